@@ -1,0 +1,1 @@
+"""Engines: they take token ids and where KV is, and yield tokens."""

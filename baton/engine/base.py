@@ -1,0 +1,249 @@
+"""The engine contract: what a worker asks of an engine and what it is told.
+
+One thread owns an engine: every method but `read_block` and `write_block` is called from it. A
+sequence's life:
+
+    add ─▶ Admitted ─▶ (blocks written) ─▶ start ─▶ Tokens…, BlocksReady… ─▶ Ended ─▶ close
+
+A sequence is admitted when pages for its prompt are free and no other sequence is busy computing or
+loading the block that it would need first. Between Admitted and `start` the worker may write KV
+blocks that it fetched. Ended sequences keep their pages until `close`, so that the worker can still
+read blocks out of them. `close` works in every state and gives everything back.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from baton.kv.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a token is drawn; see `baton.v1.SamplingParams` for ranges. All values are resolved."""
+
+    seed: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+    """Alternatives to report per token; None reports no log probabilities."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Where an output ends."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRequest:
+    """One sequence for an engine."""
+
+    id: int
+    """Chosen by the worker, unique among open sequences."""
+    root: bytes
+    """Chain root of its KV keys (`baton.kv.keys.chain_root`); equal roots share prefixes."""
+    prompt: Sequence[int]
+    sampling: Sampling
+    stopping: Stopping
+    choices: tuple[int, ...] = (0,)
+    """Which choices to sample. More than one only with `prefill_only`."""
+    prefill_only: bool = False
+    """Sample one token per choice after the prompt and end."""
+
+
+class EndReason(Enum):
+    STOP = "stop"
+    LENGTH = "length"
+    PREFILLED = "prefilled"
+    """`prefill_only`: the first token is sampled and the output goes on elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log probabilities from raw logits: the chosen token's, and the best (id, logprob) pairs."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A sequence has pages for its prompt."""
+
+    id: int
+    cached_tokens: int
+    """Leading prompt tokens (a multiple of block_tokens, below the prompt's length + 1) whose KV
+    is in the sequence's pages already."""
+    keys: tuple[bytes, ...]
+    """One key per block of the prompt, the last one partial if the prompt ends inside a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """New tokens of one choice."""
+
+    id: int
+    choice: int
+    position: int
+    """Position of the first token in the choice's output, from 0."""
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksReady:
+    """KV blocks that are complete and will not change while the sequence is open.
+
+    Reported once per block and sequence, in order: the blocks of the prompt that were cached,
+    written or computed, then those of the output as they fill. The prompt's partial block is
+    reported under its partial key when `prefill_only` is set.
+    """
+
+    id: int
+    first_index: int
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A sequence ended by itself."""
+
+    id: int
+    reasons: tuple[EndReason, ...]
+    """One per choice."""
+    computed_tokens: int
+    """Tokens of this sequence that went through a forward pass, counted there."""
+    cached_tokens: int
+    """Prompt tokens whose KV was found (own cache or written) instead of computed."""
+    output_tokens: int
+    queue_seconds: float
+    """From `add` to Admitted."""
+    kv_byte_seconds: float
+
+
+Event = Admitted | Tokens | BlocksReady | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot between two steps; rates are moving averages, 0 while unknown."""
+
+    running: int
+    waiting: int
+    pending_prompt_tokens: int
+    free_pages: int
+    """Pages that nothing holds or that only the prefix cache holds."""
+    total_pages: int
+    open_sequences: int
+    computed_tokens: int
+    """Since start, counted in the forward pass."""
+    cached_tokens: int
+    prefill_tokens_per_second: float
+    decode_step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What does not change while an engine lives."""
+
+    layout: Layout
+    block_bytes: int
+    weights_digest: bytes
+    context_tokens: int
+    vocab_tokens: int
+    eos_token_ids: tuple[int, ...]
+    features: tuple[str, ...]
+    """Beyond the minimum: `logprobs`, `penalties`, `logit_bias`, …"""
+    max_waiting: int
+    """`add` refuses more waiting sequences than this."""
+
+
+class QueueFullError(Exception):
+    """`add` found max_waiting sequences waiting."""
+
+
+class Engine(ABC):
+    """An engine; see the module's text for who calls what when."""
+
+    info: EngineInfo
+
+    @abstractmethod
+    def add(self, request: SequenceRequest) -> None:
+        """Queue a sequence.
+
+        Raises:
+            QueueFullError: too many wait already; nothing was queued.
+            ValueError: the prompt cannot ever fit (names the limit).
+        """
+
+    @abstractmethod
+    def start(self, sequence_id: int, ready_tokens: int, output: Sequence[int] = ()) -> None:
+        """Begin computing an admitted sequence.
+
+        Args:
+            sequence_id: the sequence.
+            ready_tokens: leading prompt tokens whose KV is in place, cached or written; at least
+                `Admitted.cached_tokens`, at most the prompt's length.
+            output: output tokens so far, after which sampling goes on. KV of prompt and output is
+                computed where it is not in place, at least for the last token.
+        """
+
+    @abstractmethod
+    def close(self, sequence_id: int) -> None:
+        """Give everything of a sequence back, in whatever state it is. Unknown ids are an error.
+
+        Full blocks stay in the prefix cache until their pages are needed.
+
+        Raises:
+            KeyError: no such sequence.
+        """
+
+    @abstractmethod
+    def step(self) -> list[Event]:
+        """Admit what fits, run one batch if there is one, and say what happened, in order."""
+
+    @abstractmethod
+    def has_work(self) -> bool:
+        """Whether `step` would do anything now."""
+
+    @abstractmethod
+    def stats(self) -> EngineStats: ...
+
+    @abstractmethod
+    def read_block(self, sequence_id: int, index: int, out: memoryview) -> None:
+        """Copy a block that was reported ready into `out` (`info.block_bytes` bytes, writable).
+
+        Any thread may call it while the sequence is open.
+        """
+
+    @abstractmethod
+    def write_block(self, sequence_id: int, index: int, data: memoryview) -> None:
+        """Copy KV bytes (`info.block_bytes`) into block `index` of an admitted sequence's prompt.
+
+        Any thread may call it between Admitted and `start`, for blocks from
+        `Admitted.cached_tokens` on.
+        """
+
+    @abstractmethod
+    def drop_cached(self) -> int:
+        """Empty the prefix cache of pages that no sequence holds; answers how many."""
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Run what is slow the first time, so that the first request is not."""
+
+    @abstractmethod
+    def close_engine(self) -> None:
+        """Release memory and threads. The engine is not used afterwards."""

@@ -1,0 +1,107 @@
+"""Names of KV blocks: equal tokens under an equal root have equal keys everywhere, for ever.
+
+    key_i = SHA-256(tag ‖ key_{i-1} ‖ tokens_i as little-endian u32 ‖ extra_i)[:16]
+
+The root stands in for the key before the first block. Tags tell root, full and partial block apart;
+a partial block also hashes its count of tokens. `extra_i` is empty today: it is where images and a
+salt that starts after a shared system prompt will go. Golden vectors in the tests pin the format.
+"""
+
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+KEY_BYTES = 16
+
+_ROOT = b"baton.kv.1/root\0"
+_FULL = b"baton.kv.1/full\0"
+_PARTIAL = b"baton.kv.1/part\0"
+
+
+def chain_root(
+    model: str, weights_digest: bytes, layout_id: bytes, adapter_digest: bytes, salt: bytes
+) -> bytes:
+    """Name the empty prefix: 16 bytes over the five fields, each length-prefixed.
+
+    Args:
+        model: the model's registered name.
+        weights_digest: digest of the weights' bytes.
+        layout_id: `Layout.layout_id`.
+        adapter_digest: digest of the adapter's bytes; empty for the base model.
+        salt: the tenant's secret; empty where the model's cache is shared.
+    """
+    digest = sha256(_ROOT)
+    for field in (model.encode(), weights_digest, layout_id, adapter_digest, salt):
+        digest.update(struct.pack("<I", len(field)))
+        digest.update(field)
+    return digest.digest()[:KEY_BYTES]
+
+
+def token_bytes(tokens: Sequence[int]) -> bytes:
+    """Token ids as little-endian u32.
+
+    Raises:
+        OverflowError: an id is negative or above 2**32 - 1.
+    """
+    if sys.byteorder == "big":
+        return struct.pack(f"<{len(tokens)}I", *tokens)
+    return array("I", tokens).tobytes()
+
+
+def full_block_key(previous: bytes, tokens: bytes) -> bytes:
+    """Key of a full block from the key before it and its tokens' bytes."""
+    return sha256(_FULL + previous + tokens).digest()[:KEY_BYTES]
+
+
+def partial_block_key(previous: bytes, tokens: bytes) -> bytes:
+    """Key of a block that is not full, from the key before it and its tokens' bytes."""
+    count = struct.pack("<I", len(tokens) // 4)
+    return sha256(_PARTIAL + previous + count + tokens).digest()[:KEY_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptKeys:
+    """The keys of a prompt's blocks."""
+
+    full: tuple[bytes, ...]
+    """One key per full block, in chain order."""
+    partial: bytes | None
+    """Key of the last block if it is not full; None where the prompt ends on a block's end."""
+
+    @property
+    def all(self) -> tuple[bytes, ...]:
+        """Full keys, then the partial one if there is one: one key per block of the prompt."""
+        return self.full if self.partial is None else (*self.full, self.partial)
+
+
+def prompt_keys(root: bytes, tokens: Sequence[int], block_tokens: int) -> PromptKeys:
+    """Name every block of a prompt."""
+    data = token_bytes(tokens)
+    step = 4 * block_tokens
+    whole = len(tokens) // block_tokens * step
+    keys = []
+    key = root
+    for start in range(0, whole, step):
+        key = full_block_key(key, data[start : start + step])
+        keys.append(key)
+    rest = data[whole:]
+    return PromptKeys(tuple(keys), partial_block_key(key, rest) if rest else None)
+
+
+def pack(keys: Sequence[bytes]) -> bytes:
+    """Keys as they travel in one `bytes` field."""
+    return b"".join(keys)
+
+
+def unpack(packed: bytes) -> list[bytes]:
+    """Keys out of one `bytes` field.
+
+    Raises:
+        ValueError: the length is not a multiple of 16.
+    """
+    if len(packed) % KEY_BYTES:
+        raise ValueError(f"packed keys are {len(packed)} bytes, not a multiple of {KEY_BYTES}")
+    return [packed[i : i + KEY_BYTES] for i in range(0, len(packed), KEY_BYTES)]
