@@ -1,0 +1,64 @@
+"""Channels to other processes."""
+
+from types import TracebackType
+
+import grpc
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+_OPTIONS: list[tuple[str, int]] = [
+    # A peer that vanished without a word is noticed within 10 + 5 s also on an idle stream.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A process that came back is reached within a second of it.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A new channel starts afresh instead of sharing another one's backoff.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel to `host:port`, or to any target that gRPC understands. The caller closes it.
+
+    Opening does no I/O. Every call on it needs its own deadline, and `call.cancel()` in a
+    `finally`: a call that is merely dropped goes on.
+    """
+    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+
+
+class ChannelPool:
+    """One channel per address, opened at first use, closed with the pool or by `drop`."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def __aenter__(self) -> "ChannelPool":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close(None)
+
+    def get(self, address: str) -> grpc.aio.Channel:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = open_channel(address)
+        return channel
+
+    async def drop(self, address: str) -> None:
+        """Close an address's channel, cancelling its calls; no error where there is none."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            await channel.close(None)

@@ -1,0 +1,228 @@
+"""The one table of errors: gRPC, HTTP and the client all read it, matched on ErrorInfo.reason.
+
+An error travels as google.rpc.Status with ErrorInfo (domain `baton`, a reason of this table),
+BadRequest where a field is to blame and RetryInfo where trying again later may help.
+"""
+
+import math
+from enum import Enum
+from typing import Any, NoReturn, Protocol
+
+import grpc
+from google.rpc import (  # type: ignore[import-untyped,unused-ignore]
+    error_details_pb2,
+    status_pb2,
+)
+from grpc import StatusCode as Code
+from grpc_status import rpc_status
+
+DOMAIN = "baton"
+_MAX_MESSAGE = 1024  # status travels in headers, of which clients take 8 KiB in all
+_MAX_FIELD = 256
+_DETAILS_KEY = "grpc-status-details-bin"
+
+HTTP_STATUS: dict[Code, int] = {
+    Code.INVALID_ARGUMENT: 400,
+    Code.OUT_OF_RANGE: 400,
+    Code.FAILED_PRECONDITION: 400,
+    Code.UNAUTHENTICATED: 401,
+    Code.PERMISSION_DENIED: 403,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.ABORTED: 409,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.CANCELLED: 499,
+    Code.UNIMPLEMENTED: 501,
+    Code.UNAVAILABLE: 503,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.INTERNAL: 500,
+    Code.UNKNOWN: 500,
+    Code.DATA_LOSS: 500,
+}
+
+
+class Reason(Enum):
+    """Every reason: its gRPC code, OpenAI type and code, and HTTP status where the code's differs.
+
+    The first reason of a gRPC code stands for errors of that code that name no reason.
+    """
+
+    INVALID_FIELD = Code.INVALID_ARGUMENT, "invalid_request_error", "invalid_value"
+    CONTEXT_LENGTH_EXCEEDED = (
+        Code.INVALID_ARGUMENT,
+        "invalid_request_error",
+        "context_length_exceeded",
+    )
+    UNSUPPORTED_PARAMETER = Code.INVALID_ARGUMENT, "invalid_request_error", "unsupported_parameter"
+    MALFORMED_BODY = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_body"
+    TEMPLATE_FAILED = Code.INVALID_ARGUMENT, "invalid_request_error", "template_failed"
+    METHOD_NOT_ALLOWED = Code.INVALID_ARGUMENT, "invalid_request_error", "method_not_allowed", 405
+    BODY_TIMEOUT = Code.INVALID_ARGUMENT, "invalid_request_error", "request_timeout", 408
+    BODY_TOO_LARGE = Code.INVALID_ARGUMENT, "invalid_request_error", "body_too_large", 413
+    UNSUPPORTED_MEDIA_TYPE = (
+        Code.INVALID_ARGUMENT,
+        "invalid_request_error",
+        "unsupported_media_type",
+        415,
+    )
+    OUT_OF_RANGE = Code.OUT_OF_RANGE, "invalid_request_error", "out_of_range"
+    FAILED_PRECONDITION = Code.FAILED_PRECONDITION, "invalid_request_error", "failed_precondition"
+    INVALID_API_KEY = Code.UNAUTHENTICATED, "invalid_request_error", "invalid_api_key"
+    PERMISSION_DENIED = Code.PERMISSION_DENIED, "permission_error", "permission_denied"
+    NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "not_found"
+    MODEL_NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "model_not_found"
+    ALREADY_EXISTS = Code.ALREADY_EXISTS, "conflict_error", "already_exists"
+    ABORTED = Code.ABORTED, "conflict_error", "aborted"
+    SLOW_CONSUMER = Code.ABORTED, "conflict_error", "slow_consumer"
+    RATE_LIMITED = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded"
+    NO_CAPACITY = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "no_capacity"
+    CANCELLED = Code.CANCELLED, "cancelled", "cancelled"
+    UNIMPLEMENTED = Code.UNIMPLEMENTED, "unsupported", "unsupported"
+    UNAVAILABLE = Code.UNAVAILABLE, "server_error", "unavailable"
+    OVERLOADED = Code.UNAVAILABLE, "server_error", "overloaded"
+    DRAINING = Code.UNAVAILABLE, "server_error", "draining"
+    NO_WORKER = Code.UNAVAILABLE, "server_error", "no_worker"
+    WORKER_LOST = Code.UNAVAILABLE, "server_error", "worker_lost"
+    DEADLINE = Code.DEADLINE_EXCEEDED, "timeout", "deadline_exceeded"
+    INTERNAL = Code.INTERNAL, "server_error", "internal"
+    UNKNOWN = Code.UNKNOWN, "server_error", "unknown"
+    DATA_LOSS = Code.DATA_LOSS, "server_error", "data_loss"
+
+    def __init__(
+        self, code: Code, openai_type: str, openai_code: str, http_status: int | None = None
+    ) -> None:
+        self.code = code
+        self.openai_type = openai_type
+        self.openai_code = openai_code
+        self.http_status = HTTP_STATUS[code] if http_status is None else http_status
+
+    @classmethod
+    def of_code(cls, code: Code) -> "Reason":
+        """The reason for errors that say no more than their gRPC code."""
+        return next((reason for reason in cls if reason.code is code), cls.UNKNOWN)
+
+
+class BatonError(Exception):
+    """An error that a caller is told, with a reason of the table.
+
+    Args:
+        reason: which row of the table.
+        message: for the caller; names the limit that was crossed, no secrets and no internals.
+        field: the request's field to blame, in the caller's words, for example `messages[0].role`.
+        retry_after: seconds after which trying again may help.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        field: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.field = field
+        self.retry_after = retry_after
+
+    @property
+    def code(self) -> Code:
+        return self.reason.code
+
+    @property
+    def http_status(self) -> int:
+        return self.reason.http_status
+
+    @property
+    def openai_type(self) -> str:
+        return self.reason.openai_type
+
+    @property
+    def openai_code(self) -> str:
+        return self.reason.openai_code
+
+    def to_status(self) -> status_pb2.Status:
+        """The error as gRPC carries it; overlong texts are cut so that it fits into headers."""
+        message = _cut(self.message, _MAX_MESSAGE)
+        status = status_pb2.Status(code=self.code.value[0], message=message)
+        status.details.add().Pack(
+            error_details_pb2.ErrorInfo(reason=self.reason.name, domain=DOMAIN)
+        )
+        if self.field is not None:
+            violation = error_details_pb2.BadRequest.FieldViolation(
+                field=_cut(self.field, _MAX_FIELD), description=message
+            )
+            status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+        if self.retry_after is not None:
+            retry = error_details_pb2.RetryInfo()
+            retry.retry_delay.FromNanoseconds(math.ceil(self.retry_after * 1e9))
+            status.details.add().Pack(retry)
+        return status
+
+    def to_openai(self) -> dict[str, Any]:
+        """The body of an OpenAI error."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.openai_type,
+                "param": self.field,
+                "code": self.openai_code,
+            }
+        }
+
+    @classmethod
+    def from_status(cls, status: status_pb2.Status) -> "BatonError":
+        """The error that a status carries; the reason decides, else the code."""
+        reason = Reason.of_code(code_of(status.code))
+        field: str | None = None
+        retry_after: float | None = None
+        info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+        retry = error_details_pb2.RetryInfo()
+        for detail in status.details:
+            if detail.Unpack(info):
+                if info.domain == DOMAIN:
+                    reason = Reason.__members__.get(info.reason, reason)
+            elif detail.Unpack(bad):
+                if bad.field_violations:
+                    field = bad.field_violations[0].field
+            elif detail.Unpack(retry):
+                retry_after = retry.retry_delay.ToNanoseconds() / 1e9
+        return cls(reason, status.message, field=field, retry_after=retry_after)
+
+    @classmethod
+    def from_rpc_error(cls, error: grpc.RpcError) -> "BatonError":
+        """The error of a failed call, of gRPC's synchronous and asyncio surface alike."""
+        if not isinstance(error, grpc.aio.AioRpcError | grpc.Call):
+            return cls(Reason.UNKNOWN, str(error))
+        metadata: Any = error.trailing_metadata()
+        for key, value in metadata or ():
+            if key == _DETAILS_KEY and isinstance(value, bytes):
+                return cls.from_status(status_pb2.Status.FromString(value))
+        return cls(Reason.of_code(error.code()), error.details() or error.code().name)
+
+
+class AbortableContext(Protocol):
+    """The part of grpc.aio's servicer context that ends a call."""
+
+    async def abort(
+        self, code: Code, details: str = ..., trailing_metadata: Any = ...
+    ) -> NoReturn: ...
+
+
+async def abort(context: AbortableContext, error: BatonError) -> NoReturn:
+    """End a call of a grpc.aio server with the error and its details."""
+    status = rpc_status.to_status(error.to_status())
+    await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+def code_of(number: int) -> Code:
+    """gRPC's code of a number as google.rpc.Status carries it; UNKNOWN for any other."""
+    return _CODES.get(number, Code.UNKNOWN)
+
+
+_CODES: dict[int, Code] = {code.value[0]: code for code in Code}
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

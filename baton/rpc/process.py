@@ -1,0 +1,93 @@
+"""A running process, as its composition sees it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from baton.telemetry import logs
+
+log = logs.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass
+class Process:
+    """What `compose` is given: who the process is, and where to hang parts, tasks and the drain."""
+
+    name: str
+    instance_id: str
+    incarnation: str
+    """Drawn at this start; tells this process from the one before it at the same id."""
+    stack: AsyncExitStack
+    """What `compose` enters here is left in reverse order at shutdown, after the drain."""
+    stopping: asyncio.Event
+    """Set when the process begins to shut down."""
+    metrics_address: str = ""
+    """`host:port` of /metrics."""
+    failure: str | None = field(default=None, init=False)
+    """Why the process dies; None while it does not."""
+    _drains: list[Callable[[], Awaitable[None]]] = field(default_factory=list, init=False)
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
+    _composing: bool = field(default=True, init=False)
+
+    def on_drain(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Await `callback` at the first signal; callbacks run in order, within drain_seconds."""
+        self._drains.append(callback)
+
+    def die(self, reason: str) -> None:
+        """A part failed for good: log it, unwind without a drain and exit with code 1."""
+        if self.failure is None:
+            self.failure = reason
+            log.error("process failed", reason=reason)
+            self.stopping.set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        """Run a background task until shutdown, which cancels and awaits it.
+
+        One that `compose` spawns takes its place in the stack: it ends after the parts that were
+        entered later and before those that were entered earlier. One spawned afterwards ends
+        before the stack unwinds. An exception in it makes the process die.
+        """
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        task.add_done_callback(self._ended)
+        if self._composing:
+            self.stack.push_async_callback(_cancel, [task])
+        else:
+            self._tasks.add(task)
+        return task
+
+    def composed(self) -> None:
+        """`compose` returned. For the lifecycle."""
+        self._composing = False
+
+    async def drain(self, seconds: float) -> None:
+        """Run the drain callbacks; what is not done in time is cut off. For the lifecycle."""
+        try:
+            async with asyncio.timeout(seconds):
+                for callback in self._drains:
+                    await callback()
+        except TimeoutError:
+            log.warning("drain ran out of time", seconds=seconds)
+
+    async def end_tasks(self) -> None:
+        """Cancel and await the tasks spawned after composing. For the lifecycle."""
+        await _cancel(list(self._tasks))
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.error("background task failed", task=task.get_name(), exc_info=error)
+            self.die(f"task {task.get_name()} failed: {error}")
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)  # what they raised is told by Process._ended

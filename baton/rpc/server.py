@@ -1,0 +1,174 @@
+"""A process's gRPC server: health, reflection, keepalive, limits."""
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from baton.rpc.interceptor import CallInterceptor
+from baton.settings import GrpcSettings, StartupError
+from baton.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+LIVENESS = "liveness"
+READINESS = "readiness"
+INCARNATION_KEY = "baton-incarnation"
+"""Trailing metadata of health checks: the incarnation of the process that answers."""
+_WILDCARDS = ("0.0.0.0", "::", "[::]", "*")
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class _Health(health.aio.HealthServicer):  # type: ignore[misc,name-defined]  # not in the stubs
+    """Health that also says which process answers: an address may have a new owner."""
+
+    def __init__(self, incarnation: str) -> None:
+        super().__init__()
+        self._metadata = ((INCARNATION_KEY, incarnation),)
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802
+        context.set_trailing_metadata(self._metadata)
+        return await super().Check(request, context)
+
+
+class Server:
+    """A grpc.aio server with what every process of Baton has.
+
+    Health (grpc.health.v1): `liveness` is SERVING from `start` to the end; `""`, `readiness` and
+    each added service follow `set_ready`. Leaving the context cancels the calls that are left.
+
+    Args:
+        settings: where to listen, and limits.
+        name: of the process, for people.
+        advertise_host: the host of `address`; empty: the host it listens on.
+        incarnation: `Process.incarnation`, for discovery to know this process by. With an empty
+            one it takes any process that answers at the address for this one.
+    """
+
+    def __init__(
+        self,
+        settings: GrpcSettings,
+        name: str,
+        advertise_host: str = "",
+        incarnation: str = "",
+    ) -> None:
+        self._settings = settings
+        self._name = name
+        self._advertise_host = advertise_host
+        self._health = _Health(incarnation)
+        self._services: list[str] = []
+        self._ready = False
+        self._publishing: asyncio.Task[None] | None = None
+        self._port = 0
+        self._server = grpc.aio.server(
+            interceptors=[CallInterceptor()],
+            options=_options(settings),
+            maximum_concurrent_rpcs=settings.max_concurrent,
+        )
+
+    async def __aenter__(self) -> "Server":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.drain(0)
+
+    def add(self, register: Callable[[grpc.aio.Server], None], service_full_name: str) -> None:
+        """Serve a service; before `start`.
+
+        Args:
+            register: adds the servicer, for example
+                `lambda server: add_RouterServiceServicer_to_server(servicer, server)`.
+            service_full_name: for health and reflection, for example `baton.v1.RouterService`.
+        """
+        register(self._server)
+        self._services.append(service_full_name)
+
+    async def start(self) -> None:
+        """Listen and serve; not ready yet.
+
+        Raises:
+            StartupError: the port is taken, or the address is not one of this machine's.
+        """
+        host = self._settings.host
+        if host in _WILDCARDS and not self._advertise_host:
+            raise StartupError(
+                f"grpc.host is {host!r}, which others cannot call: set BATON_ADVERTISE_HOST or "
+                "--advertise-host to a host that they reach this process at."
+            )
+        await self._publish(False)
+        await self._health.set(LIVENESS, _SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        if self._settings.reflection:
+            names = [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+            reflection.enable_server_reflection(names, self._server)
+        where = f"{_bracket(host)}:{self._settings.port}"
+        try:
+            self._port = self._server.add_insecure_port(where)
+        except RuntimeError as error:
+            raise StartupError(
+                f"grpc.port {where} cannot be listened on (in use, or not an address of this "
+                "machine): stop what uses it, or set BATON_GRPC_PORT or --grpc-port to another; "
+                "0 takes a free one."
+            ) from error
+        await self._server.start()
+        log.info("grpc server started", address=self.address, process=self._name)
+
+    @property
+    def address(self) -> str:
+        """`host:port` for others to call; after `start`."""
+        return f"{_bracket(self._advertise_host or self._settings.host)}:{self._port}"
+
+    @property
+    def ready(self) -> bool:
+        return self._ready
+
+    def set_ready(self, ready: bool) -> None:
+        """Say in health whether new work is welcome."""
+        if ready != self._ready:
+            self._ready = ready
+            if self._publishing is None or self._publishing.done():
+                self._publishing = asyncio.create_task(self._publish_ready())
+
+    async def drain(self, grace: float) -> None:
+        """Take no new call, let running ones end for `grace` seconds, then cancel them."""
+        self.set_ready(False)
+        if self._publishing is not None:
+            await self._publishing
+        await self._server.stop(grace)
+
+    async def _publish_ready(self) -> None:
+        published: bool | None = None
+        while published is not self._ready:
+            published = self._ready
+            await self._publish(published)
+
+    async def _publish(self, ready: bool) -> None:
+        for service in ("", READINESS, *self._services):
+            await self._health.set(service, _SERVING if ready else _NOT_SERVING)
+
+
+def _bracket(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _options(settings: GrpcSettings) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", 0),  # a second process on the same port is an error
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", -1),  # the receiver's limit counts
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ]

@@ -1,0 +1,148 @@
+"""The groups that processes' settings are composed of."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from baton.settings.values import Bytes, Endpoints, Port
+
+MIB = 1024 * 1024
+
+
+class Group(BaseModel):
+    """A frozen group of settings; a name that it does not have is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class GrpcSettings(Group):
+    """The process's gRPC server."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: Port = Field(0, description="port to listen on; 0 takes a free one")
+    reflection: bool = Field(True, description="let tools list services and messages")
+    max_concurrent: int = Field(
+        10_000, ge=1, le=1_000_000, description="calls served at once; more are refused"
+    )
+    max_message_bytes: Bytes = Field(
+        4 * MIB, ge=64 * 1024, le=1024 * MIB, description="longest message received"
+    )
+
+
+class HttpSettings(Group):
+    """The frontend's HTTP server."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: Port = Field(8000, description="port to listen on; 0 takes a free one")
+    max_body_bytes: Bytes = Field(
+        4 * MIB, ge=1024, le=1024 * MIB, description="longest request body"
+    )
+    header_timeout_seconds: float = Field(
+        10, gt=0, le=600, description="time for a client to send a request's head"
+    )
+    body_timeout_seconds: float = Field(
+        30, gt=0, le=3600, description="time for a client to send a request's body"
+    )
+
+
+class EtcdSettings(Group):
+    """Where the cluster's members find each other."""
+
+    endpoints: Endpoints = Field(
+        ("127.0.0.1:2379",), description="etcd's addresses, host:port, separated by commas"
+    )
+    cluster: str = Field(
+        "local",
+        pattern=r"^[A-Za-z0-9._-]{1,64}$",
+        description="name of the cluster; clusters that share an etcd do not see each other",
+    )
+    lease_seconds: int = Field(
+        5, ge=2, le=300, description="how long a silent member stays before it is suspected"
+    )
+
+
+class TelemetrySettings(Group):
+    """Logs, traces and metrics."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe line that is written"
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: for people on a terminal, JSON elsewhere"
+    )
+    otlp_endpoint: str = Field(
+        "", description="OpenTelemetry collector, http://host:4317; empty: no traces are sent"
+    )
+    sample_ratio: float = Field(
+        1.0, ge=0, le=1, description="share of new traces kept; a caller's own choice is followed"
+    )
+    metrics_host: str = Field("127.0.0.1", min_length=1, description="address of /metrics")
+    metrics_port: Port = Field(0, description="port of /metrics; 0 takes a free one")
+
+
+class EngineSettings(Group):
+    """A worker's engine."""
+
+    kind: Literal["torch", "sim"] = Field(
+        "torch", description="torch computes the model, sim only takes as long as one would"
+    )
+    model: Path | None = Field(None, description="checkpoint directory (Hugging Face layout)")
+    model_name: str = Field(
+        "",
+        pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?$",
+        description="name that clients ask for; empty: the directory's name",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
+        "auto", description="element type; auto takes the checkpoint's"
+    )
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
+    kv_bytes: Bytes = Field(
+        512 * MIB, ge=64 * 1024, description="memory for the engine's own KV pages"
+    )
+    max_running: int = Field(64, ge=1, le=65536, description="sequences in one batch")
+    max_waiting: int = Field(
+        256, ge=0, le=1_000_000, description="sequences that may wait; more are refused"
+    )
+    chunk_tokens: int = Field(
+        512, ge=1, le=1_000_000, description="prompt tokens computed in one step, at most"
+    )
+    threads: int = Field(0, ge=0, le=4096, description="compute threads; 0: the library's choice")
+    context_tokens: int = Field(
+        0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
+    )
+    sim_prefill_tokens_per_second: float = Field(
+        20000, gt=0, description="sim: prompt tokens read per second"
+    )
+    sim_decode_step_seconds: float = Field(0.005, ge=0, description="sim: one decode step")
+    sim_decode_sequence_seconds: float = Field(
+        0.0001, ge=0, description="sim: added to a decode step by each sequence in it"
+    )
+    sim_time_scale: float = Field(
+        1.0, ge=0, description="sim: factor on all its times; 0 takes no time at all"
+    )
+
+
+def _arena_dir() -> Path:
+    shared = Path("/dev/shm")
+    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+
+
+class KvSettings(Group):
+    """The KV transfer service, and a worker's store."""
+
+    arena_bytes: Bytes = Field(512 * MIB, ge=1 * MIB, description="memory for KV objects")
+    arena_dir: Path = Field(
+        default_factory=_arena_dir, description="where the arena's file is mapped from"
+    )
+    reservation_seconds: float = Field(
+        10, gt=0, le=3600, description="time for a writer to commit what it reserved"
+    )
+    lease_seconds: float = Field(
+        10, gt=0, le=3600, description="time for a reader to copy what it was given"
+    )
+    store_id: str = Field(
+        "", description="workers: instance id of their store; empty: one on this host"
+    )

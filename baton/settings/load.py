@@ -1,0 +1,76 @@
+"""Settings out of flags and environment, or a sentence that says what to change."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import SettingsError
+
+from baton.settings.describe import Name, fields_of
+from baton.settings.processes import ProcessSettings
+
+S = TypeVar("S", bound=ProcessSettings)
+
+
+class StartupError(Exception):
+    """A process cannot start. The text is one sentence for a person: what is wrong, what to do."""
+
+
+def load(settings_type: type[S], arguments: Sequence[str] = (), program: str = "baton") -> S:
+    """Read settings: a flag wins over the environment, that over the default.
+
+    Args:
+        settings_type: the process's class.
+        arguments: command line without the program's name, for example `["--grpc-port", "0"]`.
+        program: how `--help` calls the process.
+
+    Raises:
+        StartupError: a setting is unknown or wrong; the text names it and what it may be.
+        SystemExit: `--help` was printed.
+    """
+    names = list(fields_of(settings_type))
+    given = _parser(names, program).parse_args(list(arguments))
+    values: dict[str, Any] = {}
+    for name in names:
+        value = getattr(given, name.dotted)
+        if value is not None:
+            at = values
+            for part in name.path[:-1]:
+                at = at.setdefault(part, {})
+            at[name.path[-1]] = value
+    try:
+        return settings_type(**values)
+    except ValidationError as error:
+        sentences = [_sentence(details, names) for details in error.errors()]
+        raise StartupError(" ".join(sentences)) from error
+    except SettingsError as error:
+        raise StartupError(f"The environment cannot be read as settings: {error}.") from error
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise StartupError(f"{message}; {self.prog} --help lists every flag.")
+
+
+def _parser(names: Sequence[Name], program: str) -> argparse.ArgumentParser:
+    parser = _Parser(prog=program, allow_abbrev=False, description="A process of Baton.")
+    for name in names:
+        text = f"{name.help} [{name.env}]".replace("%", "%%")
+        parser.add_argument(name.flag, dest=name.dotted, metavar="VALUE", help=text)
+    return parser
+
+
+def _sentence(details: ErrorDetails, names: Sequence[Name]) -> str:
+    path = tuple(str(part) for part in details["loc"])
+    known = next((name for name in names if path[: len(name.path)] == name.path), None)
+    if known is None:
+        name = Name(path, "")
+        return f"{name.dotted} is not a setting: remove {name.env}."
+    reason = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    reason = reason[:1].lower() + reason[1:]
+    return (
+        f"{known.dotted} is {str(details['input'])[:200]!r}: {reason}"
+        f" ({known.help}). Set {known.env} or {known.flag}."
+    )

@@ -1,0 +1,96 @@
+"""One class of settings per process."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from baton.settings.groups import (
+    EngineSettings,
+    EtcdSettings,
+    GrpcSettings,
+    HttpSettings,
+    KvSettings,
+    TelemetrySettings,
+)
+from baton.settings.values import CommaList
+
+_Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,128}$")]
+
+
+class ProcessSettings(BaseSettings):
+    """What every process has.
+
+    `BATON_GRPC_PORT` is `grpc.port`: the group is what stands before the first underscore.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="ignore",
+        validate_default=True,
+        env_prefix="BATON_",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        nested_model_default_partial_update=True,
+    )
+
+    instance_id: _Id = Field("", description="name in the cluster; empty: role and random letters")
+    drain_seconds: float = Field(
+        10, ge=0, le=3600, description="time that running work gets to end after SIGTERM"
+    )
+    advertise_host: str = Field(
+        "", description="host that others reach this process at; empty: the listening address"
+    )
+    grpc: GrpcSettings = GrpcSettings()
+    etcd: EtcdSettings = EtcdSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+
+    def __init__(self, **values: Any) -> None:  # narrows what pydantic-settings takes
+        super().__init__(**values)
+
+
+class FrontendSettings(ProcessSettings):
+    """The process that clients speak to."""
+
+    grpc: GrpcSettings = GrpcSettings(port=50051)
+    http: HttpSettings = HttpSettings()
+    models: CommaList = Field(
+        (),
+        description="checkpoints to tokenize for, name=directory or directory, separated by commas",
+    )
+
+
+class RouterSettings(ProcessSettings):
+    """The process that places requests."""
+
+
+class WorkerSettings(ProcessSettings):
+    """A process that runs an engine."""
+
+    role: Literal["prefill", "decode", "combined"] = Field(
+        "combined", description="prefill reads prompts, decode writes answers, combined does both"
+    )
+    engine: EngineSettings = EngineSettings()
+    kv: KvSettings = KvSettings()
+
+
+class PrefillSettings(WorkerSettings):
+    """A worker that reads prompts unless told otherwise."""
+
+    role: Literal["prefill", "decode", "combined"] = Field(
+        "prefill", description="prefill reads prompts, decode writes answers, combined does both"
+    )
+
+
+class DecodeSettings(WorkerSettings):
+    """A worker that writes answers unless told otherwise."""
+
+    role: Literal["prefill", "decode", "combined"] = Field(
+        "decode", description="prefill reads prompts, decode writes answers, combined does both"
+    )
+
+
+class KvStoreSettings(ProcessSettings):
+    """The process that keeps KV."""
+
+    kv: KvSettings = KvSettings()

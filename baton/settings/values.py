@@ -1,0 +1,43 @@
+"""Types of values that settings share, with how they are written in flags and the environment."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
+from pydantic_settings import NoDecode
+
+_BYTE_SIZE = TypeAdapter(ByteSize)
+
+
+def _bytes(value: object) -> int:
+    return int(_BYTE_SIZE.validate_python(value))
+
+
+def _comma_list(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
+    for endpoint in value:
+        host, _, port = endpoint.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{endpoint!r} is not host:port")
+    if not value:
+        raise ValueError("at least one host:port is needed")
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes)]
+"""A number of bytes: `1048576`, `512MiB`, `1GiB`."""
+
+CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_list)]
+"""Values separated by commas."""
+
+Endpoints = Annotated[
+    tuple[str, ...], NoDecode, BeforeValidator(_comma_list), AfterValidator(_endpoints)
+]
+"""`host:port` values separated by commas, at least one."""
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+"""A TCP port; 0 takes a free one."""

@@ -1,0 +1,102 @@
+"""Traces: spans made by hand, W3C trace context between processes, OTLP to a collector.
+
+Without a collector no provider is installed: spans are then empty objects that only carry the
+caller's trace on, which costs a microsecond each.
+"""
+
+from collections.abc import Mapping
+from threading import Thread
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from baton import __version__
+from baton.settings.groups import TelemetrySettings
+
+_EXPORT_SECONDS = 2.0
+_MAX_TRACEPARENT = 256
+_propagator = TraceContextTextMapPropagator()
+_provider: TracerProvider | None = None
+
+
+def configure(
+    service: str,
+    settings: TelemetrySettings,
+    instance_id: str = "",
+    exporter: SpanExporter | None = None,
+) -> None:
+    """Begin to record spans, once per process, if there is somewhere to send them.
+
+    Args:
+        service: name of the process (`service.name`).
+        settings: the collector and the share of traces to keep; a caller's choice is followed.
+        instance_id: name of the instance (`service.instance.id`).
+        exporter: where spans go instead of the collector.
+    """
+    global _provider
+    if exporter is None:
+        if not settings.otlp_endpoint:
+            return
+        exporter = _otlp(settings.otlp_endpoint)
+    attributes = {
+        "service.namespace": "baton",
+        "service.name": service,
+        "service.version": __version__,
+        "service.instance.id": instance_id,
+    }
+    _provider = TracerProvider(
+        sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
+        resource=Resource.create(attributes),
+        shutdown_on_exit=False,
+    )
+    _provider.add_span_processor(
+        BatchSpanProcessor(
+            exporter,
+            max_queue_size=4096,  # a full queue drops the oldest spans
+            schedule_delay_millis=500,
+            max_export_batch_size=512,
+        )
+    )
+    trace.set_tracer_provider(_provider)
+
+
+def shutdown(seconds: float = 3.0) -> None:
+    """Send what is left and stop. Blocks for at most `seconds`, whatever the collector does."""
+    global _provider
+    if _provider is None:
+        return
+    # The provider's own shutdown waits 30 s for a collector that does not answer.
+    flush = Thread(target=_provider.shutdown, name="trace-flush", daemon=True)
+    _provider = None
+    flush.start()
+    flush.join(seconds)
+
+
+def tracer() -> trace.Tracer:
+    """Makes spans: `with tracer().start_as_current_span("route"): ...`."""
+    return trace.get_tracer("baton", __version__)
+
+
+def inject(context: Context | None = None) -> str:
+    """W3C `traceparent` of the current span, or of `context`'s. Empty where there is no trace."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier, context)
+    return carrier.get("traceparent", "")
+
+
+def extract(traceparent: str) -> Context:
+    """The context that a `traceparent` names; an empty one where it is empty or malformed."""
+    carrier: Mapping[str, str] = {"traceparent": traceparent[:_MAX_TRACEPARENT]}
+    return _propagator.extract(carrier, Context())
+
+
+def _otlp(endpoint: str) -> SpanExporter:
+    # Imported here: it takes 0.2 s that a process without a collector should not pay.
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
