@@ -1,0 +1,148 @@
+"""Puts a worker together. Leaving the stack undoes it in reverse."""
+
+import asyncio
+import time
+
+from baton.cluster.discovery import Discovery
+from baton.cluster.etcd import Etcd
+from baton.cluster.registration import Registration
+from baton.engine.base import Engine
+from baton.engine.factory import create_engine
+from baton.kv.client import KvStoreClient
+from baton.kv.event_service import SERVICE_NAME as KV_EVENTS
+from baton.kv.event_service import KvEventService
+from baton.rpc.lifecycle import Process
+from baton.rpc.server import Server
+from baton.settings import WorkerSettings
+from baton.v1 import cluster_pb2, worker_pb2_grpc
+from baton.worker.core import WorkerCore
+from baton.worker.load import keep_metrics
+from baton.worker.service import WorkerService
+
+ROLES = {
+    "prefill": cluster_pb2.ROLE_PREFILL,
+    "decode": cluster_pb2.ROLE_DECODE,
+    "combined": cluster_pb2.ROLE_COMBINED,
+}
+
+
+async def compose(process: Process, settings: WorkerSettings) -> None:
+    """Load the model, attach to the store, serve, register.
+
+    Raises:
+        StartupError: the checkpoint cannot be served; says what is wrong with it.
+    """
+    stack = process.stack
+    engine = await asyncio.to_thread(_load, settings)
+    model = settings.engine.model_name or (
+        settings.engine.model.name if settings.engine.model else "sim"
+    )
+    etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
+    discovery = await stack.enter_async_context(Discovery(etcd, settings.etcd.cluster))
+    store = await stack.enter_async_context(
+        KvStoreClient(
+            lambda: store_address(discovery, settings.kv.store_id),
+            process.instance_id,
+            process.incarnation,
+        )
+    )
+
+    core = WorkerCore(
+        engine,
+        store,
+        model,
+        process.incarnation,
+        lambda error: process.die(f"the engine failed: {error!r}"),
+    )
+    core.start()
+    stack.push_async_callback(core.stop)
+    process.spawn(core.publish(), "publish")
+    process.spawn(keep_metrics(core), "metrics")
+
+    server = await stack.enter_async_context(
+        Server(settings.grpc, process.name, settings.advertise_host)
+    )
+    service = WorkerService(core, process.instance_id, process.incarnation)
+    server.add(
+        lambda grpc_server: worker_pb2_grpc.add_WorkerServiceServicer_to_server(
+            service, grpc_server
+        ),
+        "baton.v1.WorkerService",
+    )
+    events = KvEventService(core.held)
+    server.add(events.register, KV_EVENTS)
+    await server.start()
+
+    store_id = store.store_id or settings.kv.store_id
+    instance = _instance(process, settings, engine, model, server.address, store_id)
+    registration = await stack.enter_async_context(
+        Registration(
+            etcd,
+            settings.etcd.cluster,
+            instance,
+            [_card(engine, model)],
+            settings.etcd.lease_seconds,
+        )
+    )
+
+    async def drain() -> None:
+        core.draining = True
+        server.set_ready(False)
+        await registration.update(draining=True)
+        await core.idle()
+
+    process.on_drain(drain)
+    server.set_ready(True)
+
+
+def store_address(discovery: Discovery, store_id: str) -> str | None:
+    """Where the worker's store answers now; None while no such store is alive.
+
+    An empty id takes the first store by id: right where a host has one.
+    """
+    stores = discovery.by_role(cluster_pb2.ROLE_KVSTORE)
+    mine = [store for store in stores if store_id in ("", store.id)]
+    return min(mine, key=lambda store: store.id).address if mine else None
+
+
+def _load(settings: WorkerSettings) -> Engine:
+    engine = create_engine(settings.engine)
+    engine.warm_up()
+    return engine
+
+
+def _instance(
+    process: Process,
+    settings: WorkerSettings,
+    engine: Engine,
+    model: str,
+    address: str,
+    store_id: str,
+) -> cluster_pb2.Instance:
+    return cluster_pb2.Instance(
+        id=process.instance_id,
+        incarnation=process.incarnation,
+        role=ROLES[settings.role],
+        address=address,
+        layout_id=engine.info.layout.layout_id,
+        model=model,
+        features=engine.info.features,
+        store_id=store_id,
+        http_address=process.metrics_address,
+    )
+
+
+def _card(engine: Engine, model: str) -> cluster_pb2.ModelCard:
+    info = engine.info
+    return cluster_pb2.ModelCard(
+        name=model,
+        weights_digest=info.weights_digest,
+        layout_id=info.layout.layout_id,
+        block_tokens=info.layout.block_tokens,
+        block_bytes=info.block_bytes,
+        context_tokens=info.context_tokens,
+        vocab_tokens=info.vocab_tokens,
+        eos_token_ids=info.eos_token_ids,
+        features=info.features,
+        created_seconds=int(time.time()),
+    )

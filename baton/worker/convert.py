@@ -1,0 +1,138 @@
+"""Between messages of the wire and the engine's own types."""
+
+from collections.abc import Sequence
+
+from baton.engine.base import (
+    Ended,
+    EndReason,
+    EngineInfo,
+    Sampling,
+    SequenceRequest,
+    Stopping,
+    TokenLogprob,
+    Tokens,
+)
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import common_pb2, worker_pb2
+
+MAX_CHOICES = 16
+
+_REASONS = {
+    EndReason.STOP: common_pb2.FINISH_REASON_STOP,
+    EndReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
+    EndReason.PREFILLED: common_pb2.FINISH_REASON_PREFILLED,
+}
+
+
+def sequence_request(
+    start: worker_pb2.Start, sequence_id: int, root: bytes, info: EngineInfo
+) -> SequenceRequest:
+    """The sequence that a Start asks for.
+
+    Frontends validate what clients send; this guards the engine against a frontend that did not.
+
+    Raises:
+        BatonError: a field is out of range.
+    """
+    prompt = tuple(start.prompt_token_ids)
+    output = tuple(start.generate.output_so_far) if start.HasField("generate") else ()
+    _check_tokens(prompt, "prompt_token_ids", info)
+    _check_tokens(output, "output_so_far", info)
+    if not prompt:
+        raise BatonError(Reason.INVALID_FIELD, "the prompt is empty", field="prompt_token_ids")
+    max_tokens = start.stopping.max_tokens
+    if max_tokens <= len(output):
+        raise BatonError(
+            Reason.INVALID_FIELD,
+            f"max_tokens is {max_tokens} and the output has {len(output)} tokens already",
+            field="stopping.max_tokens",
+        )
+    if len(prompt) + max_tokens > info.context_tokens:
+        raise BatonError(
+            Reason.CONTEXT_LENGTH_EXCEEDED,
+            f"{len(prompt)} prompt tokens and {max_tokens} output tokens exceed the context of "
+            f"{info.context_tokens} tokens",
+            field="stopping.max_tokens",
+        )
+    prefill = start.HasField("prefill")
+    if prefill and not 1 <= start.prefill.n <= MAX_CHOICES:
+        raise BatonError(
+            Reason.INVALID_FIELD, f"n is {start.prefill.n}, not 1 to {MAX_CHOICES}", field="n"
+        )
+    return SequenceRequest(
+        id=sequence_id,
+        root=root,
+        prompt=prompt,
+        sampling=_sampling(start.sampling),
+        stopping=Stopping(
+            max_tokens=max_tokens,
+            min_tokens=start.stopping.min_tokens,
+            stop_token_ids=frozenset(start.stopping.stop_token_ids),
+            ignore_eos=start.stopping.ignore_eos,
+        ),
+        output=output,
+        choices=tuple(range(start.prefill.n)) if prefill else (start.choice,),
+        prefill_only=prefill,
+    )
+
+
+def _check_tokens(tokens: Sequence[int], field: str, info: EngineInfo) -> None:
+    if tokens and not (min(tokens) >= 0 and max(tokens) < info.vocab_tokens):
+        raise BatonError(
+            Reason.INVALID_FIELD,
+            f"{field} has an id outside the vocabulary of {info.vocab_tokens}",
+            field=field,
+        )
+
+
+def _sampling(params: common_pb2.SamplingParams) -> Sampling:
+    return Sampling(
+        seed=params.seed,
+        temperature=params.temperature if params.HasField("temperature") else 1.0,
+        top_p=params.top_p if params.HasField("top_p") else 1.0,
+        top_k=params.top_k,
+        min_p=params.min_p,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        repetition_penalty=(
+            params.repetition_penalty if params.HasField("repetition_penalty") else 1.0
+        ),
+        logit_bias=dict(params.logit_bias),
+        logprobs=params.logprobs if params.HasField("logprobs") else None,
+    )
+
+
+def stream_tokens(stream_id: int, attempt: int, tokens: Tokens) -> worker_pb2.StreamTokens:
+    """New tokens as one entry of an EngineStep."""
+    return worker_pb2.StreamTokens(
+        stream_id=stream_id,
+        attempt=attempt,
+        choice=tokens.choice,
+        position=tokens.position,
+        token_ids=tokens.token_ids,
+        logprobs=[_logprob(entry) for entry in tokens.logprobs],
+    )
+
+
+def _logprob(entry: TokenLogprob) -> common_pb2.TokenLogprob:
+    top = [common_pb2.TopLogprob(token_id=token, logprob=value) for token, value in entry.top]
+    return common_pb2.TokenLogprob(logprob=entry.logprob, top=top)
+
+
+def stream_finished(
+    stream_id: int, attempt: int, ended: Ended, prompt_tokens: int
+) -> worker_pb2.StreamFinished:
+    """The last frame of a stream that ended by itself."""
+    return worker_pb2.StreamFinished(
+        stream_id=stream_id,
+        attempt=attempt,
+        reasons=[_REASONS[reason] for reason in ended.reasons],
+        usage=common_pb2.Usage(
+            prompt_tokens=prompt_tokens,
+            cached_tokens=ended.cached_tokens,
+            computed_tokens=ended.computed_tokens,
+            output_tokens=ended.output_tokens,
+            queue_seconds=ended.queue_seconds,
+            kv_byte_seconds=ended.kv_byte_seconds,
+        ),
+    )

@@ -1,0 +1,156 @@
+"""What all streams of one worker share."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Protocol
+
+from baton.engine.base import BlocksEvicted, BlocksReady, Engine, EngineStats, Event
+from baton.kv.client import KvStoreClient
+from baton.kv.events import EventLog
+from baton.kv.keys import chain_root
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import kvevents_pb2, worker_pb2
+from baton.worker import metrics
+from baton.worker.convert import sequence_request
+from baton.worker.engine_loop import EngineLoop
+from baton.worker.fetch import Fetch, FetchRate
+from baton.worker.publish import Publisher
+from baton.worker.stream import Sink, WorkStream
+
+
+class Flushable(Protocol):
+    def flush(self) -> None: ...
+
+
+class WorkerCore:
+    """The engine, the store's client, and the streams that use them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: KvStoreClient,
+        model: str,
+        epoch: str,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            engine: owned from now on; `stop` closes it.
+            store: the worker's kvstore; may be away at any time.
+            model: the name under which the model is registered.
+            epoch: new at every start; tells routers that the prefix cache began empty.
+            failed: called when the engine fails for good.
+        """
+        self.engine = engine
+        self.store = store
+        self.model = model
+        self.draining = False
+        self.held = EventLog(epoch)
+        """What the engine's prefix cache holds, for routers."""
+        self.stats: EngineStats = engine.stats()
+        # One thread: copies of KV are bound by memory bandwidth, which more threads would share.
+        self._io = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kv-io")
+        self._fetch_rate = FetchRate()
+        self._publisher = Publisher(engine, store, self._io)
+        self._loop = EngineLoop(engine, self._deliver, failed)
+        self.streams: dict[int, WorkStream] = {}
+        """Open streams by the engine's sequence id; bounded by its queue and its pages."""
+        self._ids = count(1)
+        self._to_flush: list[Flushable] = []
+
+    def start(self) -> None:
+        self._loop.start()
+
+    async def publish(self) -> None:
+        """Publish KV until cancelled."""
+        await self._publisher.run()
+
+    async def stop(self) -> None:
+        """End the engine's thread. Streams must have been closed before."""
+        await self._loop.stop()
+        self._io.shutdown()
+        self.engine.close_engine()
+
+    def open(
+        self, start: worker_pb2.Start, sink: Sink, ended: Callable[[WorkStream], None]
+    ) -> WorkStream:
+        """Begin a stream.
+
+        Raises:
+            BatonError: the request is refused; nothing was begun.
+        """
+        if self.draining:
+            raise BatonError(Reason.DRAINING, "this worker is shutting down", retry_after=0.0)
+        if start.context.model != self.model or start.context.adapter:
+            asked = start.context.model + (start.context.adapter and f"+{start.context.adapter}")
+            raise BatonError(
+                Reason.MODEL_NOT_FOUND,
+                f"this worker serves {self.model}, not {asked}",
+                field="model",
+            )
+        if start.WhichOneof("work") is None:
+            raise BatonError(Reason.INVALID_FIELD, "no work was named", field="work")
+        info = self.engine.info
+        root = chain_root(
+            self.model, info.weights_digest, info.layout.layout_id, b"", start.kv_salt
+        )
+        request = sequence_request(start, next(self._ids), root, info)
+        fetch = Fetch(self.engine, self.store, self._io, self._fetch_rate)
+        stream = WorkStream(
+            start,
+            request,
+            self._loop,
+            info.layout.block_tokens,
+            fetch,
+            self._publisher,
+            sink,
+            ended,
+        )
+        self.streams[stream.sequence_id] = stream
+        metrics.STREAMS.set(len(self.streams))
+        return stream
+
+    def closed(self, stream: WorkStream) -> None:
+        """A stream has given everything back."""
+        del self.streams[stream.sequence_id]
+        metrics.STREAMS.set(len(self.streams))
+
+    @property
+    def fetch_bytes_per_second(self) -> float:
+        """Of late; 0 while unknown."""
+        return self._fetch_rate.bytes_per_second
+
+    def flush_after_step(self, sink: Flushable) -> None:
+        """Flush `sink` when the engine step that is being delivered is through."""
+        self._to_flush.append(sink)
+
+    async def idle(self) -> None:
+        """Return when no stream is open."""
+        while self.streams:
+            await next(iter(self.streams.values())).gone()
+
+    def _deliver(self, events: list[Event], stats: EngineStats) -> None:
+        self.stats = stats
+        for event in events:
+            if isinstance(event, BlocksEvicted):
+                self._tell_evicted(event.keys)
+            elif stream := self.streams.get(event.id):
+                # An event may cross a close on its way, hence the look-up.
+                if isinstance(event, BlocksReady):
+                    self._tell_stored(stream.full_keys(event))
+                stream.on_event(event)
+        for sink in self._to_flush:
+            sink.flush()
+        self._to_flush.clear()
+
+    def _tell_stored(self, keys: Sequence[bytes]) -> None:
+        layout_id = self.engine.info.layout.layout_id
+        for key in keys:
+            self.held.stored(layout_id, kvevents_pb2.TIER_ENGINE, key)
+
+    def _tell_evicted(self, keys: Sequence[bytes]) -> None:
+        layout_id = self.engine.info.layout.layout_id
+        for key in keys:
+            self.held.evicted(layout_id, kvevents_pb2.TIER_ENGINE, key)

@@ -1,0 +1,100 @@
+"""The thread that owns the engine."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TypeVar
+
+from baton.engine.base import Engine, EngineStats, Event
+
+T = TypeVar("T")
+
+Command = Callable[[Engine], None]
+Deliver = Callable[[list[Event], EngineStats], None]
+
+
+class EngineLoop:
+    """Runs steps and commands of one engine on one thread, and hands events to the asyncio loop.
+
+    Commands run between two steps, in the order in which they were given. The queue of commands is
+    bounded by what gives them: a few per open stream, and open streams are bounded.
+    """
+
+    def __init__(
+        self, engine: Engine, deliver: Deliver, failed: Callable[[BaseException], None]
+    ) -> None:
+        """Prepare the thread.
+
+        Args:
+            engine: the engine; nobody else calls it from now on, but for its thread-safe methods.
+            deliver: called on the asyncio loop with the events of a step.
+            failed: called on the asyncio loop if a step raises; the thread has ended then.
+        """
+        self._engine = engine
+        self._deliver = deliver
+        self._failed = failed
+        self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """End the thread after the step in progress; commands given before are still run."""
+        self._commands.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def post(self, command: Command) -> None:
+        """Run a command on the engine's thread. One that raises fails the engine."""
+        self._commands.put(command)
+
+    async def call(self, command: Callable[[Engine], T]) -> T:
+        """Run a command on the engine's thread and answer what it returns or raises.
+
+        A caller that is cancelled does not take the command back.
+        """
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def run(engine: Engine) -> None:
+            try:
+                result = command(engine)
+            except Exception as error:  # noqa: BLE001 - it is the caller's, and reaches it
+                self._loop.call_soon_threadsafe(_fail, future, error)
+            else:
+                self._loop.call_soon_threadsafe(_fulfil, future, result)
+
+        self._commands.put(run)
+        return await future
+
+    def _run(self) -> None:
+        engine = self._engine
+        try:
+            while True:
+                if not self._run_commands(block=not engine.has_work()):
+                    return
+                events = engine.step() if engine.has_work() else []
+                self._loop.call_soon_threadsafe(self._deliver, events, engine.stats())
+        except BaseException as error:  # noqa: BLE001 - a failed engine ends the process
+            self._loop.call_soon_threadsafe(self._failed, error)
+
+    def _run_commands(self, *, block: bool) -> bool:
+        """Run what waits; False when the loop shall end."""
+        while block or not self._commands.empty():
+            command = self._commands.get()
+            if command is None:
+                return False
+            command(self._engine)
+            block = False
+        return True
+
+
+def _fulfil(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[T], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

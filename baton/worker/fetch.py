@@ -1,0 +1,125 @@
+"""KV in: blocks that others computed are copied from the store into the engine's pages."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from baton.engine.base import Admitted, Engine
+from baton.kv.client import Fetched, Fetching, KvStoreClient, StoreAwayError
+from baton.telemetry.logs import get_logger
+from baton.v1 import common_pb2
+from baton.worker import metrics
+from baton.worker.io import in_thread
+
+MIN_RATE_BYTES = 1024 * 1024
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """What a fetch brought."""
+
+    blocks: int
+    """Blocks in place, counted from the first one asked for without a gap."""
+    bytes: int
+    seconds: float
+    """From the first block that came to the last."""
+    transport: str
+
+
+class FetchRate:
+    """Bytes per second of fetching, of late; for the router's predictions."""
+
+    def __init__(self) -> None:
+        self.bytes_per_second = 0.0
+        """0 while unknown."""
+
+    def add(self, count: int, seconds: float) -> None:
+        # Fetches of a few blocks measure latency, waits for a prefill measure the prefill.
+        if count < MIN_RATE_BYTES or seconds <= 0:
+            return
+        rate = count / seconds
+        old = self.bytes_per_second
+        self.bytes_per_second = rate if old == 0 else 0.8 * old + 0.2 * rate
+
+
+NOTHING = FetchResult(blocks=0, bytes=0, seconds=0.0, transport="")
+
+
+class Fetch:
+    """One sequence's fetch. Sources may be replaced, and the wait given up, while it runs."""
+
+    def __init__(self, engine: Engine, store: KvStoreClient, io: Executor, rate: FetchRate) -> None:
+        self._engine = engine
+        self._store = store
+        self._io = io
+        self._rate = rate
+        self._fetching: Fetching | None = None
+        self._abandoned = False
+
+    def replace_sources(self, sources: Sequence[common_pb2.KvSource]) -> None:
+        if self._fetching is not None:
+            self._fetching.replace_sources(sources)
+
+    def abandon(self) -> None:
+        """Stop waiting: `run` returns soon with what came by now."""
+        self._abandoned = True
+        if self._fetching is not None:
+            self._fetching.abandon()
+
+    async def run(
+        self,
+        admitted: Admitted,
+        keys: Sequence[bytes],
+        sources: Sequence[common_pb2.KvSource],
+        wait: float,
+    ) -> FetchResult:
+        """Bring blocks from `admitted.cached_tokens` on.
+
+        Args:
+            admitted: the sequence; its pages are written.
+            keys: the blocks wanted, the first one being the first that is not cached.
+            sources: peer stores that may come to hold them.
+            wait: seconds to wait for blocks that are not there; 0 takes what is there.
+
+        A store that is away brings nothing: the engine computes instead.
+        """
+        info = self._engine.info
+        first = admitted.cached_tokens // info.layout.block_tokens
+        if not keys or self._abandoned:
+            return NOTHING
+        try:
+            fetching = await self._store.fetch(
+                keys, info.layout.layout_id, info.block_bytes, sources, wait
+            )
+        except StoreAwayError as error:
+            log.info("kv.get.store_away", blocks=len(keys), error=str(error))
+            return NOTHING
+        self._fetching = fetching
+        arrived: set[int] = set()
+        try:
+            if self._abandoned:
+                fetching.abandon()
+            async for batch in fetching:
+                arrived |= await in_thread(self._io, self._write, admitted.id, first, batch)
+        except StoreAwayError as error:
+            log.info("kv.get.store_lost", blocks=len(keys), error=str(error))
+        finally:
+            self._fetching = None
+            await fetching.aclose()
+        metrics.GET_BYTES.inc(fetching.bytes)
+        if wait == 0:
+            self._rate.add(fetching.bytes, fetching.seconds)
+        blocks = next((i for i in range(len(keys)) if i not in arrived), len(keys))
+        return FetchResult(blocks, fetching.bytes, fetching.seconds, fetching.transport)
+
+    def _write(self, sequence_id: int, first: int, batch: list[Fetched]) -> set[int]:
+        """Copy, check the copy, and only then let the engine see it."""
+        good = set()
+        for fetched in batch:
+            copy = memoryview(bytearray(fetched.data))
+            if fetched.verify(copy):
+                self._engine.write_block(sequence_id, first + fetched.index, copy)
+                good.add(fetched.index)
+        return good

@@ -1,0 +1,65 @@
+"""How busy this worker is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from baton.v1 import worker_pb2
+from baton.worker import metrics
+from baton.worker.core import WorkerCore
+
+# A change is told within this time; many changes within it are told at once.
+POLL_SECONDS = 0.05
+HEARTBEAT_SECONDS = 1.0
+
+
+def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_pb2.LoadReport:
+    """The load now."""
+    stats = core.stats
+    return worker_pb2.LoadReport(
+        instance_id=instance_id,
+        incarnation=incarnation,
+        running=stats.running,
+        waiting=stats.waiting,
+        pending_prompt_tokens=stats.pending_prompt_tokens,
+        free_pages=stats.free_pages,
+        total_pages=stats.total_pages,
+        prefill_tokens_per_second=stats.prefill_tokens_per_second,
+        decode_step_seconds=stats.decode_step_seconds,
+        fetch_bytes_per_second=core.fetch_bytes_per_second,
+        tickets=sorted({s.ticket for s in core.streams.values() if s.ticket}),
+        draining=core.draining,
+        streams=len(core.streams),
+        leases=core.store.leases,
+        reservations=core.store.reservations,
+        computed_tokens=stats.computed_tokens,
+        cached_tokens=stats.cached_tokens,
+    )
+
+
+async def load_reports(
+    core: WorkerCore, instance_id: str, incarnation: str
+) -> AsyncIterator[worker_pb2.LoadReport]:
+    """Reports on change, and once a second without one."""
+    last = None
+    quiet = 0.0
+    while True:
+        report = load_report(core, instance_id, incarnation)
+        if report != last or quiet >= HEARTBEAT_SECONDS:
+            yield report
+            last, quiet = report, 0.0
+        await asyncio.sleep(POLL_SECONDS)
+        quiet += POLL_SECONDS
+
+
+async def keep_metrics(core: WorkerCore) -> None:
+    """Keep the gauges at the engine's last snapshot until cancelled."""
+    block_size = str(core.engine.info.layout.block_tokens)
+    metrics.CACHE_CONFIG.labels(block_size, str(core.stats.total_pages)).set(1)
+    while True:
+        stats = core.stats
+        metrics.RUNNING.set(stats.running)
+        metrics.WAITING.set(stats.waiting)
+        metrics.KV_USAGE.set(1 - stats.free_pages / stats.total_pages)
+        metrics.COMPUTED_TOKENS.set(stats.computed_tokens)
+        metrics.CACHED_TOKENS.set(stats.cached_tokens)
+        await asyncio.sleep(0.5)

@@ -1,0 +1,19 @@
+"""What workers count, besides what Kubernetes inference gateways scrape."""
+
+from prometheus_client import Counter, Gauge
+
+PUT_BYTES = Counter("baton_worker_kv_put_bytes", "KV bytes committed to the store")
+GET_BYTES = Counter("baton_worker_kv_get_bytes", "KV bytes fetched from the store")
+BLOCKS_LOST = Counter("baton_worker_kv_blocks_lost", "Blocks that the store could not take")
+COMPUTED_TOKENS = Gauge("baton_worker_computed_tokens", "Tokens through a forward pass since start")
+CACHED_TOKENS = Gauge(
+    "baton_worker_cached_tokens", "Prompt tokens found instead of computed since start"
+)
+STREAMS = Gauge("baton_worker_streams", "Work streams that have not ended")
+# Names that inference gateways know from vLLM.
+WAITING = Gauge("vllm:num_requests_waiting", "Sequences that wait for a place in the batch")
+RUNNING = Gauge("vllm:num_requests_running", "Sequences in the batch")
+KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "Share of KV pages in use, 0 to 1")
+CACHE_CONFIG = Gauge(
+    "vllm:cache_config_info", "KV pages of the engine", ["block_size", "num_gpu_blocks"]
+)

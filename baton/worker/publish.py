@@ -1,0 +1,150 @@
+"""KV out: blocks that the engine finished go to the store."""
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from baton.engine.base import BlockGoneError, Engine
+from baton.kv.client import KvStoreClient, StoreAwayError
+from baton.telemetry.logs import get_logger
+from baton.worker import metrics
+from baton.worker.io import in_thread
+
+BATCH_BLOCKS = 64
+# Two batches in flight: one is copied while the other's reserve or commit is on the wire.
+LANES = 2
+
+log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Block:
+    owner: "Publishing"
+    index: int
+    key: bytes
+    partial: bool
+
+
+class Publishing:
+    """What one sequence still has to publish."""
+
+    def __init__(self, sequence_id: int) -> None:
+        self.sequence_id = sequence_id
+        self.bytes = 0
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def taken(self) -> None:
+        self._open += 1
+        self._idle.clear()
+
+    def settled(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Return when every block is committed, or is known not to come."""
+        await self._idle.wait()
+
+
+class Publisher:
+    """Puts the blocks of all sequences of one engine, in order, in batches.
+
+    The queue is bounded by the engine's pages: a block waits at most once per sequence that holds
+    it. A store that is away or full costs later requests time and nothing else.
+    """
+
+    def __init__(self, engine: Engine, store: KvStoreClient, io: Executor) -> None:
+        self._engine = engine
+        self._store = store
+        self._io = io
+        self._queue: deque[_Block] = deque()
+        self._wake = asyncio.Event()
+
+    def add(
+        self, publishing: Publishing, first_index: int, keys: Sequence[bytes], *, partial: bool
+    ) -> None:
+        """Queue consecutive blocks of a sequence; `partial` says that the last one is not full."""
+        last = len(keys) - 1
+        for i, key in enumerate(keys):
+            publishing.taken()
+            block = _Block(publishing, first_index + i, key, partial=partial and i == last)
+            self._queue.append(block)
+        self._wake.set()
+
+    def forget(self, publishing: Publishing) -> None:
+        """Drop what waits of a sequence. What is being copied goes on: await `idle` after this."""
+        kept = deque[_Block]()
+        for block in self._queue:
+            if block.owner is publishing:
+                publishing.settled()
+            else:
+                kept.append(block)
+        self._queue = kept
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(LANES):
+                lanes.create_task(self._lane())
+
+    async def _lane(self) -> None:
+        while True:
+            batch = self._next_batch()
+            if not batch:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            try:
+                await self._publish(batch)
+            except StoreAwayError as error:
+                metrics.BLOCKS_LOST.inc(len(batch))
+                log.info("kv.put.store_away", blocks=len(batch), error=str(error))
+            finally:
+                for block in batch:
+                    block.owner.settled()
+
+    def _next_batch(self) -> list[_Block]:
+        # Only the last key of a reservation may name a partial block.
+        batch: list[_Block] = []
+        while self._queue and len(batch) < BATCH_BLOCKS:
+            batch.append(self._queue.popleft())
+            if batch[-1].partial:
+                break
+        return batch
+
+    async def _publish(self, batch: list[_Block]) -> None:
+        info = self._engine.info
+        keys = [block.key for block in batch]
+        reservation = await self._store.reserve(
+            keys, info.layout.layout_id, info.block_bytes, last_is_partial=batch[-1].partial
+        )
+        try:
+            slots = reservation.slots
+            if slots:
+                copied = await in_thread(self._io, self._copy, batch, slots)
+                await reservation.commit(copied)
+                metrics.PUT_BYTES.inc(len(copied) * info.block_bytes)
+                for index in copied:
+                    batch[index].owner.bytes += info.block_bytes
+            if reservation.exhausted:
+                metrics.BLOCKS_LOST.inc(len(reservation.exhausted))
+                refused = [keys[index] for index in reservation.exhausted]
+                await self._store.will_not_come(refused, info.layout.layout_id)
+        finally:
+            await reservation.aclose()
+
+    def _copy(self, batch: list[_Block], slots: Mapping[int, memoryview]) -> list[int]:
+        copied = []
+        for index, view in slots.items():
+            block = batch[index]
+            try:
+                self._engine.read_block(block.owner.sequence_id, block.index, view)
+            except BlockGoneError:
+                continue  # preempted; it reports the block again when it has recomputed it
+            copied.append(index)
+        return copied

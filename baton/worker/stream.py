@@ -1,0 +1,282 @@
+"""The life of one piece of work: admit, fetch, start, publish, give back."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from opentelemetry import trace
+
+from baton.engine.base import (
+    Admitted,
+    BlocksReady,
+    Ended,
+    Engine,
+    Event,
+    QueueFullError,
+    SequenceRequest,
+    Tokens,
+)
+from baton.rpc.errors import BatonError, Reason
+from baton.telemetry.context import request_id
+from baton.telemetry.logs import get_logger
+from baton.telemetry.tracing import extract, tracer
+from baton.v1 import worker_pb2
+from baton.worker.convert import stream_finished, stream_tokens
+from baton.worker.engine_loop import EngineLoop
+from baton.worker.fetch import NOTHING, Fetch, FetchResult
+from baton.worker.publish import Publisher, Publishing
+
+DEFAULT_TIMEOUT_SECONDS = 600.0
+# How long a prepared stream waits for the prompt's KV if nobody abandons the wait.
+KV_WAIT_SECONDS = 60.0
+# After Generate the prompt is computed and its last blocks are being committed: they come within
+# this time or not at all.
+KV_GRACE_SECONDS = 2.0
+
+E = TypeVar("E")
+
+log = get_logger(__name__)
+
+
+class Sink(Protocol):
+    """Where a stream's frames go."""
+
+    def send(self, frame: worker_pb2.RunResponse) -> None: ...
+    def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None: ...
+
+
+class WorkStream:
+    """One Start, until its one StreamFinished or StreamFailed."""
+
+    def __init__(
+        self,
+        start: worker_pb2.Start,
+        request: SequenceRequest,
+        engine_loop: EngineLoop,
+        block_tokens: int,
+        fetch: Fetch,
+        publisher: Publisher,
+        sink: Sink,
+        ended: Callable[["WorkStream"], None],
+    ) -> None:
+        self.stream_id = start.stream_id
+        self.sequence_id = request.id
+        self.ticket = start.ticket
+        self._attempt = start.context.attempt
+        self._start = start
+        self._request = request
+        self._engine = engine_loop
+        self._block_tokens = block_tokens
+        self._fetch = fetch
+        self._publisher = publisher
+        self._publishing = Publishing(request.id)
+        self._sink = sink
+        self._on_ended = ended
+        self._added = False
+        self._cancelled = False
+        self._closing = False
+        self._grace: asyncio.TimerHandle | None = None
+        self._first_unpublished = 0
+        loop = asyncio.get_running_loop()
+        self._admitted: asyncio.Future[Admitted] = loop.create_future()
+        self._go: asyncio.Future[Sequence[int]] = loop.create_future()
+        self._ended: asyncio.Future[Ended] = loop.create_future()
+        self._task = loop.create_task(self._run())
+
+    # What the frontend says.
+
+    def generate(self, frame: worker_pb2.Generate) -> None:
+        """Begin decoding once the KV is in place."""
+        if self._go.done():
+            return
+        self._go.set_result(tuple(frame.output_so_far))
+        loop = asyncio.get_running_loop()
+        self._grace = loop.call_later(KV_GRACE_SECONDS, self._fetch.abandon)
+
+    def update_sources(self, frame: worker_pb2.UpdateSources) -> None:
+        if frame.abandon:
+            self._fetch.abandon()
+        else:
+            self._fetch.replace_sources(frame.sources)
+
+    def cancel(self) -> None:
+        """Give everything back; answered by Failed(CANCELLED) unless the stream has ended."""
+        if not self._cancelled and not self._closing:
+            self._cancelled = True
+            self._task.cancel()
+
+    async def gone(self) -> None:
+        """Return when everything has been given back."""
+        await asyncio.wait([self._task])
+
+    # What the engine says.
+
+    def on_event(self, event: Event) -> None:
+        match event:
+            case Tokens():
+                self._sink.add_tokens(stream_tokens(self.stream_id, self._attempt, event))
+            case BlocksReady():
+                self._publish(event)
+            case Admitted():
+                _resolve(self._admitted, event)
+            case Ended():
+                _resolve(self._ended, event)
+
+    def _publish(self, ready: BlocksReady) -> None:
+        # A prefill worker commits also what it did not compute: the reader waits for every block.
+        # A decode worker leaves alone what it has just fetched.
+        skip = max(0, self._first_unpublished - ready.first_index)
+        keys = ready.keys[skip:]
+        if not keys or self._cancelled:
+            return
+        first = ready.first_index + skip
+        self._publisher.add(self._publishing, first, keys, partial=self._ends_partial(ready))
+
+    def full_keys(self, ready: BlocksReady) -> tuple[bytes, ...]:
+        """The keys of full blocks among those reported."""
+        return ready.keys[:-1] if self._ends_partial(ready) else ready.keys
+
+    def _ends_partial(self, ready: BlocksReady) -> bool:
+        end = (ready.first_index + len(ready.keys)) * self._block_tokens
+        return self._request.prefill_only and end > len(self._request.prompt)
+
+    # The life.
+
+    async def _run(self) -> None:
+        request_id.set(self._start.context.request_id)
+        timeout = self._start.timeout.ToTimedelta().total_seconds() or DEFAULT_TIMEOUT_SECONDS
+        kind = self._start.WhichOneof("work") or "work"
+        with tracer().start_as_current_span(kind, context=extract(self._start.traceparent)) as span:
+            span.set_attribute("baton.request_id", self._start.context.request_id)
+            span.set_attribute("baton.choice", self._start.choice)
+            try:
+                async with asyncio.timeout(timeout):
+                    frame = await self._work(span)
+            except TimeoutError:
+                late = f"the work was not done within {timeout:.1f} s"
+                frame = self._failed(BatonError(Reason.DEADLINE, late))
+            except BatonError as error:
+                frame = self._failed(error)
+            except asyncio.CancelledError:
+                frame = self._failed(BatonError(Reason.CANCELLED, "cancelled by the caller"))
+            except Exception:
+                log.exception("stream.failed")
+                frame = self._failed(BatonError(Reason.INTERNAL, "the worker failed"))
+            await self._give_back()
+        self._on_ended(self)
+        self._sink.send(frame)
+
+    async def _work(self, span: trace.Span) -> worker_pb2.RunResponse:
+        try:
+            await self._engine.call(self._add)
+        except QueueFullError as error:
+            full = "the worker's queue is full"
+            raise BatonError(Reason.OVERLOADED, full, retry_after=1.0) from error
+        except ValueError as error:
+            raise BatonError(Reason.NO_CAPACITY, str(error)) from error
+        admitted = await self._admitted
+        fetched = await self._bring(admitted)
+        ready = self._ready_tokens(admitted, fetched)
+        self._first_unpublished = (
+            0 if self._request.prefill_only else -(-ready // self._block_tokens)
+        )
+        output: Sequence[int] = ()
+        if self._start.HasField("prepare"):
+            self._sink.send(self._prepared(admitted, fetched, ready))
+            output = await self._go
+        await self._engine.call(lambda engine: engine.start(self.sequence_id, ready, output))
+        ended = await self._ended
+        await self._publishing.idle()
+        span.set_attribute("baton.computed_tokens", ended.computed_tokens)
+        span.set_attribute("baton.cached_tokens", ended.cached_tokens)
+        span.set_attribute("baton.fetched_bytes", fetched.bytes)
+        span.set_attribute("baton.published_bytes", self._publishing.bytes)
+        prompt_tokens = len(self._request.prompt)
+        return worker_pb2.RunResponse(
+            finished=stream_finished(self.stream_id, self._attempt, ended, prompt_tokens)
+        )
+
+    def _add(self, engine: Engine) -> None:
+        engine.add(self._request)
+        self._added = True
+
+    async def _bring(self, admitted: Admitted) -> FetchResult:
+        """Fetch what is worth fetching of the context's KV."""
+        block = self._block_tokens
+        prompt = len(self._request.prompt)
+        wait = 0.0
+        # Whoever computes a last, partial block anyway has no use for fetching it.
+        blocks = (prompt + len(self._request.output)) // block
+        match self._start.WhichOneof("work"):
+            case "prepare":
+                sources, wait, blocks = (
+                    self._start.prepare.sources,
+                    KV_WAIT_SECONDS,
+                    len(admitted.keys),
+                )
+            case "prefill":
+                sources = self._start.prefill.sources
+            case _:
+                sources = self._start.generate.sources
+                if self._start.generate.wait_for_kv:
+                    # Nobody will write blocks of the output: wait for the prompt's.
+                    wait, blocks = KV_WAIT_SECONDS, prompt // block
+        keys = admitted.keys[admitted.cached_tokens // block : blocks]
+        if not keys:
+            return NOTHING
+        with tracer().start_as_current_span("kv.get") as span:
+            result = await self._fetch.run(admitted, keys, sources, wait)
+            span.set_attribute("baton.blocks_wanted", len(keys))
+            span.set_attribute("baton.blocks", result.blocks)
+            span.set_attribute("baton.bytes", result.bytes)
+            span.set_attribute("baton.transport", result.transport)
+        return result
+
+    def _ready_tokens(self, admitted: Admitted, fetched: FetchResult) -> int:
+        context = len(self._request.prompt) + len(self._request.output)
+        return min(context, admitted.cached_tokens + fetched.blocks * self._block_tokens)
+
+    def _prepared(
+        self, admitted: Admitted, fetched: FetchResult, ready: int
+    ) -> worker_pb2.RunResponse:
+        return worker_pb2.RunResponse(
+            prepared=worker_pb2.Prepared(
+                stream_id=self.stream_id,
+                attempt=self._attempt,
+                ready_tokens=ready,
+                local_tokens=admitted.cached_tokens,
+                fetched_bytes=fetched.bytes,
+                fetch_seconds=fetched.seconds,
+                transport=fetched.transport,
+            )
+        )
+
+    async def _give_back(self) -> None:
+        self._closing = True
+        if self._grace is not None:
+            self._grace.cancel()
+        self._publisher.forget(self._publishing)
+        await self._publishing.idle()
+
+        def close(engine: Engine) -> None:
+            if self._added:
+                engine.close(self.sequence_id)
+
+        await self._engine.call(close)
+
+    def _failed(self, error: BatonError) -> worker_pb2.RunResponse:
+        return failed_frame(self.stream_id, self._attempt, error)
+
+
+def failed_frame(stream_id: int, attempt: int, error: BatonError) -> worker_pb2.RunResponse:
+    """The last frame of a stream that ended badly."""
+    return worker_pb2.RunResponse(
+        failed=worker_pb2.StreamFailed(
+            stream_id=stream_id, attempt=attempt, status=error.to_status()
+        )
+    )
+
+
+def _resolve(future: asyncio.Future[E], event: E) -> None:
+    if not future.done():
+        future.set_result(event)

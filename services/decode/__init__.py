@@ -1,0 +1,1 @@
+"""The worker that writes answers: fetches the KV of prompts and streams tokens."""

@@ -1,0 +1,8 @@
+"""`python -m services.decode`."""
+
+from baton.rpc.lifecycle import main
+from baton.settings import DecodeSettings
+from baton.worker.app import compose
+
+if __name__ == "__main__":
+    main(DecodeSettings, compose, "decode")

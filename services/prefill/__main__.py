@@ -1,0 +1,8 @@
+"""`python -m services.prefill`."""
+
+from baton.rpc.lifecycle import main
+from baton.settings import PrefillSettings
+from baton.worker.app import compose
+
+if __name__ == "__main__":
+    main(PrefillSettings, compose, "prefill")
