@@ -14,10 +14,15 @@ from baton.kv.event_service import KvEventService
 from baton.rpc.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import WorkerSettings
+from baton.telemetry.logs import get_logger
 from baton.v1 import cluster_pb2, worker_pb2_grpc
 from baton.worker.core import WorkerCore
 from baton.worker.load import keep_metrics
 from baton.worker.service import WorkerService
+
+STORE_SECONDS = 2.0
+
+log = get_logger(__name__)
 
 ROLES = {
     "prefill": cluster_pb2.ROLE_PREFILL,
@@ -73,6 +78,9 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     server.add(events.register, KV_EVENTS)
     await server.start()
 
+    # Work without a store is possible and slow: give it a moment before work may come.
+    if not await store.wait_connected(STORE_SECONDS):
+        log.warning("kv store is away", store=settings.kv.store_id)
     store_id = store.store_id or settings.kv.store_id
     instance = _instance(process, settings, engine, model, server.address, store_id)
     registration = await stack.enter_async_context(

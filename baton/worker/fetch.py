@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from baton.engine.base import Admitted, Engine
-from baton.kv.client import Fetched, Fetching, KvStoreClient, StoreAwayError
+from baton.kv.client import Fetched, Fetching, KvStoreClient, StoreAway
 from baton.telemetry.logs import get_logger
 from baton.v1 import common_pb2
 from baton.worker import metrics
@@ -90,20 +90,18 @@ class Fetch:
         if not keys or self._abandoned:
             return NOTHING
         try:
-            fetching = await self._store.fetch(
+            fetching = self._store.fetch(
                 keys, info.layout.layout_id, info.block_bytes, sources, wait
             )
-        except StoreAwayError as error:
+        except StoreAway as error:
             log.info("kv.get.store_away", blocks=len(keys), error=str(error))
             return NOTHING
         self._fetching = fetching
         arrived: set[int] = set()
         try:
-            if self._abandoned:
-                fetching.abandon()
             async for batch in fetching:
                 arrived |= await in_thread(self._io, self._write, admitted.id, first, batch)
-        except StoreAwayError as error:
+        except StoreAway as error:
             log.info("kv.get.store_lost", blocks=len(keys), error=str(error))
         finally:
             self._fetching = None

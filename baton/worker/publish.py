@@ -7,7 +7,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from baton.engine.base import BlockGoneError, Engine
-from baton.kv.client import KvStoreClient, StoreAwayError
+from baton.kv.client import KvStoreClient, StoreAway
+from baton.rpc.errors import BatonError
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
 from baton.worker.io import in_thread
@@ -101,9 +102,9 @@ class Publisher:
                 continue
             try:
                 await self._publish(batch)
-            except StoreAwayError as error:
+            except (StoreAway, BatonError) as error:
                 metrics.BLOCKS_LOST.inc(len(batch))
-                log.info("kv.put.store_away", blocks=len(batch), error=str(error))
+                log.info("kv.put.lost", blocks=len(batch), error=str(error))
             finally:
                 for block in batch:
                     block.owner.settled()

@@ -1,0 +1,151 @@
+"""A frontend's side of WorkerService.Run, for tests."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import grpc
+import pytest
+
+from baton.engine.base import SequenceRequest
+from baton.engine.factory import create_engine
+from baton.engine.local import run_local
+from baton.kv.keys import chain_root
+from baton.rpc.channels import open_channel
+from baton.settings import EngineSettings
+from baton.v1 import worker_pb2, worker_pb2_grpc
+from baton.worker.convert import sequence_request
+
+SIM = {
+    "BATON_ENGINE_KIND": "sim",
+    "BATON_KV_STORE_ID": "store",
+    "BATON_KV_ARENA_BYTES": "16MiB",
+    "BATON_ENGINE_KV_BYTES": "4MiB",
+    "BATON_ENGINE_CHUNK_TOKENS": "64",
+}
+
+
+class Run:
+    """One Run stream: frames out by method, frames in sorted by stream_id."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = open_channel(address)
+        stub = worker_pb2_grpc.WorkerServiceStub(self.channel)
+        self.stub = stub
+        self._call = stub.Run()
+        self.tokens: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.prepared: dict[int, worker_pb2.Prepared] = {}
+        self.ends: dict[int, worker_pb2.StreamFinished | worker_pb2.StreamFailed] = {}
+        self.messages = 0
+        self._news = asyncio.Condition()
+        self._reader = asyncio.create_task(self._read())
+
+    async def start(self, **fields: object) -> None:
+        await self._call.write(worker_pb2.RunRequest(start=start(**fields)))
+
+    async def generate(self, stream_id: int, output: list[int]) -> None:
+        frame = worker_pb2.Generate(stream_id=stream_id, output_so_far=output)
+        await self._call.write(worker_pb2.RunRequest(generate=frame))
+
+    async def cancel(self, stream_id: int) -> None:
+        frame = worker_pb2.Cancel(stream_id=stream_id)
+        await self._call.write(worker_pb2.RunRequest(cancel=frame))
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+        async with asyncio.timeout(seconds), self._news:
+            await self._news.wait_for(condition)
+
+    async def ended(self, *stream_ids: int) -> None:
+        await self.until(lambda: all(i in self.ends for i in stream_ids))
+
+    async def aclose(self) -> None:
+        self._call.cancel()
+        self._reader.cancel()
+        await asyncio.wait([self._reader])
+        await self.channel.close()
+
+    async def load(self) -> worker_pb2.LoadReport:
+        call = self.stub.WatchLoad(worker_pb2.WatchLoadRequest(), timeout=5)
+        try:
+            message = await call.read()
+            assert isinstance(message, worker_pb2.WatchLoadResponse)
+            return message.report
+        finally:
+            call.cancel()
+
+    async def _read(self) -> None:
+        try:
+            async for frame in self._call:
+                async with self._news:
+                    self._take(frame)
+                    self._news.notify_all()
+        except grpc.aio.AioRpcError as error:
+            assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+    def _take(self, frame: worker_pb2.RunResponse) -> None:
+        self.messages += 1
+        match frame.WhichOneof("frame"):
+            case "step":
+                for entry in frame.step.streams:
+                    assert entry.stream_id not in self.ends, "tokens after the end"
+                    output = self.tokens[entry.stream_id][entry.choice]
+                    assert entry.position - self._base(entry) == len(output)
+                    output.extend(entry.token_ids)
+            case "prepared":
+                self.prepared[frame.prepared.stream_id] = frame.prepared
+            case "finished":
+                assert frame.finished.stream_id not in self.ends
+                self.ends[frame.finished.stream_id] = frame.finished
+            case "failed":
+                assert frame.failed.stream_id not in self.ends
+                self.ends[frame.failed.stream_id] = frame.failed
+
+    def _base(self, entry: worker_pb2.StreamTokens) -> int:
+        bases = self.__dict__.setdefault("bases", {})
+        return bases.setdefault((entry.stream_id, entry.choice), entry.position)
+
+
+def start(**fields: object) -> worker_pb2.Start:
+    """A Start for model `sim` with a seed and 8 tokens unless said otherwise."""
+    frame = worker_pb2.Start(**fields)
+    frame.context.model = frame.context.model or "sim"
+    frame.kv_salt = b"salt"
+    if not frame.stopping.HasField("max_tokens"):
+        frame.stopping.max_tokens = 8
+    return frame
+
+
+def local_tokens(**fields: object) -> list[int]:
+    """The tokens of one sequence in an engine without any service."""
+    engine = create_engine(EngineSettings(kind="sim", sim_time_scale=0))
+    layout_id = engine.info.layout.layout_id
+    root = chain_root("sim", engine.info.weights_digest, layout_id, b"", b"salt")
+    request: SequenceRequest = sequence_request(
+        start(generate=worker_pb2.Generate(), **fields), 1, root, engine.info
+    )
+    output = run_local(engine, [request])[0]
+    return next(iter(output.tokens.values()))
+
+
+async def at_baseline(run: Run, seconds: float = 2) -> worker_pb2.LoadReport:
+    """The load once nothing is held any more; fails if something still is after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while True:
+            load = await run.load()
+            held = (load.streams, load.leases, load.reservations, load.running, load.waiting)
+            if held == (0, 0, 0, 0, 0) and load.free_pages == load.total_pages:
+                return load
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def open_run() -> AsyncIterator[Callable[[str], Awaitable[Run]]]:
+    runs: list[Run] = []
+
+    async def open_one(address: str) -> Run:
+        runs.append(Run(address))
+        return runs[-1]
+
+    yield open_one
+    for run in runs:
+        await run.aclose()

@@ -1,0 +1,240 @@
+"""Prefill and decode workers as real processes, driven as a frontend drives them."""
+
+import asyncio
+import signal
+
+import pytest
+
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import common_pb2
+from baton.v1.worker_pb2 import Generate, Prefill, Prepare, StreamFailed, StreamFinished
+from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
+
+PROMPT = list(range(100, 333))  # 14 full blocks and a partial one
+
+
+async def _pool(spawn_service, **env):
+    settings = {**SIM, **env}
+    await spawn_service("kvstore", settings, instance_id="store")
+    return await asyncio.gather(
+        spawn_service("prefill", settings), spawn_service("decode", settings)
+    )
+
+
+async def test_a_prompt_read_on_one_worker_is_answered_on_another(spawn_service, open_run):
+    prefill, decode = await _pool(spawn_service)
+    reader, writer = await open_run(prefill.address), await open_run(decode.address)
+    await asyncio.gather(
+        writer.start(stream_id=1, prompt_token_ids=PROMPT, prepare=Prepare()),
+        reader.start(stream_id=1, prompt_token_ids=PROMPT, prefill=Prefill(n=1)),
+    )
+    await reader.until(lambda: reader.tokens[1][0])
+    first = reader.tokens[1][0]
+    await writer.generate(1, first)
+    await asyncio.gather(reader.ended(1), writer.ended(1))
+
+    assert first + writer.tokens[1][0] == local_tokens(prompt_token_ids=PROMPT)
+    assert reader.ends[1].reasons == [common_pb2.FINISH_REASON_PREFILLED]
+    assert writer.ends[1].reasons == [common_pb2.FINISH_REASON_LENGTH]
+    assert writer.prepared[1].ready_tokens == len(PROMPT)
+    assert writer.prepared[1].transport == "shm"
+    # The engine's own count: the prompt went through the prefill worker's passes only.
+    assert (await at_baseline(reader)).computed_tokens == len(PROMPT)
+    assert (await at_baseline(writer)).computed_tokens == 7
+
+
+async def test_decode_has_early_blocks_while_prefill_still_computes(spawn_service, open_run):
+    slow = {"BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "640"}  # 0.1 s per chunk
+    prefill, decode = await _pool(spawn_service, **slow)
+    reader, writer = await open_run(prefill.address), await open_run(decode.address)
+    prompt = list(range(1000))
+    await writer.start(stream_id=1, prompt_token_ids=prompt, prepare=Prepare())
+    await reader.start(stream_id=1, prompt_token_ids=prompt, prefill=Prefill(n=1))
+    await reader.until(lambda: reader.tokens[1][0])
+    await writer.generate(1, reader.tokens[1][0])
+    await writer.ended(1)
+    # Fetched over the time of the computation, not after it.
+    assert writer.prepared[1].fetch_seconds > 0.8
+
+
+async def test_every_choice_of_one_prefill_goes_on_elsewhere(spawn_service, open_run):
+    prefill, decode = await _pool(spawn_service)
+    reader, writer = await open_run(prefill.address), await open_run(decode.address)
+    sampling = common_pb2.SamplingParams(seed=5, temperature=1)
+    for choice in (0, 1):
+        await writer.start(
+            stream_id=choice,
+            choice=choice,
+            prompt_token_ids=PROMPT,
+            sampling=sampling,
+            prepare=Prepare(),
+        )
+    await reader.start(
+        stream_id=9, prompt_token_ids=PROMPT, sampling=sampling, prefill=Prefill(n=2)
+    )
+    await reader.ended(9)
+    for choice in (0, 1):
+        await writer.generate(choice, reader.tokens[9][choice])
+    await writer.ended(0, 1)
+    for choice in (0, 1):
+        expected = local_tokens(prompt_token_ids=PROMPT, sampling=sampling, choice=choice)
+        assert reader.tokens[9][choice] + writer.tokens[choice][choice] == expected
+    await at_baseline(writer)
+
+
+async def test_the_next_turn_finds_prompt_and_answer(spawn_service, open_run):
+    _, decode = await _pool(spawn_service)
+    writer = await open_run(decode.address)
+    stopping = common_pb2.StopParams(max_tokens=40)
+    await writer.start(
+        stream_id=1, prompt_token_ids=PROMPT, stopping=stopping, generate=Generate()
+    )
+    await writer.ended(1)
+    before = (await at_baseline(writer)).computed_tokens
+
+    turn = PROMPT + writer.tokens[1][0] + [7, 8, 9]
+    await writer.start(stream_id=2, prompt_token_ids=turn, generate=Generate())
+    await writer.ended(2)
+    # All full blocks of prompt and answer; the answer's last token was never computed.
+    found = (len(PROMPT) + 39) // 16 * 16
+    assert writer.ends[2].usage.cached_tokens == found
+    after = (await at_baseline(writer)).computed_tokens
+    assert after - before == len(turn) - found + 7
+
+
+@pytest.mark.parametrize("victim", ["prepared", "queued", "decoding"])
+async def test_cancelling_gives_everything_back(spawn_service, open_run, victim):
+    slow = {"BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.02", "BATON_ENGINE_MAX_RUNNING": "2"}
+    _, decode = await _pool(spawn_service, **slow)
+    writer = await open_run(decode.address)
+    stopping = common_pb2.StopParams(max_tokens=60)
+    for i in range(3):
+        await writer.start(
+            stream_id=i, prompt_token_ids=[i, *PROMPT], stopping=stopping, generate=Generate()
+        )
+    await writer.start(stream_id=3, prompt_token_ids=[3, *PROMPT], prepare=Prepare())
+    await writer.until(lambda: len(writer.tokens[0][0]) > 3)
+    cancelled = {"prepared": 3, "queued": 2, "decoding": 1}[victim]
+    await writer.cancel(cancelled)
+    await writer.ended(cancelled)
+    end = writer.ends[cancelled]
+    assert isinstance(end, StreamFailed)
+    assert BatonError.from_status(end.status).reason is Reason.CANCELLED
+    if victim != "prepared":
+        await writer.cancel(3)
+    await writer.ended(0, 1, 2, 3)
+    for i in {0, 1, 2} - {cancelled}:
+        assert isinstance(writer.ends[i], StreamFinished)
+        expected = local_tokens(prompt_token_ids=[i, *PROMPT], stopping=stopping)
+        assert writer.tokens[i][0] == expected
+    await at_baseline(writer)
+
+
+async def test_a_frontend_that_vanishes_takes_its_work_along(spawn_service, open_run):
+    _, decode = await _pool(spawn_service, BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.05")
+    gone, watcher = await open_run(decode.address), await open_run(decode.address)
+    stopping = common_pb2.StopParams(max_tokens=500)
+    for i in range(8):
+        await gone.start(
+            stream_id=i, prompt_token_ids=[i, *PROMPT], stopping=stopping, generate=Generate()
+        )
+    await gone.until(lambda: all(gone.tokens[i][0] for i in range(8)))
+    assert (await watcher.load()).streams == 8
+    await gone.aclose()
+    await at_baseline(watcher, seconds=1)
+
+
+async def test_another_prefill_worker_fulfils_the_same_wait(spawn_service, open_run):
+    slow = {**SIM, "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "300"}
+    first, decode = await _pool(spawn_service, **slow)
+    second = await spawn_service("prefill", SIM)
+    reader, writer = await open_run(first.address), await open_run(decode.address)
+    await writer.start(stream_id=1, prompt_token_ids=PROMPT, prepare=Prepare())
+    await reader.start(stream_id=1, prompt_token_ids=PROMPT, prefill=Prefill(n=1))
+    await asyncio.sleep(0.4)  # amid its chunks
+    first.kill()
+    assert 1 not in writer.prepared
+
+    reader = await open_run(second.address)
+    await reader.start(stream_id=1, prompt_token_ids=PROMPT, prefill=Prefill(n=1))
+    await reader.until(lambda: reader.tokens[1][0])
+    await writer.generate(1, reader.tokens[1][0])
+    await writer.ended(1)
+    assert reader.tokens[1][0] + writer.tokens[1][0] == local_tokens(prompt_token_ids=PROMPT)
+    assert writer.prepared[1].ready_tokens == len(PROMPT)
+    # What the first one had committed was not computed again.
+    assert (await at_baseline(reader)).computed_tokens < len(PROMPT)
+
+
+async def test_without_its_store_a_decode_worker_computes_for_itself(spawn_service, open_run):
+    await spawn_service("kvstore", SIM, instance_id="store")
+    decode = await spawn_service("decode", SIM)
+    writer = await open_run(decode.address)
+    spawn_service.services[0].kill()
+    await writer.start(stream_id=1, prompt_token_ids=PROMPT, prepare=Prepare())
+    expected = local_tokens(prompt_token_ids=PROMPT)
+    await writer.generate(1, expected[:1])
+    await writer.ended(1)
+    assert writer.tokens[1][0] == expected[1:]
+    await at_baseline(writer)
+
+
+async def test_a_draining_worker_ends_what_runs_and_refuses_what_comes(spawn_service, open_run):
+    _, decode = await _pool(spawn_service, BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.03")
+    writer = await open_run(decode.address)
+    stopping = common_pb2.StopParams(max_tokens=40)
+    await writer.start(
+        stream_id=1, prompt_token_ids=PROMPT, stopping=stopping, generate=Generate()
+    )
+    await writer.until(lambda: writer.tokens[1][0])
+    decode.signal(signal.SIGTERM)
+    await asyncio.sleep(0.1)
+    await writer.start(stream_id=2, prompt_token_ids=PROMPT, generate=Generate())
+    await writer.ended(1, 2)
+    assert BatonError.from_status(writer.ends[2].status).reason is Reason.DRAINING
+    assert len(writer.tokens[1][0]) == 40
+    assert await decode.wait(5) == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "field"),
+    [
+        ({"prompt_token_ids": []}, Reason.INVALID_FIELD, "prompt_token_ids"),
+        ({"prompt_token_ids": [1, 32_000]}, Reason.INVALID_FIELD, "prompt_token_ids"),
+        ({"prompt_token_ids": [-1]}, Reason.INVALID_FIELD, "prompt_token_ids"),
+        (
+            {"stopping": common_pb2.StopParams(max_tokens=1_000_000)},
+            Reason.CONTEXT_LENGTH_EXCEEDED,
+            "stopping.max_tokens",
+        ),
+        (
+            {"stopping": common_pb2.StopParams(max_tokens=0)},
+            Reason.INVALID_FIELD,
+            "stopping.max_tokens",
+        ),
+        ({"generate": None, "prefill": Prefill(n=17)}, Reason.INVALID_FIELD, "n"),
+        ({"generate": None}, Reason.INVALID_FIELD, "work"),
+        (
+            {"context": common_pb2.RequestContext(model="other")},
+            Reason.MODEL_NOT_FOUND,
+            "model",
+        ),
+    ],
+)
+async def test_a_frame_out_of_range_is_refused_and_harms_nobody(
+    worker_alone, open_run, fields, reason, field
+):
+    run = await open_run(worker_alone.address)
+    merged = {"stream_id": 1, "prompt_token_ids": [1], "generate": Generate(), **fields}
+    await run.start(**{k: v for k, v in merged.items() if v is not None})
+    await run.ended(1)
+    error = BatonError.from_status(run.ends[1].status)
+    assert (error.reason, error.field) == (reason, field)
+    await run.start(stream_id=2, prompt_token_ids=[1], generate=Generate())
+    await run.ended(2)
+    assert isinstance(run.ends[2], StreamFinished)
+
+
+@pytest.fixture
+async def worker_alone(spawn_service):
+    return await spawn_service("decode", SIM)
