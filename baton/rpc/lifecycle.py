@@ -22,7 +22,7 @@ import uvloop
 
 from baton.rpc.parent import die_with_parent
 from baton.rpc.process import Process
-from baton.settings import ProcessSettings, StartupError, load
+from baton.settings import ProcessSettings, StartupError, load, misspelled
 from baton.telemetry import logs, metrics, tracing
 
 log = logs.get_logger(__name__)
@@ -62,6 +62,8 @@ def main(
     instance_id = settings.instance_id or f"{name}-{secrets.token_hex(4)}"
     telemetry = settings.telemetry
     logs.configure(name, instance_id, telemetry.log_level, telemetry.log_format)
+    for sentence in misspelled(os.environ):
+        log.warning("unknown setting", problem=sentence)
     tracing.configure(name, telemetry, instance_id)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -84,9 +86,7 @@ async def _live(settings: S, compose: Compose[S], name: str, instance_id: str) -
     try:
         async with AsyncExitStack() as stack:
             process = Process(name, instance_id, secrets.token_hex(8), stack, stopping)
-            exposition = _serve_metrics(settings)
-            stack.callback(exposition.close)
-            process.metrics_address = f"{settings.telemetry.metrics_host}:{exposition.port}"
+            process.metrics_address = _serve_metrics(settings)
             if await _started(compose(process, settings), stopping):
                 process.composed()
                 log.info("process ready", incarnation=process.incarnation)
@@ -145,7 +145,8 @@ class _Signals:
         if self._received > 1:
             _exit_now("a second signal came")
         self.arm()
-        self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
+        if not self._loop.is_closed():  # else it is exiting already
+            self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
 
     def _stop(self, name: str) -> None:
         log.info("process stopping", signal=name)
@@ -162,21 +163,27 @@ class _Signals:
 
 
 def _exit_now(reason: str) -> None:
-    log.error("exit without cleaning up", reason=reason)
-    sys.stderr.flush()
+    # Nobody may be reading our lines: then writing one blocks, and must not keep us here.
+    line = threading.Thread(
+        target=log.error, args=("exit without cleaning up",), kwargs={"reason": reason}, daemon=True
+    )
+    line.start()
+    line.join(0.5)
     os._exit(EXIT_FAILED)
 
 
-def _serve_metrics(settings: ProcessSettings) -> metrics.Exposition:
+def _serve_metrics(settings: ProcessSettings) -> str:
+    """Answer /metrics until the process ends; where, for others."""
     host, port = settings.telemetry.metrics_host, settings.telemetry.metrics_port
     try:
-        return metrics.serve(host, port)
+        bound = metrics.serve(host, port).port
     except OSError as error:
         raise StartupError(
             f"telemetry.metrics_port {host}:{port} cannot be listened on ({error.strerror}): stop "
             "what uses it, or set BATON_TELEMETRY_METRICS_PORT or --telemetry-metrics-port to "
             "another; 0 takes a free one."
         ) from error
+    return f"{settings.advertise_host or host}:{bound}"
 
 
 def _complain(name: str, sentence: str) -> NoReturn:

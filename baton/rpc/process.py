@@ -27,11 +27,12 @@ class Process:
     """Set when the process begins to shut down."""
     metrics_address: str = ""
     """`host:port` of /metrics."""
+    started: bool = field(default=False, init=False)
+    """Whether `compose` has returned."""
     failure: str | None = field(default=None, init=False)
     """Why the process dies; None while it does not."""
     _drains: list[Callable[[], Awaitable[None]]] = field(default_factory=list, init=False)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
-    _composing: bool = field(default=True, init=False)
 
     def on_drain(self, callback: Callable[[], Awaitable[None]]) -> None:
         """Await `callback` at the first signal; callbacks run in order, within drain_seconds."""
@@ -53,15 +54,15 @@ class Process:
         """
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         task.add_done_callback(self._ended)
-        if self._composing:
-            self.stack.push_async_callback(_cancel, [task])
-        else:
+        if self.started:
             self._tasks.add(task)
+        else:
+            self.stack.push_async_callback(_cancel, [task])
         return task
 
     def composed(self) -> None:
         """`compose` returned. For the lifecycle."""
-        self._composing = False
+        self.started = True
 
     async def drain(self, seconds: float) -> None:
         """Run the drain callbacks; what is not done in time is cut off. For the lifecycle."""

@@ -29,11 +29,25 @@ class _Health(health.aio.HealthServicer):  # type: ignore[misc,name-defined]  # 
 
     def __init__(self, incarnation: str) -> None:
         super().__init__()
+        self.closing = asyncio.Event()
+        """Set when the server drains: watches end, which by themselves never would."""
         self._metadata = ((INCARNATION_KEY, incarnation),)
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802
         context.set_trailing_metadata(self._metadata)
         return await super().Check(request, context)
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802
+        watching = asyncio.ensure_future(super().Watch(request, context))
+        closing = asyncio.ensure_future(self.closing.wait())
+        try:
+            await asyncio.wait((watching, closing), return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                await watching
+        finally:
+            watching.cancel()
+            closing.cancel()
+            await asyncio.wait((watching, closing))
 
 
 class Server:
@@ -140,10 +154,15 @@ class Server:
                 self._publishing = asyncio.create_task(self._publish_ready())
 
     async def drain(self, grace: float) -> None:
-        """Take no new call, let running ones end for `grace` seconds, then cancel them."""
+        """Take no new call, let running ones end for `grace` seconds, then cancel them.
+
+        A stream that lives as long as its client wants must be ended by its own service, or it
+        holds this up for the whole grace.
+        """
         self.set_ready(False)
         if self._publishing is not None:
             await self._publishing
+        self._health.closing.set()
         await self._server.stop(grace)
 
     async def _publish_ready(self) -> None:

@@ -13,8 +13,9 @@ from baton.settings.groups import (
     KvSettings,
     TelemetrySettings,
 )
-from baton.settings.load import StartupError, load
+from baton.settings.load import StartupError, load, misspelled
 from baton.settings.processes import (
+    ALL_SETTINGS,
     DecodeSettings,
     FrontendSettings,
     KvStoreSettings,
@@ -25,6 +26,7 @@ from baton.settings.processes import (
 )
 
 __all__ = [
+    "ALL_SETTINGS",
     "DecodeSettings",
     "EngineSettings",
     "EtcdSettings",
@@ -43,4 +45,5 @@ __all__ = [
     "describe",
     "fields_of",
     "load",
+    "misspelled",
 ]

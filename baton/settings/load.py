@@ -1,15 +1,16 @@
 """Settings out of flags and environment, or a sentence that says what to change."""
 
 import argparse
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
-from baton.settings.describe import Name, fields_of
-from baton.settings.processes import ProcessSettings
+from baton.settings.describe import ENV_PREFIX, Name, fields_of
+from baton.settings.processes import ALL_SETTINGS, ProcessSettings
 
 S = TypeVar("S", bound=ProcessSettings)
 
@@ -47,6 +48,20 @@ def load(settings_type: type[S], arguments: Sequence[str] = (), program: str = "
         raise StartupError(" ".join(sentences)) from error
     except SettingsError as error:
         raise StartupError(f"The environment cannot be read as settings: {error}.") from error
+
+
+def misspelled(environ: Iterable[str]) -> list[str]:
+    """Variables that no process knows and that look like one that some process does.
+
+    Not an error: the environment is shared with other programs, and Kubernetes adds to it.
+    """
+    known = {name.env for kind in ALL_SETTINGS for name in fields_of(kind)}
+    unknown = [name for name in environ if name.startswith(ENV_PREFIX) and name not in known]
+    return [
+        f"{name} is not a setting; did you mean {close}?"
+        for name in sorted(unknown)
+        for close in difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+    ]
 
 
 class _Parser(argparse.ArgumentParser):

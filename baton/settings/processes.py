@@ -63,6 +63,11 @@ class FrontendSettings(ProcessSettings):
 class RouterSettings(ProcessSettings):
     """The process that places requests."""
 
+    disaggregation: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="prefill on another worker than decode: auto where it pays, always, never",
+    )
+
 
 class WorkerSettings(ProcessSettings):
     """A process that runs an engine."""
@@ -94,3 +99,12 @@ class KvStoreSettings(ProcessSettings):
     """The process that keeps KV."""
 
     kv: KvSettings = KvSettings()
+
+
+ALL_SETTINGS: tuple[type[ProcessSettings], ...] = (
+    FrontendSettings,
+    RouterSettings,
+    WorkerSettings,
+    KvStoreSettings,
+)
+"""Classes that together have every setting."""

@@ -99,4 +99,6 @@ def _otlp(endpoint: str) -> SpanExporter:
     # Imported here: it takes 0.2 s that a process without a collector should not pay.
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
-    return OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_SECONDS)
+    # Without a scheme the exporter would speak TLS; here `host:4317` means what it does elsewhere.
+    insecure = not endpoint.startswith("https://")
+    return OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=_EXPORT_SECONDS)

@@ -1,0 +1,1 @@
+"""Who is alive, and what the cluster agrees on: etcd, registration, discovery, tenants."""

@@ -1,0 +1,71 @@
+"""Message classes of the etcd v3 API.
+
+The `etcd3` package cannot be imported with protobuf ≥ 4, but its generated files carry the
+serialized descriptors. They are read out of the files' text, without importing them, into a
+descriptor pool of their own: etcd's `kv.proto` and `rpc.proto` are names that anybody may use.
+"""
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pool, message_factory
+
+_FILES = ("kv_pb2.py", "auth_pb2.py", "rpc_pb2.py")  # in the order of their imports
+
+
+def _serialized(source: Path) -> bytes:
+    """The argument of `serialized_pb=_b('...')` in a generated file."""
+    for node in ast.parse(source.read_bytes()).body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            continue
+        for keyword in node.value.keywords:
+            if keyword.arg == "serialized_pb" and isinstance(keyword.value, ast.Call):
+                (literal,) = keyword.value.args
+                return str(ast.literal_eval(literal)).encode("latin-1")
+    raise ImportError(f"{source} carries no serialized descriptor")
+
+
+def _load() -> descriptor_pool.DescriptorPool:
+    spec = find_spec("etcd3")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("the etcd3 package is not installed")
+    directory = Path(spec.submodule_search_locations[0]) / "etcdrpc"
+    pool = descriptor_pool.DescriptorPool()
+    for name in _FILES:
+        pool.AddSerializedFile(_serialized(directory / name))
+    return pool
+
+
+_POOL = _load()
+
+
+def _message(name: str) -> Any:
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
+
+
+RangeRequest = _message("etcdserverpb.RangeRequest")
+RangeResponse = _message("etcdserverpb.RangeResponse")
+PutRequest = _message("etcdserverpb.PutRequest")
+PutResponse = _message("etcdserverpb.PutResponse")
+DeleteRangeRequest = _message("etcdserverpb.DeleteRangeRequest")
+DeleteRangeResponse = _message("etcdserverpb.DeleteRangeResponse")
+TxnRequest = _message("etcdserverpb.TxnRequest")
+TxnResponse = _message("etcdserverpb.TxnResponse")
+Compare = _message("etcdserverpb.Compare")
+CompactionRequest = _message("etcdserverpb.CompactionRequest")
+CompactionResponse = _message("etcdserverpb.CompactionResponse")
+WatchRequest = _message("etcdserverpb.WatchRequest")
+WatchResponse = _message("etcdserverpb.WatchResponse")
+LeaseGrantRequest = _message("etcdserverpb.LeaseGrantRequest")
+LeaseGrantResponse = _message("etcdserverpb.LeaseGrantResponse")
+LeaseRevokeRequest = _message("etcdserverpb.LeaseRevokeRequest")
+LeaseRevokeResponse = _message("etcdserverpb.LeaseRevokeResponse")
+LeaseKeepAliveRequest = _message("etcdserverpb.LeaseKeepAliveRequest")
+LeaseKeepAliveResponse = _message("etcdserverpb.LeaseKeepAliveResponse")
+StatusRequest = _message("etcdserverpb.StatusRequest")
+StatusResponse = _message("etcdserverpb.StatusResponse")
+
+WATCH_DELETE = 1
+"""`mvccpb.Event.EventType.DELETE`."""

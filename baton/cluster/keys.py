@@ -1,0 +1,62 @@
+"""Where records live in etcd, and how they are written: protobuf JSON under `/baton/<cluster>/`."""
+
+from typing import TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+M = TypeVar("M", bound=Message)
+
+
+def instances(cluster: str) -> str:
+    """Prefix of `Instance` records; the id follows."""
+    return f"/baton/{cluster}/instances/"
+
+
+def instance(cluster: str, instance_id: str) -> str:
+    return instances(cluster) + instance_id
+
+
+def models(cluster: str) -> str:
+    """Prefix of `ModelCard` records; the model's name and the layout's id in hex follow."""
+    return f"/baton/{cluster}/models/"
+
+
+def model(cluster: str, name: str, layout_id: bytes) -> str:
+    return f"{models(cluster)}{name}/{layout_id.hex()}"
+
+
+def tenant(cluster: str, name: str) -> str:
+    """Key of a tenant's `TenantPolicy`."""
+    return f"/baton/{cluster}/tenants/{name}"
+
+
+def members_range(cluster: str) -> tuple[str, str]:
+    """Start and end (exclusive) of a range that holds instances and models, but no tenants.
+
+    One range, so that one watch tells of both in the order in which they were written.
+    """
+    return instances(cluster), prefix_end(models(cluster))
+
+
+def prefix_end(prefix: str) -> str:
+    """The first key after all keys that begin with `prefix` (which ends in an ASCII character)."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def encode(record: Message) -> bytes:
+    """A record as it is stored."""
+    text = json_format.MessageToJson(record, preserving_proto_field_name=True, indent=None)
+    return text.encode()
+
+
+def decode(kind: type[M], value: bytes) -> M:
+    """A record out of what is stored; fields that this release does not know are ignored.
+
+    Raises:
+        ValueError: the value is not such a record.
+    """
+    try:
+        return json_format.Parse(value, kind(), ignore_unknown_fields=True)
+    except (json_format.ParseError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a {kind.DESCRIPTOR.name}: {error}") from error

@@ -1,0 +1,196 @@
+"""Keeps a process's records in etcd for as long as it lives."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from baton.cluster import keys
+from baton.cluster.etcd import Etcd, EtcdError
+from baton.telemetry.logs import get_logger
+from baton.v1.cluster_pb2 import Instance, ModelCard
+
+log = get_logger(__name__)
+
+RETRY_SECONDS = 0.2
+ENTER_SECONDS = 1.0
+"""Entering and updating wait this long for etcd, then go on while it is tried again."""
+EXIT_SECONDS = 2.0
+
+
+class Registration:
+    """An instance's record and its model cards, under a lease that is kept and retaken if lost.
+
+    etcd being away neither blocks nor fails the process: records are written when it is back.
+
+    Args:
+        etcd: the connection; the caller closes it, after this.
+        cluster: the cluster's name.
+        instance: the record; a copy is kept.
+        cards: the models that this instance serves.
+        ttl: seconds without a sign of life after which etcd drops the records.
+    """
+
+    def __init__(
+        self,
+        etcd: Etcd,
+        cluster: str,
+        instance: Instance,
+        cards: Sequence[ModelCard] = (),
+        ttl: int = 5,
+    ) -> None:
+        self._etcd = etcd
+        self._key = keys.instance(cluster, instance.id)
+        self._instance = Instance()
+        self._instance.CopyFrom(instance)
+        self._cards = {keys.model(cluster, card.name, card.layout_id): card for card in cards}
+        self._ttl = ttl
+        self._lease = 0
+        self._wanted = 1
+        self._written = 0
+        self._published = False
+        self._took_id = False
+        self._replaced = False
+        self._news = asyncio.Event()
+        self._progress = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._etcd_away = False
+
+    async def __aenter__(self) -> "Registration":
+        self._task = asyncio.create_task(self._keep(), name="registration")
+        self._task.add_done_callback(_log_failure)
+        await self._wait_written()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if not self._lease:
+            return
+        try:
+            async with asyncio.timeout(EXIT_SECONDS):
+                # Whoever sees a draining record go knows that it left and did not fail.
+                self._instance.draining = True
+                await self._write_record()
+                await self._etcd.revoke(self._lease)
+        except (EtcdError, TimeoutError) as failure:
+            log.warning("records are left to their lease", error=str(failure), ttl=self._ttl)
+
+    @property
+    def registered(self) -> bool:
+        """Whether etcd holds the record as it is now, as far as is known."""
+        return self._written == self._wanted and self._lease != 0
+
+    async def update(self, **fields: Any) -> None:
+        """Change fields of the record, for example `update(draining=True)`.
+
+        Returns once it is written, or after a second if etcd is away; it is written then later.
+        """
+        name: Any
+        for name in fields:
+            self._instance.ClearField(name)
+        self._instance.MergeFrom(Instance(**fields))
+        self._wanted += 1
+        self._news.set()
+        await self._wait_written()
+
+    async def _wait_written(self) -> None:
+        with suppress(TimeoutError):  # _keep says in the log that etcd is away
+            async with asyncio.timeout(ENTER_SECONDS), self._progress:
+                await self._progress.wait_for(lambda: self.registered)
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self._tend()
+            except EtcdError as error:
+                if not self._etcd_away:
+                    self._etcd_away = True
+                    log.warning("etcd is away, not registered for now", error=str(error))
+                await asyncio.sleep(RETRY_SECONDS * (0.5 + random.random()))
+                continue
+            if self._etcd_away:
+                self._etcd_away = False
+                log.info("registered again")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._ttl / 3):
+                    await self._news.wait()
+
+    async def _tend(self) -> None:
+        """Hold a lease and have everything written under it."""
+        self._news.clear()
+        if self._lease and await self._etcd.keep_alive(self._lease) <= 0:
+            log.warning("lease lost, taking another", key=self._key)
+            self._lease = 0
+        if not self._lease:
+            self._written, self._published = 0, False
+            self._lease = await self._etcd.grant(self._ttl)
+        if not self._published:
+            # Cards before the instance: who sees the instance finds its models.
+            for key, card in self._cards.items():
+                await self._publish(key, card)
+            self._published = True
+        version = self._wanted
+        replaced = not await self._write_record()
+        if replaced and not self._replaced:
+            log.warning("another process registers with this instance id", key=self._key)
+        self._replaced = replaced
+        if self._written != version:
+            async with self._progress:
+                self._written = version
+                self._progress.notify_all()
+        for key, card in self._cards.items():
+            # The worker that published it last may have gone, and the card with its lease.
+            await self._etcd.create(key, keys.encode(card), self._lease)
+
+    async def _write_record(self) -> bool:
+        """Have the record in etcd as it is now; False if the id is a later process's by now.
+
+        The first write takes the id from a process of before. After that, a process that came
+        later with the same id is the one that counts.
+        """
+        value = keys.encode(self._instance)
+        if not self._took_id:
+            await self._etcd.put(self._key, value, self._lease)
+            self._took_id = True
+            return True
+        stored = await self._etcd.get(self._key)
+        if stored is None:
+            return await self._etcd.create(self._key, value, self._lease)
+        if stored == value:
+            return True
+        if not self._is_ours(stored):
+            return False
+        return await self._etcd.replace(self._key, stored, value, self._lease)
+
+    def _is_ours(self, stored: bytes) -> bool:
+        try:
+            return keys.decode(Instance, stored).incarnation == self._instance.incarnation
+        except ValueError:
+            log.warning("unreadable record replaced", key=self._key)
+            return True
+
+    async def _publish(self, key: str, card: ModelCard) -> None:
+        if not card.created_seconds:
+            known = await self._etcd.get(key)
+            try:
+                seconds = keys.decode(ModelCard, known).created_seconds if known else 0
+            except ValueError:
+                log.warning("unreadable model card replaced", key=key)
+                seconds = 0
+            card.created_seconds = seconds or int(time.time())
+        await self._etcd.put(key, keys.encode(card), self._lease)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("registration failed", exc_info=error)

@@ -1,0 +1,211 @@
+"""What tests of every area stand on: a real etcd, a cluster name of their own, real processes."""
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from baton.cluster import keys
+from baton.cluster.etcd import Etcd
+from baton.cluster.local_etcd import LocalEtcd
+from baton.rpc.parent import PARENT_ENV
+from baton.v1.cluster_pb2 import Instance
+
+ROOT = Path(__file__).parent.parent
+READY_SECONDS = 60.0
+STOP_SECONDS = 15.0
+LOG_TAIL_LINES = 40
+
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    item.stash[_failed] = item.stash.get(_failed, False) or report.failed
+    return report
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEtcd]:
+    """A real etcd for the whole session; tests keep apart by `cluster`."""
+    server = LocalEtcd(tmp_path_factory.mktemp("etcd"))
+    asyncio.run(server.start())
+    yield server
+    asyncio.run(server.stop())
+
+
+@pytest.fixture
+async def etcd_client(etcd: LocalEtcd) -> AsyncIterator[Etcd]:
+    """A connection to the session's etcd."""
+    async with Etcd(etcd.endpoints) as client:
+        yield client
+
+
+@pytest.fixture
+def cluster() -> str:
+    """A cluster name that no other test has."""
+    return f"test-{secrets.token_hex(6)}"
+
+
+@dataclass
+class Service:
+    """A process of Baton under test."""
+
+    name: str
+    instance_id: str
+    log_path: Path
+    popen: subprocess.Popen[bytes]
+    instance: Instance
+    """What it registered; empty before."""
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def address(self) -> str:
+        """Where its gRPC server answers."""
+        return self.instance.address
+
+    @property
+    def running(self) -> bool:
+        return self.popen.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP freezes it, SIGCONT thaws it, SIGTERM drains it."""
+        self.popen.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.popen.kill()
+        self.popen.wait()
+
+    async def stop(self) -> int:
+        """Drain it and wait; its exit code."""
+        self.popen.send_signal(signal.SIGCONT)
+        self.popen.terminate()
+        return await self.wait(STOP_SECONDS)
+
+    async def wait(self, timeout: float) -> int:
+        """Wait until it ended by itself; its exit code."""
+        async with asyncio.timeout(timeout):
+            while (code := self.popen.poll()) is None:  # noqa: ASYNC110  # no event tells
+                await asyncio.sleep(0.02)
+        return code
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+
+class ServiceSpawner:
+    """Starts processes; `await spawn(...)` returns once the process is registered."""
+
+    def __init__(self, etcd: LocalEtcd, client: Etcd, cluster: str, directory: Path) -> None:
+        self._etcd = etcd
+        self._client = client
+        self._cluster = cluster
+        self._directory = directory
+        self.services: list[Service] = []
+
+    async def __call__(
+        self,
+        name: str,
+        env: Mapping[str, str] | None = None,
+        instance_id: str = "",
+        wait: bool = True,
+        arguments: Sequence[str] = (),
+    ) -> Service:
+        """Start `python -m services.<name>`, or `python <arguments>` where they are given.
+
+        Args:
+            name: frontend, router, prefill, decode or kvstore.
+            env: settings beyond those that join the test's cluster, for example BATON_ENGINE_KIND.
+            instance_id: of an earlier service to take its place; empty: a new one.
+            wait: return only once its record is in etcd.
+            arguments: of the interpreter, for a process that is no service.
+        """
+        number = len(self.services)
+        identity = instance_id or f"{name}-{number}"
+        log_path = self._directory / f"{number}-{identity}.log"
+        settings = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("BATON_")},
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            PARENT_ENV: str(os.getpid()),
+            "BATON_INSTANCE_ID": identity,
+            "BATON_GRPC_PORT": "0",
+            "BATON_HTTP_PORT": "0",
+            "BATON_ETCD_ENDPOINTS": ",".join(self._etcd.endpoints),
+            "BATON_ETCD_CLUSTER": self._cluster,
+            **(env or {}),
+        }
+        popen = _launch(arguments or ["-m", f"services.{name}"], settings, log_path)
+        service = Service(name, identity, log_path, popen, Instance())
+        self.services.append(service)
+        if wait:
+            await self._wait_registered(service)
+        return service
+
+    async def _wait_registered(self, service: Service) -> None:
+        # An earlier process of the same id may have left its record: wait for another incarnation.
+        earlier = {each.instance.incarnation for each in self.services}
+        key = keys.instance(self._cluster, service.instance_id)
+        async with asyncio.timeout(READY_SECONDS):
+            while True:
+                assert service.running, f"{service.name} ended:\n{service.log_tail()}"
+                if (record := await self._client.get(key)) is not None:
+                    instance = keys.decode(Instance, record)
+                    if instance.incarnation not in earlier:
+                        service.instance = instance
+                        return
+                await asyncio.sleep(0.02)
+
+
+def _launch(
+    arguments: Sequence[str], env: Mapping[str, str], log_path: Path
+) -> subprocess.Popen[bytes]:
+    with log_path.open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+@pytest.fixture
+async def spawn_service(
+    etcd: LocalEtcd,
+    etcd_client: Etcd,
+    cluster: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[ServiceSpawner]:
+    """Starts real processes in the test's own cluster; none outlives the test."""
+    spawner = ServiceSpawner(etcd, etcd_client, cluster, tmp_path)
+    try:
+        yield spawner
+    finally:
+        for service in reversed(spawner.services):
+            if service.running:
+                service.signal(signal.SIGCONT)
+                service.popen.terminate()
+        for service in spawner.services:
+            try:
+                await service.wait(STOP_SECONDS)
+            except TimeoutError:
+                service.kill()
+                sys.stdout.write(f"{service.instance_id} did not stop and was killed\n")
+        if request.node.stash.get(_failed, False):
+            for service in spawner.services:
+                sys.stdout.write(f"--- {service.instance_id} ---\n{service.log_tail()}\n")

@@ -1,0 +1,34 @@
+"""A process that only registers and answers health, for the cluster tests."""
+
+from baton.cluster.etcd import Etcd
+from baton.cluster.registration import Registration
+from baton.rpc.lifecycle import Process, main
+from baton.rpc.server import Server
+from baton.settings import RouterSettings
+from baton.v1.cluster_pb2 import ROLE_ROUTER, Instance
+
+
+async def compose(process: Process, settings: RouterSettings) -> None:
+    enter = process.stack.enter_async_context
+    server = await enter(Server(settings.grpc, process.name, incarnation=process.incarnation))
+    await server.start()
+    etcd = await enter(Etcd(settings.etcd.endpoints))
+    instance = Instance(
+        id=process.instance_id,
+        incarnation=process.incarnation,
+        role=ROLE_ROUTER,
+        address=server.address,
+    )
+    registration = await enter(
+        Registration(etcd, settings.etcd.cluster, instance, ttl=settings.etcd.lease_seconds)
+    )
+
+    async def drain() -> None:
+        await registration.update(draining=True)
+
+    process.on_drain(drain)
+    server.set_ready(True)
+
+
+if __name__ == "__main__":
+    main(RouterSettings, compose, "router")

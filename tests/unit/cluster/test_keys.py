@@ -1,0 +1,42 @@
+"""Keys and records in etcd."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.cluster import keys
+from baton.v1.cluster_pb2 import ROLE_DECODE, Instance, TenantPolicy
+
+
+def test_members_range_holds_instances_and_models_but_no_tenants():
+    start, end = keys.members_range("blue")
+    assert start <= keys.instance("blue", "a") < end
+    assert start <= keys.model("blue", "org/tiny", b"\xff" * 16) < end
+    assert not start <= keys.tenant("blue", "default") < end
+    assert not start <= keys.instance("blue2", "a") < end
+    assert not start <= keys.instance("blu", "a") < end
+
+
+@given(prefix=st.text("ab/~", min_size=1), rest=st.text("ab/~"))
+def test_prefix_end_is_after_the_prefix_and_all_that_begin_with_it(prefix, rest):
+    end = keys.prefix_end(prefix)
+    assert prefix <= prefix + rest < end
+    assert not end.startswith(prefix)
+
+
+def test_records_are_json_with_the_names_of_the_protos():
+    record = Instance(id="w1", role=ROLE_DECODE, layout_id=b"x" * 16, http_address="h:1")
+    text = keys.encode(record).decode()
+    assert '"http_address": "h:1"' in text
+    assert '"role": "ROLE_DECODE"' in text
+    assert keys.decode(Instance, text.encode()) == record
+
+
+def test_field_of_a_later_release_is_ignored():
+    assert keys.decode(Instance, b'{"id": "w1", "born_later": 1}') == Instance(id="w1")
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"7", b"\xff", b'{"kv_salt": 1}'])
+def test_what_is_no_record_is_a_value_error(value):
+    with pytest.raises(ValueError, match="not a TenantPolicy"):
+        keys.decode(TenantPolicy, value)

@@ -1,0 +1,203 @@
+"""The life of real processes: how they start, stop, and die."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "service_under_test.py"
+ROOT = Path(__file__).parents[3]
+
+
+class Running:
+    """The service under test, as a process."""
+
+    def __init__(self, behave: str = "", *flags: str, **env: str) -> None:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
+        self.popen = subprocess.Popen(
+            [sys.executable, str(SCRIPT), *flags],
+            env={**clean, "PYTHONPATH": str(ROOT), "BEHAVE": behave, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        assert self.popen.stdout is not None
+        return self.popen.stdout.readline().rstrip()
+
+    def end(self, *numbers: signal.Signals, timeout: float = 20) -> tuple[int, list[str], str]:
+        """Exit code, lines of standard output not read yet, and standard error."""
+        for number in numbers:
+            self.popen.send_signal(number)
+            time.sleep(0.2)
+        out, err = self.popen.communicate(timeout=timeout)
+        return self.popen.returncode, out.splitlines(), err
+
+
+@pytest.fixture
+def run():
+    started: list[Running] = []
+
+    def start(behave: str = "", *flags: str, **env: str) -> Running:
+        started.append(Running(behave, *flags, **env))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.popen.kill()
+        each.popen.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_drains_then_closes_parts_in_reverse_and_exits_0(run, number):
+    service = run()
+    assert service.line().startswith("ready 127.0.0.1:")
+    code, lines, _ = service.end(number)
+    assert code == 0
+    assert lines == ["draining", "drained", "last part closed", "first part closed"]
+
+
+def test_logs_are_json_lines_that_name_the_process(run):
+    service = run(BATON_INSTANCE_ID="router-7")
+    service.line()
+    _, _, err = service.end(signal.SIGTERM)
+    events = [json.loads(line) for line in err.splitlines()]
+    assert {event["instance"] for event in events} == {"router-7"}
+    assert [event["event"] for event in events][-3:] == [
+        "process ready",
+        "process stopping",
+        "process stopped",
+    ]
+
+
+def test_metrics_are_served(run):
+    service = run()
+    address = service.line().split()[2]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        assert b"process_cpu_seconds_total" in answer.read()
+
+
+def test_signal_while_starting_stops_the_start(run):
+    service = run("slow-start")
+    assert service.line() == "starting"
+    code, lines, _ = service.end(signal.SIGTERM)
+    assert (code, lines) == (0, ["first part closed"])
+
+
+def test_drain_that_takes_too_long_is_cut_off(run):
+    service = run("slow-drain", BATON_DRAIN_SECONDS="0.3")
+    service.line()
+    code, lines, err = service.end(signal.SIGTERM)
+    assert (code, lines) == (0, ["draining", "last part closed", "first part closed"])
+    assert "drain ran out of time" in err
+
+
+def test_second_signal_exits_at_once(run):
+    service = run("slow-drain")
+    service.line()
+    began = time.monotonic()
+    code, lines, err = service.end(signal.SIGTERM, signal.SIGTERM)
+    assert (code, lines) == (1, ["draining"])
+    assert "a second signal came" in err
+    assert time.monotonic() - began < 3
+
+
+def test_stuck_process_exits_when_its_time_is_over(run):
+    service = run("stuck-start", BATON_DRAIN_SECONDS="0")
+    assert service.line() == "starting"
+    code, _, err = service.end(signal.SIGTERM)
+    assert code == 1
+    assert "shutting down took longer than 5 s" in err
+
+
+def test_process_whose_lines_nobody_reads_exits_all_the_same(run):
+    service = run("unread", BATON_DRAIN_SECONDS="0")
+    assert service.line() == "flooding"
+    time.sleep(0.5)  # its standard error is a pipe, full by now
+    service.popen.send_signal(signal.SIGTERM)
+    assert service.popen.wait(10) == 1
+
+
+def test_background_task_that_fails_ends_the_process_with_1(run):
+    service = run("failing-task")
+    code, lines, err = service.end()
+    assert code == 1
+    assert lines[-2:] == ["last part closed", "first part closed"]
+    assert "draining" not in lines
+    assert "RuntimeError: engine on fire" in err
+
+
+def test_bug_while_starting_is_logged_and_exits_1(run):
+    code, lines, err = run("bug").end()
+    assert (code, lines) == (1, ["first part closed"])
+    assert "RuntimeError: a bug" in err
+
+
+def test_problem_for_a_person_is_one_sentence_and_exits_2(run):
+    code, _, err = run("refuse").end()
+    assert code == 2
+    assert err == ("baton router: The checkpoint misses config.json: give one that has it.\n")
+
+
+def test_wrong_setting_is_one_sentence_and_exits_2(run):
+    code, lines, err = run("", "--grpc-port", "70000").end()
+    assert (code, lines) == (2, [])
+    assert err.startswith("baton router: grpc.port is '70000'")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["BATON_GRPC_PORT", "BATON_TELEMETRY_METRICS_PORT"])
+def test_port_in_use_is_a_sentence_and_exits_2(run, name):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, _, err = run("", **{name: port}).end()
+    assert code == 2
+    last = err.splitlines()[-1]
+    assert last.startswith("baton router: ")
+    assert port in last
+    assert name in last
+
+
+def test_process_ends_with_the_parent_that_asked_for_it(run, tmp_path):
+    """The parent is killed; what it started drains as if it had been told to."""
+    pid_file = tmp_path / "pid"
+    script = (
+        "import os, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, {str(SCRIPT)!r}],"
+        " env={**os.environ, 'BATON_PARENT_PID': str(os.getpid())}, stdout=sys.stdout)\n"
+        f"open({str(pid_file)!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline().startswith("ready")
+    parent.kill()
+    parent.wait()
+    # The child holds the other end of the pipe: this returns when it has ended.
+    assert parent.stdout.read().splitlines()[-1] == "first part closed"
+    parent.stdout.close()
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.kill(int(pid_file.read_text()), 0)
+            time.sleep(0.02)
+
+
+def test_process_whose_parent_is_gone_already_does_not_start(run):
+    code, lines, _ = run("", BATON_PARENT_PID="999999").end()
+    assert (code, lines) == (0, [])

@@ -1,0 +1,200 @@
+"""What every server has: health, reflection, limits, a port of its own."""
+
+import asyncio
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from baton.rpc.channels import ChannelPool, open_channel
+from baton.rpc.server import INCARNATION_KEY, Server
+from baton.settings import GrpcSettings, StartupError
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def echo(request, context):
+    return request
+
+
+async def health(channel, service):
+    request = health_pb2.HealthCheckRequest(service=service)
+    return (await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)).status
+
+
+async def test_readiness_follows_set_ready_and_liveness_does_not(serve):
+    async with serve(echo) as (server, _, call):
+        channel = call.channel
+        for service in ("", "readiness", "test.Echo"):
+            assert await health(channel, service) == NOT_SERVING
+        assert await health(channel, "liveness") == SERVING
+        server.set_ready(True)
+        for service in ("", "readiness", "test.Echo", "liveness"):
+            assert await health(channel, service) == SERVING
+        server.set_ready(False)
+        server.set_ready(True)
+        server.set_ready(False)
+        assert await health(channel, "readiness") == NOT_SERVING
+        assert await health(channel, "liveness") == SERVING
+
+
+async def test_health_watch_sees_the_server_become_ready(serve):
+    async with serve(echo) as (server, _, call):
+        request = health_pb2.HealthCheckRequest(service="readiness")
+        watch = health_pb2_grpc.HealthStub(call.channel).Watch(request, timeout=5)
+        try:
+            assert (await watch.read()).status == NOT_SERVING
+            server.set_ready(True)
+            assert (await watch.read()).status == SERVING
+        finally:
+            watch.cancel()
+
+
+async def test_health_watch_does_not_hold_up_the_drain(serve):
+    async with serve(echo) as (server, _, call):
+        server.set_ready(True)
+        request = health_pb2.HealthCheckRequest(service="readiness")
+        watch = health_pb2_grpc.HealthStub(call.channel).Watch(request, timeout=30)
+        try:
+            await watch.read()
+            began = time.monotonic()
+            await server.drain(10)
+            assert time.monotonic() - began < 2
+            assert (await watch.read()).status == NOT_SERVING
+            assert await watch.code() is grpc.StatusCode.OK
+        finally:
+            watch.cancel()
+
+
+async def test_health_says_which_process_answers(serve):
+    async with serve(echo) as (_, _, call):
+        check = health_pb2_grpc.HealthStub(call.channel).Check(
+            health_pb2.HealthCheckRequest(service="liveness"), timeout=5
+        )
+        await check
+        assert dict(await check.trailing_metadata())[INCARNATION_KEY] == "i-1"
+
+
+async def services(channel):
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+
+    async def ask():
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+
+    (response,) = [each async for each in stub.ServerReflectionInfo(ask(), timeout=5)]
+    return {service.name for service in response.list_services_response.service}
+
+
+async def test_reflection_lists_services_unless_turned_off(serve):
+    async with serve(echo) as (_, _, call):
+        assert "test.Echo" in await services(call.channel)
+    async with serve(echo, reflection=False) as (_, _, call):
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await services(call.channel)
+        assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_port_in_use_is_a_sentence(serve):
+    async with serve(echo) as (server, _, _):
+        port = int(server.address.rpartition(":")[2])
+        async with Server(GrpcSettings(port=port), "second") as second:
+            with pytest.raises(StartupError, match=rf"{port} cannot.*BATON_GRPC_PORT"):
+                await second.start()
+
+
+async def test_listening_everywhere_needs_a_host_for_others():
+    async with Server(GrpcSettings(host="0.0.0.0"), "test") as server:
+        with pytest.raises(StartupError, match="BATON_ADVERTISE_HOST"):
+            await server.start()
+    async with Server(GrpcSettings(host="0.0.0.0"), "test", "127.0.0.1") as server:
+        await server.start()
+        assert server.address.startswith("127.0.0.1:")
+        assert not server.address.endswith(":0")
+
+
+async def test_calls_beyond_the_limit_are_refused_at_once(serve):
+    release = asyncio.Event()
+
+    async def hold(request, context):
+        await release.wait()
+        return request
+
+    async with serve(hold, max_concurrent=2) as (_, _, call):
+        held = [asyncio.create_task(call("UnaryUnary", b"")) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await call("UnaryUnary", b"")
+        assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        release.set()
+        await asyncio.gather(*held)
+
+
+async def test_message_over_the_limit_is_refused(serve):
+    async with serve(echo, max_message_bytes=65536) as (_, _, call):
+        assert await call("UnaryUnary", bytes(60_000)) == [bytes(60_000)]
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await call("UnaryUnary", bytes(70_000))
+        assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_drain_lets_running_calls_end_and_takes_no_new_ones(serve):
+    async def slow(request, context):
+        await asyncio.sleep(0.3)
+        return request
+
+    async with serve(slow) as (server, _, call):
+        running = asyncio.create_task(call("UnaryUnary", b"late"))
+        await asyncio.sleep(0.1)
+        await server.drain(5)
+        assert await running == [b"late"]
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call("UnaryUnary", b"new")
+
+
+async def test_leaving_cancels_calls_that_do_not_end(serve):
+    ended = asyncio.Event()
+
+    async def hang(request, context):
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async with serve(hang) as (server, _, call):
+        running = asyncio.create_task(call("UnaryUnary", b""))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        await server.drain(0.2)
+        assert time.monotonic() - began < 2
+        async with asyncio.timeout(2):
+            await ended.wait()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await running
+
+
+async def test_pool_has_one_channel_per_address_and_drops_it(serve):
+    async with serve(echo) as (server, _, _), ChannelPool() as pool:
+        channel = pool.get(server.address)
+        assert pool.get(server.address) is channel
+        assert await channel.unary_unary("/test.Echo/UnaryUnary")(b"x", timeout=5) == b"x"
+        await pool.drop(server.address)
+        await pool.drop(server.address)
+        again = pool.get(server.address)
+        assert again is not channel
+        assert await again.unary_unary("/test.Echo/UnaryUnary")(b"y", timeout=5) == b"y"
+
+
+async def test_channel_reaches_a_process_that_came_back_within_two_seconds(serve):
+    async with serve(echo) as (server, _, _):
+        port = int(server.address.rpartition(":")[2])
+        channel = open_channel(server.address)
+        ask = channel.unary_unary("/test.Echo/UnaryUnary")
+        assert await ask(b"x", timeout=5) == b"x"
+    with pytest.raises(grpc.aio.AioRpcError):
+        await ask(b"x", timeout=1)
+    async with serve(echo, port=port):
+        assert await ask(b"y", timeout=2, wait_for_ready=True) == b"y"
+    await channel.close()

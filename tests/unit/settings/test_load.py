@@ -1,0 +1,147 @@
+"""Settings: where values come from, and what a person reads when one is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from baton.settings import (
+    DecodeSettings,
+    FrontendSettings,
+    GrpcSettings,
+    KvStoreSettings,
+    PrefillSettings,
+    RouterSettings,
+    StartupError,
+    WorkerSettings,
+    describe,
+    fields_of,
+    load,
+    misspelled,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for settings_type in (FrontendSettings, WorkerSettings):
+        for name in fields_of(settings_type):
+            monkeypatch.delenv(name.env, raising=False)
+
+
+def test_flag_wins_over_environment_and_that_over_default(monkeypatch):
+    monkeypatch.setenv("BATON_GRPC_PORT", "1234")
+    monkeypatch.setenv("BATON_HTTP_PORT", "8001")
+    settings = load(FrontendSettings, ["--grpc-port", "4321"])
+    assert settings.grpc.port == 4321
+    assert settings.http.port == 8001
+    assert settings.http.host == "127.0.0.1"
+
+
+def test_one_value_of_a_group_leaves_the_class_defaults_of_the_others(monkeypatch):
+    monkeypatch.setenv("BATON_GRPC_REFLECTION", "false")
+    settings = load(FrontendSettings)
+    assert (settings.grpc.port, settings.grpc.reflection) == (50051, False)
+
+
+def test_group_is_what_stands_before_the_first_underscore(monkeypatch):
+    monkeypatch.setenv("BATON_ENGINE_SIM_DECODE_STEP_SECONDS", "0.25")
+    monkeypatch.setenv("BATON_ETCD_LEASE_SECONDS", "7")
+    settings = load(WorkerSettings)
+    assert settings.engine.sim_decode_step_seconds == 0.25
+    assert settings.etcd.lease_seconds == 7
+
+
+def test_lists_sizes_and_paths_are_read(monkeypatch):
+    monkeypatch.setenv("BATON_ETCD_ENDPOINTS", "10.0.0.1:2379, 10.0.0.2:2379")
+    monkeypatch.setenv("BATON_ENGINE_KV_BYTES", "2GiB")
+    monkeypatch.setenv("BATON_ENGINE_MODEL", "/models/tiny")
+    settings = load(WorkerSettings, ["--kv-arena-bytes", "1048576"])
+    assert settings.etcd.endpoints == ("10.0.0.1:2379", "10.0.0.2:2379")
+    assert settings.engine.kv_bytes == 2 * 1024**3
+    assert settings.engine.model == Path("/models/tiny")
+    assert settings.kv.arena_bytes == 1048576
+    assert load(FrontendSettings, ["--models", "a=/x,/y"]).models == ("a=/x", "/y")
+
+
+def test_roles_default_to_the_process():
+    assert load(PrefillSettings).role == "prefill"
+    assert load(DecodeSettings).role == "decode"
+    assert load(DecodeSettings, ["--role", "combined"]).role == "combined"
+
+
+@pytest.mark.parametrize(
+    ("settings_type", "arguments", "words"),
+    [
+        (RouterSettings, ["--grpc-port", "70000"], ["grpc.port", "'70000'", "65535"]),
+        (RouterSettings, ["--etcd-endpoints", "nowhere"], ["etcd.endpoints", "host:port"]),
+        (RouterSettings, ["--etcd-endpoints", ""], ["etcd.endpoints", "at least one"]),
+        (RouterSettings, ["--etcd-cluster", "a/b"], ["etcd.cluster", "pattern"]),
+        (RouterSettings, ["--drain-seconds", "soon"], ["drain_seconds", "'soon'", "number"]),
+        (KvStoreSettings, ["--kv-arena-bytes", "1 parsec"], ["kv.arena_bytes", "parsec"]),
+        (WorkerSettings, ["--engine-kind", "magic"], ["engine.kind", "'torch' or 'sim'"]),
+        (WorkerSettings, ["--engine-max-running", "0"], ["engine.max_running", "equal to 1"]),
+    ],
+)
+def test_wrong_value_is_a_sentence_with_name_value_limit_and_remedy(
+    settings_type, arguments, words
+):
+    with pytest.raises(StartupError) as refused:
+        load(settings_type, arguments)
+    sentence = str(refused.value)
+    env = "BATON_" + arguments[0].removeprefix("--").replace("-", "_").upper()
+    for word in [*words, env, arguments[0]]:
+        assert word in sentence
+
+
+def test_setting_that_a_group_does_not_have_is_refused(monkeypatch):
+    monkeypatch.setenv("BATON_HTTP_PROT", "8000")
+    with pytest.raises(StartupError, match="remove BATON_HTTP_PROT"):
+        load(FrontendSettings)
+
+
+def test_settings_of_other_processes_are_let_be(monkeypatch):
+    monkeypatch.setenv("BATON_HTTP_PORT", "8001")
+    monkeypatch.setenv("BATON_PARENT_PID", "1")
+    load(RouterSettings)
+
+
+def test_variable_that_looks_like_a_setting_is_told_and_others_are_let_be():
+    names = ["BATON_GRPC_PORTS", "BATON_GRPC_PORT", "BATON_ROUTER_SERVICE_HOST", "HOME"]
+    (sentence,) = misspelled(names)
+    assert sentence == "BATON_GRPC_PORTS is not a setting; did you mean BATON_GRPC_PORT?"
+
+
+def test_unknown_flag_is_refused_with_a_hint():
+    with pytest.raises(StartupError, match=r"--prot.*--help"):
+        load(RouterSettings, ["--prot", "1"])
+
+
+def test_settings_cannot_be_changed():
+    settings = load(RouterSettings)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.grpc.port = 1
+    with pytest.raises(ValueError, match="frozen"):
+        settings.grpc = GrpcSettings()
+
+
+def test_describe_tells_value_and_source(monkeypatch):
+    monkeypatch.setenv("BATON_GRPC_PORT", "1234")
+    settings = load(RouterSettings, ["--etcd-cluster", "blue"])
+    rows = {row.name: row for row in describe(settings, frozenset({"--etcd-cluster"}))}
+    assert (rows["grpc.port"].value, rows["grpc.port"].source) == ("1234", "env")
+    assert (rows["etcd.cluster"].value, rows["etcd.cluster"].source) == ("blue", "flag")
+    assert (rows["grpc.reflection"].value, rows["grpc.reflection"].source) == ("true", "default")
+    assert rows["etcd.endpoints"].env == "BATON_ETCD_ENDPOINTS"
+
+
+@pytest.mark.parametrize("settings_type", [FrontendSettings, WorkerSettings, KvStoreSettings])
+def test_every_setting_is_explained(settings_type):
+    assert [name.dotted for name in fields_of(settings_type) if not name.help] == []
+
+
+def test_help_lists_flags_with_their_variables(capsys):
+    with pytest.raises(SystemExit) as ended:
+        load(WorkerSettings, ["--help"], "decode")
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "--engine-kv-bytes" in text
+    assert "BATON_ENGINE_KV_BYTES" in text

@@ -1,0 +1,112 @@
+"""Traces: propagation without a collector, and export with one."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.util._once import Once
+
+from baton.settings import TelemetrySettings
+from baton.telemetry import tracing
+
+SAMPLED = f"00-{'a' * 32}-{'b' * 16}-01"
+NOT_SAMPLED = f"00-{'a' * 32}-{'b' * 16}-00"
+
+
+class Memory(SpanExporter):
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.spans: list[ReadableSpan] = []
+        self._seconds = seconds
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        time.sleep(self._seconds)
+        self.spans += spans
+        return SpanExportResult.SUCCESS
+
+
+@pytest.fixture
+def fresh_provider(monkeypatch):
+    """OpenTelemetry lets a process set its provider once: give each test a process's state."""
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+    yield
+    tracing.shutdown()
+
+
+def test_without_a_collector_the_callers_trace_is_carried_on(fresh_provider):
+    tracing.configure("router", TelemetrySettings())
+    with tracing.tracer().start_as_current_span("place", tracing.extract(SAMPLED)):
+        assert tracing.inject() == SAMPLED
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "00-" + "0" * 32 + "-" + "b" * 16 + "-01"])
+def test_no_or_malformed_traceparent_is_no_trace(text):
+    assert tracing.inject(tracing.extract(text)) == ""
+
+
+def test_spans_of_a_sampled_caller_are_exported_under_its_trace(fresh_provider):
+    memory = Memory()
+    tracing.configure("router", TelemetrySettings(), "router-1", memory)
+    with tracing.tracer().start_as_current_span("place", tracing.extract(SAMPLED)):
+        child = tracing.inject()
+    assert child.startswith(f"00-{'a' * 32}-")
+    assert child != SAMPLED
+    tracing.shutdown()
+    (span,) = memory.spans
+    assert span.name == "place"
+    assert span.parent is not None
+    assert format(span.parent.span_id, "016x") == "b" * 16
+    assert span.resource.attributes["service.instance.id"] == "router-1"
+
+
+def test_callers_choice_not_to_sample_is_followed(fresh_provider):
+    memory = Memory()
+    tracing.configure("router", TelemetrySettings(), exporter=memory)
+    with tracing.tracer().start_as_current_span("place", tracing.extract(NOT_SAMPLED)):
+        assert tracing.inject().endswith("-00")
+    tracing.shutdown()
+    assert memory.spans == []
+
+
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_spans_reach_a_collector_over_otlp(fresh_provider, scheme):
+    received: list[str] = []
+
+    class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+        def Export(self, request, context):  # noqa: N802  # gRPC's name
+            received.extend(
+                span.name
+                for resource in request.resource_spans
+                for scope in resource.scope_spans
+                for span in scope.spans
+            )
+            return trace_service_pb2.ExportTraceServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(max_workers=1))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Collector(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        endpoint = f"{scheme}127.0.0.1:{port}"
+        tracing.configure("router", TelemetrySettings(otlp_endpoint=endpoint), "router-1")
+        with tracing.tracer().start_as_current_span("place"):
+            pass
+        tracing.shutdown()
+    finally:
+        server.stop(0).wait()
+    assert received == ["place"]
+
+
+def test_shutdown_does_not_wait_for_a_stuck_collector(fresh_provider):
+    tracing.configure("router", TelemetrySettings(), exporter=Memory(seconds=1.5))
+    with tracing.tracer().start_as_current_span("place"):
+        pass
+    began = time.monotonic()
+    tracing.shutdown(seconds=0.2)
+    assert time.monotonic() - began < 1.0
