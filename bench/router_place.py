@@ -1,0 +1,213 @@
+"""How many requests per second one router places.
+
+8 workers (4 prefill and 4 decode, or 8 combined), 2 stores, prompts of 64 blocks of which about 48
+are held, an index of 100,000 blocks. `pure` calls the placer as the service does; `stream` asks a
+server in another process over one Place stream, with so many questions in flight.
+
+    python bench/router_place.py [--seconds 3]
+"""
+
+import argparse
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import uvloop
+
+from baton.kv.keys import pack
+from baton.rpc.channels import open_channel
+from baton.rpc.server import Server
+from baton.settings import GrpcSettings
+from baton.telemetry import logs
+from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2
+from baton.v1.router_pb2_grpc import RouterServiceStub
+from baton.v1.worker_pb2 import LoadReport
+from services.router.fleet import Fleet
+from services.router.index import PrefixIndex
+from services.router.placer import Placer
+from services.router.service import SERVICE_NAME, RouterService
+from services.router.tickets import TicketBook
+
+LAYOUT = b"L" * 16
+BLOCKS = 64
+CHAINS = 2_000
+WARM_UP = 200
+Role = cluster_pb2.Role.ValueType
+SPLIT = [cluster_pb2.ROLE_PREFILL] * 4 + [cluster_pb2.ROLE_DECODE] * 4
+COMBINED = [cluster_pb2.ROLE_COMBINED] * 8
+
+
+def chains() -> list[list[bytes]]:
+    draw = random.Random(1)
+    return [[draw.randbytes(16) for _ in range(BLOCKS)] for _ in range(CHAINS)]
+
+
+def fleet(roles: list[Role]) -> Fleet:
+    made = Fleet(PrefixIndex(), TicketBook("bench"))
+    made.cards(
+        [cluster_pb2.ModelCard(name="m", layout_id=LAYOUT, block_tokens=16, block_bytes=65_536)]
+    )
+    for number in range(2):
+        made.up(
+            cluster_pb2.Instance(id=f"store-{number}", role=cluster_pb2.ROLE_KVSTORE, address="h:1")
+        )
+    for number, role in enumerate(roles):
+        worker = f"worker-{number}"
+        made.up(
+            cluster_pb2.Instance(
+                id=worker,
+                role=role,
+                address="h:2",
+                model="m",
+                layout_id=LAYOUT,
+                store_id=f"store-{number % 2}",
+            )
+        )
+        made.report(
+            LoadReport(
+                instance_id=worker,
+                running=number % 5,
+                pending_prompt_tokens=number * 100,
+                free_pages=5_000,
+                total_pages=10_000,
+                prefill_tokens_per_second=5_000,
+                decode_step_seconds=0.02,
+                fetch_bytes_per_second=1e9,
+            )
+        )
+    for number, chain in enumerate(chains()):
+        near, far = f"store-{number % 2}", f"store-{(number + 1) % 2}"
+        made.index.stored(near, kvevents_pb2.TIER_DRAM, chain[:48])
+        made.index.stored(far, kvevents_pb2.TIER_DRAM, chain[:16])
+        made.index.stored(f"worker-{number % 8}", kvevents_pb2.TIER_ENGINE, chain[:32])
+    return made
+
+
+def query(number: int, chain: list[bytes]) -> router_pb2.PlaceQuery:
+    asked = router_pb2.PlaceQuery(
+        correlation_id=number,
+        chains=[router_pb2.Chain(layout_id=LAYOUT, keys=pack(chain), block_tokens=16)],
+        prompt_tokens=BLOCKS * 16 + 5,
+        max_tokens=256,
+        n=1,
+    )
+    asked.context.model = "m"
+    asked.context.request_id = f"request-{number}"
+    return asked
+
+
+def pure(roles: list[Role], seconds: float) -> float:
+    """Placements per second of one process, each with its ticket taken and given back."""
+    where = fleet(roles)
+    placer = Placer(where)
+    queries = [query(number, chain) for number, chain in enumerate(chains())]
+
+    def place(asked: router_pb2.PlaceQuery) -> None:
+        ticket = placer.place(asked, 1, 0.0).ticket
+        where.pledges_changed(where.tickets.give_back(1, [ticket]))
+
+    return _rate(place, queries, seconds)
+
+
+def _rate(
+    place: Callable[[router_pb2.PlaceQuery], None],
+    queries: list[router_pb2.PlaceQuery],
+    seconds: float,
+) -> float:
+    for asked in queries[:WARM_UP]:
+        place(asked)
+    placed = 0
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        for asked in queries[:WARM_UP]:
+            place(asked)
+        placed += WARM_UP
+    return placed / (time.perf_counter() - began)
+
+
+async def ask(address: str, in_flight: int, seconds: float) -> tuple[float, float]:
+    """Placements per second over one stream, and the median time to an answer in seconds."""
+    async with open_channel(address) as channel:
+        call = RouterServiceStub(channel).Place()
+        asked_at: dict[int, float] = {}
+        waits: list[float] = []
+        messages = [query(number, chain) for number, chain in enumerate(chains())]
+
+        async def send(number: int) -> None:
+            asked = messages[number % CHAINS]
+            asked.correlation_id = number
+            asked_at[number] = time.perf_counter()
+            await call.write(router_pb2.PlaceRequest(query=asked))
+
+        try:
+            for number in range(in_flight):
+                await send(number)
+            began, number = time.perf_counter(), in_flight
+            while time.perf_counter() - began < seconds:
+                placement = (await call.read()).placement
+                waits.append(time.perf_counter() - asked_at.pop(placement.correlation_id))
+                frame = router_pb2.ReturnTickets(tickets=[placement.ticket])
+                await call.write(router_pb2.PlaceRequest(return_tickets=frame))
+                await send(number)
+                number += 1
+            return len(waits) / (time.perf_counter() - began), sorted(waits)[len(waits) // 2]
+        finally:
+            call.cancel()
+
+
+async def serve(roles: list[Role]) -> None:
+    """Serve a fleet until standard input ends; prints the address."""
+    logs.configure("bench", "bench", "warning")
+    async with Server(GrpcSettings(port=0), "bench") as server:
+        service = RouterService(fleet(roles))
+        server.add(service.register, SERVICE_NAME)
+        await server.start()
+        service.open()
+        sys.stdout.write(server.address + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
+def stream(name: str, in_flight: int, seconds: float) -> tuple[float, float]:
+    server = subprocess.Popen(
+        [sys.executable, __file__, "--serve", name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        address = server.stdout.readline().strip()
+        return uvloop.run(ask(address, in_flight, seconds))
+    finally:
+        server.stdin.close()
+        server.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each")
+    parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    fleets = {"4 prefill + 4 decode": SPLIT, "8 combined": COMBINED}
+    if options.serve:
+        uvloop.run(serve(fleets[options.serve]))
+        return
+    print(f"{'fleet':<22}{'how':<26}{'placements/s':>14}{'median ms':>11}")
+    for name, roles in fleets.items():
+        rate = pure(roles, options.seconds)
+        print(f"{name:<22}{'pure':<26}{rate:>14,.0f}{1e3 / rate:>11.3f}")
+        for in_flight in (1, 16, 128):
+            rate, wait = stream(name, in_flight, options.seconds)
+            print(
+                f"{name:<22}{f'stream, {in_flight} in flight':<26}{rate:>14,.0f}{wait * 1e3:>11.3f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+"""`python -m services.router`."""
+
+from baton.rpc.lifecycle import main
+from baton.settings import RouterSettings
+from services.router.app import compose
+
+if __name__ == "__main__":
+    main(RouterSettings, compose, "router")

@@ -1,0 +1,177 @@
+"""The prefix index answers exactly what a brute-force search over all events answers."""
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.v1 import kvevents_pb2
+from services.router.index import PrefixIndex
+from services.router.match import Coverage
+
+ENGINE, DRAM, DISK = (
+    kvevents_pb2.TIER_ENGINE,
+    kvevents_pb2.TIER_DRAM,
+    kvevents_pb2.TIER_DISK,
+)
+KEYS = [bytes([i]) * 16 for i in range(6)]
+SLOTS = [
+    *product(("worker-a", "worker-b"), (ENGINE,)),
+    *product(("store-a", "store-b"), (DRAM, DISK)),
+]
+HOLDERS = sorted({holder for holder, _ in SLOTS})
+
+keys = st.lists(st.sampled_from(KEYS), max_size=6)
+operations = st.one_of(
+    st.tuples(st.just("stored"), st.sampled_from(SLOTS), keys),
+    st.tuples(st.just("evicted"), st.sampled_from(SLOTS), keys),
+    st.tuples(st.just("remove"), st.sampled_from(SLOTS), st.just([])),
+    st.tuples(st.just("sweep"), st.sampled_from(SLOTS), keys),
+)
+
+
+class Truth:
+    """What is held, as plain sets."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, int], set[bytes]] = {slot: set() for slot in SLOTS}
+
+    def apply(self, kind: str, slot: tuple[str, int], chosen: list[bytes]) -> None:
+        if kind == "stored":
+            self.held[slot] |= set(chosen)
+        elif kind == "evicted":
+            self.held[slot] -= set(chosen)
+        elif kind == "remove":
+            for other in SLOTS:
+                if other[0] == slot[0]:
+                    self.held[other].clear()
+
+    def has(self, holder: str, key: bytes) -> bool:
+        return any(key in self.held[slot] for slot in SLOTS if slot[0] == holder)
+
+    def prefix(self, holder: str, chain: list[bytes]) -> int:
+        length = 0
+        while length < len(chain) and self.has(holder, chain[length]):
+            length += 1
+        return length
+
+    def cover(self, worker: str, store: str, chain: list[bytes]) -> Coverage:
+        engine = self.prefix(worker, chain)
+        local = remote = 0
+        for key in chain[engine:]:
+            if key in self.held[store, DRAM]:
+                local += 1
+            elif any(self.has(holder, key) for holder in ("store-a", "store-b")):
+                remote += 1
+            else:
+                break
+        return Coverage(engine, local, remote)
+
+
+def apply(index: PrefixIndex, kind: str, slot: tuple[str, int], chosen: list[bytes]) -> None:
+    if kind == "stored":
+        index.stored(*slot, chosen)
+    elif kind == "evicted":
+        index.evicted(*slot, chosen)
+    elif kind == "remove":
+        index.remove(slot[0])
+    else:
+        index.sweep(len(chosen))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(operations, max_size=25), keys)
+def test_matches_equal_brute_force_after_any_events(
+    history: list[tuple[str, tuple[str, int], list[bytes]]], chain: list[bytes]
+) -> None:
+    index, truth = PrefixIndex(), Truth()
+    for kind, slot, chosen in history:
+        apply(index, kind, slot, chosen)
+        truth.apply(kind, slot, chosen)
+    match = index.match(chain)
+    for holder in HOLDERS:
+        assert match.prefix(holder) == truth.prefix(holder, chain)
+        assert index.blocks(holder) == sum(len(truth.held[s]) for s in SLOTS if s[0] == holder)
+    for worker, store in product(("worker-a", "worker-b"), ("store-a", "store-b")):
+        assert match.cover(worker, store) == truth.cover(worker, store, chain)
+    while index.sweep(2):
+        pass
+    assert len(index) == len(set().union(*truth.held.values()))
+
+
+def test_stores_are_named_by_how_much_they_hold() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", DRAM, KEYS[:1])
+    index.stored("store-b", DRAM, KEYS[:3])
+    index.stored("worker-a", ENGINE, KEYS[:4])
+    assert index.match(KEYS).stores() == ["store-b", "store-a"]
+
+
+def test_pages_of_other_engines_cover_nothing() -> None:
+    index = PrefixIndex()
+    index.stored("worker-a", ENGINE, KEYS)
+    assert index.match(KEYS).cover("worker-b", "store-b") == Coverage()
+    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(engine=6)
+
+
+def test_an_island_in_own_pages_is_fetched_like_anything_else() -> None:
+    index = PrefixIndex()
+    index.stored("store-b", DRAM, KEYS)
+    index.stored("worker-a", ENGINE, KEYS[2:4])
+    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(remote=6)
+
+
+def test_an_island_in_own_pages_after_blocks_of_the_own_store_is_fetched_too() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", DRAM, KEYS[:4])
+    index.stored("worker-a", ENGINE, KEYS[2:])
+    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(local=4)
+
+
+def test_holders_that_come_and_go_for_ever_use_no_more_bits_than_live_ones() -> None:
+    index = PrefixIndex()
+    for _ in range(100):
+        index.stored("store-a", DRAM, KEYS)
+        index.stored("worker-a", ENGINE, KEYS)
+        index.remove("store-a")
+        while index.sweep(100):
+            pass
+    (mask, blocks), *_ = index.match(KEYS).runs
+    assert blocks == len(KEYS)
+    assert mask.bit_length() <= 2
+
+
+def test_a_worker_without_a_store_can_fetch_nothing() -> None:
+    index = PrefixIndex()
+    index.stored("store-b", DRAM, KEYS)
+    index.stored("worker-a", ENGINE, KEYS[:2])
+    assert index.match(KEYS).cover("worker-a", "") == Coverage(engine=2)
+
+
+def test_a_removed_holder_is_gone_before_its_keys_are_swept() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", DRAM, KEYS)
+    index.stored("store-b", DRAM, KEYS[:2])
+    index.remove("store-a")
+    assert index.match(KEYS).stores() == ["store-b"]
+    assert index.match(KEYS).cover("worker-a", "store-b") == Coverage(local=2)
+    assert index.sweep(3)
+    assert not index.sweep(3)
+    assert len(index) == 2
+
+
+def test_a_holder_that_returns_before_the_sweep_has_only_what_it_says_anew() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", DRAM, KEYS)
+    index.remove("store-a")
+    index.stored("store-a", DRAM, KEYS[:1])
+    assert index.match(KEYS).prefix("store-a") == 1
+    while index.sweep(1):
+        pass
+    assert index.match(KEYS).prefix("store-a") == 1
+
+
+def test_tiers_of_later_releases_are_ignored() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", 99, KEYS)
+    assert len(index) == 0

@@ -1,0 +1,357 @@
+"""Placement takes the lowest predicted time to first token among what may be used."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import kvevents_pb2
+from services.router.costs import Policy, Query, Worker
+from services.router.index import PrefixIndex
+from services.router.placement import Decision, place
+from services.router.rates import Rates
+
+ENGINE, DRAM = kvevents_pb2.TIER_ENGINE, kvevents_pb2.TIER_DRAM
+LAYOUT, OTHER_LAYOUT = b"L" * 16, b"M" * 16
+BLOCK = 16
+CHAIN = [i.to_bytes(16, "little") for i in range(64)]
+PROMPT = len(CHAIN) * BLOCK
+RATES = Rates(
+    prefill_tokens_per_second=1_000,
+    decode_step_seconds=0.01,
+    remote_bytes_per_second=1e8,
+    local_bytes_per_second=1e9,
+)
+
+
+def worker(
+    id: str,  # noqa: A002  # as in Worker
+    *,
+    reads: bool = False,
+    writes: bool = False,
+    store: str = "store-a",
+    layout: bytes = LAYOUT,
+    rates: Rates = RATES,
+    running: int = 0,
+    waiting: int = 0,
+    pending: int = 0,
+    free: int = 1000,
+    total: int = 1000,
+    draining: bool = False,
+    silent: bool = False,
+) -> Worker:
+    return Worker(
+        id=id,
+        incarnation="1",
+        address="127.0.0.1:1",
+        reads=reads,
+        writes=writes,
+        layout_id=layout,
+        store_id=store,
+        block_tokens=BLOCK,
+        block_bytes=100_000,
+        rates=rates,
+        running=running,
+        waiting=waiting,
+        pending_prompt_tokens=pending,
+        free_pages=free,
+        total_pages=total,
+        draining=draining,
+        silent=silent,
+    )
+
+
+P1, P2 = worker("p1", reads=True), worker("p2", reads=True, store="store-b")
+D1, D2 = worker("d1", writes=True), worker("d2", writes=True, store="store-b")
+
+
+def query(index: PrefixIndex | None = None, *, prompt: int = PROMPT, **fields: object) -> Query:
+    matches = {LAYOUT: index.match(CHAIN)} if index is not None else {}
+    return replace(Query(prompt_tokens=prompt, max_tokens=64, matches=matches), **fields)
+
+
+def names(decision: Decision) -> tuple[str | None, str]:
+    reader = decision.reader
+    return reader.id if reader is not None else None, decision.writer.id
+
+
+# Where it is read
+
+
+def test_a_long_prompt_is_read_elsewhere_when_decoding_would_stall() -> None:
+    busy = replace(D1, running=8)
+    assert names(place(query(), [P1, busy])) == ("p1", "d1")
+
+
+def test_a_prompt_that_is_cached_at_the_decode_worker_is_read_there() -> None:
+    index = PrefixIndex()
+    index.stored("d1", ENGINE, CHAIN)
+    decision = place(query(index), [P1, replace(D1, running=8)])
+    assert names(decision) == (None, "d1")
+    assert decision.reading.cached_tokens == PROMPT - 1
+    assert decision.parts.transfer == 0
+
+
+def test_local_prefill_wins_when_prefill_workers_are_behind() -> None:
+    behind = replace(P1, pending_prompt_tokens=50_000)
+    assert names(place(query(), [behind, D1])) == (None, "d1")
+
+
+def test_only_decode_workers_read_by_themselves() -> None:
+    decision = place(query(), [D1, D2])
+    assert decision.reader is None
+    assert decision.sources == ()
+    assert "nobody to prefill" in decision.reason
+
+
+def test_the_prefill_worker_whose_store_has_the_prefix_reads() -> None:
+    index = PrefixIndex()
+    index.stored("store-b", DRAM, CHAIN[:48])
+    decision = place(query(index), [P1, P2, replace(D1, running=4)])
+    assert names(decision) == ("p2", "d1")
+    assert decision.reading.cached_tokens == 48 * BLOCK
+
+
+def test_a_held_prefix_loses_to_an_idle_worker_when_its_queue_is_longer_than_computing() -> None:
+    index = PrefixIndex()
+    index.stored("p2", ENGINE, CHAIN[:8])
+    behind = replace(P2, pending_prompt_tokens=10_000)
+    assert names(place(query(index), [P1, behind, replace(D1, running=4)]))[0] == "p1"
+
+
+def test_a_combined_worker_is_not_paired_with_itself() -> None:
+    both = worker("c1", reads=True, writes=True, running=8)
+    assert names(place(query(), [both])) == (None, "c1")
+
+
+def test_an_idle_combined_worker_reads_for_a_busy_decode_worker() -> None:
+    both = worker("c1", reads=True, writes=True, free=10)  # no room to decode here
+    busy = replace(D1, running=16)
+    assert names(place(query(), [both, busy])) == ("c1", "d1")
+
+
+def test_a_stream_that_goes_on_is_read_where_it_is_written_when_little_is_uncached() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", DRAM, CHAIN)
+    assert names(place(query(index, output_tokens=100), [P1, replace(D1, running=8)])) == (
+        None,
+        "d1",
+    )
+
+
+def test_a_stream_that_goes_on_is_read_elsewhere_when_much_is_uncached() -> None:
+    policy = Policy(continue_remote_tokens=512)
+    decision = place(query(output_tokens=4), [P1, replace(D1, running=8)], policy)
+    assert names(decision) == ("p1", "d1")
+
+
+# Where it is written
+
+
+def test_the_less_crowded_decode_worker_writes() -> None:
+    assert names(place(query(), [replace(D1, running=20), D2]))[1] == "d2"
+
+
+def test_the_less_crowded_decode_worker_also_takes_what_is_read_elsewhere() -> None:
+    one, other = replace(D1, running=20), replace(D2, running=60, store_id="store-a")
+    for writers in ((one, other), (other, one)):
+        assert names(place(query(), [P1, *writers])) == ("p1", "d1")
+
+
+def test_the_decode_worker_beside_the_prefill_worker_is_nearer() -> None:
+    slow = replace(RATES, remote_bytes_per_second=1e7)
+    workers = [replace(w, rates=slow, running=8 if w.writes else 0) for w in (P1, D1, D2)]
+    assert names(place(query(), workers)) == ("p1", "d1")
+
+
+def test_a_worker_without_free_pages_is_a_worse_place() -> None:
+    assert names(place(query(), [replace(D1, free_pages=3, running=4), D2]))[1] == "d2"
+
+
+def test_growth_counts_for_every_choice() -> None:
+    # 64 shared blocks, then 4 for each choice's 64 tokens.
+    tight = worker("d1", writes=True, total=70)
+    assert names(place(query(n=1), [tight])) == (None, "d1")
+    with pytest.raises(BatonError) as refused:
+        place(query(n=2), [tight])
+    assert refused.value.reason is Reason.NO_CAPACITY
+
+
+# What may not be used
+
+
+def test_nobody_left_is_no_worker_with_a_time_to_retry() -> None:
+    for workers in ([], [P1], [replace(D1, draining=True)]):
+        with pytest.raises(BatonError) as refused:
+            place(query(), workers)
+        assert refused.value.reason is Reason.NO_WORKER
+        assert refused.value.retry_after == 1.0
+    with pytest.raises(BatonError):
+        place(query(excluded=frozenset({"d1"})), [P1, D1])
+
+
+def test_what_fits_into_no_memory_is_refused_and_says_the_limit() -> None:
+    with pytest.raises(BatonError, match=r"\(16000\)") as refused:
+        place(query(prompt=20_000), [P1, D1])
+    assert refused.value.reason is Reason.NO_CAPACITY
+    assert refused.value.retry_after
+
+
+def test_queues_that_are_too_long_are_refused() -> None:
+    with pytest.raises(BatonError) as refused:
+        place(query(), [replace(D1, pending_prompt_tokens=301_000)])
+    assert refused.value.reason is Reason.OVERLOADED
+    assert refused.value.retry_after == pytest.approx(1.0)
+
+
+def test_silent_workers_are_a_last_resort() -> None:
+    silent = replace(D1, silent=True)
+    assert names(place(query(), [silent, replace(D2, running=50)])) == (None, "d2")
+    assert names(place(query(), [silent])) == (None, "d1")
+    assert place(query(), [replace(P1, silent=True), replace(D1, running=8)]).reader is None
+
+
+def test_workers_whose_store_is_gone_take_no_part_in_handoffs() -> None:
+    for workers in ([replace(P1, store_id=""), D1], [P1, replace(D1, store_id="")]):
+        assert place(query(), [replace(w, running=8) for w in workers]).reader is None
+
+
+# Sources
+
+
+def test_workers_that_share_a_store_need_no_sources() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", DRAM, CHAIN[:8])
+    decision = place(query(index), [P1, replace(D1, running=8)])
+    assert names(decision) == ("p1", "d1")
+    assert decision.sources == ()
+
+
+def test_the_prefill_workers_store_is_the_first_source() -> None:
+    decision = place(query(), [P2, replace(D1, running=50)])
+    assert names(decision) == ("p2", "d1")
+    assert decision.sources == ("store-b",)
+
+
+def test_holders_are_sources_and_the_writers_own_store_is_not() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", DRAM, CHAIN[:10])
+    index.stored("store-b", DRAM, CHAIN[:10])
+    index.stored("store-c", DRAM, CHAIN[:40])
+    decision = place(query(index), [P2, replace(D1, running=50)])
+    assert names(decision) == ("p2", "d1")
+    assert decision.sources == ("store-b", "store-c")
+
+
+def test_a_shared_store_is_named_beside_others_since_local_writers_may_still_come() -> None:
+    index = PrefixIndex()
+    index.stored("store-c", DRAM, CHAIN[:40])
+    decision = place(query(index), [P1, replace(D1, running=50)])
+    assert names(decision) == ("p1", "d1")
+    assert decision.sources == ("store-a", "store-c")
+
+
+def test_what_only_the_writers_store_holds_is_not_expected_of_a_reader_elsewhere() -> None:
+    index = PrefixIndex()
+    index.stored("store-a", DRAM, CHAIN[:32])
+    decision = place(query(index), [P2, replace(D1, running=500)])
+    assert names(decision) == ("p2", "d1")
+    assert decision.reading.cached_tokens == 0
+
+
+# What it says
+
+
+def test_the_prediction_is_the_sum_of_its_parts_and_the_reason_names_the_alternative() -> None:
+    decision = place(query(), [replace(P1, pending_prompt_tokens=500), replace(D1, running=8)])
+    queue, transfer, prefill = decision.parts
+    assert queue == pytest.approx(0.5)
+    assert prefill == pytest.approx(PROMPT / 1_000)
+    # 64 blocks of 100 kB at 1e9 bytes/s, of which the last 512 of 1024 tokens are not hidden.
+    assert transfer == pytest.approx(64 * 1e5 / 1e9 * 0.5)
+    assert decision.reason == (
+        "p1 computes 1024 of 1024 tokens; d1 alone would take 1024 ms and stall its streams"
+    )
+
+
+def test_equals_are_spread_evenly_and_the_same_query_goes_to_the_same_place() -> None:
+    workers = [worker(f"d{i}", writes=True) for i in range(4)]
+    chosen = Counter(place(query(seed=seed), workers).writer.id for seed in range(2_000))
+    assert len(chosen) == 4
+    assert min(chosen.values()) > 300
+    reordered = list(reversed(workers))
+    for seed in range(50):
+        assert names(place(query(seed=seed), workers)) == names(place(query(seed=seed), reordered))
+
+
+# Any cluster
+
+workers_strategy = st.lists(
+    st.builds(
+        worker,
+        st.sampled_from([f"w{i}" for i in range(8)]),
+        reads=st.booleans(),
+        writes=st.booleans(),
+        store=st.sampled_from(["", "store-a", "store-b"]),
+        layout=st.sampled_from([LAYOUT, OTHER_LAYOUT]),
+        running=st.integers(0, 64),
+        waiting=st.integers(0, 8),
+        pending=st.integers(0, 10_000),
+        free=st.integers(-5, 200),
+        total=st.integers(1, 200),
+        draining=st.booleans(),
+        silent=st.booleans(),
+    ),
+    max_size=8,
+    unique_by=lambda w: w.id,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    workers=workers_strategy,
+    excluded=st.frozensets(st.sampled_from([f"w{i}" for i in range(8)]), max_size=4),
+    prompt=st.integers(1, 2_000),
+    output=st.integers(0, 50),
+    n=st.integers(1, 4),
+    held=st.dictionaries(st.sampled_from(["store-a", "store-b", "w1", "w2"]), st.integers(0, 64)),
+)
+def test_only_what_may_be_used_is_used(
+    workers: Sequence[Worker],
+    excluded: frozenset[str],
+    prompt: int,
+    output: int,
+    n: int,
+    held: dict[str, int],
+) -> None:
+    index = PrefixIndex()
+    for holder, blocks in held.items():
+        index.stored(holder, ENGINE if holder.startswith("w") else DRAM, CHAIN[:blocks])
+    asked = query(index, prompt=prompt, output_tokens=output, n=n, excluded=excluded)
+    usable = [w for w in workers if w.writes and not w.draining and w.id not in excluded]
+    try:
+        decision = place(asked, workers)
+    except BatonError as error:
+        assert error.retry_after is not None
+        assert (error.reason is Reason.NO_WORKER) == (not usable)
+        return
+    reader, writer = decision.reader, decision.writer
+    assert writer in usable
+    assert decision.pages <= writer.total_pages
+    assert not writer.silent or all(w.silent for w in usable)
+    assert min(decision.parts) >= 0
+    assert 0 <= decision.reading.cached_tokens < prompt + output
+    if reader is None:
+        assert writer.store_id not in decision.sources
+        return
+    assert reader.reads
+    assert not (reader.draining or reader.silent or reader.id in excluded or reader is writer)
+    assert reader.layout_id == writer.layout_id
+    assert reader.store_id and writer.store_id
+    if reader.store_id != writer.store_id:
+        assert decision.sources[0] == reader.store_id
+        assert writer.store_id not in decision.sources

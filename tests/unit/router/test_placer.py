@@ -1,0 +1,248 @@
+"""From a place query to a placement: models, tickets, candidates that follow reports."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.kv.keys import pack
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2
+from baton.v1.cluster_pb2 import ROLE_COMBINED, ROLE_DECODE, ROLE_KVSTORE, ROLE_PREFILL, Instance
+from baton.v1.worker_pb2 import LoadReport
+from services.router.fleet import Fleet
+from services.router.index import PrefixIndex
+from services.router.placer import Placer
+from services.router.tickets import NOTHING, Pledge, TicketBook
+
+LAYOUT = b"L" * 16
+CHAIN = [i.to_bytes(16, "little") for i in range(64)]
+CARD = cluster_pb2.ModelCard(name="m", layout_id=LAYOUT, block_tokens=16, block_bytes=65_536)
+WORKERS = {"p1": ROLE_PREFILL, "p2": ROLE_PREFILL, "d1": ROLE_DECODE, "d2": ROLE_DECODE}
+
+
+def instance(id: str, role: cluster_pb2.Role.ValueType, incarnation: str = "1") -> Instance:  # noqa: A002
+    worker = role != ROLE_KVSTORE
+    return Instance(
+        id=id,
+        incarnation=incarnation,
+        role=role,
+        address=f"{id}:1",
+        layout_id=LAYOUT if worker else b"",
+        model="m" if worker else "",
+        store_id="store" if worker else "",
+    )
+
+
+def report(id: str, **fields: object) -> LoadReport:  # noqa: A002
+    values = {"free_pages": 1000, "total_pages": 1000, "prefill_tokens_per_second": 1000.0}
+    return LoadReport(instance_id=id, incarnation="1", **(values | fields))
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return make_fleet()
+
+
+def make_fleet() -> Fleet:
+    fleet = Fleet(PrefixIndex(), TicketBook("r"))
+    fleet.cards([CARD])
+    fleet.up(instance("store", ROLE_KVSTORE))
+    for name, role in WORKERS.items():
+        fleet.up(instance(name, role))
+        fleet.report(report(name))
+    return fleet
+
+
+def ask(**fields: object) -> router_pb2.PlaceQuery:
+    query = router_pb2.PlaceQuery(
+        correlation_id=7,
+        chains=[router_pb2.Chain(layout_id=LAYOUT, keys=pack(CHAIN), block_tokens=16)],
+        prompt_tokens=1030,
+        max_tokens=100,
+        n=1,
+    )
+    query.context.model = "m"
+    query.MergeFrom(router_pb2.PlaceQuery(**fields))
+    return query
+
+
+def test_a_placement_names_workers_as_they_are_registered(fleet: Fleet) -> None:
+    for name in ("d1", "d2"):
+        fleet.report(report(name, running=20))
+    placement = Placer(fleet).place(ask(), 1, 0.0)
+    assert placement.correlation_id == 7
+    assert placement.prefill.instance_id in {"p1", "p2"}
+    assert placement.decode.instance_id in {"d1", "d2"}
+    assert placement.decode.address == f"{placement.decode.instance_id}:1"
+    assert placement.decode.incarnation == "1"
+    assert placement.ticket
+    assert placement.prediction.prefill_seconds == pytest.approx(1.03)
+
+
+def test_keys_in_the_query_find_what_events_stored(fleet: Fleet) -> None:
+    fleet.index.stored("d2", kvevents_pb2.TIER_ENGINE, CHAIN)
+    placement = Placer(fleet).place(ask(), 1, 0.0)
+    assert not placement.HasField("prefill")
+    assert placement.decode.instance_id == "d2"
+    assert placement.prediction.cached_tokens == 1024
+
+
+def test_sources_have_the_addresses_of_live_stores(fleet: Fleet) -> None:
+    fleet.up(instance("far", ROLE_KVSTORE))
+    fleet.index.stored("far", kvevents_pb2.TIER_DRAM, CHAIN)
+    fleet.index.stored("dead", kvevents_pb2.TIER_DRAM, CHAIN)
+    placement = Placer(fleet).place(ask(), 1, 0.0)
+    assert [(s.store_id, s.address) for s in placement.sources if s.store_id != "store"] == [
+        ("far", "far:1")
+    ]
+
+
+def test_a_model_nobody_ever_served_is_not_found(fleet: Fleet) -> None:
+    query = ask()
+    query.context.model = "other"
+    with pytest.raises(BatonError) as refused:
+        Placer(fleet).place(query, 1, 0.0)
+    assert refused.value.reason is Reason.MODEL_NOT_FOUND
+
+
+def test_a_model_whose_workers_left_has_no_worker(fleet: Fleet) -> None:
+    for name in WORKERS:
+        fleet.down(name)
+    fleet.cards([])
+    with pytest.raises(BatonError) as refused:
+        Placer(fleet).place(ask(), 1, 0.0)
+    assert refused.value.reason is Reason.NO_WORKER
+    assert refused.value.retry_after == 1.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("prompt_tokens", 0), ("prompt_tokens", -1), ("max_tokens", 0), ("n", 17), ("n", -1)],
+)
+def test_fields_out_of_range_are_named(fleet: Fleet, field: str, value: int) -> None:
+    query = ask()
+    setattr(query, field, value)
+    with pytest.raises(BatonError) as refused:
+        Placer(fleet).place(query, 1, 0.0)
+    assert refused.value.reason is Reason.INVALID_FIELD
+    assert refused.value.field == field
+
+
+def test_a_burst_spreads_before_any_report_shows_it(fleet: Fleet) -> None:
+    """Tickets alone keep equal placements in one instant from going to one worker."""
+    for name in ("d1", "d2"):
+        fleet.report(report(name, running=20))
+    placer = Placer(fleet)
+    readers = [placer.place(ask(), 1, 0.0).prefill.instance_id for _ in range(20)]
+    assert abs(readers.count("p1") - readers.count("p2")) <= 2
+
+
+def test_a_burst_spreads_over_decode_workers_too(fleet: Fleet) -> None:
+    for name in ("d1", "d2"):
+        fleet.report(report(name, running=20))
+    placer = Placer(fleet)
+    writers = [placer.place(ask(), 1, 0.0).decode.instance_id for _ in range(40)]
+    assert abs(writers.count("d1") - writers.count("d2")) <= 4
+    pledged = {w.id: (w.running - 20, 1000 - w.free_pages) for w in fleet.candidates("m")}
+    for name in ("d1", "d2"):
+        placed = writers.count(name)
+        assert pledged[name] == (placed, placed * 71)
+
+
+def test_an_echo_replaces_the_pledge_by_what_the_report_says(fleet: Fleet) -> None:
+    for name in ("d1", "d2"):
+        fleet.report(report(name, running=20))
+    placement = Placer(fleet).place(ask(), 1, 0.0)
+    reader = placement.prefill.instance_id
+    assert fleet.tickets.pledged(reader) == Pledge(1030, 1, 65)
+    queue = {w.id: w.pending_prompt_tokens for w in fleet.candidates("m")}
+    assert queue[reader] == 1030
+    fleet.report(report(reader, pending_prompt_tokens=900, tickets=[placement.ticket]))
+    queue = {w.id: w.pending_prompt_tokens for w in fleet.candidates("m")}
+    assert queue[reader] == 900
+
+
+def test_a_worker_without_report_or_card_is_no_candidate_yet(fleet: Fleet) -> None:
+    fleet.up(instance("c1", ROLE_COMBINED))
+    assert "c1" not in {w.id for w in fleet.candidates("m")}
+    fleet.report(report("c1"))
+    assert "c1" in {w.id for w in fleet.candidates("m")}
+    fleet.cards([])
+    assert fleet.candidates("m") == []
+
+
+def test_a_report_of_an_earlier_incarnation_is_dropped(fleet: Fleet) -> None:
+    fleet.down("d1")
+    fleet.up(instance("d1", ROLE_DECODE, incarnation="2"))
+    fleet.report(report("d1"))
+    assert "d1" not in {w.id for w in fleet.candidates("m")}
+
+
+def test_candidates_follow_silence_draining_and_the_life_of_their_store(fleet: Fleet) -> None:
+    def d1() -> object:
+        return next(w for w in fleet.candidates("m") if w.id == "d1")
+
+    fleet.silence("d1")
+    assert d1().silent
+    fleet.report(report("d1"))
+    assert not d1().silent
+    fleet.report(report("d1", draining=True))
+    assert d1().draining
+    assert d1().store_id == "store"
+    fleet.down("store")
+    assert d1().store_id == ""
+    fleet.up(instance("store", ROLE_KVSTORE))
+    assert d1().store_id == "store"
+
+
+def test_a_worker_that_is_gone_leaves_nothing_behind(fleet: Fleet) -> None:
+    fleet.index.stored("d1", kvevents_pb2.TIER_ENGINE, CHAIN)
+    placement = Placer(fleet).place(ask(), 1, 0.0)
+    assert placement.decode.instance_id == "d1"
+    fleet.down("d1")
+    assert fleet.tickets.pledged("d1") == NOTHING
+    assert fleet.index.match(CHAIN).runs == []
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("place"), st.sampled_from([1, 2])),
+        st.tuples(st.just("return"), st.integers(0, 30)),
+        st.tuples(st.just("echo"), st.sampled_from(sorted(WORKERS))),
+        st.tuples(st.just("down"), st.sampled_from(["p1", "d1"])),
+        st.tuples(st.just("up"), st.sampled_from(["p1", "d1"])),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(steps)
+def test_when_all_sessions_ended_loads_are_exactly_what_reports_say(
+    history: list[tuple[str, object]],
+) -> None:
+    fleet = make_fleet()
+    placer = Placer(fleet)
+    issued: list[tuple[int, str]] = []
+    actions: dict[str, Callable[..., None]] = {
+        "place": lambda session: issued.append((session, placer.place(ask(), session, 0.0).ticket)),
+        "return": lambda i: fleet.pledges_changed(
+            fleet.tickets.give_back(issued[i][0], [issued[i][1]]) if i < len(issued) else ()
+        ),
+        "echo": lambda worker: fleet.report(report(worker, tickets=[t for _, t in issued])),
+        "down": fleet.down,
+        "up": lambda worker: (
+            fleet.up(instance(worker, WORKERS[worker])),
+            fleet.report(report(worker)),
+        ),
+    }
+    for kind, argument in history:
+        actions[kind](argument)
+    for session in (1, 2):
+        fleet.pledges_changed(fleet.tickets.end_session(session))
+    assert len(fleet.tickets) == 0
+    for worker in fleet.candidates("m"):
+        assert fleet.tickets.pledged(worker.id) == NOTHING
+        assert (worker.running, worker.pending_prompt_tokens, worker.free_pages) == (0, 0, 1000)
