@@ -1,0 +1,8 @@
+"""`python -m services.frontend`."""
+
+from baton.rpc.lifecycle import main
+from baton.settings import FrontendSettings
+from services.frontend.app import compose
+
+if __name__ == "__main__":
+    main(FrontendSettings, compose, "frontend")

@@ -1,0 +1,92 @@
+"""The frontend's composition: what is made of what, and in which order it goes."""
+
+from functools import partial
+
+from baton.cluster.discovery import Discovery
+from baton.cluster.etcd import Etcd
+from baton.cluster.registration import Registration
+from baton.rpc.process import Process
+from baton.rpc.server import Server
+from baton.settings import FrontendSettings
+from baton.v1 import cluster_pb2, inference_pb2_grpc
+from services.frontend.grpc_api import SERVICE, InferenceServicer
+from services.frontend.http.edge import Edge
+from services.frontend.http.routes import router
+from services.frontend.http.server import HttpServer
+from services.frontend.inference import Inference
+from services.frontend.links import Links
+from services.frontend.models import Registry, load_tokenizers
+from services.frontend.placer import Placer
+from services.frontend.places import Places
+from services.frontend.salt import Salt
+from services.frontend.tokenizer import TokenizerThreads
+
+
+async def compose(process: Process, settings: FrontendSettings) -> None:
+    """Start a frontend; returns when it serves."""
+    stack = process.stack
+    registry = Registry(load_tokenizers(settings.models))
+    threads = TokenizerThreads()
+    stack.callback(threads.close)
+    cluster = settings.etcd.cluster
+    etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
+    discovery = await stack.enter_async_context(Discovery(etcd, cluster))
+    registry.refresh(discovery.models.values())
+    links = await stack.enter_async_context(Links(discovery.suspect))
+    placer = await stack.enter_async_context(
+        Placer(partial(discovery.by_role, cluster_pb2.ROLE_ROUTER), discovery.suspect)
+    )
+    process.spawn(_follow(discovery, registry, links, placer), "follow-cluster")
+    inference = Inference(
+        registry,
+        links,
+        Places(placer, lambda: discovery.instances),
+        Salt(etcd, cluster).get,
+        threads,
+        settings.grpc.max_concurrent,
+    )
+    server = await stack.enter_async_context(
+        Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
+    )
+    servicer = InferenceServicer(inference)
+    server.add(
+        partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
+    )
+    http = HttpServer(Edge(router(inference, settings.http)), settings.http)
+    await stack.enter_async_context(http)
+    await http.start()
+    await server.start()
+    stack.push_async_callback(inference.stop)
+    registration = await stack.enter_async_context(
+        Registration(
+            etcd,
+            cluster,
+            cluster_pb2.Instance(
+                id=process.instance_id,
+                incarnation=process.incarnation,
+                role=cluster_pb2.ROLE_FRONTEND,
+                address=server.address,
+                http_address=f"{settings.advertise_host or settings.http.host}:{http.port}",
+            ),
+            ttl=settings.etcd.lease_seconds,
+        )
+    )
+    server.set_ready(True)
+
+    async def drain() -> None:
+        inference.draining = True
+        server.set_ready(False)
+        await registration.update(draining=True)
+        await inference.idle()
+
+    process.on_drain(drain)
+
+
+async def _follow(discovery: Discovery, registry: Registry, links: Links, placer: Placer) -> None:
+    """Keep the models, the links and the session with a router true to the cluster."""
+    async for change in discovery.changes():
+        registry.refresh(discovery.models.values())
+        if change.kind != "models":
+            alive = change.kind != "down"
+            links.follow(change.instance, alive=alive)
+            placer.follow(change.instance, alive=alive)

@@ -1,0 +1,95 @@
+"""Text out of tokens that arrive one by one, never a broken character.
+
+For every cut of a sequence of ids into pieces, the texts of the pieces joined are the text of the
+whole. Special tokens have no text.
+"""
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_MAX_WINDOW = 64
+
+
+class Detokenizer(ABC):
+    """The text of one output; holds back what is not a whole character yet."""
+
+    @abstractmethod
+    def push(self, token_id: int) -> str:
+        """The text that became certain with one more token; often empty, may be several tokens'."""
+
+    @abstractmethod
+    def flush(self) -> str:
+        """The text that is held back, when no more tokens come."""
+
+
+class ByteDetokenizer(Detokenizer):
+    """For byte-level vocabularies: each token is a run of bytes, and the text is their UTF-8."""
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        """Decode with `token_bytes`, which answers a token's bytes; none for special tokens."""
+        self._token_bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int) -> str:
+        return self._decoder.decode(self._token_bytes(token_id))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class WindowDetokenizer(Detokenizer):
+    """For every other vocabulary: decodes a window of the latest tokens, again and again.
+
+    What a token adds can depend on its neighbours (spaces between words, bytes of one character),
+    so the new text is what the window's text has more than that of the tokens already given.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        has_text: Callable[[int], bool],
+        is_byte: Callable[[int], bool],
+        before: Sequence[int] = (),
+    ) -> None:
+        """Decode with `decode`.
+
+        Args:
+            decode: the text of a few ids, whole.
+            has_text: False for special tokens and ids that `decode` leaves out.
+            is_byte: whether a token is a single byte whose meaning its neighbours decide.
+            before: tokens that come before the output, for what depends on not being the first.
+        """
+        self._decode = decode
+        self._has_text = has_text
+        self._is_byte = is_byte
+        self._window = [token for token in before if has_text(token)]
+        self._given = len(self._window)
+        self._given_text = decode(self._window) if self._window else ""
+
+    def push(self, token_id: int) -> str:
+        if not self._has_text(token_id):
+            return ""
+        self._window.append(token_id)
+        if self._is_byte(token_id):
+            return ""  # later bytes may still change what these mean
+        text = self._decode(self._window)
+        held = len(self._window) - self._given
+        if text.endswith(REPLACEMENT) and held < _MAX_WINDOW:
+            return ""  # perhaps the first bytes of a character
+        return self._give(text)
+
+    def flush(self) -> str:
+        return self._give(self._decode(self._window)) if self._window else ""
+
+    def _give(self, text: str) -> str:
+        new = text[len(self._given_text) :]
+        # The tokens given last stay: they are what the next ones depend on.
+        if new:
+            del self._window[: self._given]
+            self._given_text = self._decode(self._window)
+        else:
+            self._given_text = text
+        self._given = len(self._window)
+        return new

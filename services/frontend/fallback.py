@@ -1,0 +1,55 @@
+"""Placing without a router, on what the frontend itself knows of the cluster: by chance.
+
+Nothing is known of load and of who holds what, so this serves while no router answers.
+"""
+
+import random
+from collections.abc import Mapping, Set
+
+from baton.v1 import cluster_pb2, common_pb2, router_pb2
+
+_PREFILL = (cluster_pb2.ROLE_PREFILL,)
+_DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
+
+
+def place_by_chance(
+    instances: Mapping[str, cluster_pb2.Instance],
+    model: str,
+    excluded: Set[str],
+    draw: random.Random,
+) -> router_pb2.Placement | None:
+    """A decode worker of the model and a prefill worker of its layout; None where there is none.
+
+    Args:
+        instances: everybody alive, by id.
+        model: the model's name.
+        excluded: ids that must not be used.
+        draw: where chance comes from.
+    """
+    workers = [
+        one
+        for one in instances.values()
+        if one.model == model and not one.draining and one.id not in excluded
+    ]
+    decoders = [one for one in workers if one.role in _DECODE]
+    if not decoders:
+        return None
+    decode = draw.choice(decoders)
+    placement = router_pb2.Placement(
+        decode=_target(decode),
+        prediction=router_pb2.Prediction(reason="by chance, no router answers"),
+    )
+    readers = [one for one in workers if one.role in _PREFILL and one.layout_id == decode.layout_id]
+    if readers and decode.role == cluster_pb2.ROLE_DECODE:
+        prefill = draw.choice(readers)
+        placement.prefill.CopyFrom(_target(prefill))
+        store = instances.get(prefill.store_id)
+        if store is not None:
+            placement.sources.append(common_pb2.KvSource(store_id=store.id, address=store.address))
+    return placement
+
+
+def _target(instance: cluster_pb2.Instance) -> router_pb2.Target:
+    return router_pb2.Target(
+        instance_id=instance.id, incarnation=instance.incarnation, address=instance.address
+    )

@@ -1,0 +1,1 @@
+"""The OpenAI HTTP API, answered from the same code as gRPC."""

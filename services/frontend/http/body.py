@@ -1,0 +1,70 @@
+"""Reading a request's body, within limits."""
+
+import asyncio
+
+from starlette.types import Receive, Scope
+
+from baton.rpc.errors import BatonError, Reason
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection: there is nobody to answer."""
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """A header's value as text, empty where there is none; `name` in lower case."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value).decode("latin-1")
+    return ""
+
+
+async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) -> bytes:
+    """The bytes of a JSON body.
+
+    Args:
+        scope: the request.
+        receive: where its body comes from.
+        limit: the longest body, in bytes.
+        seconds: how long the client may take.
+
+    Raises:
+        BatonError: another content type, too long, or too slow.
+        ClientGoneError: the client left.
+    """
+    kind = header(scope, b"content-type").partition(";")[0].strip().lower()
+    if kind not in ("", "application/json"):
+        raise BatonError(
+            Reason.UNSUPPORTED_MEDIA_TYPE,
+            f"the content type is {kind[:64]!r}; send application/json",
+        )
+    announced = header(scope, b"content-length")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(receive, limit)
+    except TimeoutError:
+        raise BatonError(
+            Reason.BODY_TIMEOUT, f"the body did not arrive within {seconds:g} s"
+        ) from None
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+        more = message.get("more_body", False)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> BatonError:
+    return BatonError(Reason.BODY_TOO_LARGE, f"the body is longer than {limit} bytes")

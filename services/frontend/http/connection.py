@@ -1,0 +1,97 @@
+"""One HTTP connection: uvicorn's protocol with the timeouts that it lacks.
+
+A client gets a limited time for the head of a request and for its body, and is cut when it does
+not read: 30 s after its connection's buffer (64 KiB) filled up.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from services.frontend.metrics import SLOW_CLIENTS
+
+STALL_SECONDS = 30.0
+BUFFER_BYTES = 64 * 1024
+_CUT = "baton.cut"
+
+
+class Connection(HttpToolsProtocol):
+    """See the module's text. `limited` makes the class that a server uses."""
+
+    header_seconds = 10.0
+    body_seconds = 30.0
+    stall_seconds = STALL_SECONDS
+    _reading: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def limited(
+        cls, header_seconds: float, body_seconds: float, stall_seconds: float = STALL_SECONDS
+    ) -> type["Connection"]:
+        """A connection with these limits, in seconds."""
+        limits = {
+            "header_seconds": header_seconds,
+            # The application answers late bodies itself; this is for those that go on after that.
+            "body_seconds": body_seconds + 1.0,
+            "stall_seconds": stall_seconds,
+        }
+        return type("LimitedConnection", (cls,), limits)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self._expect(self.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect(None)
+        self._unstall()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._expect(self.header_seconds)
+        abort: Callable[[], None] = self.transport.abort
+        self.scope["extensions"] = {_CUT: {"abort": abort}}
+
+    def on_headers_complete(self) -> None:
+        self._expect(self.body_seconds)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._expect(None)
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stalled is None:
+            self._stalled = self.loop.call_later(self.stall_seconds, self._cut_slow)
+
+    def resume_writing(self) -> None:
+        self._unstall()
+        super().resume_writing()
+
+    def _expect(self, seconds: float | None) -> None:
+        """Cut the connection if what is awaited does not come in time; None awaits nothing."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self._reading = (
+            None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+        )
+
+    def _unstall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def _cut_slow(self) -> None:
+        SLOW_CLIENTS.labels("http").inc()
+        self.transport.abort()
+
+
+def cut(scope: Scope) -> None:
+    """Break the connection of a request, dropping what was not sent yet."""
+    extension = scope.get("extensions", {}).get(_CUT)
+    if extension is not None:
+        extension["abort"]()

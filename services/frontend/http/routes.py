@@ -1,0 +1,161 @@
+"""What stands behind each path. Errors are raised as BatonErrors; `edge` answers with them."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from baton.rpc.errors import BatonError, Reason
+from baton.settings import HttpSettings
+from baton.telemetry.context import request_id
+from baton.telemetry.metrics import render
+from services.frontend.http.answer import send_bytes, send_json
+from services.frontend.http.batch import Batch
+from services.frontend.http.body import read_json
+from services.frontend.http.chat import ChatAnswer, ChatChunks
+from services.frontend.http.completions import CompletionAnswer, CompletionChunks
+from services.frontend.http.parse import (
+    chat_ask,
+    completion_asks,
+    conversation,
+    read_chat,
+    read_completion,
+    read_tokenize,
+)
+from services.frontend.http.run import answer_stream, answer_whole
+from services.frontend.http.schema import ChatBody, CompletionBody
+from services.frontend.http.shape import Wanted
+from services.frontend.inference import Inference
+from services.frontend.models import Model
+from services.frontend.request import Ask, Prompt, TextPrompt
+
+
+class Pages:
+    """The endpoints."""
+
+    def __init__(self, inference: Inference, settings: HttpSettings) -> None:
+        self._inference = inference
+        self._settings = settings
+
+    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = read_chat(await self._read(scope, receive))
+        asks = [chat_ask(body, request_id.get())]
+        await self._complete(body, asks, receive, send)
+
+    async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = read_completion(await self._read(scope, receive))
+        asks = completion_asks(body, request_id.get())
+        await self._complete(body, asks, receive, send)
+
+    async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = read_tokenize(await self._read(scope, receive))
+        prompt: Prompt = TextPrompt(body.prompt or "")
+        if body.messages is not None and not body.prompt:
+            prompt = conversation(body.messages)
+        model, ids = await self._inference.tokenize(body.model or "", prompt)
+        answer = {"count": len(ids), "max_model_len": model.context_tokens, "tokens": ids}
+        await send_json(send, answer)
+
+    async def models(self, _: Scope, __: Receive, send: Send) -> None:
+        listed = [_model(model) for model in self._inference.registry.listed()]
+        await send_json(send, {"object": "list", "data": listed})
+
+    async def model(self, scope: Scope, _: Receive, send: Send) -> None:
+        name = scope["path_params"]["name"]
+        for model in self._inference.registry.listed():
+            if model.name == name:
+                await send_json(send, _model(model))
+                return
+        raise BatonError(
+            Reason.MODEL_NOT_FOUND, f"the model {name[:200]!r} does not exist", field="model"
+        )
+
+    async def live(self, _: Scope, __: Receive, send: Send) -> None:
+        await send_json(send, {"status": "ok"})
+
+    async def ready(self, _: Scope, __: Receive, send: Send) -> None:
+        draining = self._inference.draining
+        await send_json(
+            send, {"status": "draining" if draining else "ok"}, 503 if draining else 200
+        )
+
+    async def metrics(self, _: Scope, __: Receive, send: Send) -> None:
+        data, kind = render()
+        await send_bytes(send, data, 200, ((b"content-type", kind.encode()),))
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        settings = self._settings
+        limit, seconds = settings.max_body_bytes, settings.body_timeout_seconds
+        return await read_json(scope, receive, limit, seconds)
+
+    async def _complete(
+        self, body: ChatBody | CompletionBody, asks: Sequence[Ask], receive: Receive, send: Send
+    ) -> None:
+        chat = isinstance(body, ChatBody)
+        batch = Batch()
+        try:
+            await batch.start(self._inference, asks, "chat" if chat else "text_completion")
+            requests = [generation.request for generation in batch.generations]
+            wanted = Wanted(
+                id=f"{'chatcmpl' if chat else 'cmpl'}-{request_id.get()}",
+                created=int(time.time()),
+                model=requests[0].model.name,
+                n=requests[0].n,
+                logprobs=requests[0].sampling.HasField("logprobs"),
+                token_ids=bool(body.return_token_ids),
+                usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+            )
+            if body.stream:
+                chunks = (ChatChunks if chat else CompletionChunks)(wanted, requests)
+                await answer_stream(batch, chunks, receive, send)
+            else:
+                answer = (ChatAnswer if chat else CompletionAnswer)(wanted, requests)
+                await answer_whole(batch, answer, receive, send)
+        finally:
+            batch.close()
+
+
+def router(inference: Inference, settings: HttpSettings) -> Router:
+    """Every path there is."""
+    pages = Pages(inference, settings)
+    return Router(
+        [
+            _route("POST", "/v1/chat/completions", pages.chat),
+            _route("POST", "/v1/completions", pages.completions),
+            _route("POST", "/v1/tokenize", pages.tokenize),
+            _route("POST", "/tokenize", pages.tokenize),
+            _route("GET", "/v1/models", pages.models),
+            _route("GET", "/v1/models/{name:path}", pages.model),
+            _route("GET", "/health", pages.ready),
+            _route("GET", "/health/live", pages.live),
+            _route("GET", "/health/ready", pages.ready),
+            _route("GET", "/metrics", pages.metrics),
+        ],
+        redirect_slashes=False,
+    )
+
+
+class _Page:
+    """Starlette calls methods with its own Request; an object is called as it is."""
+
+    def __init__(self, page: ASGIApp) -> None:
+        self._page = page
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._page(scope, receive, send)
+
+
+def _route(method: str, path: str, page: ASGIApp) -> Route:
+    return Route(path, _Page(page), methods=[method])
+
+
+def _model(model: Model) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created_seconds,
+        "owned_by": "baton",
+        "max_model_len": model.context_tokens,
+    }

@@ -1,0 +1,137 @@
+"""The HTTP server: uvicorn in this process's own loop."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from types import TracebackType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from baton.settings import HttpSettings, StartupError
+from baton.telemetry.logs import get_logger
+from services.frontend.http.connection import STALL_SECONDS, Connection
+
+_BACKLOG = 2048
+_SEND_BUFFER_BYTES = 256 * 1024
+_IDLE_SECONDS = 75
+_CLOSE_SECONDS = 1
+
+log = get_logger(__name__)
+
+
+class HttpServer:
+    """Serves an application from `start` until the context is left."""
+
+    def __init__(
+        self, app: ASGIApp, settings: HttpSettings, stall_seconds: float = STALL_SECONDS
+    ) -> None:
+        """Serve `app`; clients that do not read for `stall_seconds` are cut."""
+        self._settings = settings
+        self._socket: socket.socket | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=Connection.limited(
+                    settings.header_timeout_seconds,
+                    settings.body_timeout_seconds,
+                    stall_seconds,
+                ),
+                loop="none",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                backlog=_BACKLOG,
+                timeout_keep_alive=_IDLE_SECONDS,
+                timeout_graceful_shutdown=_CLOSE_SECONDS,
+            )
+        )
+
+    async def __aenter__(self) -> "HttpServer":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._task is not None:
+            self._server.should_exit = True
+            await asyncio.wait([self._task])
+            for transport in self.connections:
+                transport.abort()  # what its client never read
+
+    @property
+    def port(self) -> int:
+        """Where it listens, also if a free port was asked for; after `start`."""
+        if self._socket is None:
+            raise RuntimeError("the server has not been started")
+        return int(self._socket.getsockname()[1])
+
+    @property
+    def connections(self) -> list[asyncio.Transport]:
+        """Those that are open."""
+        return [one.transport for one in self._server.server_state.connections]
+
+    async def start(self) -> None:
+        """Listen and serve.
+
+        Raises:
+            StartupError: the port is taken, or the address is not one of this machine's.
+        """
+        self._socket = _listen(self._settings.host, self._settings.port)
+        self._task = asyncio.create_task(self._server.serve([self._socket]), name="http")
+        await self._server.up.wait()
+        log.info("http server started", host=self._settings.host, port=self.port)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, for which signals are the process's own business."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(host, port, error) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted connections inherit these: small events leave at once, and a client that does
+        # not read is noticed before megabytes wait in the kernel.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _cannot_listen(host, port, error) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> StartupError:
+    return StartupError(
+        f"http.port {host}:{port} cannot be listened on ({error.strerror}): stop what uses it, or "
+        "set BATON_HTTP_PORT or --http-port to another; 0 takes a free one."
+    )

@@ -1,0 +1,45 @@
+"""What the frontend counts."""
+
+from baton.telemetry.metrics import Counter, Gauge, Histogram
+
+_DURATION = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
+
+ACTIVE = Gauge("baton_frontend_requests_active", "Requests that run now.")
+REQUESTS = Counter(
+    "baton_frontend_requests_total",
+    "Requests that ended, by operation and reason (`ok` or a reason of the error table).",
+    ["operation", "reason"],
+)
+ATTEMPTS = Counter("baton_frontend_replacements_total", "Placements after the first of a request.")
+FALLBACKS = Counter(
+    "baton_frontend_fallback_placements_total", "Placements made here because no router answered."
+)
+TICKETS = Gauge("baton_frontend_tickets", "Tickets held now.")
+LINKS = Gauge("baton_frontend_links", "Streams to workers that are open now.")
+LINKS_BROKEN = Counter("baton_frontend_links_broken_total", "Streams to workers that broke.")
+WORK_STREAMS = Gauge(
+    "baton_frontend_work_streams", "Pieces of work at workers that have not ended."
+)
+LATE_FRAMES = Counter(
+    "baton_frontend_late_frames_total", "Token entries of work that nobody waits for any more."
+)
+PROMPT_TOKENS = Counter("baton_frontend_prompt_tokens_total", "Prompt tokens of ended requests.")
+CACHED_TOKENS = Counter(
+    "baton_frontend_cached_tokens_total", "Prompt tokens found in a cache, of ended requests."
+)
+OUTPUT_TOKENS = Counter("baton_frontend_output_tokens_total", "Tokens given to clients.")
+DURATION = Histogram(
+    "gen_ai_server_request_duration_seconds", "From arrival to end.", buckets=_DURATION
+)
+FIRST_TOKEN = Histogram(
+    "gen_ai_server_time_to_first_token_seconds", "From arrival to first token.", buckets=_DURATION
+)
+PER_TOKEN = Histogram(
+    "gen_ai_server_time_per_output_token_seconds",
+    "Mean time between output tokens after the first, per choice.",
+    buckets=_PER_TOKEN,
+)
+SLOW_CLIENTS = Counter(
+    "baton_frontend_slow_clients_total", "Clients cut because they did not read.", ["surface"]
+)

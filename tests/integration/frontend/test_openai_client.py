@@ -1,0 +1,71 @@
+"""Any OpenAI client works by changing its base URL: the openai package does."""
+
+from typing import Any
+
+import openai
+import pytest
+
+
+@pytest.fixture
+async def client(stage: Any) -> Any:
+    url = f"{stage.http_url}/v1"
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+async def test_chat(stage: Any, client: openai.AsyncOpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "hi"}]
+    answer = await client.chat.completions.create(
+        model=stage.model, messages=messages, max_completion_tokens=5, logprobs=True
+    )
+    assert answer.choices[0].message.content == stage.said(0, 5)
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens_details is not None
+    assert answer.usage.prompt_tokens_details.cached_tokens == 32
+    stream = await client.chat.completions.create(
+        model=stage.model,
+        messages=messages,
+        max_completion_tokens=5,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    assert text == stage.said(0, 5)
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.total_tokens == 23
+
+
+async def test_completions(stage: Any, client: openai.AsyncOpenAI) -> None:
+    answer = await client.completions.create(model=stage.model, prompt=["a", "b"], max_tokens=4)
+    assert [choice.text for choice in answer.choices] == [stage.said(0, 4)] * 2
+    stream = await client.completions.create(
+        model=stage.model, prompt="a", max_tokens=4, stream=True
+    )
+    assert "".join([chunk.choices[0].text async for chunk in stream]) == stage.said(0, 4)
+
+
+async def test_models(stage: Any, client: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == [stage.model]
+    assert (await client.models.retrieve(stage.model)).owned_by == "baton"
+
+
+async def test_errors_are_of_its_own_kinds(stage: Any, client: openai.AsyncOpenAI) -> None:
+    messages: Any = [{"role": "user", "content": "hi"}]
+    with pytest.raises(openai.NotFoundError):
+        await client.chat.completions.create(model="nobody", messages=messages)
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.chat.completions.create(model=stage.model, messages=messages, temperature=3.0)
+    assert caught.value.param == "temperature"
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.completions.create(model=stage.model, prompt=[1] * stage.context)
+    assert caught.value.code == "context_length_exceeded"
+    for worker in stage.workers:
+        await stage.members[worker.name].crash()
+    with pytest.raises(openai.APIError) as failed:
+        stream = await client.chat.completions.create(
+            model=stage.model, messages=messages, stream=True
+        )
+        assert [chunk async for chunk in stream]
+    assert failed.value.code in ("worker_lost", "no_worker")

@@ -1,0 +1,158 @@
+"""Server-sent events: what is written is JSON, one event each, whatever the text."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import common_pb2
+from services.frontend.events import ChoiceFinished, Delta, Event, Finished, Started
+from services.frontend.http.body import ClientGoneError
+from services.frontend.http.chat import ChatAnswer, ChatChunks
+from services.frontend.http.completions import CompletionAnswer, CompletionChunks
+from services.frontend.http.run import answer_stream
+from services.frontend.http.shape import Wanted
+from services.frontend.request import Request
+
+RequestFor = Callable[..., Request]
+Texts = list[tuple[int, str]]
+
+
+def wanted(**fields: Any) -> Wanted:
+    base = {"id": 'i"d', "created": 7, "model": "m", "n": 2}
+    return Wanted(**{**base, "logprobs": False, "token_ids": False, "usage": True, **fields})
+
+
+def story(texts: Texts) -> list[Event]:
+    usage = common_pb2.Usage(prompt_tokens=3, output_tokens=4, cached_tokens=2)
+    reason = common_pb2.FINISH_REASON_STOP
+    return [
+        Started("r", "m", 1, 3),
+        *(Delta(choice, 0, [1], text, ()) for choice, text in texts),
+        ChoiceFinished(0, reason, ""),
+        ChoiceFinished(1, reason, ""),
+        Finished(usage, ()),
+    ]
+
+
+def parse(stream: bytes) -> list[Any]:
+    *events, rest = stream.decode().split("\n\n")
+    assert rest == ""
+    assert events.pop() == "data: [DONE]"
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+@given(texts=st.lists(st.tuples(st.integers(0, 1), st.text(max_size=8)), max_size=8))
+def test_a_stream_says_what_the_whole_answer_says(request_for: RequestFor, texts: Texts) -> None:
+    requests = [request_for(n=2)]
+    for chunks_of, answer_of, text_of in (
+        (ChatChunks, ChatAnswer, lambda c: c["delta"].get("content", "")),
+        (CompletionChunks, CompletionAnswer, lambda c: c["text"]),
+    ):
+        chunks: Any = chunks_of(wanted(), requests)
+        answer: Any = answer_of(wanted(), requests)
+        stream = b""
+        for event in story(texts):
+            stream += chunks.take(0, event)
+            answer.take(0, event)
+        *events, last = parse(stream + chunks.end())
+        body = answer.body()
+        assert {event["id"] for event in events} == {'i"d'}
+        assert last["usage"] == body["usage"]
+        for index in (0, 1):
+            said = "".join(text for choice, text in texts if choice == index)
+            mine = [e["choices"][0] for e in events if e["choices"][0]["index"] == index]
+            assert "".join(map(text_of, mine)) == said
+            whole = body["choices"][index]
+            assert whole.get("text", whole.get("message", {}).get("content")) == said
+            assert mine[-1]["finish_reason"] == whole["finish_reason"] == "stop"
+
+
+class Batch:
+    """Gives what it is told to, one by one; an exception is raised, a number is a pause."""
+
+    def __init__(self, *steps: list[tuple[int, Event]] | float | BatonError) -> None:
+        self._steps = list(steps)
+        self._nudged = asyncio.Event()
+        self._until: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        return not self._steps
+
+    def nudge(self) -> None:
+        self._nudged.set()
+
+    async def next(self) -> list[tuple[int, Event]]:
+        step = self._steps[0]
+        self._until = self._until or asyncio.get_running_loop().time() + (
+            step if isinstance(step, float) else 0.0
+        )
+        try:
+            async with asyncio.timeout_at(self._until):
+                await self._nudged.wait()
+            self._nudged.clear()
+            return []
+        except TimeoutError:
+            self._until = None
+        self._steps.pop(0)
+        if isinstance(step, float):
+            return await self.next()
+        if isinstance(step, BatonError):
+            raise step
+        return step
+
+
+async def run(batch: Any, chunks: Any, left: asyncio.Event | None = None) -> list[Any]:
+    """The messages that a client gets."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        await (left or asyncio.Event()).wait()
+        return {"type": "http.disconnect"}
+
+    await answer_stream(batch, chunks, receive, send, keep_alive_seconds=0.05)
+    assert not sent[-1]["more_body"]
+    return [message.get("body", message.get("status")) for message in sent]
+
+
+async def test_silence_is_filled_with_comments(request_for: RequestFor) -> None:
+    chunks = CompletionChunks(wanted(n=1), [request_for()])
+    delta = [(0, Delta(0, 0, [1], "hi", ()))]
+    status, *sent = await run(Batch(0.18, delta, 0.07, []), chunks)
+    assert status == 200
+    comments = [at for at, data in enumerate(sent) if data == b": keep-alive\n\n"]
+    assert comments[:2] == [0, 1]
+    assert any(b'"text":"hi"' in data for data in sent)
+    assert comments[-1] > next(at for at, data in enumerate(sent) if b'"hi"' in data)
+    assert sent[-2].endswith(b"data: [DONE]\n\n")
+
+
+async def test_an_error_before_the_first_event_is_an_answer(request_for: RequestFor) -> None:
+    chunks = CompletionChunks(wanted(n=1), [request_for()])
+    with pytest.raises(BatonError, match="full"):
+        await run(Batch(BatonError(Reason.NO_CAPACITY, "full")), chunks)
+
+
+async def test_an_error_after_it_is_the_last_event(request_for: RequestFor) -> None:
+    chunks = CompletionChunks(wanted(n=1), [request_for()])
+    delta = [(0, Delta(0, 0, [1], "hi", ()))]
+    *_, last, end = await run(Batch(delta, BatonError(Reason.WORKER_LOST, "lost")), chunks)
+    assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "worker_lost"
+    assert end == b""
+
+
+async def test_a_client_that_leaves_ends_it(request_for: RequestFor) -> None:
+    chunks = CompletionChunks(wanted(n=1), [request_for()])
+    left = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.02, left.set)
+    with pytest.raises(ClientGoneError):
+        await run(Batch(3600.0), chunks, left)
