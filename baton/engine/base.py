@@ -61,6 +61,10 @@ class SequenceRequest:
     """Which choices to sample. More than one only with `prefill_only`."""
     prefill_only: bool = False
     """Sample one token per choice after the prompt and end."""
+    output: tuple[int, ...] = ()
+    """Output tokens so far of a stream that another worker began. Prompt and these together are the
+    context: its blocks are matched in the prefix cache, named in Admitted and may be written.
+    Empty with `prefill_only`."""
 
 
 class EndReason(Enum):
@@ -80,19 +84,19 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A sequence has pages for its prompt."""
+    """A sequence has pages for its context: the prompt, and the output so far of a moved stream."""
 
     id: int
     cached_tokens: int
-    """Leading prompt tokens (a multiple of block_tokens, below the prompt's length + 1) whose KV
+    """Leading context tokens (a multiple of block_tokens, at most the context's length) whose KV
     is in the sequence's pages already."""
     keys: tuple[bytes, ...]
-    """One key per block of the prompt, the last one partial if the prompt ends inside a block."""
+    """One key per block of the context, the last one partial if the context ends inside a block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """New tokens of one choice."""
+    """New tokens of one choice. A token that ends the output is among them."""
 
     id: int
     choice: int
@@ -117,6 +121,14 @@ class BlocksReady:
 
 
 @dataclass(frozen=True, slots=True)
+class BlocksEvicted:
+    """Full blocks that left the prefix cache: until they are reported ready again, another sequence
+    will not find them here. (A block enters the cache when a sequence first reports it ready.)"""
+
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A sequence ended by itself."""
 
@@ -128,12 +140,13 @@ class Ended:
     cached_tokens: int
     """Prompt tokens whose KV was found (own cache or written) instead of computed."""
     output_tokens: int
+    """Tokens drawn here, over all choices."""
     queue_seconds: float
     """From `add` to Admitted."""
     kv_byte_seconds: float
 
 
-Event = Admitted | Tokens | BlocksReady | Ended
+Event = Admitted | Tokens | BlocksReady | BlocksEvicted | Ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +187,10 @@ class QueueFullError(Exception):
     """`add` found max_waiting sequences waiting."""
 
 
+class BlockGoneError(Exception):
+    """`read_block` found the sequence preempted: its pages went to another, and it waits."""
+
+
 class Engine(ABC):
     """An engine; see the module's text for who calls what when."""
 
@@ -185,7 +202,7 @@ class Engine(ABC):
 
         Raises:
             QueueFullError: too many wait already; nothing was queued.
-            ValueError: the prompt cannot ever fit (names the limit).
+            ValueError: the prompt cannot ever fit, or a field is out of range (names the limit).
         """
 
     @abstractmethod
@@ -194,10 +211,15 @@ class Engine(ABC):
 
         Args:
             sequence_id: the sequence.
-            ready_tokens: leading prompt tokens whose KV is in place, cached or written; at least
-                `Admitted.cached_tokens`, at most the prompt's length.
-            output: output tokens so far, after which sampling goes on. KV of prompt and output is
+            ready_tokens: leading context tokens whose KV is in place, cached or written; at least
+                `Admitted.cached_tokens`, at most the context's length.
+            output: all output tokens so far, after which sampling goes on; begins with the
+                request's own `output`. Empty: the request's own. KV of prompt and output is
                 computed where it is not in place, at least for the last token.
+
+        Raises:
+            KeyError: no such sequence.
+            ValueError: it was started already, or an argument is out of range.
         """
 
     @abstractmethod
@@ -226,14 +248,24 @@ class Engine(ABC):
         """Copy a block that was reported ready into `out` (`info.block_bytes` bytes, writable).
 
         Any thread may call it while the sequence is open.
+
+        Raises:
+            KeyError: no such sequence.
+            ValueError: the block was not reported ready, or `out` has another size.
+            BlockGoneError: the sequence was preempted (never with `prefill_only`).
         """
 
     @abstractmethod
     def write_block(self, sequence_id: int, index: int, data: memoryview) -> None:
-        """Copy KV bytes (`info.block_bytes`) into block `index` of an admitted sequence's prompt.
+        """Copy KV bytes (`info.block_bytes`) into block `index` of an admitted sequence's context.
 
         Any thread may call it between Admitted and `start`, for blocks from
-        `Admitted.cached_tokens` on.
+        `Admitted.cached_tokens` on. Nothing else sees the block before `start` says that it is in
+        place, so bytes that prove wrong may be written over or left out of `ready_tokens`.
+
+        Raises:
+            KeyError: no such sequence.
+            ValueError: not such a block, not that time, or `data` has another size.
         """
 
     @abstractmethod

@@ -1,0 +1,214 @@
+"""What a checkpoint's config.json says, checked; both transformers 4's and 5's spelling of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import msgspec
+
+FAMILIES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+Scaling = Literal["default", "linear", "llama3"]
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be used. The text is a sentence that names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary position embedding (arXiv:2104.09864) and how it is stretched over long contexts."""
+
+    theta: float
+    scaling: Scaling = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context_tokens: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The shape of a model of the Llama, Qwen2 or Qwen3 family."""
+
+    family: str
+    vocab_tokens: int
+    hidden_size: int
+    mlp_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    norm_epsilon: float
+    rope: Rope
+    context_tokens: int
+    tied_embeddings: bool | None
+    """Whether the output layer is the embedding. None: whether the checkpoint lacks the former."""
+    dtype: str
+    """The weights' element type in the checkpoint."""
+    eos_token_ids: tuple[int, ...]
+
+
+class _Document(msgspec.Struct):
+    """config.json: the fields that matter here."""
+
+    architectures: list[str]
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    max_position_embeddings: int
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    rms_norm_eps: float = 1e-6
+    rope_theta: float | None = None
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+    tie_word_embeddings: bool | None = None
+    hidden_act: str = "silu"
+    torch_dtype: str | None = None
+    dtype: str | None = None
+    eos_token_id: int | list[int] | None = None
+    quantization_config: dict[str, Any] | None = None
+    use_sliding_window: bool = False
+    sliding_window: int | None = None
+    partial_rotary_factor: float = 1.0
+
+
+class _Generation(msgspec.Struct):
+    """generation_config.json: the fields that matter here."""
+
+    eos_token_id: int | list[int] | None = None
+
+
+class _RopeDocument(msgspec.Struct):
+    rope_theta: float = 10_000.0
+    rope_type: str | None = None
+    type: str | None = None
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+    partial_rotary_factor: float = 1.0
+
+
+D = TypeVar("D", _Document, _Generation)
+_SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
+
+
+def read_config(directory: Path) -> ModelConfig:
+    """Read config.json and, where it exists, generation_config.json.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or the model is not of a known kind.
+    """
+    path = directory / "config.json"
+    document = _decode(path, _Document)
+    family = next((FAMILIES[name] for name in document.architectures if name in FAMILIES), None)
+    if family is None:
+        raise CheckpointError(
+            f"{path} names the architecture {', '.join(document.architectures) or 'nothing'}; "
+            f"this engine runs {', '.join(FAMILIES)}."
+        )
+    _refuse_unknown(path, family, document)
+    rope = _rope(path, document)
+    dtype = (document.dtype or document.torch_dtype or "float32").removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise CheckpointError(f"{path} has dtype {dtype}; this engine reads {', '.join(DTYPES)}.")
+    return ModelConfig(
+        family=family,
+        vocab_tokens=document.vocab_size,
+        hidden_size=document.hidden_size,
+        mlp_size=document.intermediate_size,
+        layers=document.num_hidden_layers,
+        heads=document.num_attention_heads,
+        kv_heads=document.num_key_value_heads or document.num_attention_heads,
+        head_size=document.head_dim or document.hidden_size // document.num_attention_heads,
+        norm_epsilon=document.rms_norm_eps,
+        rope=rope,
+        context_tokens=document.max_position_embeddings,
+        tied_embeddings=document.tie_word_embeddings,
+        dtype=dtype,
+        eos_token_ids=_eos(directory, document),
+    )
+
+
+def _decode(path: Path, kind: type[D]) -> D:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{path} is missing: point the model at a directory in Hugging Face layout."
+        ) from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+    except msgspec.DecodeError as error:
+        raise CheckpointError(f"{path} is damaged: {error}.") from error
+
+
+def _refuse_unknown(path: Path, family: str, document: _Document) -> None:
+    windowed = document.use_sliding_window if family != "llama" else bool(document.sliding_window)
+    unknown = {
+        f"hidden_act {document.hidden_act}": document.hidden_act != "silu",
+        "quantization_config": document.quantization_config is not None,
+        "sliding window attention": windowed,
+        "partial_rotary_factor": document.partial_rotary_factor != 1.0,
+    }
+    for what, present in unknown.items():
+        if present:
+            raise CheckpointError(f"{path} asks for {what}, which this engine does not have.")
+    positive = (
+        document.vocab_size,
+        document.hidden_size,
+        document.num_hidden_layers,
+        document.num_attention_heads,
+        document.max_position_embeddings,
+    )
+    if min(positive) < 1 or document.num_attention_heads % (document.num_key_value_heads or 1):
+        raise CheckpointError(f"{path} has sizes that make no model.")
+
+
+def _rope(path: Path, document: _Document) -> Rope:
+    # transformers 5 writes rope_parameters; before it were rope_theta and, if any, rope_scaling.
+    fields = dict(document.rope_parameters or document.rope_scaling or {})
+    if document.rope_theta is not None:
+        fields.setdefault("rope_theta", document.rope_theta)
+    fields.setdefault("original_max_position_embeddings", document.max_position_embeddings)
+    try:
+        found = msgspec.convert(fields, _RopeDocument)
+    except msgspec.ValidationError as error:
+        raise CheckpointError(f"{path} is damaged: {error} (rope).") from error
+    asked = found.rope_type or found.type or "default"
+    scaling = next((name for name in _SCALINGS if name == asked), None)
+    if scaling is None:
+        raise CheckpointError(
+            f"{path} asks for rope scaling {asked}; this engine has {', '.join(_SCALINGS)}."
+        )
+    if found.partial_rotary_factor != 1.0:
+        raise CheckpointError(
+            f"{path} asks for partial_rotary_factor, which this engine does not have."
+        )
+    return Rope(
+        theta=found.rope_theta,
+        scaling=scaling,
+        factor=found.factor,
+        low_freq_factor=found.low_freq_factor,
+        high_freq_factor=found.high_freq_factor,
+        original_context_tokens=found.original_max_position_embeddings,
+    )
+
+
+def _eos(directory: Path, document: _Document) -> tuple[int, ...]:
+    path = directory / "generation_config.json"
+    found = _decode(path, _Generation).eos_token_id if path.exists() else None
+    if found is None:
+        found = document.eos_token_id
+    if found is None:
+        return ()
+    return tuple(found) if isinstance(found, list) else (found,)

@@ -1,0 +1,45 @@
+"""An engine run to the end in one process, with no KV service: what other ways are compared with."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from baton.engine.base import Admitted, Ended, Engine, SequenceRequest, TokenLogprob, Tokens
+
+
+@dataclass(slots=True)
+class LocalOutput:
+    """What came of one request."""
+
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    """Output tokens by choice."""
+    logprobs: dict[int, list[TokenLogprob]] = field(default_factory=dict)
+    """By choice, where the request asked for them."""
+    ended: Ended | None = None
+
+
+def run_local(engine: Engine, requests: Iterable[SequenceRequest]) -> list[LocalOutput]:
+    """Run requests at once on an engine that has no others; answers in the requests' order.
+
+    Raises:
+        QueueFullError: there are more requests than may wait.
+        ValueError: a request is refused; those before it stay open.
+    """
+    outputs: dict[int, LocalOutput] = {}
+    for request in requests:
+        engine.add(request)
+        outputs[request.id] = LocalOutput()
+    unfinished = len(outputs)
+    while unfinished:
+        for event in engine.step():
+            match event:
+                case Admitted():
+                    engine.start(event.id, event.cached_tokens)
+                case Tokens():
+                    output = outputs[event.id]
+                    output.tokens.setdefault(event.choice, []).extend(event.token_ids)
+                    output.logprobs.setdefault(event.choice, []).extend(event.logprobs)
+                case Ended():
+                    outputs[event.id].ended = event
+                    engine.close(event.id)
+                    unfinished -= 1
+    return list(outputs.values())

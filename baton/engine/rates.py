@@ -1,0 +1,37 @@
+"""How fast an engine has been of late."""
+
+_KEEP = 0.95
+"""Share of the past that counts beside a new step."""
+
+
+class Rates:
+    """Moving averages over steps; 0 while unknown."""
+
+    def __init__(self) -> None:
+        self._prompt_tokens = 0.0
+        self._prompt_seconds = 0.0
+        self.decode_step_seconds = 0.0
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        if self._prompt_seconds <= 0:
+            return 0.0
+        return self._prompt_tokens / self._prompt_seconds
+
+    def observe(self, prompt_tokens: int, decoding: int, seconds: float) -> None:
+        """Count one step.
+
+        Args:
+            prompt_tokens: tokens computed in chunks.
+            decoding: sequences of which one token was computed.
+            seconds: how long the step took.
+        """
+        if prompt_tokens == 0:
+            old = self.decode_step_seconds
+            self.decode_step_seconds = seconds if old == 0 else _KEEP * old + (1 - _KEEP) * seconds
+            return
+        if decoding:
+            # What the step would have taken without the prompt is not the prompt's.
+            seconds = max(seconds - self.decode_step_seconds, seconds / (1 + decoding))
+        self._prompt_tokens = _KEEP * self._prompt_tokens + prompt_tokens
+        self._prompt_seconds = _KEEP * self._prompt_seconds + seconds

@@ -1,0 +1,170 @@
+"""The state of one open sequence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from baton.engine.base import SequenceRequest
+from baton.kv.keys import full_block_key, prompt_keys, token_bytes
+
+
+class State(Enum):
+    WAITING = auto()
+    """For pages: new, or preempted."""
+    ADMITTED = auto()
+    """Has pages; somebody may be writing KV into them."""
+    RUNNING = auto()
+    ENDED = auto()
+    """Keeps its pages until it is closed."""
+
+
+@dataclass(slots=True, eq=False)
+class LiveSequence:
+    """One open sequence. The scheduler alone moves it between states and gives it pages."""
+
+    request: SequenceRequest
+    order: int
+    """Rank by arrival."""
+    tokens: list[int]
+    """Prompt and output."""
+    context_tokens: int
+    """Tokens known when it was added: those that `write_block` may cover."""
+    length_limit: int
+    """Prompt plus output at which it ends for length."""
+    stops: frozenset[int]
+    """Tokens that end the output, all of them within the vocabulary."""
+    keys: list[bytes]
+    """Keys of the full blocks known so far, in chain order."""
+    partial_key: bytes | None
+    """Key of the context's last block if that is not full."""
+    waiting_since: float
+    state: State = State.WAITING
+    started: bool = False
+    """`start` was called: once preempted it needs no caller to go on."""
+    pages: list[int] = field(default_factory=list)
+    """Replaced, never emptied, when pages are given up: another thread may be reading it."""
+    cached_blocks: int = 0
+    """Leading blocks that the prefix cache gave at the last admission."""
+    stored: int = 0
+    """Leading tokens whose KV is in the pages."""
+    registered: int = 0
+    """Leading blocks that were offered to the prefix cache."""
+    reported: int = 0
+    """Leading blocks that were reported ready."""
+    partial_reported: bool = False
+    waits_for: bytes | None = None
+    """Key of the block that another sequence was busy with at the last try to admit."""
+    computed_tokens: int = 0
+    first_computed: int | None = None
+    """Lowest position ever computed."""
+    drawn_tokens: int = 0
+    """Output tokens drawn here, over all choices."""
+    queue_seconds: float = 0.0
+    page_seconds: float = 0.0
+    held_since: float = 0.0
+
+    @property
+    def id(self) -> int:
+        return self.request.id
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.request.prompt)
+
+    @property
+    def output_tokens(self) -> int:
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def barred(self) -> frozenset[int]:
+        """Tokens that may not come next, because the output is shorter than min_tokens."""
+        short = self.output_tokens < self.request.stopping.min_tokens
+        return self.stops if short else frozenset()
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens never computed here: their KV was found."""
+        if self.first_computed is None:
+            return 0
+        return min(self.first_computed, self.prompt_tokens)
+
+    def charge(self, now: float) -> None:
+        """Count the time that the present pages were held. Called before their number changes."""
+        self.page_seconds += len(self.pages) * (now - self.held_since)
+        self.held_since = now
+
+    def name_blocks(self, count: int, block_tokens: int) -> None:
+        """Extend `keys` to `count` blocks, whose tokens are known."""
+        while len(self.keys) < count:
+            at = len(self.keys) * block_tokens
+            previous = self.keys[-1] if self.keys else self.request.root
+            block = token_bytes(self.tokens[at : at + block_tokens])
+            self.keys.append(full_block_key(previous, block))
+
+
+def open_sequence(
+    request: SequenceRequest,
+    order: int,
+    now: float,
+    *,
+    block_tokens: int,
+    max_tokens: int,
+    vocab_tokens: int,
+    eos_token_ids: Sequence[int],
+) -> LiveSequence:
+    """Check a request and give it its state.
+
+    Args:
+        request: as the worker made it.
+        order: rank by arrival.
+        now: seconds on the engine's clock.
+        block_tokens: tokens per page.
+        max_tokens: prompt plus output that the engine can hold.
+        vocab_tokens: ids run from 0 to this, exclusive.
+        eos_token_ids: the model's own.
+
+    Raises:
+        ValueError: a field is out of range; the text names it and its limit.
+    """
+    stopping = request.stopping
+    tokens = [*request.prompt, *request.output]
+    if not request.prompt:
+        raise ValueError("the prompt is empty")
+    if len(tokens) >= max_tokens:
+        raise ValueError(
+            f"the prompt and output so far have {len(tokens)} tokens and this engine holds "
+            f"{max_tokens}, of which one must be left to generate"
+        )
+    if stopping.max_tokens <= len(request.output):
+        raise ValueError(
+            f"max_tokens is {stopping.max_tokens}; the output has {len(request.output)} already"
+        )
+    if not request.choices or (len(request.choices) > 1 and not request.prefill_only):
+        raise ValueError("one choice is needed, and more only with prefill_only")
+    check_tokens(tokens, vocab_tokens)
+    check_tokens(list(request.sampling.logit_bias), vocab_tokens)
+    stops = set(stopping.stop_token_ids)
+    if not stopping.ignore_eos:
+        stops.update(eos_token_ids)
+    named = prompt_keys(request.root, tokens, block_tokens)
+    return LiveSequence(
+        request=request,
+        order=order,
+        tokens=tokens,
+        context_tokens=len(tokens),
+        length_limit=min(len(request.prompt) + stopping.max_tokens, max_tokens),
+        stops=frozenset(token for token in stops if 0 <= token < vocab_tokens),
+        keys=list(named.full),
+        partial_key=named.partial,
+        waiting_since=now,
+    )
+
+
+def check_tokens(tokens: Sequence[int], vocab_tokens: int) -> None:
+    """Check that ids are of the vocabulary.
+
+    Raises:
+        ValueError: one is not.
+    """
+    if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_tokens):
+        raise ValueError(f"a token id is not between 0 and {vocab_tokens - 1}")

@@ -1,0 +1,173 @@
+"""An engine that does no arithmetic on weights: it takes the time that a cost model says.
+
+Its KV is 16 bytes per token: a hash of all full blocks before the token's own, the position and the
+token. The next token is a hash of the KV bytes that are in the sequence's pages, the position, and,
+above temperature 0, seed and choice. So a wrong byte anywhere changes what follows, as it would in
+a model. It draws no end-of-sequence token: outputs are as long as they are asked to be. Other
+parameters of sampling change nothing.
+"""
+
+import mmap
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import xxhash
+
+from baton.engine.runner import Runner, Sampled, Work
+from baton.engine.sequence import LiveSequence
+
+TOKEN_BYTES = 16
+_KV = struct.Struct("<16sqI")
+_DRAW = struct.Struct("<16sqQq")
+_MASK_64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a step takes, in seconds."""
+
+    prefill_token: float
+    decode_step: float
+    decode_sequence: float
+    """Per sequence that decodes, on top of the step."""
+
+    def of(self, prompt_tokens: int, decoding: int) -> float:
+        """A step that computes both."""
+        decode = self.decode_step + self.decode_sequence * decoding if decoding else 0.0
+        return decode + self.prefill_token * prompt_tokens
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A hash over a sequence's full blocks, as far as they were read."""
+
+    digest: "xxhash.xxh3_128"
+    blocks: int = 0
+
+
+class SimRunner(Runner):
+    """Pages of 16 bytes per token in anonymous memory."""
+
+    def __init__(
+        self,
+        pages: int,
+        block_tokens: int,
+        vocab_tokens: int,
+        eos_token_ids: Sequence[int],
+        weights: int,
+        costs: Costs,
+    ) -> None:
+        """Take memory for the pages, lazily.
+
+        Args:
+            pages: how many.
+            block_tokens: tokens per page.
+            vocab_tokens: more than there are end-of-sequence tokens.
+            eos_token_ids: never drawn.
+            weights: stands in for a model's weights: other numbers, other tokens.
+            costs: how long steps take.
+        """
+        self._block_tokens = block_tokens
+        self._page_bytes = block_tokens * TOKEN_BYTES
+        self._map = mmap.mmap(-1, pages * self._page_bytes)
+        self._memory = memoryview(self._map)
+        self._vocab_tokens = vocab_tokens
+        self._eos = frozenset(eos_token_ids)
+        self._weights = weights
+        self._costs = costs
+        self._readings: dict[int, _Reading] = {}
+
+    def run(self, batch: Sequence[Work]) -> list[tuple[Sampled, ...]]:
+        began = time.monotonic()
+        prompt = 0
+        decoding = 0
+        for work in batch:
+            self._write(work)
+            count = work.end - work.start
+            if count > 1:
+                prompt += count
+            else:
+                decoding += 1
+        # All is written before anything is drawn: pages that two sequences share wrongly show.
+        drawn = [self._draw(work) if work.samples else () for work in batch]
+        rest = began + self._costs.of(prompt, decoding) - time.monotonic()
+        if rest > 0:
+            time.sleep(rest)
+        return drawn
+
+    def forget(self, sequence_id: int) -> None:
+        self._readings.pop(sequence_id, None)
+
+    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
+        kept = kept_tokens * TOKEN_BYTES
+        for page in pages:
+            at = page * self._page_bytes
+            self._memory[at + kept : at + self._page_bytes] = bytes(self._page_bytes - kept)
+            kept = 0
+
+    def read_page(self, page: int, out: memoryview) -> None:
+        at = page * self._page_bytes
+        out.cast("B")[:] = self._memory[at : at + self._page_bytes]
+
+    def write_page(self, page: int, data: memoryview) -> None:
+        at = page * self._page_bytes
+        self._memory[at : at + self._page_bytes] = data.cast("B")
+
+    def warm_up(self) -> None:
+        """Nothing is slow the first time."""
+
+    def close(self) -> None:
+        self._memory.release()
+        self._map.close()
+        self._readings.clear()
+
+    def _write(self, work: Work) -> None:
+        """Compute KV of the work's tokens that is not in place."""
+        sequence = work.sequence
+        size = self._block_tokens
+        before = b""
+        for position in range(max(work.start, sequence.stored), work.end):
+            if not before or position % size == 0:
+                before = self._read_blocks(sequence, position // size).digest()
+            kv = _KV.pack(before, position, sequence.tokens[position])
+            at = sequence.pages[position // size] * self._page_bytes + position % size * TOKEN_BYTES
+            self._memory[at : at + TOKEN_BYTES] = xxhash.xxh3_128_digest(kv)
+
+    def _read_blocks(self, sequence: LiveSequence, blocks: int) -> "xxhash.xxh3_128":
+        """The hash of the sequence's first blocks, out of its pages."""
+        reading = self._readings.get(sequence.id)
+        if reading is None:
+            reading = _Reading(xxhash.xxh3_128(seed=self._weights))
+            self._readings[sequence.id] = reading
+        while reading.blocks < blocks:
+            at = sequence.pages[reading.blocks] * self._page_bytes
+            reading.digest.update(self._memory[at : at + self._page_bytes])
+            reading.blocks += 1
+        return reading.digest
+
+    def _draw(self, work: Work) -> tuple[Sampled, ...]:
+        sequence = work.sequence
+        end = len(sequence.tokens)
+        # The last block may be full now and is read as if it were not: it may still be the last.
+        last = (end - 1) // self._block_tokens
+        digest = self._read_blocks(sequence, last).copy()
+        at = sequence.pages[last] * self._page_bytes
+        used = (end - last * self._block_tokens) * TOKEN_BYTES
+        digest.update(self._memory[at : at + used])
+        state = digest.digest()
+        sampling = sequence.request.sampling
+        avoided = self._eos
+        if sequence.request.stopping.min_tokens:
+            avoided = avoided | sequence.barred
+        tokens = []
+        for choice in sequence.request.choices:
+            random = sampling.temperature > 0
+            seed = sampling.seed & _MASK_64 if random else 0
+            key = _DRAW.pack(state, end, seed, choice if random else 0)
+            token = xxhash.xxh3_64_intdigest(key) % self._vocab_tokens
+            while token in avoided:
+                token = (token + 1) % self._vocab_tokens
+            tokens.append(Sampled(token))
+        return tuple(tokens)
