@@ -1,42 +1,63 @@
 """Generate `baton/v1` from `protos/`: messages, gRPC stubs and their type stubs.
 
-Runs as a script (`python scripts/protoc.py`) and as the wheel's build hook.
+Runs as a script (`python scripts/protoc.py`) and as the wheel's build hook, where the compilers
+live in an environment of their own: everything is found by what can be imported.
 """
 
 import shutil
 import subprocess
 import sys
-import sysconfig
+import tempfile
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+from google.rpc import status_pb2
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
+PROTOS = ROOT / "protos"
 
 
 def generate() -> None:
     """Replace `baton/v1` by freshly generated code.
 
     Raises:
-        subprocess.CalledProcessError: protoc refused a file; its message is on stderr.
+        subprocess.CalledProcessError: protoc refused a file; its message is on stderr, and the
+            code generated before is still there.
     """
-    out = ROOT / "baton" / "v1"
-    shutil.rmtree(out, ignore_errors=True)
-    sources = sorted((ROOT / "protos").rglob("*.proto"))
-    includes = ["-I", str(ROOT / "protos"), "-I", sysconfig.get_path("purelib")]
-    scripts = Path(sysconfig.get_path("scripts"))
+    target = ROOT / "baton" / "v1"
+    sources = sorted(PROTOS.rglob("*.proto"))
+    includes = ["-I", str(PROTOS), "-I", str(google_protos())]
     plugins = [
-        f"--plugin=protoc-gen-mypy={scripts / 'protoc-gen-mypy'}",
-        f"--plugin=protoc-gen-mypy_grpc={scripts / 'protoc-gen-mypy_grpc'}",
+        f"--plugin={name}={_executable('mypy-protobuf', name)}"
+        for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
     ]
-    outs = [f"--{kind}_out={ROOT}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
-    subprocess.run(
-        [sys.executable, "-m", "grpc_tools.protoc", *includes, *plugins, *outs, *map(str, sources)],
-        check=True,
-    )
-    # protoc makes no package file.
-    (out / "__init__.py").write_text('"""Generated from protos/baton/v1 by scripts/protoc.py."""\n')
+    build = ROOT / "build"
+    build.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=build, prefix="protoc-") as out:
+        outs = [f"--{kind}_out={out}" for kind in ("python", "grpc_python")]
+        outs += [f"--{kind}_out=quiet:{out}" for kind in ("mypy", "mypy_grpc")]
+        protoc = [sys.executable, "-m", "grpc_tools.protoc"]
+        subprocess.run([*protoc, *includes, *plugins, *outs, *map(str, sources)], check=True)
+        made = Path(out) / "baton" / "v1"
+        # protoc makes no package file.
+        (made / "__init__.py").write_text('"""Generated from protos/ by scripts/protoc.py."""\n')
+        shutil.rmtree(target, ignore_errors=True)
+        made.rename(target)
+
+
+def google_protos() -> Path:
+    """The directory that `google/rpc/*.proto` lies in, of googleapis-common-protos."""
+    return Path(status_pb2.__file__).parents[2]
+
+
+def _executable(package: str, name: str) -> Path:
+    """A program that an importable distribution brought along."""
+    for file in distribution(package).files or ():
+        if file.name == name:
+            return Path(str(file.locate())).resolve()
+    raise FileNotFoundError(f"{package} has no program {name}: reinstall it")
 
 
 class ProtocHook(BuildHookInterface[Any]):

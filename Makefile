@@ -1,0 +1,105 @@
+# `make help` lists the targets. Needs Python 3.11 or 3.12 with venv; nothing else by hand.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps: what is installed in the venv.
+MADE := $(VENV)/.made
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+PROTOS := $(shell find protos -name '*.proto')
+GENERATED := baton/v1/__init__.py
+INPUTS := pyproject.toml scripts/protoc.py
+BUF := npx -y @bufbuild/buf@1.75.0
+ARGS ?=
+
+# Long downloads show as one line each; the whole story is in build/pip.log.
+pip-install = mkdir -p build && { \
+	$(BIN)/pip install --disable-pip-version-check --progress-bar off $(1) 2>build/pip.err \
+	| tee build/pip.log \
+	| sed -un 's/^ *Downloading \([^ ]*\) (\([0-9.]* [MG]B\)).*/  \1 (\2)/p' \
+	|| { tail -n 15 build/pip.log build/pip.err >&2; \
+	     echo "pip failed: see build/pip.log and build/pip.err" >&2; exit 1; }; }
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(RUNTIME) $(GENERATED) ## start a cluster, ask it a question, show what happened, stop
+	@exec $(BIN)/baton demo $(ARGS)
+
+.PHONY: up
+up: $(RUNTIME) $(GENERATED) ## start a cluster and stay; ARGS="--decode 3 --http-port 9000"
+	@exec $(BIN)/baton up $(ARGS)
+
+.PHONY: test
+test: lint ## format, lint, types and import arrows, then the tests
+	@$(BIN)/python -m pytest -m "not soak"
+
+.PHONY: check
+check: test protos-lint ## everything that must hold before a commit
+
+.PHONY: lint
+lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
+	@$(BIN)/ruff format --check --quiet || { echo "badly formatted: make fix" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-timing >build/imports.log || { cat build/imports.log; exit 1; }
+
+.PHONY: protos-lint
+protos-lint: $(DEV) $(GENERATED) ## lint the protos with buf, where npx is
+	@if command -v npx >/dev/null; then \
+		$(BIN)/python scripts/googleapis.py && $(BUF) lint protos; \
+	else echo "npx is not here: the protos are not linted"; fi
+
+.PHONY: fix
+fix: $(DEV) ## mend what can be mended: formatting, lint
+	@$(BIN)/ruff check --fix --quiet || true
+	@$(BIN)/ruff format --quiet
+
+.PHONY: protos
+protos: $(DEV) $(GENERATED) ## generate baton/v1 if the protos changed
+	@:
+
+.PHONY: soak
+soak: $(DEV) $(GENERATED) ## the long runs
+	@$(BIN)/python -m pytest -m soak --timeout 7200
+
+.PHONY: clean
+clean: ## remove what was built; `make distclean` removes the venv too
+	@rm -rf build dist baton/v1 .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find baton services tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: distclean
+distclean: clean ## remove everything that make made
+	@rm -rf $(VENV)
+
+$(MADE):
+	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+		|| { echo "Python 3.11 or 3.12 is needed: install it, or make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "Python lacks venv: apt-get install python3-venv" >&2; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(RUNTIME): $(INPUTS) | $(MADE)
+	@echo "installing (a minute the first time)"
+	@$(call pip-install,-e '.[local]')
+	@touch $@
+
+$(DEV): $(INPUTS) | $(MADE)
+	@echo "installing with what development needs (a minute or two the first time)"
+	@$(call pip-install,-e '.[dev]')
+	@touch $(RUNTIME) $@
+
+# Installing generates too; this is for protos that changed since.
+$(GENERATED): $(PROTOS) scripts/protoc.py | $(RUNTIME)
+	@echo "generating baton/v1"
+	@if [ -e $(DEV) ]; then $(BIN)/python scripts/protoc.py; \
+	else $(call pip-install,--no-deps -e .) ; fi

@@ -1,0 +1,1 @@
+"""The `baton` command. Modules import what is heavy inside functions, so that it starts at once."""

@@ -1,0 +1,102 @@
+"""`baton demo`: a cluster, two turns of a conversation, what happened, and the end."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from rich.console import Console
+from rich.text import Text
+
+import baton
+from baton.cli.cluster import Cluster, run
+from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.cli.model_files import find
+from baton.cli.plan import Wanted, summary
+from baton.cli.render import AnswerPrinter, print_steps, usage_line
+from baton.client import AsyncClient, BatonClientError, Message
+
+SYSTEM = (
+    "You answer questions about serving language models. Prefill reads the prompt and writes its "
+    "KV cache; decode reads that cache and writes the answer, one token at a time. Answer briefly."
+)
+QUESTIONS = (
+    "Why do prefill and decode run on different workers?",
+    "And how does the KV cache get from one to the other?",
+)
+ANSWER_TOKENS = 48
+BUSY_TOKENS = 2000
+TURN_SECONDS = 60.0
+
+
+def demo(wanted: Wanted, console: Console, errors: Console) -> bool:
+    """Show Baton at work; False if a signal ended it.
+
+    Raises:
+        CommandError: the cluster cannot start, or a question was not answered.
+    """
+    model = find(wanted.model, with_weights=wanted.engine != "sim")
+    console.print(f"Starting Baton {baton.__version__} …")
+
+    async def converse(cluster: Cluster) -> None:
+        console.print(
+            f"Up after {cluster.start_seconds:.1f} s, each its own process: "
+            f"{'' if wanted.etcd_endpoints else '1 etcd, '}{summary(cluster.specs)}.",
+            highlight=False,
+        )
+        if cluster.model_files.random:
+            console.print(
+                f"The weights of {cluster.model} are random, so the text is noise; everything "
+                "else is real.",
+                style="yellow",
+            )
+        try:
+            await _converse(cluster, console)
+        except BatonClientError as error:
+            raise CommandError(f"The question was not answered: {error}", EXIT_FAILED) from error
+
+    finished = run(wanted, model, converse, errors)
+    if finished:
+        console.print("\nStopped. `make up` starts a cluster that stays.", highlight=False)
+    return finished
+
+
+@asynccontextmanager
+async def _busy(client: AsyncClient, cluster: Cluster) -> AsyncIterator[None]:
+    """Keep each decode worker writing to somebody else, as in service.
+
+    An idle decode worker had best read a prompt itself. One that writes would stall its streams,
+    so that the router sends the prompt to the prefill pool: what the demo is to show.
+    """
+    async with AsyncExitStack() as streams:
+        for number in range(cluster.writers):
+            stream = await streams.enter_async_context(
+                client.generate(
+                    f"Story {number}",
+                    model=cluster.model,
+                    max_tokens=BUSY_TOKENS,
+                    ignore_eos=True,
+                )
+            )
+            await anext(stream)  # it runs
+        yield
+
+
+async def _converse(cluster: Cluster, console: Console) -> None:
+    messages: list[Message] = [{"role": "system", "content": SYSTEM}]
+    async with AsyncClient(cluster.grpc, timeout=TURN_SECONDS) as client, _busy(client, cluster):
+        for number, question in enumerate(QUESTIONS):
+            console.print(Text(f"\n> {question}", style="bold"))
+            messages.append({"role": "user", "content": question})
+            begun = time.monotonic()
+            printer = AnswerPrinter(console)
+            stream = client.chat(
+                messages, model=cluster.model, max_tokens=ANSWER_TOKENS, seed=number
+            )
+            async with stream:
+                async for event in stream:
+                    printer.feed(event)
+            messages.append({"role": "assistant", "content": stream.text})
+            if stream.finished is not None:
+                console.print()
+                print_steps(console, stream.finished.steps)
+                console.print(usage_line(stream.finished.usage, time.monotonic() - begun))

@@ -1,0 +1,17 @@
+"""How a command ends badly: a sentence for a person, and an exit code."""
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+class CommandError(Exception):
+    """Ends the command; the text is a sentence that says what is wrong and what to do.
+
+    Args:
+        sentence: for standard error.
+        code: 2 where a person has to change something, 1 where something failed.
+    """
+
+    def __init__(self, sentence: str, code: int = EXIT_USAGE) -> None:
+        super().__init__(sentence)
+        self.code = code

@@ -1,0 +1,33 @@
+"""What a supervisor says to the person who started it: sentences on standard error."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from baton.cli.child import ending, tail
+
+
+class Report:
+    """Writes sentences; the log lines of a process that died stand indented below its sentence."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def say(self, sentence: str) -> None:
+        """Something that a person may want to know."""
+        self._console.print(Text(sentence))
+
+    def warn(self, sentence: str, lines: Sequence[str] = ()) -> None:
+        """Something that went wrong."""
+        self._console.print(Text(sentence, style="yellow"))
+        for line in lines:
+            self._console.print(Text(f"  | {line}", style="dim"), soft_wrap=True)
+
+    def died(self, name: str, pid: int, code: int, lived: float, log_path: Path) -> None:
+        """A process ended that should not have."""
+        self.warn(
+            f"{name} (pid {pid}) {ending(code)} after {lived:.1f} s. Its last log lines:",
+            tail(log_path),
+        )

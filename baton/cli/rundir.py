@@ -1,0 +1,137 @@
+"""Where one run of a local cluster keeps logs, etcd's data and what others need to find it.
+
+A run holds a lock on its directory as long as it lives. Directories whose lock is free were left
+behind by a run that was killed or failed to start; the next run removes them.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from baton.cli.errors import CommandError
+
+_LOCK = "lock"
+_CLUSTER = "cluster.json"
+_PREFIX = "run-"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """How to reach a cluster that `baton up` runs on this machine."""
+
+    etcd: tuple[str, ...]
+    cluster: str
+    grpc: str
+    http: str
+
+
+class RunDirectory:
+    """One run's directory. Leaving removes it, unless `keep` was called."""
+
+    def __init__(self, base: Path | None = None) -> None:
+        """Make and lock a directory under `base` (default: `base_directory()`)."""
+        self._base = base or base_directory()
+        self._lock = -1
+        self._kept = False
+        self.path = Path()
+
+    def __enter__(self) -> Self:
+        self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._base.stat().st_uid != os.getuid() or self._base.is_symlink():
+            raise CommandError(f"{self._base} belongs to somebody else: set XDG_RUNTIME_DIR.")
+        remove_stale(self._base)
+        made = Path(tempfile.mkdtemp(prefix="new-", dir=self._base))
+        self._lock = os.open(made / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Only now by the name that `remove_stale` looks for: it is locked.
+        self.path = made.rename(made.with_name(f"{_PREFIX}{os.getpid()}-{made.name[4:]}"))
+        self.logs.mkdir()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._kept:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+    @property
+    def logs(self) -> Path:
+        """One file per process."""
+        return self.path / "logs"
+
+    @property
+    def etcd_data(self) -> Path:
+        """etcd's data and log."""
+        return self.path / "etcd"
+
+    def keep(self) -> None:
+        """Leave the directory for a person to read, until the next run."""
+        self._kept = True
+
+    def publish(self, cluster: LocalCluster) -> None:
+        """Let other commands find the cluster."""
+        draft = self.path / f"{_CLUSTER}.new"
+        draft.write_text(json.dumps(asdict(cluster)))
+        draft.rename(self.path / _CLUSTER)
+
+
+def base_directory() -> Path:
+    """`$XDG_RUNTIME_DIR/baton`, or a directory of this user's in the system's temporary one."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime) / "baton"
+    return Path(tempfile.gettempdir()) / f"baton-{os.getuid()}"
+
+
+def running(base: Path | None = None) -> LocalCluster | None:
+    """The cluster that was started last and still runs; None if there is none."""
+    directories = sorted(_runs(base or base_directory()), key=_started, reverse=True)
+    for directory in directories:
+        published = directory / _CLUSTER
+        if published.exists() and not _is_stale(directory):
+            record = json.loads(published.read_text())
+            return LocalCluster(**{**record, "etcd": tuple(record["etcd"])})
+    return None
+
+
+def remove_stale(base: Path) -> None:
+    """Remove the directories of runs that live no more."""
+    for directory in _runs(base):
+        if _is_stale(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _runs(base: Path) -> Iterator[Path]:
+    yield from base.glob(f"{_PREFIX}*") if base.is_dir() else ()
+
+
+def _started(directory: Path) -> float:
+    try:
+        return (directory / _LOCK).stat().st_mtime
+    except FileNotFoundError:  # removed by its run just now
+        return 0.0
+
+
+def _is_stale(directory: Path) -> bool:
+    try:
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True

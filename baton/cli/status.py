@@ -1,0 +1,131 @@
+"""`baton status`: who is in the cluster, and how they are."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.cli.health import ASK_SECONDS, health
+from baton.cli.render import size
+from baton.cli.view import watching
+from baton.rpc.channels import ChannelPool
+from baton.telemetry import logs
+from baton.v1 import cluster_pb2, kvstore_pb2, worker_pb2
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from baton.v1.worker_pb2_grpc import WorkerServiceStub
+
+WORKERS = (cluster_pb2.ROLE_PREFILL, cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
+
+UNKNOWN = "?"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One instance."""
+
+    id: str
+    role: str
+    model: str
+    address: str
+    health: str
+    load: str
+    kv: str
+
+
+def status(endpoints: tuple[str, ...], cluster: str, console: Console) -> None:
+    """Print a table of the instances that etcd knows.
+
+    Raises:
+        CommandError: etcd does not answer.
+    """
+    logs.configure("status", "status", level="error")
+    rows = asyncio.run(_ask(endpoints, cluster))
+    if not rows:
+        console.print(f"Cluster {cluster!r} has no members.", highlight=False)
+        return
+    console.print(table(rows))
+
+
+def table(rows: Iterable[Row]) -> Table:
+    """Rows as a person reads them."""
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("instance", "role", "model", "address", "health", "load", "KV"):
+        made.add_column(name, overflow="fold")
+    for row in rows:
+        good = row.health == "SERVING"
+        made.add_row(
+            Text(row.id, style="bold"),
+            row.role,
+            Text(row.model),
+            row.address,
+            Text(row.health, style="green" if good else "red"),
+            row.load,
+            row.kv,
+        )
+    return made
+
+
+async def _ask(endpoints: tuple[str, ...], cluster: str) -> list[Row]:
+    async with watching(endpoints, cluster) as view, ChannelPool() as channels:
+        if not view.synced:
+            raise CommandError(
+                f"etcd does not answer at {', '.join(endpoints)}: start a cluster with `baton up`, "
+                "or say where its etcd is with --etcd-endpoint.",
+                EXIT_FAILED,
+            )
+        members = sorted(view.instances.values(), key=lambda member: (member.role, member.id))
+        rows = (_row(member, channels.get(member.address)) for member in members)
+        return list(await asyncio.gather(*rows))
+
+
+async def _row(member: cluster_pb2.Instance, channel: grpc.aio.Channel) -> Row:
+    state = await health(channel)
+    load = kv = ""
+    if state != "UNREACHABLE" and member.role in WORKERS:
+        load, kv = await _worker(channel)
+    elif state != "UNREACHABLE" and member.role == cluster_pb2.ROLE_KVSTORE:
+        kv = await _store(channel)
+    if member.draining:
+        state = "DRAINING"
+    role = cluster_pb2.Role.Name(member.role).removeprefix("ROLE_").lower()
+    return Row(member.id, role, member.model, member.address, state, load, kv)
+
+
+async def _worker(channel: grpc.aio.Channel) -> tuple[str, str]:
+    request = worker_pb2.WatchLoadRequest()
+    call: Any = WorkerServiceStub(channel).WatchLoad(request, timeout=ASK_SECONDS)
+    try:
+        response = await call.read()
+    except grpc.aio.AioRpcError:
+        return UNKNOWN, UNKNOWN
+    finally:
+        call.cancel()
+    if not isinstance(response, worker_pb2.WatchLoadResponse):  # it ended at once: it shuts down
+        return UNKNOWN, UNKNOWN
+    report = response.report
+    used = report.total_pages - report.free_pages
+    return (
+        f"{report.running} running, {report.waiting} waiting",
+        f"{used} of {report.total_pages} pages",
+    )
+
+
+async def _store(channel: grpc.aio.Channel) -> str:
+    request = kvstore_pb2.StatRequest()
+    call: Any = KvStoreServiceStub(channel).Stat(request, timeout=ASK_SECONDS)
+    try:
+        stat = await call
+    except grpc.aio.AioRpcError:
+        return UNKNOWN
+    finally:
+        call.cancel()
+    return (
+        f"{stat.objects} objects, {size(stat.committed_bytes)} of {size(stat.capacity_bytes)}, "
+        f"{stat.leases} leases"
+    )

@@ -1,0 +1,75 @@
+"""`baton up`: a local cluster that stays."""
+
+import asyncio
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+import baton
+from baton.cli.cluster import Cluster, run
+from baton.cli.model_files import find
+from baton.cli.plan import Wanted, summary
+
+
+def up(wanted: Wanted, console: Console, errors: Console) -> None:
+    """Start a cluster, say how to use it, and stay until a signal.
+
+    Raises:
+        CommandError: it cannot start.
+    """
+
+    async def stay(cluster: Cluster) -> None:
+        for line in banner(cluster):
+            console.print(line, soft_wrap=True, highlight=False)
+        await asyncio.Event().wait()
+
+    model = find(wanted.model, with_weights=wanted.engine != "sim")
+    console.print(f"Starting Baton {baton.__version__} …")
+    run(wanted, model, stay, errors)
+    console.print("Stopped.")
+
+
+def banner(cluster: Cluster) -> list[Text]:
+    """What runs where, and lines to try."""
+    model = cluster.model
+    noise = " (random weights: what it writes is noise)" if cluster.model_files.random else ""
+    body = json.dumps(
+        {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+    )
+    python = (
+        f"from baton.client import Client; "
+        f'[print(text, end="", flush=True) for text in Client("{cluster.grpc}")'
+        f'.chat("Hello", model="{model}").iter_text()]'
+    )
+    lines = [
+        f"Up after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
+        f"  model   {model}{noise}",
+        f"  OpenAI  http://{cluster.http}/v1",
+        f"  gRPC    {cluster.grpc}",
+        f"  etcd    {', '.join(cluster.etcd)}",
+        f"  logs    {cluster.logs}",
+        "Try:",
+        f"  curl -sN http://{cluster.http}/v1/chat/completions"
+        f" -H 'content-type: application/json' -d '{body}'",
+        f"  {program('python')} -c '{python}'",
+        f"  {program('baton')} chat",
+        f"  {program('baton')} status",
+        "Ctrl-C stops it.",
+    ]
+    return [Text(line) for line in lines]
+
+
+def program(name: str) -> str:
+    """How a person calls a program of this environment from here."""
+    here = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if found is not None and Path(found) == here:
+        return name
+    try:
+        return str(here.relative_to(Path.cwd()))
+    except ValueError:
+        return str(here)

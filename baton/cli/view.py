@@ -1,0 +1,86 @@
+"""What a supervisor sees of the cluster it started: who has joined and serves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+
+from baton.cli.errors import CommandError
+from baton.cli.health import health
+from baton.cluster.discovery import Discovery
+from baton.cluster.etcd import Etcd
+from baton.rpc.channels import ChannelPool
+from baton.v1.cluster_pb2 import Instance
+
+_POLL_SECONDS = 0.05
+
+
+class View:
+    """A cluster's instances, and whether they serve."""
+
+    def __init__(self, discovery: Discovery, channels: ChannelPool) -> None:
+        self._discovery = discovery
+        self._channels = channels
+
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        """Instances alive now, by id; a live view."""
+        return self._discovery.instances
+
+    @property
+    def synced(self) -> bool:
+        """Whether etcd answered at least once."""
+        return self._discovery.synced
+
+    def incarnation(self, instance_id: str) -> str:
+        """Of the process that has this id now; empty if none has."""
+        instance = self.instances.get(instance_id)
+        return instance.incarnation if instance is not None else ""
+
+    async def until_serving(self, ids: set[str], not_incarnation: str = "") -> None:
+        """Wait until each of these is registered and its health is SERVING.
+
+        Args:
+            ids: instance ids; those that serve are removed.
+            not_incarnation: one that does not count: that of a process which died.
+        """
+        while True:
+            for identity in sorted(ids):
+                instance = self.instances.get(identity)
+                if instance is None or (instance.incarnation == not_incarnation != ""):
+                    continue
+                if await health(self._channels.get(instance.address)) == "SERVING":
+                    ids.discard(identity)
+            if not ids:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def require_absent(self, ids: Iterable[str], cluster: str) -> None:
+        """Make sure that none of these lives in the cluster already.
+
+        Raises:
+            CommandError: one does.
+        """
+        for identity in ids:
+            instance = self.instances.get(identity)
+            if instance is None:
+                continue
+            if await health(self._channels.get(instance.address), "liveness") != "UNREACHABLE":
+                raise CommandError(
+                    f"Cluster {cluster!r} already has a {identity} at {instance.address}: stop it, "
+                    "or name another cluster with --cluster."
+                )
+
+
+@asynccontextmanager
+async def watching(endpoints: Iterable[str], cluster: str) -> AsyncIterator[View]:
+    """Watch a cluster; the view is empty until etcd answers.
+
+    Raises:
+        CommandError: the endpoints make no sense.
+    """
+    try:
+        etcd = Etcd(tuple(endpoints))
+    except ValueError as error:
+        raise CommandError(f"{error}; see --etcd-endpoint.") from error
+    async with etcd, Discovery(etcd, cluster) as discovery, ChannelPool() as channels:
+        yield View(discovery, channels)

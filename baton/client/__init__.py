@@ -1,0 +1,86 @@
+"""What users of Baton's gRPC API import.
+
+    from baton.client import Client
+
+    with Client("127.0.0.1:50051") as client:
+        model = client.models()[0].name
+        for text in client.chat("Why is the sky blue?", model=model).iter_text():
+            print(text, end="", flush=True)
+
+Every call has a deadline. What a call can raise stands at the head of `baton.client.errors`.
+"""
+
+from baton.client.answer import Answer, Choice
+from baton.client.call import Model, Tokens
+from baton.client.client import AsyncClient, Client
+from baton.client.errors import (
+    ApiError,
+    AuthenticationError,
+    BatonClientError,
+    CancelledError,
+    CapacityError,
+    ConflictError,
+    ConnectionFailedError,
+    ContextLengthError,
+    DeadlineError,
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    PermissionDeniedError,
+    ProtocolError,
+    StreamClosedError,
+    UnavailableError,
+    UnsupportedError,
+)
+from baton.client.events import (
+    ChoiceFinished,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    Started,
+    Step,
+    TokenLogprob,
+    Usage,
+)
+from baton.client.requests import Message, Options
+from baton.client.stream import AsyncStream, Stream
+
+__all__ = [
+    "Answer",
+    "ApiError",
+    "AsyncClient",
+    "AsyncStream",
+    "AuthenticationError",
+    "BatonClientError",
+    "CancelledError",
+    "CapacityError",
+    "Choice",
+    "ChoiceFinished",
+    "Client",
+    "ConflictError",
+    "ConnectionFailedError",
+    "ContextLengthError",
+    "DeadlineError",
+    "Delta",
+    "Event",
+    "FinishReason",
+    "Finished",
+    "InternalError",
+    "InvalidRequestError",
+    "Message",
+    "Model",
+    "NotFoundError",
+    "Options",
+    "PermissionDeniedError",
+    "ProtocolError",
+    "Started",
+    "Step",
+    "Stream",
+    "StreamClosedError",
+    "TokenLogprob",
+    "Tokens",
+    "UnavailableError",
+    "UnsupportedError",
+    "Usage",
+]

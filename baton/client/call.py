@@ -1,0 +1,116 @@
+"""How calls begin, whatever kind of client makes them. Pure but for drawing request ids."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from baton.client.requests import Message, Options, chat_request, check_names, generate_request
+from baton.client.retry import Attempts, RetryPolicy
+from baton.client.state import Request, StreamState
+from baton.v1 import inference_pb2
+
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    # A frontend that vanished without a word is noticed while a stream waits for it.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # One that came back is reached within a second of it.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that can be asked now."""
+
+    name: str
+    context_tokens: int
+    """The longest prompt plus output."""
+    vocab_tokens: int
+    """Token ids run from 0 to this, exclusive."""
+    features: tuple[str, ...]
+    created_seconds: int
+    """Since the Unix epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What text becomes."""
+
+    token_ids: tuple[int, ...]
+    context_tokens: int
+    """The longest prompt plus output that the model takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """A client's defaults, and the calls that begin with them."""
+
+    timeout: float
+    policy: RetryPolicy
+
+    def attempts(self, timeout: float | None, now: float) -> Attempts:
+        """The attempts of a call that begins now.
+
+        Raises:
+            ValueError: the timeout is not positive.
+        """
+        seconds = self.timeout if timeout is None else timeout
+        if not seconds > 0:
+            raise ValueError("timeout must be positive")
+        return Attempts(self.policy, now + seconds)
+
+    def generate(
+        self, prompt: str | Sequence[int], model: str, options: Options, now: float
+    ) -> StreamState:
+        """Raises TypeError for an unknown option, ValueError for one that no request can carry."""
+        check_names(options)
+        request = generate_request(prompt, model, _request_id(options), options)
+        return self._state(request, options, now)
+
+    def chat(
+        self, messages: str | Sequence[Message], model: str, options: Options, now: float
+    ) -> StreamState:
+        """Raises TypeError for an unknown option, ValueError for one that no request can carry."""
+        check_names(options)
+        request = chat_request(messages, model, _request_id(options), options)
+        return self._state(request, options, now)
+
+    def _state(self, request: Request, options: Options, now: float) -> StreamState:
+        attempts = self.attempts(options.get("timeout"), now)
+        return StreamState(request, attempts, resume=options.get("resume", False))
+
+
+def metadata(request_id: str) -> tuple[tuple[str, str], ...]:
+    """What travels beside a request."""
+    return (("x-request-id", request_id),)
+
+
+def draw_request_id() -> str:
+    """A new request id."""
+    return uuid.uuid4().hex
+
+
+def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
+    """The models of an answer, sorted by name."""
+    return tuple(
+        Model(
+            model.name,
+            model.context_tokens,
+            model.vocab_tokens,
+            tuple(model.features),
+            model.created_seconds,
+        )
+        for model in response.models
+    )
+
+
+def tokens_of(response: inference_pb2.TokenizeResponse) -> Tokens:
+    """The tokens of an answer."""
+    return Tokens(tuple(response.token_ids), response.context_tokens)
+
+
+def _request_id(options: Options) -> str:
+    return options.get("request_id") or draw_request_id()

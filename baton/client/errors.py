@@ -1,0 +1,157 @@
+"""What a call can raise.
+
+BatonClientError
+├── ApiError                    the cluster refused or failed the request
+│   ├── InvalidRequestError     a field is wrong; `.field` names it
+│   │   └── ContextLengthError  prompt plus output do not fit the model's context
+│   ├── AuthenticationError     the API key is missing or wrong
+│   ├── PermissionDeniedError   the API key does not allow this
+│   ├── NotFoundError           no such model
+│   ├── CapacityError           no room now; `.retry_after` says when to come back
+│   ├── UnavailableError        overloaded, draining, no worker, or the worker was lost
+│   ├── DeadlineError           the call's time ran out
+│   ├── CancelledError          the cluster cancelled the request
+│   ├── ConflictError           the stream was cut, for instance because it was not read
+│   ├── UnsupportedError        the cluster cannot do this
+│   └── InternalError           a defect of the cluster; the request id helps to find it
+├── ConnectionFailedError       the frontend cannot be reached, or was lost mid-call
+├── ProtocolError               the answer breaks the contract of baton.v1
+└── StreamClosedError           a stream was read after it was closed
+"""
+
+from typing import Any
+
+import grpc
+
+from baton.rpc.errors import BatonError, Reason
+
+_RICH_STATUS = "grpc-status-details-bin"
+
+
+class BatonClientError(Exception):
+    """Base of everything that the client raises on its own account."""
+
+
+class ApiError(BatonClientError):
+    """The cluster refused or failed a request.
+
+    Attributes:
+        message: one sentence for a person.
+        reason: the row of Baton's error table, e.g. `CONTEXT_LENGTH_EXCEEDED`.
+        code: the gRPC status code.
+        field: the request's field at fault, if one is.
+        retry_after: seconds after which trying again makes sense, if the cluster said so.
+        request_id: names the request in the cluster's logs and traces.
+    """
+
+    def __init__(self, error: BatonError, request_id: str) -> None:
+        super().__init__(error.message)
+        self.message = error.message
+        self.reason = error.reason.name
+        self.code = error.code
+        self.field = error.field
+        self.retry_after = error.retry_after
+        self.request_id = request_id
+
+
+class InvalidRequestError(ApiError):
+    """A field of the request is wrong."""
+
+
+class ContextLengthError(InvalidRequestError):
+    """Prompt plus output do not fit the model's context."""
+
+
+class AuthenticationError(ApiError):
+    """The API key is missing or wrong."""
+
+
+class PermissionDeniedError(ApiError):
+    """The API key does not allow this."""
+
+
+class NotFoundError(ApiError):
+    """There is no such model."""
+
+
+class CapacityError(ApiError):
+    """There is no room for the request now."""
+
+
+class UnavailableError(ApiError):
+    """Overloaded, draining, no worker, or the worker was lost."""
+
+
+class DeadlineError(ApiError):
+    """The call's time ran out."""
+
+
+class CancelledError(ApiError):
+    """The cluster cancelled the request."""
+
+
+class ConflictError(ApiError):
+    """The stream was cut, for instance because it was not read."""
+
+
+class UnsupportedError(ApiError):
+    """The cluster cannot do this."""
+
+
+class InternalError(ApiError):
+    """A defect of the cluster."""
+
+
+class ConnectionFailedError(BatonClientError):
+    """The frontend cannot be reached, or was lost before the call ended."""
+
+    def __init__(self, message: str, request_id: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.request_id = request_id
+
+
+class ProtocolError(BatonClientError):
+    """The answer breaks the contract of baton.v1."""
+
+
+class StreamClosedError(BatonClientError):
+    """A stream was read after it was closed."""
+
+
+_BY_CODE: dict[grpc.StatusCode, type[ApiError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequestError,
+    grpc.StatusCode.FAILED_PRECONDITION: InvalidRequestError,
+    grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: CapacityError,
+    grpc.StatusCode.UNAVAILABLE: UnavailableError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
+    grpc.StatusCode.CANCELLED: CancelledError,
+    grpc.StatusCode.ABORTED: ConflictError,
+    grpc.StatusCode.ALREADY_EXISTS: ConflictError,
+    grpc.StatusCode.UNIMPLEMENTED: UnsupportedError,
+}
+
+
+def api_error(error: BatonError, request_id: str) -> ApiError:
+    """The exception for a row of the error table."""
+    if error.reason is Reason.CONTEXT_LENGTH_EXCEEDED:
+        return ContextLengthError(error, request_id)
+    return _BY_CODE.get(error.code, InternalError)(error, request_id)
+
+
+def client_error(failure: grpc.RpcError, request_id: str) -> BatonClientError:
+    """The exception for a failed call.
+
+    UNAVAILABLE and CANCELLED without Baton's details were not said by the cluster: the connection
+    broke, or the frontend's process ended. (The client's own cancelling never gets here.)
+    """
+    code = failure.code()
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        trailers: Any = failure.trailing_metadata() or ()
+        if _RICH_STATUS not in dict(trailers):
+            return ConnectionFailedError(failure.details() or "connection lost", request_id)
+    return api_error(BatonError.from_rpc_error(failure), request_id)

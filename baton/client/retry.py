@@ -1,0 +1,84 @@
+"""When a failed call is tried again, and after how long. Pure: time and chance come in."""
+
+from dataclasses import dataclass
+
+from baton.client.errors import (
+    ApiError,
+    BatonClientError,
+    CapacityError,
+    ConnectionFailedError,
+    UnavailableError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Exponential backoff with jitter; the wait that a server asks for comes on top."""
+
+    retries: int = 2
+    """Attempts after the first, over the whole call."""
+    first_seconds: float = 0.1
+    """Longest first wait; each further one is twice as long."""
+    longest_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.retries < 0:
+            raise ValueError("retries must not be negative")
+
+    def wait(
+        self, error: BatonClientError, failures: int, remaining: float, jitter: float
+    ) -> float | None:
+        """Seconds to wait before the next attempt; None: give up.
+
+        Args:
+            error: why the last attempt failed.
+            failures: how many attempts have failed, the last included.
+            remaining: seconds until the call's deadline; a wait that reaches it is pointless.
+            jitter: a random number from 0 to 1.
+        """
+        if failures > self.retries or not is_transient(error):
+            return None
+        backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (failures - 1))
+        asked = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
+        wait = asked + backoff * (0.5 + 0.5 * jitter)
+        return wait if wait < remaining else None
+
+
+class Attempts:
+    """Counts the attempts of one call under its deadline."""
+
+    def __init__(self, policy: RetryPolicy, deadline: float) -> None:
+        """`deadline` is on the clock that `now` comes from, in seconds."""
+        self._policy = policy
+        self._deadline = deadline
+        self._failures = 0
+
+    def timeout(self, now: float) -> float:
+        """Seconds that the next attempt may take."""
+        return max(0.0, self._deadline - now)
+
+    def failed(self, error: BatonClientError, now: float, jitter: float) -> float:
+        """Seconds to wait before the next attempt.
+
+        Raises:
+            BatonClientError: `error` itself, where there is no next attempt.
+        """
+        self._failures += 1
+        wait = self._policy.wait(error, self._failures, self.timeout(now), jitter)
+        if wait is None:
+            raise error
+        return wait
+
+
+def is_transient(error: BatonClientError) -> bool:
+    """Whether the same request may succeed soon. Says nothing of whether repeating it is safe."""
+    if isinstance(error, CapacityError):
+        return error.retry_after is not None
+    return isinstance(error, UnavailableError | ConnectionFailedError)
+
+
+def frontend_lost(error: BatonClientError) -> bool:
+    """Whether a stream was cut by its frontend's end, so that another one can continue it."""
+    if isinstance(error, UnavailableError):
+        return error.reason == "DRAINING"
+    return isinstance(error, ConnectionFailedError)

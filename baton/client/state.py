@@ -1,0 +1,144 @@
+"""What one streaming call knows and decides: what to ask, what an event means, whether to go on.
+
+Pure: no I/O, no clock. The sync and the async stream drive the same object:
+
+    request, timeout = state.attempt(now)     # open a call with these
+    event = state.receive(response)           # for each response; None: nothing for the user
+    seconds = state.failed(error, now, r)     # the call broke: wait and begin again, or it raises
+    state.ended()                             # the call ended by itself
+"""
+
+from copy import deepcopy
+
+from baton.client.answer import Answer, Output, answer_of
+from baton.client.errors import BatonClientError, ProtocolError
+from baton.client.events import ChoiceFinished, Delta, Event, Finished, Started, event_of
+from baton.client.retry import Attempts, frontend_lost
+from baton.v1 import inference_pb2
+
+Request = inference_pb2.GenerateRequest | inference_pb2.ChatRequest
+Response = inference_pb2.GenerateResponse | inference_pb2.ChatResponse
+
+
+class StreamState:
+    """One call's progress over all its attempts."""
+
+    def __init__(self, request: Request, attempts: Attempts, *, resume: bool) -> None:
+        """Begin.
+
+        Args:
+            request: what the user asked; it is not modified.
+            attempts: the call's deadline, and how often it is tried.
+            resume: whether to continue elsewhere when the frontend is lost mid-stream.
+
+        Raises:
+            ValueError: resume needs n = 1.
+        """
+        if resume and request.n > 1:
+            raise ValueError("resume=True needs n=1")
+        self._request = request
+        self._attempts = attempts
+        self._resume = resume
+        self._choices = max(1, request.n)
+        self.outputs: dict[int, Output] = {}
+        self.started: Started | None = None
+        self.finished: Finished | None = None
+
+    @property
+    def request_id(self) -> str:
+        """Names the request in the cluster's logs and traces, over all attempts."""
+        return self._request.context.request_id
+
+    def attempt(self, now: float) -> tuple[Request, float]:
+        """The request for the next attempt, and its timeout in seconds."""
+        return self._continuation(), self._attempts.timeout(now)
+
+    def receive(self, response: Response) -> Event | None:
+        """Take a response in. Answers the event for the user, None if there is none.
+
+        Raises:
+            ProtocolError: the event cannot follow what came before.
+        """
+        event = event_of(response)
+        match event:
+            case Started():
+                if self.started is not None:  # a later attempt says again what the user knows
+                    return None
+                self.started = event
+            case Delta():
+                output = self._open_output(event.choice)
+                if event.position != len(output.token_ids):
+                    raise ProtocolError(
+                        f"choice {event.choice} went on at position {event.position} "
+                        f"after {len(output.token_ids)} tokens"
+                    )
+                output.add(event)
+            case ChoiceFinished():
+                self._open_output(event.choice).end = event
+            case Finished():
+                if sum(output.end is not None for output in self.outputs.values()) < self._choices:
+                    raise ProtocolError("the stream finished before all choices had")
+                self.finished = event
+        return event
+
+    def failed(self, error: BatonClientError, now: float, jitter: float) -> float:
+        """Seconds to wait before the next attempt.
+
+        Raises:
+            BatonClientError: `error` itself, where trying again is unsafe or pointless.
+        """
+        if self.started is not None and not self._can_resume(error):
+            raise error
+        return self._attempts.failed(error, now, jitter)
+
+    def ended(self) -> None:
+        """The call ended with status OK.
+
+        Raises:
+            ProtocolError: it said no Finished.
+        """
+        if self.finished is None:
+            raise ProtocolError("the stream ended without Finished")
+
+    def answer(self) -> Answer:
+        """The whole answer of a finished stream.
+
+        Raises:
+            ProtocolError: it has not finished.
+        """
+        if self.started is None or self.finished is None:
+            raise ProtocolError("the stream has not finished")
+        outputs = [self.outputs[choice] for choice in range(self._choices)]
+        return answer_of(self.started, outputs, self.finished)
+
+    def text(self, choice: int = 0) -> str:
+        """Text of a choice so far."""
+        return "".join(self.outputs[choice].texts) if choice in self.outputs else ""
+
+    def token_ids(self, choice: int = 0) -> tuple[int, ...]:
+        """Tokens of a choice so far."""
+        return tuple(self.outputs[choice].token_ids) if choice in self.outputs else ()
+
+    def _can_resume(self, error: BatonClientError) -> bool:
+        ended = 0 in self.outputs and self.outputs[0].end is not None
+        return self._resume and not ended and frontend_lost(error)
+
+    def _continuation(self) -> Request:
+        """The user's request; once started, with its seed and what was received."""
+        if self.started is None:
+            return self._request
+        request = deepcopy(self._request)
+        if self.token_ids():
+            request.resume.output_ids.extend(self.token_ids())
+            request.resume.seed = self.started.seed
+        else:
+            request.sampling.seed = self.started.seed
+        return request
+
+    def _open_output(self, choice: int) -> Output:
+        if self.started is None:
+            raise ProtocolError("output came before Started")
+        output = self.outputs.setdefault(choice, Output())
+        if not 0 <= choice < self._choices or output.end is not None:
+            raise ProtocolError(f"choice {choice} does not exist or has ended")
+        return output

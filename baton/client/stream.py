@@ -1,0 +1,192 @@
+"""A streaming call, for ordinary code and for asyncio. What they decide is in `StreamState`."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Self
+
+import grpc
+
+from baton.client.answer import Answer
+from baton.client.errors import StreamClosedError, client_error
+from baton.client.events import Delta, Event, Finished, Started
+from baton.client.state import Request, StreamState
+
+OpenCall = Callable[[Request, float], Any]
+"""Opens a call from a request and a timeout in seconds."""
+
+
+class _Progress:
+    """What both kinds of stream tell of themselves."""
+
+    def __init__(self, state: StreamState, open_call: OpenCall) -> None:
+        self._state = state
+        self._open_call = open_call
+        self._call: Any = None
+        self._closed = False
+
+    @property
+    def request_id(self) -> str:
+        """Names the request in the cluster's logs and traces."""
+        return self._state.request_id
+
+    @property
+    def started(self) -> Started | None:
+        """The first event, once received."""
+        return self._state.started
+
+    @property
+    def finished(self) -> Finished | None:
+        """The last event, once received."""
+        return self._state.finished
+
+    @property
+    def text(self) -> str:
+        """Text of the first choice so far."""
+        return self._state.text()
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Tokens of the first choice so far."""
+        return self._state.token_ids()
+
+    def _opened(self) -> Any:
+        if self._closed:
+            raise StreamClosedError("the stream is closed")
+        if self._call is None:
+            self._call = self._open_call(*self._state.attempt(time.monotonic()))
+        return self._call
+
+    def _broke(self, failure: grpc.RpcError) -> float:
+        """Drop the broken call; seconds to wait before the next one. Raises where none follows."""
+        self._drop()
+        if self._closed:
+            raise StreamClosedError("the stream is closed") from failure
+        error = client_error(failure, self.request_id)
+        error.__cause__ = failure
+        return self._state.failed(error, time.monotonic(), random.random())
+
+    def _drop(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+    def _shut(self) -> None:
+        self._closed = True
+        self._drop()
+
+
+class Stream(_Progress):
+    """Iterates over events. Use it as a context manager: leaving it cancels what still runs.
+
+    The call is opened by the first read. Errors are those of `baton.client.errors`.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        if self._state.finished is not None:
+            raise StopIteration
+        try:
+            while True:
+                event = self._read()
+                if event is not None:
+                    return event
+        except BaseException:  # an error, or Ctrl-C: the cluster must not work on for nobody
+            self.close()
+            raise
+
+    def _read(self) -> Event | None:
+        try:
+            response = next(self._opened())
+        except StopIteration:
+            self._state.ended()
+            raise
+        except grpc.RpcError as failure:
+            time.sleep(self._broke(failure))
+            return None
+        return self._state.receive(response)
+
+    def iter_text(self) -> Iterator[str]:
+        """Text of the first choice, piece by piece."""
+        for event in self:
+            if isinstance(event, Delta) and event.choice == 0 and event.text:
+                yield event.text
+
+    def answer(self) -> Answer:
+        """Read to the end and answer with the whole."""
+        with self:
+            for _ in self:
+                pass
+        return self._state.answer()
+
+    def close(self) -> None:
+        """Cancel the call if it still runs. May be called again, and from another thread."""
+        self._shut()
+
+
+class AsyncStream(_Progress):
+    """`Stream` for asyncio: `async with` and `async for`."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._state.finished is not None:
+            raise StopAsyncIteration
+        try:
+            while True:
+                event = await self._read()
+                if event is not None:
+                    return event
+        except BaseException:  # an error, or cancelling: the cluster must not work on for nobody
+            self.close()
+            raise
+
+    async def _read(self) -> Event | None:
+        try:
+            response = await self._opened().read()
+        except grpc.RpcError as failure:
+            await asyncio.sleep(self._broke(failure))
+            return None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and not (task and task.cancelling()):
+                # Not this task was cancelled: another one closed the stream.
+                raise StreamClosedError("the stream is closed") from None
+            raise
+        if response is grpc.aio.EOF:  # type: ignore[attr-defined]  # missing in the stubs
+            self._state.ended()
+            raise StopAsyncIteration
+        return self._state.receive(response)
+
+    async def iter_text(self) -> AsyncIterator[str]:
+        """Text of the first choice, piece by piece."""
+        async for event in self:
+            if isinstance(event, Delta) and event.choice == 0 and event.text:
+                yield event.text
+
+    async def answer(self) -> Answer:
+        """Read to the end and answer with the whole."""
+        async with self:
+            async for _ in self:
+                pass
+        return self._state.answer()
+
+    def close(self) -> None:
+        """Cancel the call if it still runs. May be called again."""
+        self._shut()

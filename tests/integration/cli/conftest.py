@@ -1,0 +1,201 @@
+"""Runs `baton` as a person would, and looks at what it leaves behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from baton.engine.random_checkpoint import write_random_checkpoint
+
+_MAIN = "from baton.cli.app import main; main()"
+START_SECONDS = 60.0
+UP = "Ctrl-C stops it."
+
+
+class Baton:
+    """One `baton` process with its own run directory."""
+
+    def __init__(self, directory: Path, arguments: list[str], variables: dict[str, str]) -> None:
+        self.directory = directory
+        self.environment = environment(directory) | variables
+        self._out = directory / "stdout"
+        self._err = directory / "stderr"
+        with self._out.open("w") as out, self._err.open("w") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _MAIN, *arguments],
+                env=self.environment,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    @property
+    def stdout(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text()
+
+    def until_up(self) -> None:
+        """Wait for the banner."""
+        until(lambda: UP in self.stdout or self.process.poll() is not None, START_SECONDS)
+        assert UP in self.stdout, self.stderr
+
+    def line(self, name: str) -> str:
+        """What the banner says after a name."""
+        found = re.search(rf"^  {name} +(\S+)", self.stdout, re.MULTILINE)
+        assert found is not None, self.stdout
+        return found.group(1)
+
+    def children(self) -> dict[int, str]:
+        """Its processes' command lines, by pid."""
+        return {pid: command_line(pid) for pid in child_pids(self.process.pid)}
+
+    def child(self, instance_id: str) -> int | None:
+        """The pid of one of its instances; None while it does not run."""
+        for pid in child_pids(self.process.pid):
+            try:
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if f"BATON_INSTANCE_ID={instance_id}".encode() in variables:
+                return pid
+        return None
+
+    def says(self, text: str, seconds: float) -> bool:
+        """Whether it says something on standard error within so many seconds."""
+        until(lambda: text in self.stderr, seconds)
+        return text in self.stderr
+
+    def left(self, pids: dict[int, str], seconds: float) -> dict[int, str]:
+        """Which of these processes still run after so many seconds at most."""
+        until(lambda: not alive(pids), seconds)
+        return alive(pids)
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Another `baton` command beside it."""
+        return subprocess.run(
+            [sys.executable, "-c", _MAIN, *arguments],
+            env=self.environment | {"COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def end(self) -> None:
+        """Whatever happened: end it and what it started."""
+        left = child_pids(self.process.pid)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Nothing of the caller's settings, small memory, a run directory of its own."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
+    (directory / "run").mkdir(exist_ok=True)
+    (directory / "arena").mkdir(exist_ok=True)
+    return {
+        **clean,
+        "XDG_RUNTIME_DIR": str(directory / "run"),
+        "BATON_KV_ARENA_DIR": str(directory / "arena"),
+        "BATON_KV_ARENA_BYTES": "32MiB",
+        "BATON_ENGINE_KV_BYTES": "16MiB",
+        "BATON_ENGINE_SIM_TIME_SCALE": "0.2",
+    }
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait for a condition; the caller asserts it."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def child_pids(parent: int) -> list[int]:
+    """Pids whose parent is this one, zombies aside."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, ppid = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(ppid) == parent and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def command_line(pid: int) -> str:
+    """Of a process; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def alive(pids: dict[int, str]) -> dict[int, str]:
+    """Those of these processes that still run, by pid and command line."""
+    return {pid: line for pid, line in pids.items() if line and command_line(pid) == line}
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
+
+
+class Starter:
+    """Starts `baton`s, and ends them all."""
+
+    def __init__(self, directory: Path, checkpoint: Path) -> None:
+        self._directory = directory
+        self._checkpoint = str(checkpoint)
+        self._started: list[Baton] = []
+
+    def __call__(
+        self, command: str, *arguments: str, engine: str = "sim", **variables: str
+    ) -> Baton:
+        """Run `up` or `demo` on free ports with one worker of each kind."""
+        common = ["--prefill", "1", "--decode", "1", "--engine", engine]
+        if "--model" not in arguments:
+            common += ["--model", self._checkpoint]
+        ports = ["--http-port", "0", "--grpc-port", "0"] if command == "up" else []
+        directory = self._directory / str(len(self._started))
+        directory.mkdir()
+        self._started.append(Baton(directory, [command, *common, *ports, *arguments], variables))
+        return self._started[-1]
+
+    def end(self) -> None:
+        for each in self._started:
+            each.end()
+
+
+@pytest.fixture
+def baton(tmp_path: Path, checkpoint: Path) -> Iterator[Starter]:
+    """Run `baton`."""
+    starter = Starter(tmp_path, checkpoint)
+    yield starter
+    starter.end()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[Baton]:
+    """A cluster that several tests share; each leaves it serving."""
+    starter = Starter(tmp_path_factory.mktemp("cluster"), checkpoint)
+    run = starter("up")
+    run.until_up()
+    yield run
+    starter.end()

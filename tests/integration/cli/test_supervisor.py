@@ -1,0 +1,157 @@
+"""A local cluster, run for real: it serves, it mends itself, and it leaves nothing behind."""
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Start = Callable[..., Any]
+
+
+def test_up_serves_and_ctrl_c_leaves_nothing(baton: Start) -> None:
+    run = baton("up")
+    run.until_up()
+    pids = run.children()
+    assert len(pids) == 6, pids  # etcd, kvstore, router, prefill, decode, frontend
+
+    asked = run.call("chat", "Hello", "--max-tokens", "8", "--steps")
+    assert asked.returncode == 0, asked.stderr
+    assert "8 tokens in" in asked.stdout
+    assert "route" in asked.stdout
+    assert "decode-0" in asked.stdout
+    assert "tiny" in run.call("models").stdout
+
+    status = run.call("status")
+    for identity in ("frontend-0", "router-0", "kvstore-0", "prefill-0", "decode-0"):
+        (row,) = [line for line in status.stdout.splitlines() if line.startswith(identity)]
+        assert "SERVING" in row
+
+    with urllib.request.urlopen(f"{run.line('OpenAI')}/models", timeout=5) as answer:
+        assert json.load(answer)["data"][0]["id"] == "tiny"
+
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(20) == 0, run.stderr
+    assert run.left(pids, 0.5) == {}
+    assert list((run.directory / "run" / "baton").iterdir()) == []
+    assert list((run.directory / "arena").iterdir()) == []
+
+
+def test_a_killed_supervisor_orphans_nothing(baton: Start) -> None:
+    run = baton("up")
+    run.until_up()
+    pids = run.children()
+    assert len(pids) == 6
+    run.process.kill()
+    run.process.wait(5)
+    assert run.left(pids, 8.0) == {}
+    assert list((run.directory / "arena").iterdir()) == []
+
+
+def test_a_port_in_use_is_named(baton: Start, cluster: Any) -> None:
+    port = cluster.line("gRPC").rpartition(":")[2]
+    run = baton("up", "--grpc-port", port)
+    assert run.process.wait(30) == 2
+    assert f"Port {port} on 127.0.0.1 is in use" in run.stderr
+
+
+def test_clusters_on_one_etcd_need_names(baton: Start, cluster: Any) -> None:
+    etcd = cluster.line("etcd")
+    same = baton("up", "--etcd-endpoint", etcd)
+    assert same.process.wait(30) == 2
+    assert "already has a" in same.stderr
+    other = baton("up", "--etcd-endpoint", etcd, "--cluster", "other")
+    other.until_up()
+    assert len(other.children()) == 5  # no etcd of its own
+
+
+def test_dead_processes_are_reported_and_started_again(cluster: Any) -> None:
+    run = cluster
+    for identity in ("decode-0", "frontend-0"):
+        pid = run.child(identity)
+        os.kill(pid, signal.SIGKILL)
+        assert run.says(f"{identity} serves again", 30), run.stderr
+        assert f"{identity} (pid {pid}) was killed by SIGKILL" in run.stderr
+        assert "  | " in run.stderr  # its last log lines
+        assert run.child(identity) != pid
+    asked = run.call("chat", "Hello", "--max-tokens", "4")
+    assert asked.returncode == 0, asked.stderr
+
+
+def test_etcd_is_started_again_and_keeps_its_members(cluster: Any) -> None:
+    run = cluster
+    (etcd,) = [pid for pid, line in run.children().items() if "/etcd " in line]
+    os.kill(etcd, signal.SIGKILL)
+    assert run.says("etcd serves again", 20)
+    assert f"etcd (pid {etcd}) was killed by SIGKILL" in run.stderr
+    asked = run.call("chat", "Hello", "--max-tokens", "4")
+    assert asked.returncode == 0, asked.stderr
+    status = run.call("status")
+    assert status.stdout.count("SERVING") == 5, status.stdout
+
+
+def test_a_process_that_keeps_dying_is_given_up(cluster: Any) -> None:
+    run = cluster
+    for _ in range(4):  # the first one did not die quickly
+        pid = _next_pid(run, "prefill-0")
+        os.kill(pid, signal.SIGKILL)
+        assert run.says(f"prefill-0 (pid {pid})", 10)
+    assert run.says("prefill-0 died 3 times", 5)
+    assert run.process.poll() is None
+    asked = run.call("chat", "Hello", "--max-tokens", "4")  # decode reads the prompt itself
+    assert asked.returncode == 0, asked.stderr
+
+
+def _next_pid(run: Any, instance_id: str) -> int:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        pid = run.child(instance_id)
+        if pid is not None:
+            return int(pid)
+        time.sleep(0.02)
+    raise AssertionError(f"{instance_id} was not started again")
+
+
+def test_a_second_ctrl_c_kills(baton: Start) -> None:
+    run = baton("up")
+    run.until_up()
+    pids = run.children()
+    os.kill(run.child("frontend-0"), signal.SIGSTOP)  # it will not drain
+    run.process.send_signal(signal.SIGINT)
+    assert run.says("Stopping", 5)
+    assert run.process.poll() is None
+    run.process.send_signal(signal.SIGINT)
+    run.process.wait(5)
+    assert run.left(pids, 1.0) == {}
+
+
+def test_a_broken_checkpoint_stops_everything_with_a_sentence(baton: Start, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (broken / name).write_text("{")
+    run = baton("up", "--model", str(broken), engine="torch")
+    assert run.process.wait(60) == 2, run.stderr
+    assert "cannot start" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert run.children() == {}
+
+
+def test_the_demo_answers_and_says_what_happened(baton: Start) -> None:
+    run = baton("demo", engine="torch")
+    pids: dict[int, str] = {}
+    deadline = time.monotonic() + 90
+    while run.process.poll() is None and time.monotonic() < deadline:
+        pids |= run.children()
+        time.sleep(0.1)
+    assert run.process.poll() == 0, run.stderr
+    steps = [line.split()[0] for line in run.stdout.splitlines() if line.strip()]
+    for step in ("route", "prefill", "transfer", "decode"):
+        assert steps.count(step) >= 1, run.stdout
+    assert run.stdout.count("prompt tokens") == 2
+    cached = [int(line.split()[-3]) for line in run.stdout.splitlines() if "prompt tokens" in line]
+    assert cached[1] > 0  # the second turn finds the first one's KV
+    assert run.left(pids, 1.0) == {}

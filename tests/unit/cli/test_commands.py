@@ -1,0 +1,135 @@
+"""The command line as a person meets it: exit codes, sentences, speed."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import baton
+
+_MAIN = "from baton.cli.app import main; main()"
+
+
+def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
+    return subprocess.run(
+        [sys.executable, "-c", _MAIN, *arguments],
+        env={**clean, "COLUMNS": "200", **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"{}")
+    return str(tmp_path)
+
+
+def test_version() -> None:
+    done = call("version")
+    assert (done.returncode, done.stdout) == (0, f"baton {baton.__version__}\n")
+
+
+def test_version_starts_quickly() -> None:
+    call("version")  # compiled
+    begun = time.process_time() + sum(os.times()[2:4])
+    call("version")
+    assert time.process_time() + sum(os.times()[2:4]) - begun < 1.0  # torch alone takes longer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["up", "--prefil", "1"], "--prefil"),
+        (["up", "--engine", "steam"], "steam"),
+        (["up", "--model", "/nowhere"], "no directory '/nowhere'"),
+        (["config", "show", "oven"], "oven"),
+    ],
+)
+def test_a_bad_flag_is_exit_code_2(arguments: list[str], said: str) -> None:
+    done = call(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_workers_is_exit_code_2(checkpoint: str) -> None:
+    done = call("up", "--decode", "0", "--model", checkpoint)
+    assert done.returncode == 2
+    assert "--decode 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "variable"), [("--http-port", "BATON_HTTP_PORT"), ("--grpc-port", "BATON_GRPC_PORT")]
+)
+def test_a_port_in_use_is_exit_code_2(
+    taken_port: int, checkpoint: str, flag: str, variable: str
+) -> None:
+    done = call("up", "--model", checkpoint, **{variable: str(taken_port)})
+    assert done.returncode == 2
+    assert f"Port {taken_port} on 127.0.0.1 is in use" in done.stderr
+    assert flag in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_setting_out_of_range_is_exit_code_2_and_names_it(checkpoint: str) -> None:
+    done = call("up", "--model", checkpoint, BATON_ENGINE_MAX_RUNNING="0")
+    assert done.returncode == 2
+    assert "BATON_ENGINE_MAX_RUNNING" in done.stderr
+
+
+def test_no_etcd_is_said(checkpoint: str) -> None:
+    with socket.socket() as held:  # bound and not listening
+        held.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{held.getsockname()[1]}"
+        done = call(
+            "up",
+            "--model",
+            checkpoint,
+            "--etcd-endpoint",
+            endpoint,
+            "--http-port",
+            "0",
+            "--grpc-port",
+            "0",
+        )
+        assert done.returncode == 2
+        assert f"etcd does not answer at {endpoint}" in done.stderr
+        assert call("status", "--etcd-endpoint", endpoint).returncode == 1
+
+
+def test_no_frontend_is_said() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        for command in (["chat", "hi"], ["models"]):
+            done = call(*command, "--address", address)
+            assert done.returncode == 1
+            assert f"No frontend answers at {address}" in done.stderr
+            assert "Traceback" not in done.stderr
+
+
+def test_config_show_says_where_values_come_from() -> None:
+    done = call("config", "show", "frontend", BATON_HTTP_PORT="8123")
+    assert done.returncode == 0
+    (http,) = [line for line in done.stdout.splitlines() if line.startswith("http.port")]
+    assert http.split() == ["http.port", "8123", "BATON_HTTP_PORT", "env"]
+    (grpc,) = [line for line in done.stdout.splitlines() if line.startswith("grpc.port")]
+    assert grpc.split() == ["grpc.port", "50051", "BATON_GRPC_PORT", "default"]

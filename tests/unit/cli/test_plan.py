@@ -1,0 +1,101 @@
+"""What `baton up` would start."""
+
+from pathlib import Path
+
+import pytest
+
+from baton.cli.errors import CommandError
+from baton.cli.plan import Spec, Stop, Wanted, engine_threads, plan, summary
+
+MODEL = Path("/models/tiny")
+
+
+def specs_of(wanted: Wanted, cores: int = 2) -> dict[str, Spec]:
+    return {spec.id: spec for spec in plan(wanted, MODEL, ("127.0.0.1:1234",), cores)}
+
+
+def test_the_default_cluster_has_every_role() -> None:
+    specs = specs_of(Wanted())
+    assert sorted(specs) == [
+        "decode-0",
+        "decode-1",
+        "frontend-0",
+        "kvstore-0",
+        "prefill-0",
+        "prefill-1",
+        "router-0",
+    ]
+    for identity, spec in specs.items():
+        assert spec.settings["BATON_INSTANCE_ID"] == identity
+        assert spec.settings["BATON_ETCD_ENDPOINTS"] == "127.0.0.1:1234"
+
+
+def test_combined_workers_run_as_decode_with_their_role() -> None:
+    spec = specs_of(Wanted(prefill=0, decode=0, combined=1))["combined-0"]
+    assert spec.service == "decode"
+    assert spec.settings["BATON_ROLE"] == "combined"
+
+
+def test_only_the_frontend_takes_the_public_ports() -> None:
+    specs = specs_of(Wanted(http_port=8001, grpc_port=50052))
+    assert specs["frontend-0"].settings["BATON_GRPC_PORT"] == "50052"
+    assert specs["frontend-0"].settings["BATON_HTTP_PORT"] == "8001"
+    for identity, spec in specs.items():
+        if identity != "frontend-0":
+            assert spec.settings["BATON_GRPC_PORT"] == "0"
+            assert spec.settings["BATON_GRPC_HOST"] == "127.0.0.1"
+
+
+def test_workers_know_their_store_and_the_frontend_its_model() -> None:
+    specs = specs_of(Wanted(model_name="org/tiny", dtype="float32", engine="sim"))
+    worker = specs["prefill-1"].settings
+    assert worker["BATON_KV_STORE_ID"] == "kvstore-0"
+    assert worker["BATON_ENGINE_MODEL"] == str(MODEL)
+    assert worker["BATON_ENGINE_KIND"] == "sim"
+    assert worker["BATON_ENGINE_DTYPE"] == "float32"
+    assert specs["frontend-0"].settings["BATON_MODELS"] == f"org/tiny={MODEL}"
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "threads"), [(2, 4, 1), (8, 4, 2), (8, 1, 8), (1, 1, 1)]
+)
+def test_engines_share_the_cores(cores: int, workers: int, threads: int) -> None:
+    assert engine_threads(cores, workers) == threads
+    spec = specs_of(Wanted(prefill=0, decode=workers), cores)["decode-0"]
+    assert spec.settings["BATON_ENGINE_THREADS"] == str(threads)
+    assert spec.settings["OMP_NUM_THREADS"] == str(threads)
+
+
+def test_those_who_ask_stop_before_those_who_answer() -> None:
+    specs = specs_of(Wanted())
+    assert specs["frontend-0"].stop < specs["router-0"].stop
+    assert specs["decode-0"].stop < specs["kvstore-0"].stop == Stop.STORES
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (Wanted(prefill=-1), "--prefill"),
+        (Wanted(decode=65), "--decode"),
+        (Wanted(decode=0), "--decode 1"),
+        (Wanted(http_port=7, grpc_port=7), "share port 7"),
+    ],
+)
+def test_what_makes_no_cluster_is_refused(wanted: Wanted, said: str) -> None:
+    with pytest.raises(CommandError, match=said) as caught:
+        specs_of(wanted)
+    assert caught.value.code == 2
+
+
+def test_two_free_ports_are_not_the_same_port() -> None:
+    assert specs_of(Wanted(http_port=0, grpc_port=0))
+
+
+def test_a_comma_in_the_models_path_is_refused() -> None:
+    with pytest.raises(CommandError, match="comma"):
+        plan(Wanted(), Path("/models/a,b"), ("127.0.0.1:1",), 2)
+
+
+def test_the_summary_counts_roles() -> None:
+    text = summary(plan(Wanted(prefill=1, decode=3), MODEL, (), 2))
+    assert text == "1 kvstore, 1 router, 1 prefill, 3 decode, 1 frontend"

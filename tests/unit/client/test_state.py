@@ -1,0 +1,203 @@
+"""What a streaming call decides, without a network."""
+
+import grpc
+import pytest
+
+from baton.client import (
+    ApiError,
+    BatonClientError,
+    CapacityError,
+    ConnectionFailedError,
+    Delta,
+    FinishReason,
+    ProtocolError,
+    Started,
+)
+from baton.client.call import Calls
+from baton.client.errors import api_error
+from baton.client.requests import Options
+from baton.client.retry import RetryPolicy
+from baton.client.state import StreamState
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import common_pb2, inference_pb2
+
+Response = inference_pb2.GenerateResponse
+
+LOST = ConnectionFailedError("connection reset", "r1")
+
+
+def failure(reason: Reason, retry_after: float | None = None) -> ApiError:
+    return api_error(BatonError(reason, "no", retry_after=retry_after), "r1")
+
+
+def begin(now: float = 0.0, retries: int = 2, **options: object) -> StreamState:
+    calls = Calls(timeout=60.0, policy=RetryPolicy(retries))
+    wanted: Options = {"request_id": "r1", **options}  # type: ignore[typeddict-item]
+    return calls.generate("once", "tiny", wanted, now)
+
+
+def started(seed: int = 7) -> Response:
+    return Response(
+        started=inference_pb2.Started(request_id="r1", model="tiny", seed=seed, prompt_tokens=3)
+    )
+
+
+def delta(position: int, *token_ids: int, text: str = "", choice: int = 0) -> Response:
+    return Response(
+        delta=inference_pb2.Delta(choice=choice, position=position, token_ids=token_ids, text=text)
+    )
+
+
+def choice_finished(
+    choice: int = 0,
+    reason: "common_pb2.FinishReason.ValueType" = common_pb2.FINISH_REASON_LENGTH,
+) -> Response:
+    return Response(choice_finished=inference_pb2.ChoiceFinished(choice=choice, reason=reason))
+
+
+def finished() -> Response:
+    return Response(
+        finished=inference_pb2.Finished(usage=common_pb2.Usage(prompt_tokens=3, output_tokens=2))
+    )
+
+
+def test_events_become_a_whole_answer() -> None:
+    state = begin(n=2)
+    for response in (
+        started(),
+        delta(0, 5, text="a"),
+        delta(0, 6, text="x", choice=1),
+        delta(1, 8, text="b"),
+        choice_finished(1, common_pb2.FINISH_REASON_STOP),
+        choice_finished(0),
+        finished(),
+    ):
+        assert state.receive(response) is not None
+    state.ended()
+    answer = state.answer()
+    assert [choice.text for choice in answer.choices] == ["ab", "x"]
+    assert [choice.token_ids for choice in answer.choices] == [(5, 8), (6,)]
+    assert [choice.reason for choice in answer.choices] == [FinishReason.LENGTH, FinishReason.STOP]
+    assert answer.usage.output_tokens == 2
+    assert (answer.text, answer.seed, answer.request_id) == ("ab", 7, "r1")
+
+
+@pytest.mark.parametrize(
+    ("responses", "wrong"),
+    [
+        ([], delta(0, 1)),
+        ([started()], delta(1, 1)),
+        ([started(), delta(0, 1, 2)], delta(1, 2)),
+        ([started()], delta(0, 1, choice=1)),
+        ([started(), delta(0, 1), choice_finished()], delta(1, 2)),
+        ([started(), delta(0, 1), choice_finished()], choice_finished()),
+        ([started(), delta(0, 1)], finished()),
+    ],
+    ids=["unstarted", "gap", "twice", "no such choice", "after end", "ends twice", "early finish"],
+)
+def test_events_out_of_contract_are_refused(responses: list[Response], wrong: Response) -> None:
+    state = begin()
+    for response in responses:
+        state.receive(response)
+    with pytest.raises(ProtocolError):
+        state.receive(wrong)
+
+
+def test_a_stream_that_ends_without_finished_is_an_error() -> None:
+    state = begin()
+    state.receive(started())
+    with pytest.raises(ProtocolError):
+        state.ended()
+
+
+@pytest.mark.parametrize(
+    "error", [LOST, failure(Reason.OVERLOADED), failure(Reason.DRAINING), failure(Reason.NO_WORKER)]
+)
+def test_unavailable_before_anything_came_is_tried_again(error: BatonClientError) -> None:
+    state = begin()
+    assert state.failed(error, now=1.0, jitter=0.5) > 0
+    request, timeout = state.attempt(now=2.0)
+    assert request.context.request_id == "r1"
+    assert timeout == 58.0
+
+
+def test_no_capacity_is_tried_again_only_when_told_when() -> None:
+    wait = begin().failed(failure(Reason.NO_CAPACITY, retry_after=3.0), now=0.0, jitter=0.0)
+    assert wait >= 3.0
+    with pytest.raises(CapacityError):
+        begin().failed(failure(Reason.NO_CAPACITY), now=0.0, jitter=0.0)
+
+
+@pytest.mark.parametrize(
+    "reason", [Reason.INVALID_FIELD, Reason.MODEL_NOT_FOUND, Reason.INTERNAL, Reason.DEADLINE]
+)
+def test_other_errors_are_not_tried_again(reason: Reason) -> None:
+    with pytest.raises(ApiError) as caught:
+        begin().failed(failure(reason), now=0.0, jitter=0.0)
+    assert caught.value.reason == reason.name
+
+
+def test_attempts_are_bounded_and_back_off() -> None:
+    state = begin(retries=2)
+    waits = [state.failed(LOST, now=0.0, jitter=1.0) for _ in range(2)]
+    assert waits[1] == 2 * waits[0]
+    with pytest.raises(ConnectionFailedError):
+        state.failed(LOST, now=0.0, jitter=1.0)
+
+
+def test_a_wait_that_reaches_the_deadline_is_not_begun() -> None:
+    with pytest.raises(ApiError):
+        begin().failed(failure(Reason.OVERLOADED, retry_after=61.0), now=0.0, jitter=0.0)
+
+
+def test_after_the_first_event_nothing_is_repeated_unless_asked() -> None:
+    state = begin()
+    state.receive(started())
+    with pytest.raises(ConnectionFailedError):
+        state.failed(LOST, now=0.0, jitter=0.0)
+
+
+def test_a_lost_stream_resumes_after_what_was_received() -> None:
+    state = begin(resume=True, temperature=0.5)
+    for response in (started(seed=99), delta(0, 5, 6, text="ab")):
+        state.receive(response)
+    state.failed(LOST, now=1.0, jitter=0.0)
+    request, _ = state.attempt(now=1.0)
+    assert list(request.resume.output_ids) == [5, 6]
+    assert request.resume.seed == 99
+    assert request.sampling.temperature == 0.5
+    assert state.receive(started(seed=99)) is None  # the user has seen Started
+    event = state.receive(delta(2, 7, text="c"))
+    assert isinstance(event, Delta)
+    assert state.text() == "abc"
+    assert state.token_ids() == (5, 6, 7)
+
+
+def test_a_stream_lost_before_its_first_token_starts_again_with_its_seed() -> None:
+    state = begin(resume=True)
+    event = state.receive(started(seed=99))
+    assert isinstance(event, Started)
+    state.failed(LOST, now=1.0, jitter=0.0)
+    request, _ = state.attempt(now=1.0)
+    assert not request.HasField("resume")
+    assert request.sampling.seed == 99
+
+
+def test_a_stream_that_the_cluster_gave_up_is_not_resumed() -> None:
+    state = begin(resume=True)
+    state.receive(started())
+    with pytest.raises(ApiError) as caught:
+        state.failed(failure(Reason.WORKER_LOST), now=0.0, jitter=0.0)
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+
+
+def test_resume_needs_one_choice() -> None:
+    with pytest.raises(ValueError, match="n=1"):
+        begin(resume=True, n=2)
+
+
+def test_retries_must_not_be_negative_and_timeouts_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="retries"):
+        RetryPolicy(-1)
+    with pytest.raises(ValueError, match="timeout"):
+        begin(timeout=0.0)
