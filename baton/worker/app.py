@@ -65,7 +65,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     process.spawn(keep_metrics(core), "metrics")
 
     server = await stack.enter_async_context(
-        Server(settings.grpc, process.name, settings.advertise_host)
+        Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
     service = WorkerService(core, process.instance_id, process.incarnation)
     server.add(

@@ -177,9 +177,8 @@ class WorkStream:
         admitted = await self._admitted
         fetched = await self._bring(admitted)
         ready = self._ready_tokens(admitted, fetched)
-        self._first_unpublished = (
-            0 if self._request.prefill_only else -(-ready // self._block_tokens)
-        )
+        # A last block that came partly filled is published once it is full.
+        self._first_unpublished = 0 if self._request.prefill_only else ready // self._block_tokens
         output: Sequence[int] = ()
         if self._start.HasField("prepare"):
             self._sink.send(self._prepared(admitted, fetched, ready))

@@ -1,0 +1,133 @@
+"""How a client comes to speak to a store: attach, prove shared memory, open streams."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from baton.kv.arena_file import ArenaFileError, MappedArena
+from baton.kv.frame_stream import FrameStream
+from baton.kv.writer_lock import HeldLock
+from baton.rpc.channels import open_channel
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+
+SHM = "shm"
+GRPC = "grpc"
+TRANSPORTS = (SHM, GRPC)
+OPEN_SECONDS = 3.0
+"""For each step of attaching."""
+
+GetStream = FrameStream[pb.GetRequest, pb.GetResponse]
+PutStream = FrameStream[pb.PutRequest, pb.PutResponse]
+
+
+class StoreAway(Exception):  # noqa: N818  # a state of the world more than an error
+    """The store cannot be reached now. KV is a cache: callers carry on without."""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """Both streams of one session. Whoever has it closes it."""
+
+    store_id: str
+    epoch: str
+    arena: MappedArena | None
+    """None: bytes travel over gRPC."""
+    lock: HeldLock | None
+    """Held as long as this process may write to the arena."""
+    get: GetStream
+    put: PutStream
+    closing: AsyncExitStack
+
+    async def aclose(self) -> None:
+        """End streams and channel, and let go of the writer's lock."""
+        await self.closing.aclose()
+
+
+async def attach(
+    address: str, client_id: str, incarnation: str, transports: Sequence[str] = TRANSPORTS
+) -> Attachment:
+    """Attach to the store at `host:port` with the best of `transports` that works.
+
+    Raises:
+        StoreAway: it cannot be reached, refuses, or shares none of the transports.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            channel = open_channel(address)
+            stack.push_async_callback(channel.close, None)
+            session = await open_session(channel, client_id, incarnation)
+            opening = pb.Open(session_id=session.session_id)
+            arena, lock = _map(session, opening, stack) if SHM in transports else (None, None)
+            get, readable = await open_get(channel, opening, stack)
+            put, writable = await open_put(channel, opening, stack)
+            if {readable, writable} != {SHM}:
+                arena = None  # the file at that path is another one than the store's
+            if (GRPC if arena is None else SHM) not in transports:
+                raise BatonError(Reason.UNAVAILABLE, "the store shares no memory with this process")
+        except (BatonError, grpc.RpcError, TimeoutError, OSError) as error:
+            raise StoreAway(f"cannot attach to the store at {address}: {error}") from error
+        return Attachment(session.store_id, session.epoch, arena, lock, get, put, stack.pop_all())
+
+
+async def open_session(
+    channel: grpc.aio.Channel, client_id: str, incarnation: str
+) -> pb.AttachResponse:
+    """Ask a store for a session.
+
+    Raises:
+        grpc.RpcError: it cannot be reached or refuses.
+    """
+    request = pb.AttachRequest(client_id=client_id, incarnation=incarnation)
+    return await KvStoreServiceStub(channel).Attach(request, timeout=OPEN_SECONDS)
+
+
+async def open_get(
+    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
+) -> tuple[GetStream, str]:
+    """Open a Get stream, which `stack` then closes; answers it and its transport.
+
+    Raises:
+        BatonError: the store refuses.
+        TimeoutError: it does not answer.
+    """
+    call: Any = KvStoreServiceStub(channel).Get  # the stubs want an iterator of requests
+    stream: GetStream = FrameStream(call())
+    stack.push_async_callback(stream.aclose)
+    stream.post(pb.GetRequest(open=opening))
+    async with asyncio.timeout(OPEN_SECONDS):
+        return stream, (await stream.read()).opened.transport
+
+
+async def open_put(
+    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
+) -> tuple[PutStream, str]:
+    """As `open_get`, for writing."""
+    call: Any = KvStoreServiceStub(channel).Put
+    stream: PutStream = FrameStream(call())
+    stack.push_async_callback(stream.aclose)
+    stream.post(pb.PutRequest(open=opening))
+    async with asyncio.timeout(OPEN_SECONDS):
+        return stream, (await stream.read()).opened.transport
+
+
+def _map(
+    session: pb.AttachResponse, opening: pb.Open, stack: AsyncExitStack
+) -> tuple[MappedArena | None, HeldLock | None]:
+    """Take shared memory if it can be had, and prove it in `opening`."""
+    path = Path(session.arena_path)
+    try:
+        arena = MappedArena(path)
+        lock = HeldLock(path.parent)
+    except (ArenaFileError, OSError):
+        return None, None  # not the store's host, or not its user
+    stack.callback(lock.let_go)
+    opening.arena_secret = arena.header.secret
+    opening.writer_lock = lock.path.name
+    return arena, lock

@@ -1,0 +1,265 @@
+"""What workers use to put KV objects into their host's store and to get them out."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from types import TracebackType
+
+from google.protobuf.duration_pb2 import Duration
+
+from baton.kv.attach import TRANSPORTS, StoreAway, attach
+from baton.kv.connection import Connection
+from baton.kv.fetching import Fetched, Fetching
+from baton.kv.keys import pack
+from baton.kv.objects import ObjectId
+from baton.kv.reservation import Reservation
+from baton.telemetry import tracing
+from baton.telemetry.logs import get_logger
+from baton.v1 import common_pb2
+from baton.v1 import kvstore_pb2 as pb
+
+__all__ = ["Fetched", "Fetching", "KvStoreClient", "Reservation", "StoreAway"]
+
+log = get_logger(__name__)
+
+RESERVE_SECONDS = 5.0
+FIRST_RETRY_SECONDS = 0.05
+LAST_RETRY_SECONDS = 2.0
+
+
+class KvStoreClient:
+    """Stays attached to a store, and attaches anew when the store starts anew.
+
+    While the store is away every method raises StoreAway at once; whoever was waiting is woken by
+    it too.
+
+    Args:
+        resolve: the store's address now, `host:port`; None while there is none.
+        client_id: this process's instance id.
+        incarnation: this process's incarnation.
+        transports: which may be used, of `shm` and `grpc`; shm is taken where it works.
+        executor: where more than a little is hashed; None: a thread of the client's own.
+    """
+
+    def __init__(
+        self,
+        resolve: Callable[[], str | None],
+        client_id: str,
+        incarnation: str,
+        *,
+        transports: Sequence[str] = TRANSPORTS,
+        executor: Executor | None = None,
+    ) -> None:
+        self._resolve = resolve
+        self._client_id = client_id
+        self._incarnation = incarnation
+        self._transports = transports
+        self._own_executor: Executor | None = None
+        if executor is None:
+            executor = self._own_executor = ThreadPoolExecutor(1, thread_name_prefix="kv-digest")
+        self._executor = executor
+        self._connection: Connection | None = None
+        self._changed = asyncio.Condition()
+        self._keeper: asyncio.Task[None] | None = None
+        self._away = "not attached yet"
+
+    async def __aenter__(self) -> "KvStoreClient":
+        self._keeper = asyncio.create_task(self._keep(), name="kv-client")
+        self._keeper.add_done_callback(_log_failure)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+        if self._own_executor is not None:
+            self._own_executor.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and not self._connection.broken.is_set()
+
+    @property
+    def store_id(self) -> str:
+        """Instance id of the store; empty while it is away."""
+        return self._connection.store_id if self._connection is not None else ""
+
+    @property
+    def epoch(self) -> str:
+        """Epoch of the store; empty while it is away."""
+        return self._connection.epoch if self._connection is not None else ""
+
+    @property
+    def transport(self) -> str:
+        """`shm` or `grpc`; empty while the store is away."""
+        return self._connection.transport if self._connection is not None else ""
+
+    @property
+    def leases(self) -> int:
+        """Objects that this client holds leased now."""
+        return self._connection.leases if self._connection is not None else 0
+
+    @property
+    def reservations(self) -> int:
+        """Slots that this client holds reserved now."""
+        return self._connection.reservations if self._connection is not None else 0
+
+    async def wait_connected(self, timeout: float) -> bool:
+        """Wait until the store is there, at most so many seconds; answers whether it is."""
+        try:
+            async with asyncio.timeout(timeout), self._changed:
+                await self._changed.wait_for(lambda: self.connected)
+        except TimeoutError:
+            return False
+        return True
+
+    def fetch(
+        self,
+        keys: Sequence[bytes],
+        layout_id: bytes,
+        object_bytes: int,
+        sources: Sequence[common_pb2.KvSource] = (),
+        wait: float = 0.0,
+    ) -> Fetching:
+        """Ask for objects, also such that nobody has computed yet.
+
+        Args:
+            keys: 1 to 65,536 block keys of 16 bytes.
+            layout_id: their layout.
+            object_bytes: length of each object.
+            sources: other stores that hold them or may come to.
+            wait: seconds to wait for what is not there; 0: what store and sources hold now.
+
+        Returns:
+            Batches of `Fetched` to iterate over; close it in a `finally`:
+
+                fetching = client.fetch(...)
+                try:
+                    async for batch in fetching: ...copy and verify...
+                finally:
+                    await fetching.aclose()
+
+        Raises:
+            StoreAway: now, or from the iteration when the store goes away.
+        """
+        connection = self._here()
+        object_ids = [ObjectId(layout_id, key) for key in keys]
+        frame = pb.Want(
+            layout_id=layout_id,
+            keys=pack(keys),
+            sources=sources,
+            wait=_duration(wait),
+            traceparent=tracing.inject(),
+        )
+        fetching = Fetching(connection, object_ids, object_bytes, wait)
+        fetching.start(frame)
+        return fetching
+
+    async def reserve(
+        self,
+        keys: Sequence[bytes],
+        layout_id: bytes,
+        object_bytes: int,
+        last_is_partial: bool = False,
+    ) -> Reservation:
+        """Ask for room to write objects to. Never waits for room.
+
+        Args:
+            keys: 1 to 4,096 block keys of 16 bytes.
+            layout_id: their layout.
+            object_bytes: length of each object, above 0.
+            last_is_partial: the last key names a partial block, which is kept briefly.
+
+        Returns:
+            Slots for the keys that got one. Write, `commit`, and `aclose` it in a `finally`.
+
+        Raises:
+            StoreAway: the store cannot be reached.
+            BatonError: the store refused.
+        """
+        connection = self._here()
+        number = connection.number()
+        frame = pb.Reserve(
+            correlation_id=number,
+            layout_id=layout_id,
+            keys=pack(keys),
+            object_bytes=object_bytes,
+            last_is_partial=last_is_partial,
+            traceparent=tracing.inject(),
+        )
+        try:
+            answer = await connection.ask(number, pb.PutRequest(reserve=frame), RESERVE_SECONDS)
+        except asyncio.CancelledError:
+            # What the answer would have given must not stay reserved.
+            connection.put.post(pb.PutRequest(abandon=pb.Abandon(correlation_id=number)))
+            raise
+        object_ids = [ObjectId(layout_id, key) for key in keys]
+        return Reservation(
+            connection, number, object_ids, object_bytes, answer.reserved, self._executor
+        )
+
+    async def will_not_come(self, keys: Sequence[bytes], layout_id: bytes) -> None:
+        """Tell those who wait for these objects that this client will not write them.
+
+        Raises:
+            StoreAway: the store cannot be reached.
+        """
+        if keys:
+            frame = pb.WillNotCome(layout_id=layout_id, keys=pack(keys))
+            await self._here().put.send(pb.PutRequest(will_not_come=frame))
+
+    def _here(self) -> Connection:
+        connection = self._connection
+        if connection is None:
+            raise StoreAway(self._away)
+        connection.check()
+        return connection
+
+    async def _keep(self) -> None:
+        delay = FIRST_RETRY_SECONDS
+        while True:
+            address = self._resolve()
+            if address is not None:
+                try:
+                    await self._stay(address)
+                    delay = FIRST_RETRY_SECONDS
+                except StoreAway as error:
+                    self._away = str(error)
+            await asyncio.sleep(delay * random.uniform(0.5, 1))
+            delay = min(2 * delay, LAST_RETRY_SECONDS)
+
+    async def _stay(self, address: str) -> None:
+        """Attach and stay until the connection breaks."""
+        attachment = await attach(address, self._client_id, self._incarnation, self._transports)
+        connection = Connection(attachment)
+        try:
+            await self._set(connection)
+            log.info("attached to kv store", store=connection.store_id, by=connection.transport)
+            await connection.broken.wait()
+            self._away = connection.reason
+            log.warning("kv store is away", store=connection.store_id, reason=connection.reason)
+        finally:
+            self._connection = None
+            await connection.aclose()
+
+    async def _set(self, connection: Connection) -> None:
+        self._connection = connection
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("kv client failed", exc_info=error)
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromNanoseconds(int(seconds * 1e9))
+    return duration

@@ -1,0 +1,182 @@
+"""What travels on one attachment to a store, and who waits for it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from baton.kv.attach import GRPC, SHM, Attachment, StoreAway
+from baton.rpc.errors import BatonError
+from baton.v1 import kvstore_pb2 as pb
+
+
+class Reader(Protocol):
+    """Waits for the answers of one want."""
+
+    def on_ready(self, objects: Sequence[pb.ReadyObject]) -> None: ...
+
+    def on_chunk(self, chunk: pb.ReadChunk) -> None: ...
+
+    def on_done(self) -> None: ...
+
+    def on_broken(self) -> None: ...
+
+
+class Connection:
+    """See the module's text. `broken` is set once it is of no use any more.
+
+    Counts leases and reserved slots that this client holds at the store.
+    """
+
+    def __init__(self, attachment: Attachment) -> None:
+        self._attachment = attachment
+        self.store_id = attachment.store_id
+        self.epoch = attachment.epoch
+        self.arena = attachment.arena
+        self.lock = attachment.lock
+        self.get = attachment.get
+        self.put = attachment.put
+        self.transport = GRPC if attachment.arena is None else SHM
+        self.broken = asyncio.Event()
+        self.reason = ""
+        self.leases = 0
+        self.reservations = 0
+        self._number = 0
+        self._readers: dict[int, Reader] = {}
+        self._lease_readers: dict[int, Reader] = {}
+        """Whose bytes come in chunks, by lease."""
+        self._answers: dict[int, deque[asyncio.Future[pb.PutResponse]]] = {}
+        self._tasks = [
+            asyncio.create_task(self._read_get(), name="kv-get-reader"),
+            asyncio.create_task(self._read_put(), name="kv-put-reader"),
+        ]
+
+    def number(self) -> int:
+        """A new correlation id."""
+        self._number += 1
+        return self._number
+
+    # Reading
+
+    def want(self, number: int, frame: pb.GetRequest, reader: Reader) -> None:
+        """Ask, and route the answers to `reader` until `forget`."""
+        self._readers[number] = reader
+        self.get.post(frame)
+
+    def forget(self, number: int) -> None:
+        """Route nothing more."""
+        self._readers.pop(number, None)
+
+    def fetch(self, lease_ids: Sequence[int], reader: Reader) -> None:
+        """Ask for bytes, and route the chunks to `reader`."""
+        for lease_id in lease_ids:
+            self._lease_readers[lease_id] = reader
+        self.get.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=lease_ids)))
+
+    def give_back(self, good: Sequence[int], bad: Sequence[int]) -> None:
+        """Release leases, and report those whose objects were wrong."""
+        if self.broken.is_set():
+            return
+        self.leases -= len(good) + len(bad)
+        for lease_id in (*good, *bad):
+            self._lease_readers.pop(lease_id, None)
+        if good:
+            self.get.post(pb.GetRequest(release=pb.Release(lease_ids=good)))
+        if bad:
+            self.get.post(pb.GetRequest(report_bad=pb.ReportBad(lease_ids=bad)))
+
+    # Writing
+
+    async def ask(self, number: int, frame: pb.PutRequest, seconds: float) -> pb.PutResponse:
+        """Post a frame and wait for its answer.
+
+        Raises:
+            StoreAway: the stream broke, or no answer came in time (and the stream is given up).
+            BatonError: the store refused the frame.
+        """
+        self.check()
+        future = asyncio.get_running_loop().create_future()
+        self._answers.setdefault(number, deque()).append(future)
+        self.put.post(frame)
+        try:
+            async with asyncio.timeout(seconds):
+                response: pb.PutResponse = await future
+        except TimeoutError as error:
+            self.fail(f"no answer within {seconds:g} s")
+            raise StoreAway(self.reason) from error
+        if response.HasField("error"):
+            raise BatonError.from_status(response.error.status)
+        return response
+
+    # The end
+
+    def check(self) -> None:
+        """Raise StoreAway if the connection is broken."""
+        if self.broken.is_set():
+            raise StoreAway(self.reason)
+
+    def fail(self, reason: str) -> None:
+        """Give the connection up: everybody who waits on it learns that the store is away."""
+        if self.broken.is_set():
+            return
+        self.reason = reason
+        self.broken.set()
+        self.leases = self.reservations = 0
+        for reader in {*self._readers.values(), *self._lease_readers.values()}:
+            reader.on_broken()
+        for futures in self._answers.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(StoreAway(reason))
+                    future.exception()  # its task may have gone: then nobody else looks
+
+    async def aclose(self) -> None:
+        """Close it. Reservations that are still open keep the writer's lock until they are not."""
+        self.fail("closed")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        await self._attachment.aclose()
+
+    # Inside
+
+    async def _read_get(self) -> None:
+        try:
+            while True:
+                self._take(await self.get.read())
+        except BatonError as error:
+            self.fail(f"the store's Get stream ended: {error}")
+
+    def _take(self, frame: pb.GetResponse) -> None:
+        kind = frame.WhichOneof("frame")
+        if kind == "read_chunk":
+            owner = self._lease_readers.get(frame.read_chunk.lease_id)
+            if owner is not None:
+                owner.on_chunk(frame.read_chunk)
+        elif kind == "ready":
+            reader = self._readers.get(frame.ready.correlation_id)
+            if reader is not None:  # else it was cancelled, which gave these leases back
+                self.leases += len(frame.ready.objects)
+                reader.on_ready(frame.ready.objects)
+        elif kind in ("done", "error"):
+            # A refused want is one that nothing comes for.
+            number = frame.done.correlation_id or frame.error.correlation_id
+            reader = self._readers.pop(number, None)
+            if reader is not None:
+                reader.on_done()
+
+    async def _read_put(self) -> None:
+        try:
+            while True:
+                frame = await self.put.read()
+                kind = frame.WhichOneof("frame")
+                number = getattr(frame, kind).correlation_id if kind else 0
+                futures = self._answers.get(number)
+                if futures:
+                    future = futures.popleft()
+                    if not futures:
+                        del self._answers[number]
+                    if not future.done():
+                        future.set_result(frame)
+        except BatonError as error:
+            self.fail(f"the store's Put stream ended: {error}")

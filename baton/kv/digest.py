@@ -1,0 +1,44 @@
+"""What a reader checks its copy against: a digest over the object's name, length and bytes.
+
+    xxh3_128(tag ‖ key ‖ layout_id ‖ group, shard, part as u32 ‖ length as u64 ‖ bytes)
+
+Integers are little-endian. A right object under another name, or a shorter one, has another digest.
+It guards against accidents (torn writes, flipped bits, stale slots), not against a forger.
+"""
+
+import struct
+
+from xxhash import xxh3_128
+
+from baton.kv.objects import ObjectId
+
+DIGEST_BYTES = 16
+
+_TAG = b"baton.kv.1/data\0"
+_NUMBERS = struct.Struct("<IIIQ")
+
+
+def start_digest(object_id: ObjectId, length: int) -> xxh3_128:
+    """A hash that wants the object's `length` bytes; its `digest()` is then the object's."""
+    _, key, group, shard, part = object_id
+    return xxh3_128(
+        b"".join((_TAG, key, object_id.layout_id, _NUMBERS.pack(group, shard, part, length)))
+    )
+
+
+def object_digest(
+    key: bytes, layout_id: bytes, group: int, shard: int, part: int, data: memoryview
+) -> bytes:
+    """Digest of one object: 16 bytes.
+
+    Args:
+        key: the block's key, 16 bytes.
+        layout_id: its layout, 16 bytes.
+        group: KV group.
+        shard: tensor-parallel shard.
+        part: part of the shard.
+        data: the object's bytes, contiguous.
+    """
+    digest = start_digest(ObjectId(layout_id, key, group, shard, part), data.nbytes)
+    digest.update(data)
+    return digest.digest()

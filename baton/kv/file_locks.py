@@ -1,0 +1,70 @@
+"""Files that live as long as their owner: an flock says that it does, whatever kills it.
+
+The kernel frees a lock when its owner's last descriptor goes, SIGKILL included, and not before: a
+stopped process keeps its locks. Files whose lock is free belong to nobody and may be removed.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+
+def create_locked(path: Path, mode: int = 0o600) -> int:
+    """Create a file that nobody else has, and lock it.
+
+    Returns:
+        The descriptor that holds the lock; closing it gives the lock up.
+
+    Raises:
+        OSError: the file exists, or the directory cannot be written.
+    """
+    while True:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.open(path, flags, mode)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Between the two calls somebody may have taken the file for a dead owner's.
+            if _is_at(path, file):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def lock_is_free(file: int) -> bool:
+    """Whether the owner of the file is dead. `file` must be another open than the owner's."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
+def remove_if_abandoned(path: Path) -> bool:
+    """Remove a file whose owner is dead; answers whether it did."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False  # gone already, or not ours to open
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _is_at(path, file):
+            return False
+        path.unlink()
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(file)
+
+
+def _is_at(path: Path, file: int) -> bool:
+    mine = os.fstat(file)
+    try:
+        there = path.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)

@@ -1,0 +1,163 @@
+"""What a store or worker holds, as an ordered stream: the reading side."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from baton.kv.keys import unpack
+from baton.v1 import kvevents_pb2 as pb
+
+Space = tuple[bytes, pb.Tier.ValueType]
+"""Layout id and tier."""
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one message changed, net: no key of a space stands in both, and no space is empty."""
+
+    added: dict[Space, set[bytes]] = field(default_factory=dict)
+    removed: dict[Space, set[bytes]] = field(default_factory=dict)
+
+    def add(self, space: Space, keys: Iterable[bytes]) -> None:
+        _move(space, keys, self.added, self.removed)
+
+    def remove(self, space: Space, keys: Iterable[bytes]) -> None:
+        _move(space, keys, self.removed, self.added)
+
+
+class Mirror:
+    """One instance's contents, kept by applying the messages of its event stream in order.
+
+    Use: watch `request()`, call `opened()`, then `apply` each message. When `stale` becomes true a
+    message was missed: nothing more is applied until the stream is watched anew.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = ""
+        self.sequence = 0
+        self.stale = False
+        self.held: dict[Space, set[bytes]] = {}
+        self._snapshot: _Pieces | None = None
+
+    def request(self) -> pb.WatchRequest:
+        """Where the next watch begins: after the last event that was applied."""
+        return pb.WatchRequest(epoch=self.epoch, sequence=self.sequence)
+
+    def opened(self) -> None:
+        """A watch on `request` begins: what an earlier one left half done is forgotten."""
+        self.stale = False
+        self._snapshot = None
+
+    def clear(self) -> Delta:
+        """Forget everything: the instance is gone."""
+        self.opened()
+        self.epoch, self.sequence = "", 0
+        return self._replace(())
+
+    def apply(self, message: pb.WatchResponse) -> Delta:
+        """Take one message in. A doubled one changes nothing; one after a gap sets `stale`."""
+        if self.stale:
+            return Delta()
+        if message.HasField("snapshot"):
+            return self._take_piece(message.snapshot)
+        return self._take_events(message.events)
+
+    def _take_piece(self, piece: pb.Snapshot) -> Delta:
+        position = (piece.epoch, piece.sequence)
+        if self._snapshot is None:
+            if piece.epoch == self.epoch and piece.sequence <= self.sequence:
+                return Delta()  # doubled, or older than what is known
+            if piece.piece != 0:
+                self.stale = True
+                return Delta()
+            self._snapshot = _Pieces(position)
+        snapshot = self._snapshot
+        if position != snapshot.position or piece.piece > snapshot.count:
+            self.stale = True
+            return Delta()
+        if piece.piece < snapshot.count:
+            return Delta()  # doubled
+        snapshot.count += 1
+        snapshot.runs.extend(piece.runs)
+        if not piece.last:
+            return Delta()
+        self._snapshot = None
+        self.epoch, self.sequence = position
+        return self._replace(snapshot.runs)
+
+    def _replace(self, runs: Sequence[pb.BlockRun]) -> Delta:
+        now: dict[Space, set[bytes]] = {}
+        for run in runs:
+            now.setdefault((run.layout_id, run.tier), set()).update(unpack(run.keys))
+        delta = Delta()
+        for space in now.keys() | self.held.keys():
+            before, after = self.held.get(space, set()), now.get(space, set())
+            delta.add(space, after - before)
+            delta.remove(space, before - after)
+        self.held = now
+        return delta
+
+    def _take_events(self, events: pb.Events) -> Delta:
+        known = self.sequence + 1 - events.first_sequence
+        if self._snapshot is not None or events.epoch != self.epoch or known < 0:
+            self.stale = True
+            return Delta()
+        delta = Delta()
+        for event in events.events[known:]:
+            self._take_event(event, delta)
+            self.sequence += 1
+        return delta
+
+    def _take_event(self, event: pb.BlockEvent, delta: Delta) -> None:
+        if event.HasField("stored"):
+            self._store(event.stored, delta)
+        elif event.HasField("evicted"):
+            run = event.evicted
+            self._drop((run.layout_id, run.tier), unpack(run.keys), delta)
+        elif event.HasField("tier_moved"):
+            run = event.tier_moved
+            for space in [s for s in self.held if s[0] == run.layout_id and s[1] != run.tier]:
+                self._drop(space, unpack(run.keys), delta)
+            self._store(run, delta)
+
+    def _store(self, run: pb.BlockRun, delta: Delta) -> None:
+        space = (run.layout_id, run.tier)
+        held = self.held.setdefault(space, set())
+        new = [key for key in unpack(run.keys) if key not in held]
+        held.update(new)
+        delta.add(space, new)
+
+    def _drop(self, space: Space, keys: Iterable[bytes], delta: Delta) -> None:
+        held = self.held.get(space, set())
+        gone = [key for key in keys if key in held]
+        held.difference_update(gone)
+        delta.remove(space, gone)
+        if not held:
+            self.held.pop(space, None)
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """A snapshot of which `count` pieces have come."""
+
+    position: tuple[str, int]
+    count: int = 0
+    runs: list[pb.BlockRun] = field(default_factory=list)
+
+
+def _move(
+    space: Space,
+    keys: Iterable[bytes],
+    to: dict[Space, set[bytes]],
+    out_of: dict[Space, set[bytes]],
+) -> None:
+    """Put keys in, except those that undo what stands on the other side."""
+    keys = set(keys)
+    undone = out_of.get(space)
+    if undone:
+        both = keys & undone
+        keys -= both
+        undone -= both
+        if not undone:
+            del out_of[space]
+    if keys:
+        to.setdefault(space, set()).update(keys)

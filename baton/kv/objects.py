@@ -1,0 +1,57 @@
+"""What the KV service stores: one object is the bytes of one block, group, shard and part."""
+
+from typing import NamedTuple
+
+from baton.kv.keys import KEY_BYTES
+from baton.kv.layout import LAYOUT_ID_BYTES
+from baton.v1 import kvstore_pb2 as pb
+
+MAX_RESERVE_KEYS = 4096
+"""Keys in one Reserve."""
+MAX_WANT_KEYS = 65_536
+"""Keys in one Want."""
+MAX_CHUNK_BYTES = 1024 * 1024
+"""Bytes in one chunk of gRPC transport."""
+MAX_PART = 65_535
+"""Largest group, shard and part."""
+
+
+class ObjectId(NamedTuple):
+    """Names one object. Equal ids have equal bytes, whoever wrote them."""
+
+    layout_id: bytes
+    key: bytes
+    group: int = 0
+    shard: int = 0
+    part: int = 0
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it stands for its block in the event stream: the first object of each key."""
+        return self.group == self.shard == self.part == 0
+
+    def message(self) -> pb.ObjectPart:
+        """Group, shard and part as they travel."""
+        return pb.ObjectPart(group=self.group, shard=self.shard, part=self.part)
+
+
+def object_ids(layout_id: bytes, packed: bytes, part: pb.ObjectPart, limit: int) -> list[ObjectId]:
+    """The objects that a Reserve, Want or WillNotCome names.
+
+    Raises:
+        ValueError: layout, keys or part are malformed, or there are none or more than `limit`
+            keys; the text names the limit.
+    """
+    if len(layout_id) != LAYOUT_ID_BYTES:
+        raise ValueError(f"layout_id is {len(layout_id)} bytes, not {LAYOUT_ID_BYTES}")
+    if not packed or len(packed) % KEY_BYTES:
+        raise ValueError(f"keys are {len(packed)} bytes, not a positive multiple of {KEY_BYTES}")
+    if len(packed) > limit * KEY_BYTES:
+        raise ValueError(f"{len(packed) // KEY_BYTES} keys are more than {limit}")
+    group, shard, number = part.group, part.shard, part.part
+    if not (0 <= group <= MAX_PART and 0 <= shard <= MAX_PART and 0 <= number <= MAX_PART):
+        raise ValueError(f"group, shard and part are 0 to {MAX_PART}")
+    return [
+        ObjectId(layout_id, packed[at : at + KEY_BYTES], group, shard, number)
+        for at in range(0, len(packed), KEY_BYTES)
+    ]

@@ -1,0 +1,1 @@
+"""The processes of Baton, one directory each; none imports another."""

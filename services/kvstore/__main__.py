@@ -1,0 +1,8 @@
+"""`python -m services.kvstore`."""
+
+from baton.rpc.lifecycle import main
+from baton.settings import KvStoreSettings
+from services.kvstore.app import compose
+
+if __name__ == "__main__":
+    main(KvStoreSettings, compose, "kvstore")

@@ -1,0 +1,100 @@
+"""Composition of the store's process."""
+
+import asyncio
+import secrets
+
+from baton.cluster.etcd import Etcd
+from baton.cluster.registration import Registration
+from baton.kv.event_service import SERVICE_NAME as EVENTS_NAME
+from baton.kv.event_service import KvEventService
+from baton.kv.events import EventLog
+from baton.rpc.lifecycle import Process
+from baton.rpc.server import Server
+from baton.settings import KvStoreSettings
+from baton.telemetry.logs import get_logger
+from baton.v1.cluster_pb2 import ROLE_KVSTORE, Instance
+from services.kvstore.arena import STEP_BYTES, Arena
+from services.kvstore.metrics import StoreMetrics
+from services.kvstore.peers import Peers
+from services.kvstore.service import SERVICE_NAME, KvStoreService
+from services.kvstore.store import Store
+
+log = get_logger(__name__)
+
+TICK_SECONDS = 0.05
+
+
+async def compose(process: Process, settings: KvStoreSettings) -> None:
+    """Start the store: arena, state, peers, server, registration."""
+    kv, stack = settings.kv, process.stack
+    arena = stack.enter_context(Arena(kv.arena_dir, kv.arena_bytes // STEP_BYTES * STEP_BYTES))
+    events = EventLog(secrets.token_hex(8))
+    store = Store(
+        process.instance_id,
+        arena,
+        events,
+        reservation_seconds=kv.reservation_seconds,
+        lease_seconds=kv.lease_seconds,
+    )
+    stack.callback(store.close)
+    stack.enter_context(StoreMetrics(store))
+    process.spawn(touch_arena(store), "touch-arena")
+    process.spawn(keep_time(store), "keep-time")
+    store.join(await stack.enter_async_context(Peers(store, process.incarnation)))
+
+    server = await stack.enter_async_context(
+        Server(settings.grpc, process.name, settings.advertise_host)
+    )
+    server.add(KvStoreService(store).register, SERVICE_NAME)
+    server.add(KvEventService(events).register, EVENTS_NAME)
+    await server.start()
+
+    etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
+    instance = Instance(
+        id=process.instance_id,
+        incarnation=process.incarnation,
+        role=ROLE_KVSTORE,
+        address=server.address,
+        shm_domain=arena.shm_domain,
+        http_address=process.metrics_address,
+    )
+    registration = await stack.enter_async_context(
+        Registration(etcd, settings.etcd.cluster, instance, ttl=settings.etcd.lease_seconds)
+    )
+    server.set_ready(True)
+
+    async def drain() -> None:
+        # KV is a cache: nothing is handed over, and whoever uses the store carries on without it.
+        server.set_ready(False)
+        await registration.update(draining=True)
+
+    process.on_drain(drain)
+
+
+async def keep_time(store: Store) -> None:
+    """Tell the store about time."""
+    while True:
+        await asyncio.sleep(TICK_SECONDS)
+        store.tick()
+
+
+async def touch_arena(store: Store) -> None:
+    """Put memory behind the arena in the background, step by step."""
+    loop = asyncio.get_running_loop()
+    try:
+        while True:
+            step = loop.run_in_executor(None, store.arena.touch_next)
+            try:
+                more = await asyncio.shield(step)
+            except asyncio.CancelledError:
+                await asyncio.wait([step])  # the file must not be closed under it
+                raise
+            if not more:
+                return
+            store.grow()
+    except OSError as error:
+        log.error(
+            "no memory for the rest of the arena: the store goes on with less",
+            usable_bytes=store.arena.touched_bytes,
+            error=error.strerror,
+        )

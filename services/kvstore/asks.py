@@ -1,0 +1,275 @@
+"""What one peer store is asked and what it answers. No I/O, no clock.
+
+Objects that wants wait for are asked for once, however many wants there are, separately with and
+without a wait. What the peer has is fetched (by whichever peer has it first) and committed here,
+which fulfils the wants. A peer that breaks is asked everything anew when it is back; until then
+the wants stay as they are.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from google.protobuf.duration_pb2 import Duration
+
+from baton.kv.keys import pack
+from baton.kv.objects import ObjectId
+from baton.v1 import kvstore_pb2 as pb
+from services.kvstore.flights import Flight, Flights
+from services.kvstore.waits import WaitTable
+from services.kvstore.wants import Source, Want
+
+ASK_KEYS = 16_384
+"""Keys in one Want."""
+RETRY_SECONDS = 0.1
+"""After a fetched object found no room here, or the peer refused."""
+MAX_FAILURES = 3
+"""Bad or broken fetches of one object after which this peer counts as not having it."""
+
+
+@dataclass(eq=False, slots=True)
+class _Ask:
+    """One Want at the peer."""
+
+    number: int
+    object_ids: list[ObjectId]
+    instant: bool
+    unanswered: int
+    open: set[ObjectId] = field(default_factory=set)
+    """Not answered, and still of interest."""
+    leased: int = 0
+    """Leases of it that are not given back: cancelling it would end them."""
+
+
+class Asks:
+    """See the module's text.
+
+    Args:
+        source: the peer.
+        flights: objects on their way, of all peers.
+        waits: is told what the peer does not have.
+    """
+
+    def __init__(self, source: Source, flights: Flights, waits: WaitTable) -> None:
+        self.source = source
+        self._flights = flights
+        self._waits = waits
+        self._interest: dict[ObjectId, dict[Want, None]] = {}
+        self._due: dict[tuple[ObjectId, bool], None] = {}
+        """To be asked, with whether it is without a wait."""
+        self._asked: dict[tuple[ObjectId, bool], _Ask] = {}
+        self._asks: dict[int, _Ask] = {}
+        self._fetching: dict[int, tuple[_Ask, Flight]] = {}
+        """By the peer's lease."""
+        self._backlog: deque[tuple[_Ask, pb.ReadyObject]] = deque()
+        """Leased at the peer, waiting for other flights to end."""
+        self._later: deque[tuple[float, ObjectId]] = deque()
+        self._failures: dict[ObjectId, int] = {}
+        self._number = 0
+        self._out: list[pb.GetRequest] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is wanted of this peer."""
+        return not self._interest and not self._fetching
+
+    # Interest
+
+    def seek(self, want: Want, object_id: ObjectId) -> None:
+        """A want waits for an object."""
+        self._interest.setdefault(object_id, {})[want] = None
+        self._ask_for(object_id, want.instant)
+
+    def forget(self, want: Want, object_id: ObjectId) -> None:
+        """It does no longer."""
+        wants = self._interest.get(object_id)
+        if wants is None or want not in wants:
+            return
+        del wants[want]
+        if wants:
+            return
+        del self._interest[object_id]
+        self._failures.pop(object_id, None)
+        for instant in (False, True):
+            self._due.pop((object_id, instant), None)
+            ask = self._asked.pop((object_id, instant), None)
+            if ask is not None:
+                ask.open.discard(object_id)
+                self._cancel_if_unneeded(ask)
+
+    # The connection
+
+    def opened(self) -> None:
+        """A stream to the peer is there; it knows nothing."""
+        self._out.clear()
+
+    def closed(self, now: float) -> None:
+        """The stream is gone, or could not be opened: what it had begun is to be asked anew."""
+        self._out.clear()
+        self._asks.clear()
+        self._asked.clear()
+        self._backlog.clear()
+        fetching, self._fetching = self._fetching, {}
+        for _, flight in fetching.values():
+            self._flights.drop(flight)
+        for object_id, wants in list(self._interest.items()):
+            for want in list(wants):
+                if want.instant:
+                    self._waits.deny_from(want, object_id, self.source, now)
+        self._due = {
+            (object_id, want.instant): None
+            for object_id, wants in self._interest.items()
+            for want in wants
+        }
+
+    def frames(self, now: float) -> list[pb.GetRequest]:
+        """What to send now."""
+        while self._later and self._later[0][0] <= now:
+            self._ask_again(self._later.popleft()[1])
+        self._start_flights(now)
+        groups: dict[tuple[bytes, int, int, int, bool], list[ObjectId]] = {}
+        for object_id, instant in self._due:
+            layout_id, _, group, shard, part = object_id
+            groups.setdefault((layout_id, group, shard, part, instant), []).append(object_id)
+        self._due.clear()
+        for (*_, instant), object_ids in groups.items():
+            for at in range(0, len(object_ids), ASK_KEYS):
+                self._ask(object_ids[at : at + ASK_KEYS], instant, now)
+        out, self._out = self._out, []
+        return out
+
+    def handle(self, response: pb.GetResponse, now: float) -> None:
+        """Take one frame of the peer in; afterwards send `frames`."""
+        kind = response.WhichOneof("frame")
+        if kind == "ready":
+            ask = self._asks.get(response.ready.correlation_id)
+            if ask is not None:  # else it was cancelled, which ends its leases
+                self._take_ready(ask, response.ready.objects)
+        elif kind == "read_chunk":
+            self._take_chunk(response.read_chunk)
+        elif kind == "missing":
+            ask = self._asks.get(response.missing.correlation_id)
+            if ask is not None:
+                self._take_missing(ask, response.missing, now)
+        elif kind == "done":
+            self._asks.pop(response.done.correlation_id, None)
+        elif kind == "error":
+            ask = self._asks.pop(response.error.correlation_id, None)
+            if ask is not None:
+                for object_id in ask.open:
+                    self._asked.pop((object_id, ask.instant), None)
+                    self._later.append((now + RETRY_SECONDS, object_id))
+
+    # Inside
+
+    def _ask_for(self, object_id: ObjectId, instant: bool) -> None:
+        if (object_id, instant) not in self._asked:
+            self._due[object_id, instant] = None
+
+    def _ask_again(self, object_id: ObjectId) -> None:
+        """Whatever was known of the object is void; ask if somebody still wants it."""
+        for instant in {want.instant for want in self._interest.get(object_id, ())}:
+            self._ask_for(object_id, instant)
+
+    def _ask(self, object_ids: list[ObjectId], instant: bool, now: float) -> None:
+        self._number += 1
+        ask = _Ask(self._number, object_ids, instant, len(object_ids), set(object_ids))
+        self._asks[self._number] = ask
+        deadline = now
+        for object_id in object_ids:
+            self._asked[object_id, instant] = ask
+            deadline = max(deadline, *(want.deadline for want in self._interest[object_id]))
+        wait = Duration()
+        if not instant:
+            wait.FromMilliseconds(max(1, int((deadline - now) * 1000)))
+        frame = pb.Want(
+            correlation_id=self._number,
+            layout_id=object_ids[0].layout_id,
+            keys=pack([object_id.key for object_id in object_ids]),
+            part=object_ids[0].message(),
+            wait=wait,
+        )
+        self._out.append(pb.GetRequest(want=frame))
+
+    def _take_ready(self, ask: _Ask, objects: Iterable[pb.ReadyObject]) -> None:
+        for ready in objects:
+            self._answered(ask, ready.index)
+            ask.leased += 1
+            self._backlog.append((ask, ready))
+
+    def _start_flights(self, now: float) -> None:
+        fetch = []
+        while self._backlog and not self._flights.full:
+            ask, ready = self._backlog.popleft()
+            object_id = ask.object_ids[ready.index]
+            if object_id in self._interest and object_id not in self._flights:
+                flight = self._flights.begin(object_id, ready.object_bytes, ready.digest)
+                if isinstance(flight, Flight):
+                    self._fetching[ready.lease_id] = (ask, flight)
+                    fetch.append(ready.lease_id)
+                    continue
+            self._release(ask, ready.lease_id)
+            # No room, or another peer is faster: nothing is left to do then unless that fails.
+            self._later.append((now + RETRY_SECONDS, object_id))
+        if fetch:
+            self._out.append(pb.GetRequest(fetch=pb.Fetch(lease_ids=fetch)))
+
+    def _take_chunk(self, chunk: pb.ReadChunk) -> None:
+        ask, flight = self._fetching.get(chunk.lease_id, (None, None))
+        if ask is None or flight is None:
+            return
+        object_id = flight.slot.object_id
+        if not self._flights.write(flight, chunk.offset_bytes, chunk.data):
+            self._flights.drop(flight)
+            self._failed(object_id)
+        elif not chunk.last:
+            return
+        elif not self._flights.finish(flight):
+            # Gone while it was sent, or wrong: in both cases the peer looks after it.
+            bad = pb.ReportBad(lease_ids=[chunk.lease_id])
+            self._out.append(pb.GetRequest(report_bad=bad))
+            self._failed(object_id)
+        del self._fetching[chunk.lease_id]
+        self._release(ask, chunk.lease_id)
+
+    def _failed(self, object_id: ObjectId) -> None:
+        failures = self._failures[object_id] = self._failures.get(object_id, 0) + 1
+        if failures < MAX_FAILURES:
+            self._ask_again(object_id)
+
+    def _take_missing(self, ask: _Ask, missing: pb.Missing, now: float) -> None:
+        for index in missing.will_not_come:
+            self._deny(self._answered(ask, index), ask.instant, now)
+        for index in missing.timed_out:
+            object_id = self._answered(ask, index)
+            if ask.instant:
+                self._deny(object_id, ask.instant, now)
+            else:  # wants that came later may wait longer
+                self._later.append((now + RETRY_SECONDS, object_id))
+        self._cancel_if_unneeded(ask)
+
+    def _answered(self, ask: _Ask, index: int) -> ObjectId:
+        """Note that the peer answered for one object."""
+        object_id = ask.object_ids[index]
+        ask.unanswered -= 1
+        ask.open.discard(object_id)
+        self._asked.pop((object_id, ask.instant), None)
+        return object_id
+
+    def _deny(self, object_id: ObjectId, instant: bool, now: float) -> None:
+        for want in list(self._interest.get(object_id, ())):
+            if want.instant == instant:
+                self._waits.deny_from(want, object_id, self.source, now)
+
+    def _release(self, ask: _Ask, lease_id: int) -> None:
+        self._out.append(pb.GetRequest(release=pb.Release(lease_ids=[lease_id])))
+        ask.leased -= 1
+        self._cancel_if_unneeded(ask)
+
+    def _cancel_if_unneeded(self, ask: _Ask) -> None:
+        """End a want at the peer that has only keys left that nobody is interested in."""
+        if ask.open or ask.leased or not ask.unanswered:
+            return
+        if self._asks.pop(ask.number, None) is not None:
+            frame = pb.CancelWant(correlation_id=ask.number)
+            self._out.append(pb.GetRequest(cancel_want=frame))

@@ -1,0 +1,240 @@
+"""One reader's stream."""
+
+import re
+from collections.abc import Callable, Iterable
+
+from opentelemetry.trace import Span
+
+from baton.kv.objects import MAX_CHUNK_BYTES, MAX_WANT_KEYS, object_ids
+from baton.rpc.errors import BatonError, Reason
+from baton.telemetry import tracing
+from baton.v1 import common_pb2
+from baton.v1 import kvstore_pb2 as pb
+from services.kvstore.outbox import Outbox
+from services.kvstore.slots import Lease
+from services.kvstore.store import GET, Store
+from services.kvstore.wants import Answer, Source, Want
+
+MAX_WANTS = 4096
+"""Open wants of one stream."""
+MAX_SOURCES = 16
+MAX_WAIT_SECONDS = 3600.0
+MAX_FETCHES = 65_536
+"""Leases of one stream whose bytes are still to be sent."""
+INSTANT_SECONDS = 5.0
+"""How long a want without a wait may take to bring what sources hold."""
+_READY_OBJECTS = 4096
+"""Objects in one Ready, some 200 KiB."""
+_ADDRESS = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,253}:\d{1,5}")
+
+
+class GetStream:
+    """Handles a reader's frames; `outbox` holds the answers. Is the Asker of its wants."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._wants: dict[int, Want] = {}
+        """Wants that are not answered or still have leases."""
+        self._spans: dict[Want, Span] = {}
+        self._leases: dict[int, tuple[Lease, Want]] = {}
+        self._ids: dict[Lease, int] = {}
+        self._last_id = 0
+        self._fetches: dict[int, int] = {}
+        """Leases to send, and how much of each is sent."""
+        self.outbox: Outbox[pb.GetResponse] = Outbox(more=self._next_chunk)
+        self._handlers: dict[str, Callable[[pb.GetRequest], None]] = {
+            "want": lambda frame: self._want(frame.want),
+            "want_sources": lambda frame: self._replace_sources(frame.want_sources),
+            "cancel_want": lambda frame: self._cancel(frame.cancel_want.correlation_id),
+            "fetch": lambda frame: self._fetch(frame.fetch.lease_ids),
+            "release": lambda frame: self._release(frame.release.lease_ids, bad=False),
+            "report_bad": lambda frame: self._release(frame.report_bad.lease_ids, bad=True),
+        }
+        store.streams += 1
+
+    def handle(self, frame: pb.GetRequest) -> None:
+        """Take one frame in. A bad one is answered by an error and changes nothing.
+
+        Raises:
+            BatonError: it is no frame for here: the stream ends.
+        """
+        kind = frame.WhichOneof("frame")
+        handler = self._handlers.get(kind or "")
+        if kind is None or handler is None:
+            raise BatonError(Reason.INVALID_FIELD, f"{kind} is not a frame for here", field="frame")
+        try:
+            handler(frame)
+        except BatonError as error:
+            correlation_id = getattr(getattr(frame, kind), "correlation_id", 0)
+            answer = pb.CorrelatedError(correlation_id=correlation_id, status=error.to_status())
+            self.outbox.put(pb.GetResponse(error=answer))
+
+    def close(self) -> None:
+        """The stream ended: its wants and leases do too."""
+        for want in list(self._wants.values()):
+            self._store.waits.cancel(want)
+            self._end_span(want)
+        self._wants.clear()
+        self._leases.clear()
+        self._ids.clear()
+        self._fetches.clear()
+        self._store.streams -= 1
+        self._store.settle()
+
+    # Asker
+
+    def answer(self, want: Want, answer: Answer) -> None:
+        number = want.correlation_id
+        for at in range(0, len(answer.ready), _READY_OBJECTS):
+            part = answer.ready[at : at + _READY_OBJECTS]
+            objects = [self._lease(want, index, lease) for index, lease in part]
+            self.outbox.put(pb.GetResponse(ready=pb.Ready(correlation_id=number, objects=objects)))
+        if answer.will_not_come or answer.timed_out:
+            missing = pb.Missing(
+                correlation_id=number,
+                will_not_come=answer.will_not_come,
+                timed_out=answer.timed_out,
+            )
+            self.outbox.put(pb.GetResponse(missing=missing))
+        if answer.done:
+            self.outbox.put(pb.GetResponse(done=pb.Done(correlation_id=number)))
+            self._end_span(want)
+            self._forget_if_over(want)
+
+    def lapsed(self, want: Want, lease: Lease) -> None:  # noqa: ARG002
+        number = self._ids.pop(lease, None)
+        if number is not None:
+            del self._leases[number]
+
+    # Frames
+
+    def _want(self, frame: pb.Want) -> None:
+        number = frame.correlation_id
+        if number <= 0 or number in self._wants:
+            raise _invalid("correlation_id", "is above 0 and not in use")
+        if len(self._wants) >= MAX_WANTS:
+            raise BatonError(
+                Reason.NO_CAPACITY, f"a stream has at most {MAX_WANTS} wants", retry_after=1
+            )
+        try:
+            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
+        except ValueError as error:
+            raise BatonError(Reason.INVALID_FIELD, str(error), field="want") from error
+        wait = frame.wait.seconds + frame.wait.nanos / 1e9
+        if not 0 <= wait <= MAX_WAIT_SECONDS:
+            raise _invalid("wait", f"is 0 to {MAX_WAIT_SECONDS:g} s")
+        sources = _sources(frame.sources)
+        now = self._store.clock()
+        deadline = now + (wait or INSTANT_SECONDS)
+        want = Want(self, number, ids, deadline, instant=wait == 0)
+        want.set_sources(sources, self._store.store_id)
+        self._wants[number] = want
+        if frame.traceparent:
+            span = tracing.tracer().start_span("kv get", tracing.extract(frame.traceparent))
+            span.set_attribute("baton.kv.objects", len(ids))
+            self._spans[want] = span
+        self._store.waits.add(want, now)
+
+    def _replace_sources(self, frame: pb.WantSources) -> None:
+        want = self._wants.get(frame.correlation_id)
+        if want is None or not want.open:
+            return  # it was answered while the frame travelled
+        sources = _sources(frame.sources)
+        self._store.waits.replace_sources(want, sources, self._store.store_id, self._store.clock())
+
+    def _cancel(self, correlation_id: int) -> None:
+        want = self._wants.pop(correlation_id, None)
+        if want is not None:
+            for lease in want.leases:
+                number = self._ids.pop(lease, None)
+                if number is not None:
+                    del self._leases[number]
+            self._store.waits.cancel(want)
+            self._end_span(want)
+        self.outbox.put(pb.GetResponse(done=pb.Done(correlation_id=correlation_id)))
+
+    def _fetch(self, lease_ids: Iterable[int]) -> None:
+        ids = list(lease_ids)
+        self._check_ids(ids)
+        if len(self._fetches) + len(ids) > MAX_FETCHES:
+            raise _invalid("lease_ids", f"are at most {MAX_FETCHES} at a time")
+        for number in ids:
+            self._fetches.setdefault(number, 0)
+        self.outbox.wake()
+
+    def _release(self, lease_ids: Iterable[int], *, bad: bool) -> None:
+        ids = list(lease_ids)
+        self._check_ids(ids)
+        for number in ids:
+            lease, want = self._leases.pop(number, (None, None))
+            if lease is not None and want is not None:  # else it lapsed
+                del self._ids[lease]
+                self._store.waits.release(lease, bad=bad)
+                self._forget_if_over(want)
+
+    # Inside
+
+    def _lease(self, want: Want, index: int, lease: Lease) -> pb.ReadyObject:
+        self._last_id += 1
+        self._leases[self._last_id] = (lease, want)
+        self._ids[lease] = self._last_id
+        slot = lease.slot
+        return pb.ReadyObject(
+            index=index,
+            lease_id=self._last_id,
+            offset_bytes=self._store.arena.file_offset(slot),
+            generation=slot.generation,
+            object_bytes=slot.object_bytes,
+            digest=slot.digest,
+        )
+
+    def _next_chunk(self) -> pb.GetResponse | None:
+        """Bytes of the lease that is next; a lease that ended is answered as gone."""
+        if not self._fetches:
+            return None
+        number, at = next(iter(self._fetches.items()))
+        lease, _ = self._leases.get(number, (None, None))
+        if lease is None:
+            del self._fetches[number]
+            return pb.GetResponse(
+                read_chunk=pb.ReadChunk(lease_id=number, offset_bytes=at, last=True)
+            )
+        view = self._store.arena.view(lease.slot)
+        data = bytes(view[at : at + MAX_CHUNK_BYTES])
+        end = at + len(data)
+        self._store.moved_bytes[GET] += len(data)
+        last = end >= lease.slot.object_bytes
+        if last:
+            del self._fetches[number]
+        else:
+            self._fetches[number] = end
+        return pb.GetResponse(
+            read_chunk=pb.ReadChunk(lease_id=number, offset_bytes=at, data=data, last=last)
+        )
+
+    def _check_ids(self, ids: list[int]) -> None:
+        if not all(0 < number <= self._last_id for number in ids):
+            raise _invalid("lease_ids", "are leases that this stream was given")
+
+    def _forget_if_over(self, want: Want) -> None:
+        if not want.open and not want.leases:
+            self._wants.pop(want.correlation_id, None)
+
+    def _end_span(self, want: Want) -> None:
+        span = self._spans.pop(want, None)
+        if span is not None:
+            span.set_attribute("baton.kv.unanswered", want.open)
+            span.end()
+
+
+def _sources(messages: Iterable[common_pb2.KvSource]) -> list[Source]:
+    sources = [Source(message.store_id, message.address) for message in messages]
+    if len(sources) > MAX_SOURCES:
+        raise _invalid("sources", f"are at most {MAX_SOURCES}")
+    if not all(s.store_id and _ADDRESS.fullmatch(s.address) for s in sources):
+        raise _invalid("sources", "have a store_id and an address host:port")
+    return sources
+
+
+def _invalid(field: str, text: str) -> BatonError:
+    return BatonError(Reason.INVALID_FIELD, f"{field} {text}", field=field)

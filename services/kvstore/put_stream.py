@@ -1,0 +1,223 @@
+"""One writer's stream."""
+
+from opentelemetry.trace import Span
+
+from baton.kv.digest import DIGEST_BYTES, start_digest
+from baton.kv.objects import MAX_CHUNK_BYTES, MAX_RESERVE_KEYS, MAX_WANT_KEYS, object_ids
+from baton.kv.writer_lock import WatchedLock
+from baton.rpc.errors import BatonError, Reason
+from baton.telemetry import tracing
+from baton.v1 import kvstore_pb2 as pb
+from services.kvstore.outbox import Outbox
+from services.kvstore.slots import Refusal, Slot, State
+from services.kvstore.store import PUT, Store
+
+
+class _Upload:
+    """Bytes that came for one slot so far, hashed as they came."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.written = 0
+        self.digest = start_digest(slot.object_id, slot.object_bytes)
+
+
+class _Reservation:
+    """What one Reserve got and has not committed or given back, by index."""
+
+    def __init__(self, slots: dict[int, Slot], span: Span | None) -> None:
+        self.slots = slots
+        self.uploads: dict[int, _Upload] = {}
+        self.span = span
+
+
+class PutStream:
+    """Handles a writer's frames; `outbox` holds the answers.
+
+    Args:
+        store: the store.
+        writer: proof of the writer's life where it writes through shared memory; None: it sends
+            bytes, which must come in order for each object.
+    """
+
+    def __init__(self, store: Store, writer: WatchedLock | None) -> None:
+        self._store = store
+        self._writer = writer
+        self._reservations: dict[int, _Reservation] = {}
+        self.outbox: Outbox[pb.PutResponse] = Outbox()
+        store.streams += 1
+
+    def handle(self, frame: pb.PutRequest) -> None:
+        """Take one frame in. A bad one is answered by an error and changes nothing.
+
+        Raises:
+            BatonError: the frame names nothing that the error could be about: the stream ends.
+        """
+        kind = frame.WhichOneof("frame")
+        correlation_id = 0
+        try:
+            if kind == "reserve":
+                correlation_id = frame.reserve.correlation_id
+                self._reserve(frame.reserve)
+            elif kind == "write_chunk":
+                correlation_id = frame.write_chunk.correlation_id
+                self._write(frame.write_chunk)
+            elif kind == "commit":
+                correlation_id = frame.commit.correlation_id
+                self._commit(frame.commit)
+            elif kind == "abandon":
+                correlation_id = frame.abandon.correlation_id
+                self._abandon(frame.abandon)
+            elif kind == "will_not_come":
+                self._will_not_come(frame.will_not_come)
+            else:
+                raise BatonError(
+                    Reason.INVALID_FIELD, f"{kind} is not a frame for here", field="frame"
+                )
+        except BatonError as error:
+            if not correlation_id:
+                raise
+            answer = pb.CorrelatedError(correlation_id=correlation_id, status=error.to_status())
+            self.outbox.put(pb.PutResponse(error=answer))
+
+    def close(self) -> None:
+        """The stream ended: what was reserved and not committed lapses."""
+        for reservation in self._reservations.values():
+            self._store.lose(reservation.slots.values())
+            _end(reservation)
+        self._reservations.clear()
+        if self._writer is not None:
+            self._store.retire(self._writer)
+        self._store.streams -= 1
+        self._store.settle()
+
+    def _reserve(self, frame: pb.Reserve) -> None:
+        if frame.correlation_id <= 0 or frame.correlation_id in self._reservations:
+            raise _invalid("correlation_id", "is above 0 and not in use")
+        try:
+            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_RESERVE_KEYS)
+        except ValueError as error:
+            raise BatonError(Reason.INVALID_FIELD, str(error), field="reserve") from error
+        if frame.object_bytes <= 0:
+            raise _invalid("object_bytes", "is above 0")
+        answer = pb.Reserved(correlation_id=frame.correlation_id)
+        slots: dict[int, Slot] = {}
+        for index, object_id in enumerate(ids):
+            slot = self._store.reserve(
+                object_id,
+                frame.object_bytes,
+                partial=frame.last_is_partial and index == len(ids) - 1,
+                writer=self._writer,
+            )
+            if slot is Refusal.PRESENT:
+                answer.present.append(index)
+            elif isinstance(slot, Refusal):
+                answer.exhausted.append(index)
+            else:
+                slots[index] = slot
+                answer.slots.add(
+                    index=index,
+                    offset_bytes=self._store.arena.file_offset(slot),
+                    generation=slot.generation,
+                )
+        if slots:
+            span = None
+            if frame.traceparent:
+                span = tracing.tracer().start_span("kv put", tracing.extract(frame.traceparent))
+                span.set_attribute("baton.kv.objects", len(slots))
+            self._reservations[frame.correlation_id] = _Reservation(slots, span)
+        self.outbox.put(pb.PutResponse(reserved=answer))
+
+    def _write(self, frame: pb.WriteChunk) -> None:
+        reservation, slot = self._held(frame.correlation_id, frame.index)
+        if self._writer is not None:
+            raise _invalid("write_chunk", "belongs to streams without shared memory")
+        if not 0 < len(frame.data) <= MAX_CHUNK_BYTES:
+            raise _invalid("data", f"is 1 to {MAX_CHUNK_BYTES} bytes")
+        upload = reservation.uploads.get(frame.index)
+        if upload is None:
+            upload = reservation.uploads[frame.index] = _Upload(slot)
+        end = upload.written + len(frame.data)
+        if frame.offset_bytes != upload.written or end > slot.object_bytes:
+            raise _invalid("offset_bytes", f"continues at {upload.written} within the object")
+        if slot.state is State.RESERVED:  # else it lapsed, which the commit will say
+            self._store.arena.view(slot)[upload.written : end] = frame.data
+            upload.digest.update(frame.data)
+        upload.written = end
+        self._store.moved_bytes[PUT] += len(frame.data)
+
+    def _commit(self, frame: pb.Commit) -> None:
+        held = [self._held(frame.correlation_id, index) for index in frame.indexes]
+        if not held or len(set(frame.indexes)) < len(held):
+            raise _invalid("indexes", "names at least one key, each once")
+        if len(frame.digests) != DIGEST_BYTES * len(held):
+            raise _invalid("digests", f"is {DIGEST_BYTES} bytes for each index")
+        reservation = held[0][0]
+        pairs = [
+            (index, frame.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES])
+            for at, index in enumerate(frame.indexes)
+        ]
+        if self._writer is None:
+            for index, digest in pairs:
+                self._check_upload(reservation, index, digest)
+        readable = 0
+        for index, digest in pairs:
+            slot = reservation.slots.pop(index)
+            reservation.uploads.pop(index, None)
+            readable += self._store.commit(slot, digest)
+        self._forget_if_empty(frame.correlation_id)
+        answer = pb.Committed(correlation_id=frame.correlation_id, readable=readable)
+        self.outbox.put(pb.PutResponse(committed=answer))
+
+    def _check_upload(self, reservation: _Reservation, index: int, digest: bytes) -> None:
+        slot, upload = reservation.slots[index], reservation.uploads.get(index)
+        if slot.state is not State.RESERVED:
+            return
+        if upload is None or upload.written < slot.object_bytes:
+            raise _invalid("indexes", f"names key {index}, whose bytes have not all come")
+        if upload.digest.digest() != digest:
+            raise BatonError(Reason.DATA_LOSS, f"the bytes of key {index} do not match its digest")
+
+    def _abandon(self, frame: pb.Abandon) -> None:
+        reservation = self._reservations.get(frame.correlation_id)
+        if reservation is None:
+            return  # everything was committed, or nothing was got
+        indexes = list(frame.indexes) or list(reservation.slots)
+        for index in indexes:
+            self._held(frame.correlation_id, index)
+        for index in dict.fromkeys(indexes):
+            reservation.uploads.pop(index, None)
+            self._store.abandon([reservation.slots.pop(index)])
+        self._forget_if_empty(frame.correlation_id)
+
+    def _will_not_come(self, frame: pb.WillNotCome) -> None:
+        try:
+            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
+        except ValueError as error:
+            raise BatonError(Reason.INVALID_FIELD, str(error), field="will_not_come") from error
+        self._store.waits.deny(ids, self._store.clock())
+
+    def _held(self, correlation_id: int, index: int) -> tuple[_Reservation, Slot]:
+        reservation = self._reservations.get(correlation_id)
+        slot = reservation.slots.get(index) if reservation is not None else None
+        if reservation is None or slot is None:
+            raise BatonError(
+                Reason.NOT_FOUND,
+                f"key {index} of reservation {correlation_id} has no slot here",
+                field="index",
+            )
+        return reservation, slot
+
+    def _forget_if_empty(self, correlation_id: int) -> None:
+        reservation = self._reservations[correlation_id]
+        if not reservation.slots:
+            del self._reservations[correlation_id]
+            _end(reservation)
+
+
+def _end(reservation: _Reservation) -> None:
+    if reservation.span is not None:
+        reservation.span.end()
+
+
+def _invalid(field: str, text: str) -> BatonError:
+    return BatonError(Reason.INVALID_FIELD, f"{field} {text}", field=field)

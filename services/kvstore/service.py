@@ -1,0 +1,165 @@
+"""KvStoreService: opens streams, reads their frames, sends their answers."""
+
+import asyncio
+import hmac
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Protocol, TypeVar
+
+import grpc
+
+from baton.kv.writer_lock import WatchedLock
+from baton.rpc.errors import BatonError, Reason
+from baton.telemetry.logs import get_logger
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import (
+    KvStoreServiceServicer,
+    add_KvStoreServiceServicer_to_server,
+)
+from services.kvstore.get_stream import GetStream
+from services.kvstore.outbox import Outbox
+from services.kvstore.put_stream import PutStream
+from services.kvstore.sessions import Session, Sessions
+from services.kvstore.store import Store
+
+log = get_logger(__name__)
+
+SERVICE_NAME = "baton.v1.KvStoreService"
+OPEN_SECONDS = 10.0
+"""How long a new stream may take to say who it is."""
+MAX_NAME = 256
+SHM = "shm"
+GRPC = "grpc"
+
+Request = TypeVar("Request", contravariant=True)
+Response = TypeVar("Response")
+
+
+class _Stream(Protocol[Request, Response]):
+    outbox: Outbox[Response]
+
+    def handle(self, frame: Request) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class KvStoreService(KvStoreServiceServicer):
+    """See the module's text."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._sessions = Sessions()
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the service to a server: `Server.add(service.register, SERVICE_NAME)`."""
+        add_KvStoreServiceServicer_to_server(self, server)
+
+    async def Attach(  # noqa: N802
+        self,
+        request: pb.AttachRequest,
+        context: Any,  # noqa: ARG002
+    ) -> pb.AttachResponse:
+        for field in ("client_id", "incarnation"):
+            if not 0 < len(getattr(request, field)) <= MAX_NAME:
+                raise BatonError(
+                    Reason.INVALID_FIELD, f"{field} has 1 to {MAX_NAME} characters", field=field
+                )
+        arena = self._store.arena
+        return pb.AttachResponse(
+            session_id=self._sessions.open(Session(request.client_id, request.incarnation)),
+            store_id=self._store.store_id,
+            epoch=self._store.log.epoch,
+            arena_path=str(arena.path),
+            arena_bytes=arena.header.file_bytes,
+            shm_domain=arena.shm_domain,
+        )
+
+    async def Put(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[pb.PutRequest],
+        context: Any,  # noqa: ARG002
+    ) -> AsyncIterator[pb.PutResponse]:
+        opening = await _first(request_iterator)
+        shared = self._check(opening.open, opening.HasField("open"))
+        writer = self._watch(opening.open.writer_lock) if shared else None
+        stream = PutStream(self._store, writer)
+        stream.outbox.put(pb.PutResponse(opened=_opened(shared)))
+        async with aclosing(self._serve(request_iterator, stream)) as answers:
+            async for frame in answers:
+                yield frame
+
+    async def Get(  # noqa: N802
+        self,
+        request_iterator: AsyncIterator[pb.GetRequest],
+        context: Any,  # noqa: ARG002
+    ) -> AsyncIterator[pb.GetResponse]:
+        opening = await _first(request_iterator)
+        shared = self._check(opening.open, opening.HasField("open"))
+        stream = GetStream(self._store)
+        stream.outbox.put(pb.GetResponse(opened=_opened(shared)))
+        async with aclosing(self._serve(request_iterator, stream)) as answers:
+            async for frame in answers:
+                yield frame
+
+    async def Stat(  # noqa: N802
+        self,
+        request: pb.StatRequest,  # noqa: ARG002
+        context: Any,  # noqa: ARG002
+    ) -> pb.StatResponse:
+        return self._store.stat()
+
+    def _check(self, opening: pb.Open, is_open: bool) -> bool:
+        """Whether the client shares memory with the store; a wrong secret proves nothing."""
+        if not is_open:
+            raise BatonError(Reason.INVALID_FIELD, "the first frame is open", field="open")
+        if self._sessions.find(opening.session_id) is None:
+            raise BatonError(Reason.NOT_FOUND, "no such session: attach again", field="session_id")
+        return hmac.compare_digest(opening.arena_secret, self._store.arena.header.secret)
+
+    def _watch(self, name: str) -> WatchedLock:
+        try:
+            return WatchedLock(self._store.arena.path.parent, name)
+        except ValueError as error:
+            raise BatonError(Reason.INVALID_FIELD, str(error), field="writer_lock") from error
+
+    async def _serve(
+        self, requests: AsyncIterator[Request], stream: _Stream[Request, Response]
+    ) -> AsyncGenerator[Response]:
+        """Answers while a task reads; whatever ends first, the stream gives everything back."""
+        outbox = stream.outbox
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                outbox.end(task.exception())
+
+        reading = asyncio.create_task(self._read(requests, stream))
+        reading.add_done_callback(ended)
+        try:
+            async with aclosing(outbox.frames()) as answers:
+                async for frame in answers:
+                    yield frame
+        finally:
+            stream.close()
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    async def _read(
+        self, requests: AsyncIterator[Request], stream: _Stream[Request, Response]
+    ) -> None:
+        async for frame in requests:
+            stream.handle(frame)
+            self._store.settle()
+
+
+async def _first(requests: AsyncIterator[Response]) -> Response:
+    try:
+        async with asyncio.timeout(OPEN_SECONDS):
+            return await anext(requests)
+    except TimeoutError as error:
+        raise BatonError(Reason.DEADLINE, "no open frame came in time") from error
+    except StopAsyncIteration as error:
+        raise BatonError(Reason.INVALID_FIELD, "the first frame is open", field="open") from error
+
+
+def _opened(shared: bool) -> pb.Opened:
+    return pb.Opened(transport=SHM if shared else GRPC)

@@ -1,0 +1,146 @@
+"""Where in the arena a slot goes.
+
+The data is cut into slabs. A span of one or more neighbouring slabs is carved into slots of one
+size; when its last slot comes back the slabs are free again for any size. Objects of one layout
+have one size, so a span has no holes; layouts of different sizes live side by side.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from baton.kv.arena_file import PAGE_BYTES
+
+MAX_WASTE = 8
+"""A span loses at most one part in this many to its end, where that is possible."""
+
+
+@dataclass(eq=False, slots=True)
+class Span:
+    """Neighbouring slabs carved into slots of one size."""
+
+    first_slab: int
+    slabs: int
+    start: int
+    slot_bytes: int
+    free: list[int]
+    """Offsets of free slots; the last is taken next."""
+    used: set[int] = field(default_factory=set)
+
+
+class SlabAllocator:
+    """Places slots in `total_bytes` of data; offsets count from the data's beginning.
+
+    Args:
+        total_bytes: size of the data, a multiple of slab_bytes.
+        slab_bytes: size of a slab, a multiple of the page.
+        usable_bytes: how much of the data may be used until `grow` says more.
+        on_carve: called with (offset, bytes) when a range gets new slots.
+    """
+
+    def __init__(
+        self,
+        total_bytes: int,
+        slab_bytes: int,
+        usable_bytes: int | None = None,
+        on_carve: Callable[[int, int], None] = lambda _offset, _size: None,
+    ) -> None:
+        if slab_bytes % PAGE_BYTES or total_bytes % slab_bytes or total_bytes <= 0:
+            raise ValueError(f"{total_bytes} bytes do not make slabs of {slab_bytes}")
+        self.slab_bytes = slab_bytes
+        self.total_bytes = total_bytes
+        self._on_carve = on_carve
+        self._taken = bytearray(b"\1" * (total_bytes // slab_bytes))
+        self._usable_slabs = 0
+        self._span_of: dict[int, Span] = {}
+        self._open: dict[int, dict[Span, None]] = {}
+        """Spans with a free slot, by size of slot."""
+        self.grow(total_bytes if usable_bytes is None else usable_bytes)
+
+    @property
+    def usable_bytes(self) -> int:
+        return self._usable_slabs * self.slab_bytes
+
+    def grow(self, usable_bytes: int) -> None:
+        """Let slots be placed in the first `usable_bytes` of the data; it never shrinks."""
+        slabs = min(usable_bytes, self.total_bytes) // self.slab_bytes
+        for slab in range(self._usable_slabs, slabs):
+            self._taken[slab] = 0
+        self._usable_slabs = max(self._usable_slabs, slabs)
+
+    def take(self, slot_bytes: int) -> int | None:
+        """A free slot of a size that `slot_size` answered; None where none can be had."""
+        spans = self._open.get(slot_bytes)
+        span = next(iter(spans)) if spans else self._carve(slot_bytes)
+        if span is None:
+            return None
+        offset = span.free.pop()
+        span.used.add(offset)
+        if not span.free:
+            self._close(span)
+        return offset
+
+    def give_back(self, offset: int) -> None:
+        """Free a slot.
+
+        Raises:
+            KeyError: no slot in use begins there.
+        """
+        span = self.span(offset)
+        span.used.remove(offset)
+        span.free.append(offset)
+        if span.used:
+            self._open.setdefault(span.slot_bytes, {})[span] = None
+            return
+        if len(span.free) > 1:  # otherwise it was full and is not open
+            self._close(span)
+        for slab in range(span.first_slab, span.first_slab + span.slabs):
+            self._taken[slab] = 0
+            del self._span_of[slab]
+
+    def span(self, offset: int) -> Span:
+        """The span that a slot lies in.
+
+        Raises:
+            KeyError: none lies there.
+        """
+        return self._span_of[offset // self.slab_bytes]
+
+    def spans(self) -> Iterator[Span]:
+        """Every span once."""
+        return (span for slab, span in self._span_of.items() if slab == span.first_slab)
+
+    def _carve(self, slot_bytes: int) -> Span | None:
+        slabs = self._slabs_for(slot_bytes)
+        first = self._taken.find(b"\0" * slabs)
+        if first < 0:
+            return None
+        start = first * self.slab_bytes
+        count = slabs * self.slab_bytes // slot_bytes
+        free = [start + index * slot_bytes for index in reversed(range(count))]
+        span = Span(first, slabs, start, slot_bytes, free)
+        for slab in range(first, first + slabs):
+            self._taken[slab] = 1
+            self._span_of[slab] = span
+        self._open.setdefault(slot_bytes, {})[span] = None
+        self._on_carve(start, slabs * self.slab_bytes)
+        return span
+
+    def _slabs_for(self, slot_bytes: int) -> int:
+        """The shortest span that wastes little; for a tiny arena whatever holds one slot."""
+        shortest = -(-slot_bytes // self.slab_bytes)
+        for slabs in range(shortest, min(shortest + MAX_WASTE, len(self._taken) // 4) + 1):
+            size = slabs * self.slab_bytes
+            if (size % slot_bytes) * MAX_WASTE <= size:
+                return slabs
+        return shortest
+
+    def _close(self, span: Span) -> None:
+        spans = self._open[span.slot_bytes]
+        spans.pop(span, None)
+        if not spans:
+            del self._open[span.slot_bytes]
+
+
+def slot_size(object_bytes: int) -> int:
+    """Bytes that an object takes in the arena: whole pages."""
+    return -(-object_bytes // PAGE_BYTES) * PAGE_BYTES

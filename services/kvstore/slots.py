@@ -1,0 +1,84 @@
+"""A slot's life, and what may be held on it.
+
+reserve ─▶ RESERVED ─ commit ─▶ COMMITTED ─ evict ─▶ FREE
+              │ lapse               │ drop while leased
+              ▼                     ▼
+         QUARANTINED ─ dead ─▶ FREE ◀─ last release ─ DOOMED
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import Enum
+
+from baton.kv.objects import ObjectId
+
+
+class State(Enum):
+    RESERVED = "reserved"
+    """A writer has it."""
+    COMMITTED = "committed"
+    """Readable under its object's id."""
+    DOOMED = "doomed"
+    """No longer readable; readers that had leased it before still hold it."""
+    QUARANTINED = "quarantined"
+    """Its writer let it lapse and may write to it still."""
+    FREE = "free"
+    """Given back; the place may belong to another Slot by now."""
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A place in the arena, from the moment it is taken until it is free. Never used again."""
+
+    object_id: ObjectId
+    object_bytes: int
+    offset: int
+    """From the beginning of the data."""
+    slot_bytes: int
+    generation: int
+    partial: bool
+    """Holds a partial block: kept briefly."""
+    writer: Hashable | None
+    """Who may write to it from outside; None: only the store itself does."""
+    deadline: float
+    """RESERVED: when it lapses. COMMITTED and partial: when it is dropped."""
+    state: State = State.RESERVED
+    digest: bytes = b""
+    leases: int = 0
+    used: int = 0
+    """Counts uses of the table; the least is the least recently used."""
+
+
+@dataclass(eq=False, slots=True)
+class Lease:
+    """A reader's hold on a committed slot: it is neither evicted nor given to another writer."""
+
+    slot: Slot
+    deadline: float
+    live: bool = True
+
+
+class Refusal(Enum):
+    """Why there is no slot or lease."""
+
+    PRESENT = "present"
+    """The object is committed already."""
+    EXHAUSTED = "exhausted"
+    """The cap on leased and reserved bytes, or the arena, is full."""
+    ABSENT = "absent"
+    """No such object is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """What a table holds now and has done since it was made."""
+
+    capacity_bytes: int
+    committed_bytes: int
+    objects: int
+    leases: int
+    reservations: int
+    quarantined: int
+    pinned_bytes: int
+    bad_objects: int
+    evictions: int

@@ -1,0 +1,356 @@
+"""The object table: who holds which slot, exactly. No I/O, no clock; time comes as an argument.
+
+Invariants, held by the tests:
+- a place in the arena belongs to at most one slot, and its generation changes with every new one;
+- pinned bytes (reserved slots, and slots with a lease) never exceed the cap, half of the arena;
+- reserving never waits; the first commit of an object wins;
+- a lapsed slot gives its quota back at once and its place only once its writer is proven dead, or
+  has said itself that it will not write any more;
+- whatever is taken is given back exactly once.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from typing import Protocol, TypeVar
+
+from baton.kv.arena_file import PAGE_BYTES
+from baton.kv.objects import ObjectId
+from services.kvstore.recency import Recency
+from services.kvstore.slabs import SlabAllocator, slot_size
+from services.kvstore.slots import Lease, Refusal, Slot, State, TableStats
+
+
+class ContentsListener(Protocol):
+    """Is told what becomes readable and what is gone, in order."""
+
+    def stored(self, object_id: ObjectId) -> None: ...
+
+    def evicted(self, object_id: ObjectId) -> None: ...
+
+
+class Generations(Protocol):
+    """A counter per page of data."""
+
+    def __getitem__(self, page: int, /) -> int: ...
+
+    def __setitem__(self, page: int, value: int, /) -> None: ...
+
+
+class ObjectTable:
+    """See the module's text.
+
+    Args:
+        slabs: places slots; the table is its only user.
+        generations: one counter per page of data, which readers see.
+        listener: is told of contents.
+        reservation_seconds: time to commit.
+        lease_seconds: time to copy.
+        partial_seconds: how long partial blocks are kept.
+    """
+
+    def __init__(
+        self,
+        slabs: SlabAllocator,
+        generations: Generations,
+        listener: ContentsListener,
+        *,
+        reservation_seconds: float,
+        lease_seconds: float,
+        partial_seconds: float = 60.0,
+    ) -> None:
+        self._slabs = slabs
+        self._generations = generations
+        self._listener = listener
+        self._reservation_seconds = reservation_seconds
+        self._lease_seconds = lease_seconds
+        self._partial_seconds = partial_seconds
+        self.cap_bytes = slabs.total_bytes // 2
+        self.pinned_bytes = 0
+        self._objects: dict[ObjectId, Slot] = {}
+        self._at: dict[int, Slot] = {}
+        """Every slot that is not free, by its offset."""
+        self._recency = Recency()
+        # Each of these is in order of its deadlines: all entries of one get the same time.
+        self._reserved: OrderedDict[Slot, None] = OrderedDict()
+        self._leases: OrderedDict[Lease, None] = OrderedDict()
+        self._partials: OrderedDict[Slot, None] = OrderedDict()
+        self._quarantine: dict[Hashable, set[Slot]] = {}
+        self._quarantined = 0
+        self._writers_of: dict[ObjectId, int] = {}
+        self._committed_bytes = 0
+        self._bad = 0
+        self._evictions = 0
+
+    # Writing
+
+    def reserve(
+        self,
+        object_id: ObjectId,
+        object_bytes: int,
+        *,
+        now: float,
+        partial: bool = False,
+        writer: Hashable | None = None,
+    ) -> Slot | Refusal:
+        """A slot to write one object to, PRESENT or EXHAUSTED. Several may write the same object.
+
+        Args:
+            object_id: the object.
+            object_bytes: its length, above 0.
+            now: the time.
+            partial: it holds a partial block.
+            writer: who writes through shared memory; None: only the store itself writes.
+        """
+        present = self._objects.get(object_id)
+        if present is not None:
+            if present in self._recency:
+                self._recency.touch(present)
+            return Refusal.PRESENT
+        size = slot_size(object_bytes)
+        if self.pinned_bytes + size > self.cap_bytes:
+            return Refusal.EXHAUSTED
+        offset = self._place(size)
+        if offset is None:
+            return Refusal.EXHAUSTED
+        page = offset // PAGE_BYTES
+        self._generations[page] += 1
+        deadline = now + self._reservation_seconds
+        slot = Slot(
+            object_id,
+            object_bytes,
+            offset,
+            size,
+            self._generations[page],
+            partial,
+            writer,
+            deadline,
+        )
+        self._at[offset] = slot
+        self._reserved[slot] = None
+        self._writers_of[object_id] = self._writers_of.get(object_id, 0) + 1
+        self.pinned_bytes += size
+        return slot
+
+    def commit(self, slot: Slot, digest: bytes, now: float) -> bool:
+        """Make a RESERVED slot readable; False where another commit came first."""
+        self._unreserve(slot)
+        if slot.object_id in self._objects:
+            self._free(slot)
+            return False
+        slot.state = State.COMMITTED
+        slot.digest = digest
+        self._objects[slot.object_id] = slot
+        self._committed_bytes += slot.object_bytes
+        self._recency.touch(slot)
+        if slot.partial:
+            slot.deadline = now + self._partial_seconds
+            self._partials[slot] = None
+        self._listener.stored(slot.object_id)
+        return True
+
+    def abandon(self, slot: Slot) -> None:
+        """The writer says that it writes no more: a RESERVED or QUARANTINED slot is free at once.
+
+        No error for one that is free already.
+        """
+        if slot.state is State.RESERVED:
+            self._unreserve(slot)
+            self._free(slot)
+        elif slot.state is State.QUARANTINED:
+            held = self._quarantine[slot.writer]
+            held.remove(slot)
+            self._quarantined -= 1
+            if not held:
+                del self._quarantine[slot.writer]
+            self._free(slot)
+
+    def lapse(self, slot: Slot) -> None:
+        """The writer was not heard of: a RESERVED slot gives its quota back, not yet its place."""
+        self._unreserve(slot)
+        if slot.writer is None:
+            self._free(slot)
+        else:
+            slot.state = State.QUARANTINED
+            self._quarantine.setdefault(slot.writer, set()).add(slot)
+            self._quarantined += 1
+
+    def bury(self, writer: Hashable) -> int:
+        """The writer is proven dead: frees its quarantined slots; answers how many."""
+        slots = self._quarantine.pop(writer, set())
+        self._quarantined -= len(slots)
+        for slot in slots:
+            self._free(slot)
+        return len(slots)
+
+    def being_written(self, object_id: ObjectId) -> bool:
+        """Whether somebody has a slot reserved for the object."""
+        return object_id in self._writers_of
+
+    # Reading
+
+    def get(self, object_id: ObjectId) -> Slot | None:
+        """The committed slot of an object."""
+        return self._objects.get(object_id)
+
+    def lease(self, object_id: ObjectId, now: float) -> Lease | Refusal:
+        """Hold a committed object; ABSENT, or EXHAUSTED where the cap leaves no room."""
+        slot = self._objects.get(object_id)
+        if slot is None:
+            return Refusal.ABSENT
+        if not slot.leases:
+            if self.pinned_bytes + slot.slot_bytes > self.cap_bytes:
+                return Refusal.EXHAUSTED
+            self.pinned_bytes += slot.slot_bytes
+            self._recency.remove(slot)
+        slot.leases += 1
+        lease = Lease(slot, now + self._lease_seconds)
+        self._leases[lease] = None
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back; no error for one that lapsed."""
+        if not lease.live:
+            return
+        lease.live = False
+        del self._leases[lease]
+        slot = lease.slot
+        slot.leases -= 1
+        if slot.leases:
+            return
+        self.pinned_bytes -= slot.slot_bytes
+        if slot.state is State.DOOMED:
+            self._free(slot)
+        else:
+            self._recency.touch(slot)
+
+    def report_bad(self, lease: Lease) -> None:
+        """A reader found a leased object wrong: drop it, and the lease. Lapsed ones change nothing.
+
+        One that lapsed may have been overwritten rightfully, so it proves nothing.
+        """
+        if not lease.live:
+            return
+        if lease.slot.state is State.COMMITTED:
+            self._bad += 1
+            self._drop(lease.slot)
+        self.release(lease)
+
+    # Time
+
+    def expire(self, now: float) -> tuple[list[Slot], list[Lease]]:
+        """Let lapse what is due; answers the reservations and the leases that did."""
+        slots = list(_due(self._reserved, now))
+        for slot in slots:
+            self.lapse(slot)
+        leases = list(_due(self._leases, now))
+        for lease in leases:
+            self.release(lease)
+        for slot in list(_due(self._partials, now)):
+            self._evictions += 1
+            self._drop(slot)
+        return slots, leases
+
+    # Facts
+
+    def stats(self) -> TableStats:
+        return TableStats(
+            capacity_bytes=self._slabs.total_bytes,
+            committed_bytes=self._committed_bytes,
+            objects=len(self._objects),
+            leases=len(self._leases),
+            reservations=len(self._reserved),
+            quarantined=self._quarantined,
+            pinned_bytes=self.pinned_bytes,
+            bad_objects=self._bad,
+            evictions=self._evictions,
+        )
+
+    def slots(self) -> list[Slot]:
+        """Every slot that is not free."""
+        return list(self._at.values())
+
+    # Inside
+
+    def _unreserve(self, slot: Slot) -> None:
+        if slot.state is not State.RESERVED:
+            raise ValueError(f"the slot is {slot.state.value}, not reserved")
+        del self._reserved[slot]
+        self.pinned_bytes -= slot.slot_bytes
+        left = self._writers_of[slot.object_id] - 1
+        if left:
+            self._writers_of[slot.object_id] = left
+        else:
+            del self._writers_of[slot.object_id]
+
+    def _drop(self, slot: Slot) -> None:
+        """A committed object is no longer readable; its place is free once nobody leases it."""
+        del self._objects[slot.object_id]
+        self._committed_bytes -= slot.object_bytes
+        self._partials.pop(slot, None)
+        self._recency.remove(slot)
+        self._listener.evicted(slot.object_id)
+        if slot.leases:
+            slot.state = State.DOOMED
+        else:
+            self._free(slot)
+
+    def _free(self, slot: Slot) -> None:
+        slot.state = State.FREE
+        del self._at[slot.offset]
+        self._slabs.give_back(slot.offset)
+
+    def _place(self, size: int) -> int | None:
+        offset = self._slabs.take(size)
+        while offset is None and self._make_room(size):
+            offset = self._slabs.take(size)
+        return offset
+
+    def _make_room(self, size: int) -> bool:
+        """Evict something that may make room for a slot; False where nothing does.
+
+        Partial blocks go first, then the least recently used. An object of another size helps only
+        together with all others in its span.
+        """
+        own = self._recency.oldest_partial(size)
+        if own is None:
+            own = self._recency.oldest(size)
+            other = self._recency.oldest_other(size)
+            if other is not None and (own is None or other.used < own.used):
+                span = self._evictable_span(other.offset)
+                if span:
+                    self._evict(span)
+                    return True
+        if own is not None:
+            self._evict([own])
+            return True
+        # Nothing of this size: whichever span of another size can be emptied.
+        for offset in [span.start for span in self._slabs.spans() if span.slot_bytes != size]:
+            span = self._evictable_span(offset)
+            if span:
+                self._evict(span)
+                return True
+        return False
+
+    def _evictable_span(self, offset: int) -> list[Slot]:
+        """Every slot of the span if all of them can be evicted, else none."""
+        slots = [self._at[used] for used in self._slabs.span(offset).used]
+        return slots if all(slot in self._recency for slot in slots) else []
+
+    def _evict(self, slots: list[Slot]) -> None:
+        for slot in slots:
+            self._evictions += 1
+            self._drop(slot)
+
+
+class _Timed(Protocol):
+    deadline: float
+
+
+T = TypeVar("T", bound=_Timed)
+
+
+def _due(entries: OrderedDict[T, None], now: float) -> Iterator[T]:
+    for entry in entries:
+        if entry.deadline > now:
+            return
+        yield entry

@@ -1,0 +1,175 @@
+"""Whole clusters of real processes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from baton.client import AsyncClient
+from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.rpc.channels import open_channel
+from baton.v1 import kvstore_pb2, kvstore_pb2_grpc, worker_pb2, worker_pb2_grpc
+from tests.conftest import Service, ServiceSpawner
+
+MODEL = "tiny"
+READY_SECONDS = 30
+
+
+@dataclass
+class Cluster:
+    """A cluster under test, and what its processes say of themselves."""
+
+    kvstore: Service
+    router: Service
+    prefills: list[Service]
+    decodes: list[Service]
+    frontend: Service
+    arena_dir: Path
+    client: AsyncClient
+    http: str
+    """Base URL of the HTTP surface."""
+    spawn: Callable[..., Awaitable[Service]] = field(repr=False, default=None)
+
+    @property
+    def workers(self) -> list[Service]:
+        return [*self.prefills, *self.decodes]
+
+    async def load(self, worker: Service) -> worker_pb2.LoadReport:
+        """A worker's own report."""
+        async with open_channel(worker.address) as channel:
+            stub = worker_pb2_grpc.WorkerServiceStub(channel)
+            call = stub.WatchLoad(worker_pb2.WatchLoadRequest(), timeout=5)
+            try:
+                message = await call.read()
+                assert isinstance(message, worker_pb2.WatchLoadResponse)
+                return message.report
+            finally:
+                call.cancel()
+
+    async def stat(self) -> kvstore_pb2.StatResponse:
+        """The store's own report."""
+        async with open_channel(self.kvstore.address) as channel:
+            stub = kvstore_pb2_grpc.KvStoreServiceStub(channel)
+            return await stub.Stat(kvstore_pb2.StatRequest(), timeout=5)
+
+    async def computed_tokens(self) -> int:
+        """Tokens through forward passes, counted in the engines, over all workers."""
+        loads = await asyncio.gather(*(self.load(worker) for worker in self.workers))
+        return sum(load.computed_tokens for load in loads)
+
+    async def held(self) -> dict[str, int]:
+        """Everything that requests can hold, by name; all 0 when there are none."""
+        loads = await asyncio.gather(*(self.load(worker) for worker in self.workers))
+        stat = await self.stat()
+        return {
+            "streams": sum(load.streams for load in loads),
+            "running": sum(load.running for load in loads),
+            "waiting": sum(load.waiting for load in loads),
+            "pages": sum(load.total_pages - load.free_pages for load in loads),
+            "tickets": sum(len(load.tickets) for load in loads),
+            "worker leases": sum(load.leases for load in loads),
+            "worker reservations": sum(load.reservations for load in loads),
+            "store leases": stat.leases,
+            "store reservations": stat.reservations,
+            "store waiters": stat.waiters,
+            "store quarantined": stat.quarantined,
+        }
+
+    async def at_baseline(self, seconds: float = 1.0) -> None:
+        """Return once nothing is held; fails if something still is after `seconds`."""
+        held: dict[str, int] = {}
+        try:
+            async with asyncio.timeout(seconds):
+                while any((held := await self.held()).values()):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"still held: {held}") from None
+
+
+StartCluster = Callable[..., Awaitable[Cluster]]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Random checkpoints by family, written once."""
+    written: dict[str, Path] = {}
+
+    def get(family: str) -> Path:
+        if family not in written:
+            written[family] = tmp_path_factory.mktemp(family) / MODEL
+            write_random_checkpoint(written[family], family=family, seed=7)
+        return written[family]
+
+    return get
+
+
+@pytest.fixture
+async def start_cluster(
+    spawn_service: ServiceSpawner, tmp_path: Path, checkpoint: Callable[[str], Path]
+) -> AsyncIterator[StartCluster]:
+    """Starts a cluster: `await start_cluster(engine="sim", prefill=1, decode=1, env={...})`."""
+    clients: list[AsyncClient] = []
+
+    async def start(
+        engine: str = "sim",
+        family: str = "llama",
+        prefill: int = 1,
+        decode: int = 1,
+        env: Mapping[str, str] = {},
+    ) -> Cluster:
+        model = checkpoint(family)
+        settings = {
+            "BATON_ENGINE_KIND": engine,
+            "BATON_ENGINE_MODEL": str(model),
+            "BATON_ENGINE_THREADS": "1",
+            "BATON_ENGINE_KV_BYTES": "256MiB",
+            "BATON_MODELS": str(model),
+            "BATON_KV_STORE_ID": "kvstore-0",
+            "BATON_KV_ARENA_DIR": str(tmp_path),
+            "BATON_KV_ARENA_BYTES": "256MiB",
+            "BATON_DISAGGREGATION": "always",
+            **env,
+        }
+        names = [
+            *(("prefill", f"prefill-{i}") for i in range(prefill)),
+            *(("decode", f"decode-{i}") for i in range(decode)),
+            ("kvstore", "kvstore-0"),
+            ("router", "router-0"),
+            ("frontend", "frontend-0"),
+        ]
+        services = await asyncio.gather(
+            *(spawn_service(name, settings, instance_id=identity) for name, identity in names)
+        )
+        kvstore, router, frontend = services[-3:]
+        client = AsyncClient(frontend.address, timeout=60)
+        clients.append(client)
+        cluster = Cluster(
+            kvstore,
+            router,
+            list(services[:prefill]),
+            list(services[prefill : prefill + decode]),
+            frontend,
+            tmp_path,
+            client,
+            f"http://{frontend.instance.http_address}",
+            lambda name, identity, **more: spawn_service(
+                name, {**settings, **more}, instance_id=identity
+            ),
+        )
+        await _settled(cluster)
+        return cluster
+
+    yield start
+    for client in clients:
+        await client.close()
+
+
+async def _settled(cluster: Cluster) -> None:
+    """Until the router knows every worker's load: a request went through."""
+    async with asyncio.timeout(READY_SECONDS):
+        while not await cluster.client.models():
+            await asyncio.sleep(0.05)
+        stream = cluster.client.generate([1, 2, 3], model=MODEL, max_tokens=2, ignore_eos=True)
+        await stream.answer()

@@ -1,0 +1,109 @@
+"""A request through both pools gives the very tokens of one engine in one process."""
+
+import asyncio
+import random
+
+import pytest
+
+from baton.client import Delta
+from baton.engine.base import Sampling, SequenceRequest, Stopping
+from baton.engine.factory import create_engine
+from baton.engine.local import run_local
+from baton.kv.keys import chain_root
+from baton.settings import EngineSettings
+from tests.e2e.conftest import MODEL
+
+LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
+OUTPUT_TOKENS = 24
+GREEDY = {"temperature": 0.0, "seed": 1}
+SEEDED = {
+    "temperature": 0.9,
+    "top_p": 0.95,
+    "top_k": 50,
+    "seed": 4711,
+    "presence_penalty": 0.3,
+    "frequency_penalty": 0.2,
+    "repetition_penalty": 1.1,
+}
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    draw = random.Random(f"{length}-{seed}")
+    return [draw.randrange(3, 512) for _ in range(length)]
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoint):
+    """Tokens per choice from one engine in this process, by family."""
+    engines = {}
+
+    def run(family, prompts, sampling, n=1):
+        if family not in engines:
+            settings = EngineSettings(model=checkpoint(family), dtype="float64", threads=1)
+            engines[family] = create_engine(settings)
+        engine = engines[family]
+        engine.drop_cached()
+        root = chain_root(
+            MODEL, engine.info.weights_digest, engine.info.layout.layout_id, b"", b""
+        )
+        stopping = Stopping(max_tokens=OUTPUT_TOKENS, ignore_eos=True)
+        requests = [
+            SequenceRequest(i * n + choice, root, prompt, Sampling(**sampling), stopping, (choice,))
+            for i, prompt in enumerate(prompts)
+            for choice in range(n)
+        ]
+        outputs = run_local(engine, requests)
+        return [
+            [tuple(outputs[i * n + choice].tokens[choice]) for choice in range(n)]
+            for i in range(len(prompts))
+        ]
+
+    return run
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+async def test_disaggregated_tokens_equal_those_of_one_process(start_cluster, reference, family):
+    cluster = await start_cluster(
+        engine="torch", family=family, env={"BATON_ENGINE_DTYPE": "float64"}
+    )
+
+    async def ask(prompt, sampling, n=1):
+        stream = cluster.client.generate(
+            prompt, model=MODEL, max_tokens=OUTPUT_TOKENS, ignore_eos=True, n=n, **sampling
+        )
+        answer = await stream.answer()
+        where = {step.name: step.instance for step in answer.steps}
+        assert where["prefill"] == "prefill-0"
+        assert where["decode"] == "decode-0"
+        return [choice.token_ids for choice in answer.choices]
+
+    for sampling in (GREEDY, SEEDED):
+        # The second pass meets the first one's KV.
+        prompts = [prompt_of(length) for length in LENGTHS]
+        expected = reference(family, prompts, sampling)
+        for prompt, tokens in zip(prompts, expected, strict=True):
+            assert await ask(prompt, sampling) == tokens, f"prompt of {len(prompt)} tokens"
+
+    [two] = reference(family, [prompt_of(33, seed=2)], SEEDED, n=2)
+    assert await ask(prompt_of(33, seed=2), SEEDED, n=2) == two
+    assert two[0] != two[1]
+
+    crowd = [prompt_of(20 + 7 * i, seed=3) for i in range(16)]
+    expected = reference(family, crowd, SEEDED)
+    assert await asyncio.gather(*(ask(prompt, SEEDED) for prompt in crowd)) == expected
+    await cluster.at_baseline()
+
+
+async def test_tokens_arrive_as_they_are_made(start_cluster):
+    slow = {"BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.05"}
+    cluster = await start_cluster(env=slow)
+    loop = asyncio.get_running_loop()
+    times = []
+    async with cluster.client.generate(
+        prompt_of(100), model=MODEL, max_tokens=20, ignore_eos=True
+    ) as stream:
+        async for event in stream:
+            if isinstance(event, Delta):
+                times.append(loop.time())
+    assert len(times) >= 19
+    assert times[-1] - times[0] > 0.8, "held back and sent at once"

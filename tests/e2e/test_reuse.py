@@ -1,0 +1,84 @@
+"""KV is found again, and KV that is wrong is never used."""
+
+from pathlib import Path
+
+from baton.kv.arena_file import PAGE_BYTES, ArenaHeader
+from tests.e2e.conftest import MODEL, Cluster
+from tests.e2e.test_exactness import prompt_of
+
+SAMPLING = {"temperature": 0.8, "seed": 11, "max_tokens": 40, "ignore_eos": True}
+
+
+async def turn(cluster: Cluster, prompt: list[int]) -> tuple[tuple[int, ...], int, int]:
+    """Output, cached tokens as the answer says, computed tokens as the engines count."""
+    before = await cluster.computed_tokens()
+    answer = await cluster.client.generate(prompt, model=MODEL, **SAMPLING).answer()
+    return (
+        answer.token_ids,
+        answer.usage.cached_tokens,
+        await cluster.computed_tokens() - before,
+    )
+
+
+async def empty_engines(cluster: Cluster) -> None:
+    """Restart the workers: only the store remembers."""
+    for i, worker in enumerate(cluster.workers):
+        assert await worker.stop() == 0
+        fresh = await cluster.spawn(worker.name, worker.instance_id)
+        if i < len(cluster.prefills):
+            cluster.prefills[i] = fresh
+        else:
+            cluster.decodes[i - len(cluster.prefills)] = fresh
+
+
+def poison(arena_dir: Path) -> int:
+    """Flip one bit in every KiB of the arena's contents; answers how many."""
+    flipped = 0
+    for path in arena_dir.glob("*.arena"):
+        with path.open("r+b") as file:
+            header = ArenaHeader.unpack(file.read(PAGE_BYTES))
+            for at in range(header.data_at, path.stat().st_size, 1024):
+                file.seek(at)
+                byte = file.read(1)
+                if byte != b"\0":
+                    file.seek(at)
+                    file.write(bytes([byte[0] ^ 1]))
+                    flipped += 1
+    return flipped
+
+
+async def test_the_second_turn_finds_the_first_ones_prompt_and_answer(start_cluster):
+    cluster = await start_cluster(engine="torch", env={"BATON_ENGINE_DTYPE": "float64"})
+    first = prompt_of(300)
+    answer, cached, computed = await turn(cluster, first)
+    assert cached == 0
+    assert computed == 300 + 39
+
+    second = [*first, *answer, *prompt_of(30, seed=1)]
+    _, cached, computed = await turn(cluster, second)
+    # Every full block of the first turn; its last token never went through a pass.
+    assert cached == (300 + 39) // 16 * 16 == 336
+    assert computed == len(second) - 336 + 39
+    await cluster.at_baseline()
+
+
+async def test_a_poisoned_store_costs_time_and_no_token(start_cluster):
+    cluster = await start_cluster(engine="torch", env={"BATON_ENGINE_DTYPE": "float64"})
+    prompt = prompt_of(640)
+    clean, _, _ = await turn(cluster, prompt)
+
+    await empty_engines(cluster)
+    again, cached, computed = await turn(cluster, prompt)
+    assert again == clean
+    assert cached == 640 - 1
+    assert computed == 1 + 39
+
+    await empty_engines(cluster)
+    assert poison(cluster.arena_dir) > 100
+    bad_before = (await cluster.stat()).bad_objects
+    poisoned, cached, computed = await turn(cluster, prompt)
+    assert poisoned == clean
+    assert (await cluster.stat()).bad_objects > bad_before
+    assert cached < 320
+    assert computed > 320
+    await cluster.at_baseline()

@@ -1,0 +1,173 @@
+"""Stores inside the test's own process, with everything of the real one but etcd."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from baton.kv.client import KvStoreClient
+from baton.kv.event_service import SERVICE_NAME as EVENTS_NAME
+from baton.kv.event_service import KvEventService
+from baton.kv.events import EventLog
+from baton.rpc.server import Server
+from baton.settings import GrpcSettings
+from baton.v1 import common_pb2
+from services.kvstore.app import keep_time, touch_arena
+from services.kvstore.arena import Arena
+from services.kvstore.peers import Peers
+from services.kvstore.service import SERVICE_NAME, KvStoreService
+from services.kvstore.store import Store
+
+MIB = 1024 * 1024
+LAYOUT = b"L" * 16
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait until the condition holds; TimeoutError if it does not in time."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110  # no event tells
+            await asyncio.sleep(0.01)
+
+
+@dataclass
+class RunningStore:
+    """A store that answers at `address`."""
+
+    store: Store
+    address: str
+    peers: Peers
+
+    @property
+    def source(self) -> common_pb2.KvSource:
+        return common_pb2.KvSource(store_id=self.store.store_id, address=self.address)
+
+    def counts(self) -> tuple[int, ...]:
+        """Everything that must be 0 when nobody uses the store."""
+        stat = self.store.stat()
+        pinned = self.store.table.pinned_bytes
+        return (stat.leases, stat.reservations, stat.quarantined, stat.waiters, pinned)
+
+    async def quiet(self, seconds: float = 3.0) -> None:
+        """Wait until all counts are back to 0."""
+        with contextlib.suppress(TimeoutError):
+            await eventually(lambda: not any(self.counts()), seconds)
+        assert not any(self.counts()), self.counts()
+
+
+@asynccontextmanager
+async def running_store(
+    directory: Path,
+    arena_bytes: int = 16 * MIB,
+    port: int = 0,
+    store_id: str = "",
+    reservation_seconds: float = 10.0,
+    lease_seconds: float = 10.0,
+    partial_seconds: float = 60.0,
+) -> AsyncIterator[RunningStore]:
+    """Run a store until the context is left."""
+    async with AsyncExitStack() as stack:
+        arena = stack.enter_context(Arena(directory, arena_bytes))
+        log = EventLog(secrets.token_hex(4))
+        store = Store(
+            store_id or f"store-{secrets.token_hex(3)}",
+            arena,
+            log,
+            reservation_seconds=reservation_seconds,
+            lease_seconds=lease_seconds,
+            partial_seconds=partial_seconds,
+        )
+        stack.callback(store.close)
+        await touch_arena(store)
+        peers = await stack.enter_async_context(Peers(store, "1"))
+        store.join(peers)
+        ticking = asyncio.create_task(keep_time(store))
+        stack.callback(ticking.cancel)
+        server = await stack.enter_async_context(Server(GrpcSettings(port=port), "kvstore"))
+        server.add(KvStoreService(store).register, SERVICE_NAME)
+        server.add(KvEventService(log, 0.2).register, EVENTS_NAME)
+        await server.start()
+        server.set_ready(True)
+        yield RunningStore(store, server.address, peers)
+
+
+@asynccontextmanager
+async def connected(
+    address: str | Callable[[], str | None],
+    *transports: str,
+    client_id: str = "client",
+) -> AsyncIterator[KvStoreClient]:
+    """A client that is attached; `transports` as KvStoreClient takes them, both if none."""
+    resolve = address if callable(address) else lambda: address
+    async with KvStoreClient(
+        resolve, client_id, "1", transports=transports or ("shm", "grpc")
+    ) as client:
+        assert await client.wait_connected(5)
+        yield client
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[RunningStore]:
+    """One store; every count is 0 again at the end of the test."""
+    async with running_store(tmp_path) as running:
+        yield running
+        await running.quiet()
+
+
+@pytest.fixture(params=["shm", "grpc"])
+async def client(
+    request: pytest.FixtureRequest, store: RunningStore
+) -> AsyncIterator[KvStoreClient]:
+    """A client of `store`, once per transport."""
+    async with connected(store.address, request.param) as connection:
+        assert connection.transport == request.param
+        yield connection
+
+
+def block(number: int, size: int) -> bytes:
+    """Bytes that differ from block to block and all along."""
+    return (number.to_bytes(4, "big") * (size // 4 + 1))[:size]
+
+
+def keys_of(count: int, salt: str = "") -> list[bytes]:
+    """Keys that no other salt has."""
+    return [f"{salt:.8s}{number:08d}".encode().rjust(16, b"k") for number in range(count)]
+
+
+async def put(
+    client: KvStoreClient, keys: list[bytes], size: int, first: int = 0, layout: bytes = LAYOUT
+) -> int:
+    """Write `block(first + i)` under each key; answers how many are readable."""
+    reservation = await client.reserve(keys, layout, size)
+    try:
+        for index, view in reservation.slots.items():
+            view[:] = block(first + index, size)
+        return await reservation.commit(sorted(reservation.slots)) + len(reservation.present)
+    finally:
+        await reservation.aclose()
+
+
+async def get(
+    client: KvStoreClient,
+    keys: list[bytes],
+    size: int,
+    wait: float = 0.0,
+    sources: list[common_pb2.KvSource] | None = None,
+    layout: bytes = LAYOUT,
+) -> tuple[dict[int, bytes], set[int]]:
+    """Fetch and verify copies; answers what came and what is missing, by index."""
+    found: dict[int, bytes] = {}
+    fetching = client.fetch(keys, layout, size, sources or [], wait)
+    try:
+        async for batch in fetching:
+            for fetched in batch:
+                copy = bytearray(fetched.data)
+                if fetched.verify(memoryview(copy)):
+                    found[fetched.index] = bytes(copy)
+    finally:
+        await fetching.aclose()
+    return found, fetching.missing

@@ -1,0 +1,160 @@
+"""Stores as processes: they die, come back, fetch from each other, and leave nothing behind."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from baton.rpc.channels import open_channel
+from baton.v1 import common_pb2
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from tests.integration.kvstore.conftest import (
+    LAYOUT,
+    MIB,
+    block,
+    connected,
+    eventually,
+    get,
+    keys_of,
+    put,
+)
+
+SIZE = 64 * 1024
+
+
+@pytest.fixture
+def spawn_store(spawn_service, tmp_path: Path):
+    """Starts a store's process with an arena directory of its own."""
+
+    async def spawn(name: str):
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        env = {"BATON_KV_ARENA_DIR": str(directory), "BATON_KV_ARENA_BYTES": str(16 * MIB)}
+        return await spawn_service("kvstore", env, instance_id=name)
+
+    return spawn
+
+
+async def stat(address: str) -> pb.StatResponse:
+    channel = open_channel(address)
+    try:
+        return await KvStoreServiceStub(channel).Stat(pb.StatRequest(), timeout=5)
+    finally:
+        await channel.close(None)
+
+
+async def wait_stat(address: str, seconds: float = 5.0, **counts: int) -> None:
+    """Wait until the store reports these counts."""
+    async with asyncio.timeout(seconds):
+        while True:
+            now = await stat(address)
+            if all(getattr(now, name) == count for name, count in counts.items()):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def assert_baseline(address: str) -> None:
+    await wait_stat(address, leases=0, reservations=0, quarantined=0, waiters=0, sessions=0)
+
+
+def source(service) -> common_pb2.KvSource:
+    return common_pb2.KvSource(store_id=service.instance_id, address=service.address)
+
+
+@pytest.mark.parametrize("c_is_named", ["from the start", "when A is dead"])
+async def test_get_starts_before_a_computes_then_a_dies_and_c_fulfils_it(
+    spawn_store, c_is_named: str
+) -> None:
+    a, b, c = await asyncio.gather(*(spawn_store(name) for name in ("a", "b", "c")))
+    keys = keys_of(6)
+    async with (
+        connected(b.address, "shm") as decode,
+        connected(a.address, "shm") as first,
+        connected(c.address, "shm", client_id="other") as second,
+    ):
+        sources = [source(a), source(c)] if c_is_named == "from the start" else [source(a)]
+        found: dict[int, bytes] = {}
+        fetching = decode.fetch(keys, LAYOUT, SIZE, sources, wait=30)
+
+        async def read() -> None:
+            async for batch in fetching:
+                for fetched in batch:
+                    copy = bytearray(fetched.data)
+                    assert fetched.verify(memoryview(copy))
+                    found[fetched.index] = bytes(copy)
+
+        reading = asyncio.create_task(read())
+        try:
+            await wait_stat(a.address, waiters=1)
+            await put(first, keys[:2], SIZE)  # A computes the first chunk…
+            await eventually(lambda: len(found) == 2)
+            a.kill()  # …and dies
+            if c_is_named == "when A is dead":
+                fetching.replace_sources([source(c)])
+            await put(second, keys[2:], SIZE, first=2)
+            async with asyncio.timeout(10):
+                await reading
+        finally:
+            reading.cancel()
+            await fetching.aclose()
+        assert found == {index: block(index, SIZE) for index in range(6)}
+        assert fetching.missing == set()
+        await wait_stat(c.address, leases=0, reservations=0, waiters=0)
+        # What came from elsewhere is B's own now.
+        await wait_stat(b.address, leases=0, reservations=0, waiters=0, objects=6)
+    await assert_baseline(b.address)
+
+
+async def test_a_store_that_is_killed_and_started_again_is_found_and_has_a_new_arena(
+    spawn_store, tmp_path: Path
+) -> None:
+    store = await spawn_store("a")
+    (first,) = (tmp_path / "a").glob("*.arena")
+    address = store.address
+    async with connected(lambda: address, "shm") as client:
+        await put(client, keys_of(3), SIZE)
+        fetching = client.fetch(keys_of(5), LAYOUT, SIZE, wait=30)
+        batch = await anext(fetching)
+        epoch = client.epoch
+        store.kill()
+        await eventually(lambda: not client.connected)
+        # The old memory is still mapped: what was leased is intact, and nobody crashes.
+        assert [bytes(fetched.data) for fetched in batch] == [block(i, SIZE) for i in range(3)]
+        await fetching.aclose()
+        assert first.exists()  # nobody could remove it
+        address = (await spawn_store("a")).address
+        (second,) = (tmp_path / "a").glob("*.arena")
+        assert second != first
+        assert await client.wait_connected(10)
+        assert client.epoch != epoch
+        assert (client.leases, client.reservations) == (0, 0)
+        assert await get(client, keys_of(3), SIZE) == ({}, {0, 1, 2})
+        assert await put(client, keys_of(3), SIZE) == 3
+    await assert_baseline(address)
+
+
+async def test_a_store_registers_shows_metrics_and_leaves_no_file(
+    spawn_store, tmp_path: Path
+) -> None:
+    store = await spawn_store("a")
+    assert store.instance.shm_domain
+    async with connected(store.address, "grpc") as client:
+        await put(client, keys_of(2), SIZE)
+        host, _, port = store.instance.http_address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        text = (await reader.read()).decode()
+        writer.close()
+        await writer.wait_closed()
+        assert "baton_kv_objects 2.0" in text
+        assert f'baton_kv_moved_bytes_total{{way="put"}} {float(2 * SIZE)}' in text
+        assert await store.stop() == 0
+    assert list((tmp_path / "a").iterdir()) == []
+
+
+async def test_a_store_that_does_not_fit_says_so_and_exits(spawn_service, tmp_path: Path) -> None:
+    env = {"BATON_KV_ARENA_DIR": str(tmp_path), "BATON_KV_ARENA_BYTES": "900TiB"}
+    store = await spawn_service("kvstore", env, wait=False)
+    assert await store.wait(20) == 2
+    assert "BATON_KV_ARENA_BYTES" in store.log_tail()

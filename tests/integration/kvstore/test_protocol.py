@@ -1,0 +1,340 @@
+"""Frames that no good client sends: refused by name, nothing corrupted, nothing leaked."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from baton.kv.digest import object_digest
+from baton.kv.frame_stream import FrameStream
+from baton.rpc.channels import open_channel
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import common_pb2
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from tests.integration.kvstore.conftest import LAYOUT, MIB, RunningStore, eventually, keys_of
+
+KEY = keys_of(1)[0]
+DATA = b"d" * 100
+DIGEST = object_digest(KEY, LAYOUT, 0, 0, 0, memoryview(DATA))
+
+
+class Raw:
+    """Speaks the protocol by hand, without shared memory."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = open_channel(address)
+        self.stub: Any = KvStoreServiceStub(self.channel)
+        self.streams: list[FrameStream[Any, Any]] = []
+
+    async def open(self, method: str, **more: object) -> FrameStream[Any, Any]:
+        request = pb.AttachRequest(client_id="raw", incarnation="1")
+        session = await self.stub.Attach(request, timeout=5)
+        stream = self.unopened(method)
+        opening = pb.Open(**{"session_id": session.session_id, **more})
+        kind = pb.PutRequest if method == "Put" else pb.GetRequest
+        stream.post(kind(open=opening))
+        return stream
+
+    def unopened(self, method: str) -> FrameStream[Any, Any]:
+        stream: FrameStream[Any, Any] = FrameStream(getattr(self.stub, method)())
+        self.streams.append(stream)
+        return stream
+
+    async def aclose(self) -> None:
+        for stream in self.streams:
+            await stream.aclose()
+        await self.channel.close(None)
+
+
+@pytest.fixture
+async def raw(store: RunningStore) -> AsyncIterator[Raw]:
+    speaker = Raw(store.address)
+    yield speaker
+    await speaker.aclose()
+    await eventually(lambda: store.store.stat().sessions == 0, 1)
+
+
+async def ended(stream: FrameStream[Any, Any]) -> Reason:
+    with pytest.raises(BatonError) as caught:
+        while True:
+            await stream.read()
+    return caught.value.reason
+
+
+def reserve(**more: object) -> pb.PutRequest:
+    values = {"correlation_id": 1, "layout_id": LAYOUT, "keys": KEY, "object_bytes": 100}
+    return pb.PutRequest(reserve=pb.Reserve(**{**values, **more}))
+
+
+def want(**more: object) -> pb.GetRequest:
+    values = {"correlation_id": 1, "layout_id": LAYOUT, "keys": KEY}
+    return pb.GetRequest(want=pb.Want(**{**values, **more}))
+
+
+def chunk(data: bytes = DATA, offset: int = 0, index: int = 0, number: int = 1) -> pb.PutRequest:
+    frame = pb.WriteChunk(correlation_id=number, index=index, offset_bytes=offset, data=data)
+    return pb.PutRequest(write_chunk=frame)
+
+
+def commit(*indexes: int, digests: bytes = DIGEST, number: int = 1) -> pb.PutRequest:
+    frame = pb.Commit(correlation_id=number, indexes=indexes or [0], digests=digests)
+    return pb.PutRequest(commit=frame)
+
+
+async def error_of(stream: FrameStream[Any, Any]) -> BatonError:
+    frame = await stream.read()
+    assert frame.WhichOneof("frame") == "error", frame
+    return BatonError.from_status(frame.error.status)
+
+
+@pytest.mark.parametrize("method", ["Put", "Get"])
+async def test_streams_must_be_opened_by_a_session(raw: Raw, method: str) -> None:
+    kind = pb.PutRequest if method == "Put" else pb.GetRequest
+    stream = raw.unopened(method)
+    stream.post(kind(open=pb.Open(session_id="made up")))
+    assert await ended(stream) is Reason.NOT_FOUND
+    stream = raw.unopened(method)
+    stream.post(want() if method == "Get" else reserve())
+    assert await ended(stream) is Reason.INVALID_FIELD
+    stream = await raw.open(method)
+    await stream.read()
+    stream.post(kind(open=pb.Open(session_id="again")))
+    assert await ended(stream) is Reason.INVALID_FIELD
+    stream = await raw.open(method)
+    stream.post(kind())
+    assert await ended(stream) is Reason.INVALID_FIELD
+
+
+@pytest.mark.parametrize("field", ["client_id", "incarnation"])
+async def test_attaching_needs_a_name(raw: Raw, field: str) -> None:
+    request = pb.AttachRequest(client_id="c", incarnation="1")
+    for value in ("", "x" * 1000):
+        setattr(request, field, value)
+        with pytest.raises(Exception, match=field):
+            await raw.stub.Attach(request, timeout=5)
+
+
+async def test_a_guessed_secret_gets_no_shared_memory(raw: Raw) -> None:
+    for secret in (b"x" * 16, b"x"):
+        stream = await raw.open("Put", arena_secret=secret, writer_lock="nothing")
+        assert (await stream.read()).opened.transport == "grpc"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../../etc/passwd", "baton-kv-00.writer", "baton-kv-00.arena", "/etc/passwd"]
+)
+async def test_shared_memory_needs_a_lock_that_is_held(
+    raw: Raw, store: RunningStore, name: str
+) -> None:
+    secret = store.store.arena.header.secret
+    stream = await raw.open("Put", arena_secret=secret, writer_lock=name)
+    assert await ended(stream) is Reason.INVALID_FIELD
+
+
+async def test_a_lock_that_nobody_holds_proves_a_dead_writer(raw: Raw, store: RunningStore) -> None:
+    path = store.store.arena.path.parent / "baton-kv-abc.writer"
+    path.touch()
+    secret = store.store.arena.header.secret
+    stream = await raw.open("Put", arena_secret=secret, writer_lock=path.name)
+    assert await ended(stream) is Reason.INVALID_FIELD
+
+
+BAD_RESERVES = {
+    "correlation_id": [reserve(correlation_id=-1)],
+    "layout": [reserve(layout_id=b"short"), reserve(layout_id=b"")],
+    "keys": [reserve(keys=b""), reserve(keys=KEY + b"x"), reserve(keys=KEY * 4097)],
+    "object_bytes": [reserve(object_bytes=0), reserve(object_bytes=-5)],
+    "part": [
+        reserve(part=pb.ObjectPart(group=-1)),
+        reserve(part=pb.ObjectPart(shard=70_000)),
+        reserve(part=pb.ObjectPart(part=-1)),
+    ],
+}
+
+
+@pytest.mark.parametrize("field", BAD_RESERVES)
+async def test_bad_reserves(raw: Raw, store: RunningStore, field: str) -> None:
+    stream = await raw.open("Put")
+    await stream.read()
+    for frame in BAD_RESERVES[field]:
+        stream.post(frame)
+        assert (await error_of(stream)).reason is Reason.INVALID_FIELD
+    assert store.store.stat().reservations == 0
+    stream.post(reserve())  # the stream goes on
+    assert len((await stream.read()).reserved.slots) == 1
+
+
+async def test_an_object_larger_than_the_arena_finds_no_room(raw: Raw) -> None:
+    stream = await raw.open("Put")
+    await stream.read()
+    stream.post(reserve(object_bytes=1 << 50))
+    assert list((await stream.read()).reserved.exhausted) == [0]
+
+
+async def test_a_reservation_number_is_used_once_at_a_time(raw: Raw) -> None:
+    stream = await raw.open("Put")
+    await stream.read()
+    stream.post(reserve())
+    await stream.read()
+    stream.post(reserve())
+    assert (await error_of(stream)).field == "correlation_id"
+
+
+BAD_CHUNKS = [
+    chunk(number=2),
+    chunk(index=1),
+    chunk(index=-1),
+    chunk(offset=1),
+    chunk(offset=-1),
+    chunk(DATA + b"x"),
+    chunk(b""),
+    chunk(b"x" * (MIB + 1)),
+]
+
+
+@pytest.mark.parametrize("bad", range(len(BAD_CHUNKS)))
+async def test_chunks_out_of_range_change_nothing(raw: Raw, store: RunningStore, bad: int) -> None:
+    stream = await raw.open("Put")
+    await stream.read()
+    stream.post(reserve())
+    await stream.read()
+    stream.post(BAD_CHUNKS[bad])
+    assert (await error_of(stream)).reason in (Reason.INVALID_FIELD, Reason.NOT_FOUND)
+    stream.post(chunk())
+    stream.post(commit())
+    assert (await stream.read()).committed.readable == 1
+    (slot,) = store.store.table.slots()
+    assert bytes(store.store.arena.view(slot)) == DATA
+
+
+@pytest.mark.parametrize(
+    ("frames", "reason"),
+    [
+        ([commit(number=7)], Reason.NOT_FOUND),
+        ([reserve(), commit(3)], Reason.NOT_FOUND),
+        ([reserve(), commit(0)], Reason.INVALID_FIELD),  # no bytes came
+        ([reserve(), chunk(DATA[:50]), commit(0)], Reason.INVALID_FIELD),
+        ([reserve(), chunk(), commit(0, digests=b"short")], Reason.INVALID_FIELD),
+        ([reserve(), chunk(), commit(0, digests=b"x" * 16)], Reason.DATA_LOSS),
+        ([reserve(), chunk(), commit(0, 0, digests=DIGEST * 2)], Reason.INVALID_FIELD),
+        ([reserve(keys=KEY * 2), chunk(), commit(0, 1, digests=DIGEST * 2)], Reason.INVALID_FIELD),
+    ],
+)
+async def test_bad_commits_make_nothing_readable(
+    raw: Raw, store: RunningStore, frames: list[pb.PutRequest], reason: Reason
+) -> None:
+    stream = await raw.open("Put")
+    await stream.read()
+    for frame in frames:
+        stream.post(frame)
+    if frames[0].HasField("reserve"):
+        await stream.read()
+    assert (await error_of(stream)).reason is reason
+    assert store.store.stat().objects == 0
+
+
+async def test_a_commit_after_the_reservation_lapsed_is_not_readable(
+    raw: Raw, store: RunningStore
+) -> None:
+    stream = await raw.open("Put")
+    await stream.read()
+    stream.post(reserve())
+    await stream.read()
+    store.store.lose(store.store.table.slots())
+    stream.post(chunk())
+    stream.post(commit())
+    assert (await stream.read()).committed.readable == 0
+
+
+BAD_WANTS = [
+    want(correlation_id=0),
+    want(layout_id=b""),
+    want(keys=b"x"),
+    want(keys=b""),
+    want(keys=KEY * 65_537),
+    want(part=pb.ObjectPart(group=-1)),
+    want(sources=[common_pb2.KvSource(store_id="s", address="no port")]),
+    want(sources=[common_pb2.KvSource(store_id="", address="h:1")]),
+    want(sources=[common_pb2.KvSource(store_id="s", address="h:1")] * 17),
+]
+
+
+@pytest.mark.parametrize("bad", range(len(BAD_WANTS) + 2))
+async def test_bad_wants(raw: Raw, store: RunningStore, bad: int) -> None:
+    stream = await raw.open("Get")
+    await stream.read()
+    if bad < len(BAD_WANTS):
+        frame = BAD_WANTS[bad]
+    else:
+        frame = want()
+        frame.want.wait.seconds = [-1, 10**9][bad - len(BAD_WANTS)]
+    stream.post(frame)
+    assert (await error_of(stream)).reason is Reason.INVALID_FIELD
+    assert store.store.stat().waiters == 0
+    stream.post(want())
+    assert (await stream.read()).missing.timed_out == [0]
+
+
+async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -> None:
+    put = await raw.open("Put")
+    await put.read()
+    for frame in (reserve(), chunk(), commit()):
+        put.post(frame)
+    await put.read()
+    await put.read()
+    one, two = await raw.open("Get"), await raw.open("Get")
+    await one.read()
+    await two.read()
+    one.post(want())
+    (ready,) = (await one.read()).ready.objects
+    for name, message in (
+        ("fetch", pb.Fetch),
+        ("release", pb.Release),
+        ("report_bad", pb.ReportBad),
+    ):
+        for lease in (ready.lease_id, 0, -1, 10**12):
+            two.post(pb.GetRequest(**{name: message(lease_ids=[lease])}))
+            assert (await error_of(two)).reason is Reason.INVALID_FIELD
+    assert store.store.stat().leases == 1
+    assert store.store.stat().objects == 1
+    # Its own reader may fetch it, release it, and release it again.
+    assert (await one.read()).WhichOneof("frame") == "done"
+    one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[ready.lease_id])))
+    assert (await one.read()).read_chunk.data == DATA
+    for _ in range(2):
+        one.post(pb.GetRequest(release=pb.Release(lease_ids=[ready.lease_id])))
+    one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[ready.lease_id])))
+    gone = (await one.read()).read_chunk
+    assert (gone.data, gone.last) == (b"", True)
+
+
+async def test_cancelling_is_always_answered_by_done(raw: Raw, store: RunningStore) -> None:
+    stream = await raw.open("Get")
+    await stream.read()
+    waiting = want()
+    waiting.want.wait.seconds = 60
+    stream.post(waiting)
+    for number in (1, 99):
+        stream.post(pb.GetRequest(cancel_want=pb.CancelWant(correlation_id=number)))
+        assert (await stream.read()).done.correlation_id == number
+    assert store.store.stat().waiters == 0
+
+
+async def test_objects_of_different_shards_are_different_objects(
+    raw: Raw, store: RunningStore
+) -> None:
+    stream = await raw.open("Put")
+    await stream.read()
+    for shard in range(3):
+        part = pb.ObjectPart(shard=shard)
+        digest = object_digest(KEY, LAYOUT, 0, shard, 0, memoryview(DATA))
+        number = shard + 1
+        stream.post(reserve(correlation_id=number, part=part))
+        assert len((await stream.read()).reserved.slots) == 1
+        stream.post(chunk(number=number))
+        stream.post(commit(0, digests=digest, number=number))
+        assert (await stream.read()).committed.readable == 1
+    assert store.store.stat().objects == 3
+    store.store.log.flush()
+    assert sum(map(len, store.store.log.contents().values())) == 1  # one block

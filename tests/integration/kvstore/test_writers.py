@@ -1,0 +1,113 @@
+"""Writers that die or freeze: nothing torn is readable, and no slot is in two hands."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from baton.kv.client import KvStoreClient
+from tests.integration.kvstore.conftest import (
+    RunningStore,
+    block,
+    connected,
+    eventually,
+    get,
+    keys_of,
+    put,
+    running_store,
+)
+
+ROOT = Path(__file__).parents[3]
+WRITER = Path(__file__).parent / "writer.py"
+SIZE = 64 * 1024
+
+
+@asynccontextmanager
+async def writing(store: RunningStore, keys: list[bytes]) -> AsyncIterator[Process]:
+    """A writer's process that has reserved every key and written half of each object."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(WRITER), store.address, str(SIZE), *(key.hex() for key in keys)),
+        stdin=PIPE,
+        stdout=PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert await said(process) == f"reserved {len(keys)}"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def said(process: Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(20):
+        return (await process.stdout.readline()).decode().strip()
+
+
+async def fill(client: KvStoreClient, rounds: int) -> None:
+    """Write several times what the arena holds, so that every place that is free is used."""
+    for number in range(rounds):
+        assert await put(client, keys_of(64, f"f{number}"), SIZE) == 64
+
+
+async def test_a_writer_killed_while_it_writes_leaves_nothing_readable(
+    store: RunningStore,
+) -> None:
+    keys = keys_of(4)
+    async with connected(store.address, "shm") as client:
+        getting = asyncio.create_task(get(client, keys, SIZE, wait=3))
+        async with writing(store, keys) as writer:
+            assert store.store.stat().reservations == 4
+            writer.kill()
+            # The dead writer's lock is free: its slots may be used again at once.
+            await store_without_slots(store)
+        assert await getting == ({}, {0, 1, 2, 3})
+        await fill(client, 6)
+        assert await put(client, keys, SIZE) == 4
+        found, _ = await get(client, keys, SIZE)
+        assert found == {index: block(index, SIZE) for index in range(4)}
+    assert store.store.stat().bad_objects == 0
+    assert not list(store.store.arena.path.parent.glob("*.writer"))
+
+
+async def store_without_slots(store: RunningStore) -> None:
+    """Wait until nothing is reserved or in quarantine."""
+    await eventually(lambda: store.counts()[1:3] == (0, 0), 2)
+
+
+async def test_slots_of_a_frozen_writer_are_given_to_nobody(tmp_path: Path) -> None:
+    async with (
+        running_store(tmp_path, reservation_seconds=0.5) as store,
+        connected(store.address, "shm") as client,
+    ):
+        async with writing(store, keys_of(4)) as writer:
+            writer.send_signal(signal.SIGSTOP)
+            await eventually(lambda: store.counts()[1:3] == (0, 4))
+            await fill(client, 6)
+            assert store.store.stat().quarantined == 4
+            writer.send_signal(signal.SIGCONT)
+            # It thaws, writes on into its slots and commits: too late, and nobody was hurt.
+            assert writer.stdin is not None
+            writer.stdin.write(b"commit\n")
+            assert await said(writer) == "readable 0"
+            await store_without_slots(store)
+        found, missing = await get(client, keys_of(64, "f5"), SIZE)
+        assert found == {index: block(index, SIZE) for index in range(64)}
+        assert missing == set()
+        await store.quiet()
+
+
+async def test_slots_of_a_frozen_writer_come_back_once_it_is_killed(tmp_path: Path) -> None:
+    async with running_store(tmp_path, reservation_seconds=0.3) as store:
+        async with writing(store, keys_of(4)) as writer:
+            writer.send_signal(signal.SIGSTOP)
+            await eventually(lambda: store.counts()[1:3] == (0, 4))
+            writer.kill()
+            await store_without_slots(store)
+        await store.quiet()

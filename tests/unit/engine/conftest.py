@@ -1,0 +1,76 @@
+"""Engines over random checkpoints."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from baton.engine.base import Engine
+from baton.engine.factory import create_engine
+from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.settings import EngineSettings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One checkpoint per family, no two of the same shape."""
+    root = tmp_path_factory.mktemp("checkpoints")
+    return {
+        "llama": write_random_checkpoint(root / "llama", "llama", seed=1),
+        "llama-tied": write_random_checkpoint(
+            root / "llama-tied", "llama", seed=2, tied=True, heads=8, kv_heads=1, shards=3
+        ),
+        "qwen2": write_random_checkpoint(root / "qwen2", "qwen2", seed=3, kv_heads=4),
+        "qwen3": write_random_checkpoint(root / "qwen3", "qwen3", seed=4, head_size=24, layers=3),
+    }
+
+
+MakeEngine = Callable[..., Engine]
+
+
+@pytest.fixture
+def make_engine(checkpoints: dict[str, Path]) -> Iterator[MakeEngine]:
+    """Makes engines, `torch` in float64 unless told otherwise; closes them after the test."""
+    made: list[Engine] = []
+
+    def make(kind: str = "torch", family: str = "llama", **settings: object) -> Engine:
+        fields: dict[str, object] = {
+            "kind": kind,
+            "model": checkpoints[family],
+            "dtype": "float64",
+            "sim_time_scale": 0,
+            "kv_bytes": 32 * 1024 * 1024,
+        } | settings
+        engine = create_engine(EngineSettings.model_validate(fields))
+        made.append(engine)
+        return engine
+
+    yield make
+    for engine in made:
+        engine.close_engine()
+
+
+EditedCheckpoint = Callable[..., Path]
+
+
+@pytest.fixture
+def edited_checkpoint(checkpoints: dict[str, Path], tmp_path: Path) -> EditedCheckpoint:
+    """Copies a checkpoint with fields of config.json replaced; a field of None is taken out."""
+
+    def edit(family: str = "llama", **fields: object) -> Path:
+        path = tmp_path / "edited"
+        shutil.copytree(checkpoints[family], path, dirs_exist_ok=True)
+        config = json.loads((path / "config.json").read_text()) | fields
+        config = {name: value for name, value in config.items() if value is not None}
+        (path / "config.json").write_text(json.dumps(config))
+        return path
+
+    return edit

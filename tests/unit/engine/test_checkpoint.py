@@ -1,0 +1,201 @@
+"""Checkpoints are read in every spelling, or refused with a sentence that says what is wrong."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from baton.engine.checkpoint import read_weights, weights_digest
+from baton.engine.config import CheckpointError, Rope, read_config
+from baton.engine.random_checkpoint import (
+    CHAT_TEMPLATE,
+    SPECIAL_TOKENS,
+    write_random_checkpoint,
+)
+
+EditedCheckpoint = Callable[..., Path]
+CPU = torch.device("cpu")
+
+
+def load(path: Path) -> None:
+    read_weights(path, read_config(path), torch.float32, CPU)
+
+
+def test_both_spellings_of_config_say_the_same(edited_checkpoint: EditedCheckpoint) -> None:
+    path = edited_checkpoint()
+    new = read_config(path)
+    edited_checkpoint(
+        rope_parameters=None,
+        rope_theta=10_000.0,
+        rope_scaling=None,
+        dtype=None,
+        torch_dtype="float32",
+    )
+    assert read_config(path) == new
+    edited_checkpoint(rope_parameters=None, rope_theta=10_000.0, head_dim=None)
+    assert read_config(path) == new
+
+
+def test_the_stretching_of_older_checkpoints_is_read(edited_checkpoint: EditedCheckpoint) -> None:
+    scaling = {
+        "type": "llama3",
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 2048,
+    }
+    path = edited_checkpoint(rope_parameters=None, rope_theta=5e5, rope_scaling=scaling)
+    assert read_config(path).rope == Rope(5e5, "llama3", 32.0, 1.0, 4.0, 2048)
+
+
+def test_ends_of_sequence_come_from_generation_config_first(
+    edited_checkpoint: EditedCheckpoint,
+) -> None:
+    path = edited_checkpoint(eos_token_id=9)
+    assert read_config(path).eos_token_ids == (511, 509)
+    (path / "generation_config.json").write_text('{"eos_token_id": 3}')
+    assert read_config(path).eos_token_ids == (3,)
+    (path / "generation_config.json").unlink()
+    assert read_config(path).eos_token_ids == (9,)
+    edited_checkpoint(eos_token_id=None)
+    (path / "generation_config.json").unlink()
+    assert read_config(path).eos_token_ids == ()
+
+
+def test_what_this_engine_does_not_have_is_refused_by_name(
+    edited_checkpoint: EditedCheckpoint,
+) -> None:
+    for fields, name in [
+        ({"architectures": ["GemmaForCausalLM"]}, "GemmaForCausalLM"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0}}, "yarn"),
+        ({"rope_parameters": {"rope_theta": 1.0, "partial_rotary_factor": 0.5}}, "partial_rotary"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"dtype": "float8"}, "float8"),
+        ({"sliding_window": 128}, "sliding window"),
+        ({"num_key_value_heads": 3}, "sizes"),
+        ({"vocab_size": "many"}, "vocab_size"),
+        ({"hidden_size": None}, "hidden_size"),
+    ]:
+        path = edited_checkpoint(**fields)
+        with pytest.raises(CheckpointError, match=name) as caught:
+            read_config(path)
+        assert str(path / "config.json") in str(caught.value)
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
+    path = write_random_checkpoint(tmp_path / "model", shards=2)
+    shard = path / "model-00002-of-00002.safetensors"
+    content = shard.read_bytes()
+    shard.write_bytes(content[: len(content) // 2])
+    with pytest.raises(CheckpointError, match=shard.name):
+        load(path)
+    shard.unlink()
+    for read in (load, lambda path: weights_digest(path, read_config(path))):
+        with pytest.raises(CheckpointError, match=shard.name):
+            read(path)
+    index = path / "model.safetensors.index.json"
+    for text in ("{", "[]", "{}", '{"weight_map": {"a": "../b"}}', '{"weight_map": {"a": 1}}'):
+        index.write_text(text)
+        with pytest.raises(CheckpointError, match=index.name):
+            load(path)
+    index.unlink()
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is missing"):
+        load(path)
+    (path / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"config\.json is missing"):
+        load(path)
+
+
+def test_tensors_that_are_missing_strange_or_misshapen_are_named(tmp_path: Path) -> None:
+    path = write_random_checkpoint(tmp_path / "model")
+    file = path / "model.safetensors"
+    tensors = {name: tensor.clone() for name, tensor in load_file(file).items()}
+    name = "model.layers.1.mlp.up_proj.weight"
+
+    def check(changed: dict[str, torch.Tensor], named: str) -> None:
+        save_file(changed, file)
+        with pytest.raises(CheckpointError, match=named):
+            load(path)
+
+    check({key: value for key, value in tensors.items() if key != name}, name)
+    check(tensors | {"model.layers.0.extra.weight": torch.zeros(1)}, "extra")
+    check(tensors | {name: tensors[name][:-1].clone()}, name)
+    save_file(tensors | {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(1)}, file)
+    load(path)
+
+
+def test_an_output_layer_that_config_leaves_open_is_tied_if_it_is_not_there(
+    tmp_path: Path,
+) -> None:
+    for tied in (False, True):
+        path = write_random_checkpoint(tmp_path / str(tied), tied=tied)
+        config = json.loads((path / "config.json").read_text())
+        del config["tie_word_embeddings"]
+        (path / "config.json").write_text(json.dumps(config))
+        weights = read_weights(path, read_config(path), torch.float32, CPU)
+        assert (weights.head is weights.embedding) == tied
+
+
+def test_the_digest_names_weights_and_configuration(tmp_path: Path) -> None:
+    one = write_random_checkpoint(tmp_path / "one", seed=1)
+    same = write_random_checkpoint(tmp_path / "same", seed=1)
+    other = write_random_checkpoint(tmp_path / "other", seed=2)
+    digest = weights_digest(one, read_config(one))
+    assert len(digest) == 16
+    assert weights_digest(same, read_config(same)) == digest
+    assert weights_digest(other, read_config(other)) != digest
+    config = json.loads((same / "config.json").read_text())
+    config["rope_parameters"]["rope_theta"] = 20_000.0
+    (same / "config.json").write_text(json.dumps(config))
+    assert weights_digest(same, read_config(same)) != digest
+
+
+def test_random_checkpoints_are_made_fast_and_the_same_every_time(tmp_path: Path) -> None:
+    began = time.monotonic()
+    write_random_checkpoint(tmp_path / "a", vocab=2048, hidden=256, layers=4, shards=2)
+    assert time.monotonic() - began < 2
+    write_random_checkpoint(tmp_path / "b", vocab=2048, hidden=256, layers=4, shards=2)
+    files = sorted(file.name for file in (tmp_path / "a").iterdir())
+    assert len(files) == 7
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_the_tokenizer_brings_every_text_back(checkpoints: dict[str, Path]) -> None:
+    tokenizer = Tokenizer.from_file(str(checkpoints["llama"] / "tokenizer.json"))
+    for text in ("", "Hello, wörld!", "  two  spaces\n\t", "你好 🙂 \x00\x7f", "<|im_start|>user"):
+        ids = tokenizer.encode(text).ids
+        assert tokenizer.decode(ids, skip_special_tokens=False) == text
+    assert [tokenizer.encode(token).ids for token in SPECIAL_TOKENS] == [[509], [510], [511]]
+    assert tokenizer.get_vocab_size() == 512
+
+
+def test_transformers_renders_the_chat_template(checkpoints: dict[str, Path]) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoints["llama"])
+    roles = ("system", "user", "assistant", "tool")
+    messages = [{"role": role, "content": f"from {role}"} for role in roles]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    turns = "".join(f"<|im_start|>{role}\nfrom {role}<|im_end|>\n" for role in roles)
+    assert text == f"{turns}<|im_start|>assistant\n"
+    assert "raise_exception" in CHAT_TEMPLATE
+
+
+def test_sizes_that_make_no_model_are_refused(tmp_path: Path) -> None:
+    for wrong in (
+        {"family": "gpt"},
+        {"dtype": "int8"},
+        {"vocab": 258},
+        {"heads": 3, "kv_heads": 2},
+        {"head_size": 3},
+        {"shards": 0},
+    ):
+        with pytest.raises(ValueError):
+            write_random_checkpoint(tmp_path / "model", **wrong)  # type: ignore[arg-type]

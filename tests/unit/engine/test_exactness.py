@@ -1,0 +1,289 @@
+"""However a sequence is computed, its tokens are the same: on every engine, token for token."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from baton.engine.base import (
+    Admitted,
+    BlocksReady,
+    Ended,
+    EndReason,
+    Engine,
+    Sampling,
+    SequenceRequest,
+    Stopping,
+    Tokens,
+)
+from baton.engine.local import run_local
+
+MakeEngine = Callable[..., Engine]
+
+ENGINES = [
+    ("sim", "llama"),
+    ("torch", "llama"),
+    ("torch", "llama-tied"),
+    ("torch", "qwen2"),
+    ("torch", "qwen3"),
+]
+GREEDY = Sampling(seed=0, temperature=0)
+SEEDED = Sampling(
+    seed=7,
+    temperature=0.9,
+    top_p=0.95,
+    top_k=100,
+    min_p=0.001,
+    repetition_penalty=1.1,
+    presence_penalty=0.3,
+    frequency_penalty=0.2,
+    logit_bias={5: 1.5, 6: -3.0},
+)
+SAMPLINGS = pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+KINDS = pytest.mark.parametrize(("kind", "family"), ENGINES, ids=["-".join(e) for e in ENGINES])
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    return [(37 * i + 101 * seed + i * i * (seed + 1)) % 500 for i in range(length)]
+
+
+def request(
+    number: int, tokens: Sequence[int], sampling: Sampling, max_tokens: int = 24
+) -> SequenceRequest:
+    return SequenceRequest(
+        id=number,
+        root=b"root",
+        prompt=tuple(tokens),
+        sampling=sampling,
+        stopping=Stopping(max_tokens=max_tokens, ignore_eos=True),
+    )
+
+
+def alone(engine: Engine, asked: SequenceRequest) -> list[int]:
+    """The tokens of a request that has the engine for itself and finds nothing in its cache."""
+    engine.drop_cached()
+    (output,) = run_local(engine, [asked])
+    return output.tokens[asked.choices[0]]
+
+
+def admitted(engine: Engine, number: int) -> Admitted:
+    (event,) = [e for e in engine.step() if isinstance(e, Admitted) and e.id == number]
+    return event
+
+
+def finish(engine: Engine, number: int) -> tuple[list[int], Ended]:
+    """Run a started sequence to its end; answers tokens and the end."""
+    tokens: list[int] = []
+    while True:
+        for event in engine.step():
+            if isinstance(event, Tokens) and event.id == number:
+                tokens.extend(event.token_ids)
+            if isinstance(event, Ended) and event.id == number:
+                engine.close(number)
+                return tokens, event
+
+
+def prefill(engine: Engine, asked: SequenceRequest, choices: int) -> tuple[list[int], list[bytes]]:
+    """Prefill and leave open; answers the first token per choice and the keys of all blocks."""
+    engine.add(replace(asked, choices=tuple(range(choices)), prefill_only=True))
+    engine.start(asked.id, admitted(engine, asked.id).cached_tokens)
+    first: list[int] = []
+    keys: list[bytes] = []
+    while True:
+        for event in engine.step():
+            match event:
+                case Tokens():
+                    assert event.choice == len(first)
+                    first.extend(event.token_ids)
+                case BlocksReady():
+                    assert event.first_index == len(keys)
+                    keys.extend(event.keys)
+                case Ended():
+                    assert set(event.reasons) == {EndReason.PREFILLED}
+                    return first, keys
+
+
+def move_blocks(source: Engine, number: int, target: Engine, into: Admitted) -> None:
+    size = source.info.block_bytes
+    first = into.cached_tokens // source.info.layout.block_tokens
+    for index in range(first, len(into.keys)):
+        block = memoryview(bytearray(size))
+        source.read_block(number, index, block)
+        target.write_block(into.id, index, block.toreadonly())
+
+
+@KINDS
+@SAMPLINGS
+def test_in_chunks_as_in_one_piece(
+    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+) -> None:
+    whole = make_engine(kind, family, chunk_tokens=4096)
+    expected = [alone(whole, request(0, prompt(n), sampling)) for n in (1, 15, 16, 17, 33, 500)]
+    for chunk in (1, 7, 16, 100):
+        chunked = make_engine(kind, family, chunk_tokens=chunk)
+        for n, tokens in zip((1, 15, 16, 17, 33, 500), expected, strict=True):
+            assert alone(chunked, request(0, prompt(n), sampling)) == tokens
+
+
+@KINDS
+@SAMPLINGS
+def test_a_long_prompt_in_chunks_as_in_one_piece(
+    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+) -> None:
+    asked = request(0, prompt(3000), sampling)
+    expected = alone(make_engine(kind, family, chunk_tokens=4096), asked)
+    assert alone(make_engine(kind, family, chunk_tokens=300), asked) == expected
+
+
+@KINDS
+@SAMPLINGS
+def test_sixteen_at_once_as_each_alone(
+    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+) -> None:
+    engine = make_engine(kind, family, chunk_tokens=64)
+    asked = [request(i, prompt(3 + 29 * i, seed=i), sampling, 8 + i) for i in range(16)]
+    expected = [alone(engine, each) for each in asked]
+    engine.drop_cached()
+    outputs = run_local(engine, asked)
+    assert [output.tokens[0] for output in outputs] == expected
+    assert len({tuple(tokens) for tokens in expected}) == 16
+
+
+@KINDS
+@SAMPLINGS
+def test_with_cached_blocks_as_without(
+    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+) -> None:
+    engine = make_engine(kind, family)
+    for cached, length in ((16, 17), (16, 31), (48, 64), (64, 64), (400, 500)):
+        asked = request(0, prompt(length), sampling)
+        expected = alone(engine, asked)
+        engine.drop_cached()
+        run_local(engine, [request(1, prompt(length)[:cached], sampling, 1)])
+        before = engine.stats().computed_tokens
+        (output,) = run_local(engine, [asked])
+        assert output.tokens[0] == expected
+        assert output.ended is not None
+        assert output.ended.cached_tokens == min(cached, length - 1)
+        computed = engine.stats().computed_tokens - before
+        assert computed == length - min(cached, length - 1) + 23
+        assert output.ended.computed_tokens == computed
+
+
+@KINDS
+@SAMPLINGS
+def test_a_recomputed_last_token_leaves_a_shared_block_alone(
+    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+) -> None:
+    engine = make_engine(kind, family)
+    first_asked = request(0, prompt(32), sampling)
+    prefill(engine, first_asked, 1)
+    before = memoryview(bytearray(engine.info.block_bytes))
+    engine.read_block(0, 1, before)
+    expected = alone(make_engine(kind, family), replace(first_asked, id=1))
+    (output,) = run_local(engine, [replace(first_asked, id=1)])
+    after = memoryview(bytearray(engine.info.block_bytes))
+    engine.read_block(0, 1, after)
+    assert after == before
+    assert output.tokens[0] == expected
+    assert output.ended is not None
+    assert output.ended.cached_tokens == 31
+
+
+@KINDS
+@SAMPLINGS
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 33, 500])
+def test_two_choices_moved_to_another_engine_as_on_one(
+    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling, length: int
+) -> None:
+    asked = request(0, prompt(length), sampling)
+    reference = make_engine(kind, family)
+    expected = [alone(reference, replace(asked, choices=(choice,))) for choice in range(2)]
+    source = make_engine(kind, family, chunk_tokens=64)
+    target = make_engine(kind, family)
+    first, keys = prefill(source, asked, choices=2)
+    for choice in range(2):
+        target.add(replace(asked, id=choice, choices=(choice,)))
+        into = admitted(target, choice)
+        assert list(into.keys) == keys
+        move_blocks(source, asked.id, target, into)
+        target.start(choice, length, output=first[choice : choice + 1])
+        rest, ended = finish(target, choice)
+        assert [first[choice], *rest] == expected[choice]
+        # Nothing of the prompt was computed again: only output tokens but the last.
+        assert ended.computed_tokens == 23
+        assert ended.cached_tokens == length
+        assert ended.output_tokens == 23
+    if sampling is SEEDED:
+        assert expected[0] != expected[1]
+
+
+@KINDS
+@SAMPLINGS
+def test_a_stream_taken_over_in_the_middle_goes_on_as_if_nothing_was(
+    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+) -> None:
+    asked = request(0, prompt(21), sampling, 40)
+    expected = alone(make_engine(kind, family), asked)
+    source = make_engine(kind, family)
+    target = make_engine(kind, family)
+    for known in (1, 10, 11, 12, 27, 39):
+        moved = replace(asked, output=tuple(expected[:known]))
+        # With nothing in place, and with the blocks that the first engine filled.
+        assert alone(target, moved) == expected[known:]
+        target.drop_cached()
+        source.add(moved)
+        source.start(0, admitted(source, 0).cached_tokens)
+        source.step()
+        target.add(moved)
+        into = admitted(target, 0)
+        assert into.cached_tokens == 0
+        full = (21 + known) // 16
+        move_blocks(source, 0, target, replace(into, keys=into.keys[:full]))
+        target.start(0, 16 * full)
+        tokens, ended = finish(target, 0)
+        assert tokens == expected[known:]
+        assert ended.computed_tokens == max(1, 21 + known - 16 * full) + len(tokens) - 1
+        source.close(0)
+
+
+@KINDS
+@SAMPLINGS
+def test_preempted_as_not(
+    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+) -> None:
+    roomy = make_engine(kind, family)
+    # Pages for all prompts, and not for all outputs.
+    length, outputs_each, pages = (620, 120, 256) if kind == "sim" else (20, 60, 16)
+    asked = [request(i, prompt(length + i, seed=i), sampling, outputs_each) for i in range(6)]
+    expected = [alone(roomy, each) for each in asked]
+    tight = make_engine(kind, family, kv_bytes=pages * roomy.info.block_bytes)
+    outputs = run_local(tight, asked)
+    assert [output.tokens[0] for output in outputs] == expected
+    ends = [output.ended for output in outputs if output.ended is not None]
+    once = [len(each.prompt) + outputs_each - 1 for each in asked]
+    computed = [end.computed_tokens for end in ends]
+    assert computed[0] == once[0], "the oldest is never preempted"
+    assert sum(computed) > sum(once), "nothing was preempted: the test is void"
+    assert sum(computed) == tight.stats().computed_tokens
+    assert tight.stats().free_pages == tight.stats().total_pages
+
+
+@KINDS
+def test_one_wrong_byte_of_kv_shows(make_engine: MakeEngine, kind: str, family: str) -> None:
+    asked = request(0, prompt(40), SEEDED)
+    expected = alone(make_engine(kind, family), asked)
+    source = make_engine(kind, family)
+    target = make_engine(kind, family)
+    first, _ = prefill(source, asked, 1)
+    target.add(asked)
+    into = admitted(target, 0)
+    move_blocks(source, 0, target, into)
+    block = memoryview(bytearray(source.info.block_bytes))
+    source.read_block(0, 1, block)
+    # The byte with sign and exponent of a float; any byte of the simulator's.
+    block[-1] ^= 0xFF
+    target.write_block(0, 1, block)
+    target.start(0, 40, output=first)
+    rest, _ = finish(target, 0)
+    assert [first[0], *rest] != expected

@@ -1,0 +1,65 @@
+"""Engines come out of settings, or a sentence that says what to change."""
+
+from pathlib import Path
+
+import pytest
+
+from baton.engine.factory import create_engine
+from baton.settings import EngineSettings, StartupError
+
+
+def engine_settings(**fields: object) -> EngineSettings:
+    return EngineSettings.model_validate(fields)
+
+
+def test_what_does_not_go_together_is_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    model = checkpoints["llama"]
+    for fields, said in [
+        ({"kind": "torch"}, "BATON_ENGINE_MODEL"),
+        ({"model": tmp_path / "nowhere"}, "config.json is missing"),
+        ({"kind": "sim", "model": tmp_path / "nowhere"}, "config.json is missing"),
+        ({"model": model, "context_tokens": 4097}, "4096"),
+        ({"model": model, "context_tokens": 4096, "kv_bytes": 2**20}, "BATON_ENGINE_KV_BYTES"),
+        ({"model": model, "device": "cuda"}, "CUDA"),
+    ]:
+        with pytest.raises(StartupError, match=said):
+            create_engine(engine_settings(**fields))
+
+
+def test_a_block_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
+    from baton.engine.random_checkpoint import write_random_checkpoint
+
+    model = write_random_checkpoint(tmp_path, heads=4, kv_heads=4, head_size=128, layers=3)
+    with pytest.raises(StartupError, match="one block"):
+        create_engine(engine_settings(model=model, kv_bytes=64 * 1024))
+
+
+def test_the_engine_says_what_it_is(checkpoints: dict[str, Path]) -> None:
+    engine = create_engine(engine_settings(model=checkpoints["qwen3"], kv_bytes=2**20))
+    info = engine.info
+    assert (info.layout.engine, info.layout.backend, info.layout.dtype) == (
+        "torch/1",
+        "cpu",
+        "float32",
+    )
+    assert (info.layout.layers, info.layout.kv_heads, info.layout.head_size) == (3, 2, 24)
+    assert info.block_bytes == 3 * 2 * 16 * 2 * 24 * 4
+    # What the pages hold, where that is less than the model's context.
+    assert info.context_tokens == 2**20 // info.block_bytes * 16 < 4096
+    assert info.vocab_tokens == 512
+    assert info.eos_token_ids == (511, 509)
+    double = create_engine(engine_settings(model=checkpoints["qwen3"], dtype="float64"))
+    assert double.info.layout.layout_id != info.layout.layout_id
+    assert double.info.weights_digest == info.weights_digest
+    assert double.info.context_tokens == 4096
+
+
+def test_the_simulator_needs_no_model_and_takes_one_s_vocabulary(
+    checkpoints: dict[str, Path],
+) -> None:
+    bare = create_engine(engine_settings(kind="sim", kv_bytes=2**20)).info
+    assert (bare.vocab_tokens, bare.context_tokens) == (32_000, 32_768)
+    like = create_engine(engine_settings(kind="sim", model=checkpoints["llama"])).info
+    assert (like.vocab_tokens, like.context_tokens) == (512, 4096)
+    assert like.weights_digest != bare.weights_digest
+    assert like.layout == bare.layout

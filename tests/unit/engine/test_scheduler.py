@@ -1,0 +1,283 @@
+"""Admission, chunking, growth and preemption, without an engine."""
+
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.engine.base import QueueFullError, Sampling, SequenceRequest, Stopping
+from baton.engine.pages import PagePool
+from baton.engine.scheduler import Limits, Plan, Scheduler
+from baton.engine.sequence import LiveSequence, State, open_sequence
+
+BLOCK = 4
+NOW = 0.0
+
+
+class Bench:
+    """A scheduler whose sequences draw the token 7 for ever."""
+
+    def __init__(self, pages: int, max_running: int = 64, chunk_tokens: int = 64) -> None:
+        self.pool = PagePool(pages)
+        limits = Limits(
+            block_tokens=BLOCK, max_running=max_running, max_waiting=8, chunk_tokens=chunk_tokens
+        )
+        self.scheduler = Scheduler(self.pool, limits)
+        self.pages = pages
+        self.open: dict[int, LiveSequence] = {}
+        self.finished: list[int] = []
+        self.closed: set[int] = set()
+
+    def add(
+        self, prompt: list[int], max_tokens: int = 100, *, prefill_only: bool = False
+    ) -> LiveSequence:
+        number = len(self.open)
+        request = SequenceRequest(
+            id=number,
+            root=b"root",
+            prompt=prompt,
+            sampling=Sampling(seed=0),
+            stopping=Stopping(max_tokens=max_tokens),
+            prefill_only=prefill_only,
+        )
+        sequence = open_sequence(
+            request,
+            number,
+            NOW,
+            block_tokens=BLOCK,
+            max_tokens=self.pages * BLOCK,
+            vocab_tokens=1000,
+            eos_token_ids=(),
+        )
+        self.scheduler.add(sequence)
+        self.open[number] = sequence
+        return sequence
+
+    def admit(self, *, start: bool = True) -> list[int]:
+        admitted = self.scheduler.admit(NOW)
+        for sequence in admitted:
+            if start and not sequence.started:
+                self.scheduler.start(sequence, sequence.stored)
+        return [sequence.id for sequence in admitted]
+
+    def step(self) -> Plan:
+        """One step as an engine does it."""
+        self.admit()
+        plan = self.scheduler.plan(NOW)
+        for work in plan.work:
+            samples = work.samples
+            self.scheduler.advance(work)
+            if samples:
+                self._draw(work.sequence)
+        return plan
+
+    def _draw(self, sequence: LiveSequence) -> None:
+        sequence.tokens.append(7)
+        if sequence.request.prefill_only or len(sequence.tokens) >= sequence.length_limit:
+            self.finished.append(sequence.id)
+            self.scheduler.end(sequence, NOW)
+
+    def close(self, sequence: LiveSequence) -> None:
+        self.closed.add(sequence.id)
+        self.scheduler.remove(sequence, NOW)
+
+    def close_finished(self) -> None:
+        for number in self.finished:
+            if number not in self.closed:
+                self.close(self.open[number])
+
+    def check(self) -> None:
+        """Every page is held exactly by those that have it in their tables."""
+        tables = Counter(page for each in self.open.values() for page in each.pages)
+        assert [self.pool.holders(page) for page in range(self.pages)] == [
+            tables[page] for page in range(self.pages)
+        ]
+        shared = {page for page, holders in tables.items() if holders > 1}
+        for sequence in self.open.values():
+            # Only full blocks that were named to the cache are shared, and under one key.
+            for index, page in enumerate(sequence.pages):
+                if page in shared:
+                    assert self.pool.match([sequence.keys[index]]) == [page]
+
+
+def test_decodes_come_first_and_a_chunk_fills_the_budget() -> None:
+    bench = Bench(pages=64, chunk_tokens=20)
+    bench.add([1])
+    bench.step()
+    bench.add(list(range(50)))
+    assert [(work.start, work.end) for work in bench.step().work] == [(1, 2), (0, 19)]
+    assert [(work.start, work.end) for work in bench.step().work] == [(2, 3), (19, 38)]
+    assert [(work.start, work.end) for work in bench.step().work] == [(3, 4), (38, 50)]
+
+
+def test_prompts_get_on_however_many_decode() -> None:
+    bench = Bench(pages=64, chunk_tokens=2)
+    for first in range(4):
+        bench.add([first])
+    bench.step()
+    bench.add(list(range(100, 110)))
+    assert [work.end - work.start for work in bench.step().work] == [1, 1, 1, 1, BLOCK]
+
+
+def test_an_equal_prompt_waits_for_the_first_and_finds_its_blocks() -> None:
+    bench = Bench(pages=64, chunk_tokens=8)
+    prompt = list(range(18))
+    first = bench.add(prompt)
+    second = bench.add(prompt)
+    third = bench.add([500, *prompt])
+    assert bench.admit() == [first.id, third.id]
+    for _ in range(10):
+        bench.step()
+    assert second.started
+    assert second.cached_blocks == 4
+    assert second.first_computed == 16
+    assert second.pages[:4] == first.pages[:4]
+    bench.check()
+
+
+def test_a_longer_prompt_is_admitted_as_soon_as_the_shared_part_is_there() -> None:
+    bench = Bench(pages=64, chunk_tokens=8)
+    shared = list(range(8))
+    first = bench.add([*shared, *range(100, 140)])
+    second = bench.add([*shared, *range(200, 208)])
+    bench.admit()
+    assert second.state is State.WAITING
+    bench.step()
+    assert first.stored == 8
+    assert bench.admit() == [second.id]
+    assert second.cached_blocks == 2
+
+
+def test_an_equal_prompt_goes_on_alone_when_the_first_is_cancelled() -> None:
+    bench = Bench(pages=64)
+    prompt = list(range(18))
+    first = bench.add(prompt)
+    second = bench.add(prompt)
+    assert bench.admit(start=False) == [first.id]
+    assert bench.admit(start=False) == []
+    bench.close(first)
+    assert bench.admit(start=False) == [second.id]
+    assert second.cached_blocks == 0
+
+
+def test_a_prefill_does_not_wait_for_a_decode_that_may_be_waiting_for_it() -> None:
+    bench = Bench(pages=64)
+    prompt = list(range(18))
+    prepared = bench.add(prompt)
+    assert bench.admit(start=False) == [prepared.id]
+    prefill = bench.add(prompt, prefill_only=True)
+    other = bench.add(prompt, prefill_only=True)
+    another = bench.add(prompt)
+    assert bench.admit(start=False) == [prefill.id]
+    bench.scheduler.start(prefill, 0)
+    bench.step()
+    assert bench.finished == [prefill.id]
+    assert bench.admit(start=False) == [other.id, another.id]
+    assert other.cached_blocks == another.cached_blocks == 4
+    bench.check()
+
+
+def test_a_sequence_that_does_not_fit_holds_back_those_behind_it() -> None:
+    bench = Bench(pages=4)
+    first = bench.add([1] * 8, max_tokens=2)
+    big = bench.add([2] * 12, max_tokens=1)
+    small = bench.add([3] * 2, max_tokens=1)
+    assert bench.admit(start=False) == [first.id]
+    assert bench.admit(start=False) == []
+    bench.close(first)
+    assert bench.admit(start=False) == [big.id, small.id]
+
+
+def test_the_queue_is_bounded() -> None:
+    bench = Bench(pages=64, max_running=1)
+    for _ in range(8):
+        bench.add([1])
+    with pytest.raises(QueueFullError):
+        bench.add([1])
+    bench.admit()
+    bench.add([1])
+
+
+def test_the_youngest_gives_way_and_the_oldest_finishes_first() -> None:
+    bench = Bench(pages=6)
+    old = bench.add([1] * 4, max_tokens=18)
+    young = bench.add([2] * 4, max_tokens=18)
+    preempted = []
+    while bench.scheduler.has_work():
+        plan = bench.step()
+        preempted.extend(each.id for each in plan.preempted)
+        bench.check()
+        bench.close_finished()
+    assert set(preempted) == {young.id}
+    assert bench.finished == [old.id, young.id]
+
+
+def test_a_prefill_is_never_preempted() -> None:
+    bench = Bench(pages=8, chunk_tokens=4)
+    decoding = bench.add([1] * 4, max_tokens=20)
+    bench.step()
+    prefill = bench.add([2] * 24, max_tokens=1, prefill_only=True)
+    preempted = []
+    for _ in range(12):
+        preempted.extend(bench.step().preempted)
+        bench.close_finished()
+    assert prefill not in preempted
+    assert decoding in preempted
+    for _ in range(30):
+        bench.step()
+    assert bench.finished == [prefill.id, decoding.id]
+
+
+@given(
+    pages=st.integers(4, 12),
+    chunk=st.integers(1, 9),
+    max_running=st.integers(1, 4),
+    script=st.lists(
+        st.tuples(
+            st.sampled_from(["add", "add", "step", "step", "close"]),
+            st.integers(0, 2),
+            st.integers(1, 15),
+            st.integers(1, 12),
+            st.booleans(),
+        ),
+        max_size=60,
+    ),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_sequence_ends_and_every_page_comes_back(
+    pages: int,
+    chunk: int,
+    max_running: int,
+    script: list[tuple[str, int, int, int, bool]],
+) -> None:
+    bench = Bench(pages=pages, max_running=max_running, chunk_tokens=chunk)
+    idle_steps = 0
+    for action, first, length, outputs, prefill in script:
+        if action == "add":
+            # Few kinds of prompt, so that many share blocks.
+            prompt = [first] + [9] * (length - 1)
+            with suppress(QueueFullError, ValueError):
+                bench.add(prompt, outputs, prefill_only=prefill)
+        elif action == "close":
+            victims = [each for number, each in bench.open.items() if number not in bench.closed]
+            if victims:
+                bench.close(victims[length % len(victims)])
+        else:
+            bench.step()
+        bench.check()
+    while len(bench.closed) < len(bench.open):
+        before = sum(each.computed_tokens for each in bench.open.values())
+        bench.step()
+        bench.check()
+        bench.close_finished()
+        after = sum(each.computed_tokens for each in bench.open.values())
+        idle_steps = 0 if after > before else idle_steps + 1
+        assert idle_steps < 3, "nothing moves any more"
+    assert bench.pool.available == pages
+    assert bench.pool.claims == 0
+    assert bench.scheduler.running == bench.scheduler.waiting == 0
+    for number, sequence in bench.open.items():
+        if number in bench.finished and not sequence.request.prefill_only:
+            assert len(sequence.tokens) == sequence.length_limit

@@ -1,0 +1,254 @@
+"""A mirror equals what its log holds, whatever happens to the messages between them."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from baton.kv.events import EventLog, Mirror, SlowSubscriberError, Space, Subscription
+from baton.kv.keys import unpack
+from baton.v1.kvevents_pb2 import TIER_DISK, TIER_DRAM, BlockEvent, BlockRun, Events, WatchResponse
+
+LAYOUTS = (b"1" * 16, b"2" * 16)
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def nothing() -> None:
+    pass
+
+
+class Replication(RuleBasedStateMachine):
+    """A log, a mirror, and between them a stream that loses, doubles and reorders messages.
+
+    Truth is kept apart from both. `index` is what a reader builds from the mirror's deltas alone.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs = 0
+        self.mirror = Mirror()
+        self.index: dict[Space, set[bytes]] = {}
+        self.travelling: list[WatchResponse] = []
+        self.start()
+
+    def start(self) -> None:
+        self.epochs += 1
+        # A ring of a few keys: some watches resume, some begin with a snapshot.
+        self.log = EventLog(f"epoch-{self.epochs}", ring_keys=12, queue_keys=20)
+        self.truth: dict[Space, set[bytes]] = {}
+        self.watch()
+
+    def watch(self) -> None:
+        request = self.mirror.request()
+        self.subscription: Subscription = self.log.subscribe(
+            request.epoch, request.sequence, nothing
+        )
+        self.mirror.opened()
+        self.travelling.clear()
+
+    def apply(self, message: WatchResponse) -> None:
+        delta = self.mirror.apply(message)
+        for space, keys in delta.removed.items():
+            assert keys <= self.index[space]
+            self.index[space] -= keys
+        for space, keys in delta.added.items():
+            assert not keys & self.index.get(space, set())
+            self.index.setdefault(space, set()).update(keys)
+
+    @rule(layout=st.sampled_from(LAYOUTS), numbers=st.lists(st.integers(0, 30), max_size=8))
+    def change(self, layout: bytes, numbers: list[int]) -> None:
+        space = (layout, TIER_DRAM)
+        for number in numbers:
+            held = self.truth.setdefault(space, set())
+            if key(number) in held:
+                held.remove(key(number))
+                self.log.evicted(layout, TIER_DRAM, key(number))
+            else:
+                held.add(key(number))
+                self.log.stored(layout, TIER_DRAM, key(number))
+
+    @rule()
+    def turn_of_the_loop(self) -> None:
+        self.log.flush()
+        try:
+            while (message := self.subscription.take()) is not None:
+                self.travelling.append(message)
+        except SlowSubscriberError:
+            self.watch()
+
+    @rule(count=st.integers(1, 5))
+    def deliver(self, count: int) -> None:
+        for _ in range(min(count, len(self.travelling))):
+            self.apply(self.travelling.pop(0))
+
+    @precondition(lambda self: self.travelling)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        self.travelling.pop(data.draw(st.integers(0, len(self.travelling) - 1)))
+
+    @precondition(lambda self: self.travelling)
+    @rule(data=st.data())
+    def double(self, data: st.DataObject) -> None:
+        at = data.draw(st.integers(0, len(self.travelling) - 1))
+        self.travelling.insert(data.draw(st.integers(0, len(self.travelling))), self.travelling[at])
+
+    @precondition(lambda self: len(self.travelling) > 1)
+    @rule(data=st.data())
+    def reorder(self, data: st.DataObject) -> None:
+        self.travelling = data.draw(st.permutations(self.travelling))
+
+    @rule()
+    def the_stream_breaks(self) -> None:
+        self.log.unsubscribe(self.subscription)
+        self.watch()
+
+    @rule()
+    def the_store_restarts(self) -> None:
+        self.start()
+
+    @rule()
+    def synchronize(self) -> None:
+        """Heal: everything arrives, and a heartbeat tells of what was lost last."""
+        for _ in range(3):
+            self.turn_of_the_loop()
+            for message in self.travelling:
+                self.apply(message)
+            self.travelling.clear()
+            self.apply(self.log.heartbeat())
+            if not self.mirror.stale:
+                break
+            self.log.unsubscribe(self.subscription)
+            self.watch()
+        assert not self.mirror.stale
+        expected = {space: keys for space, keys in self.truth.items() if keys}
+        assert self.log.contents() == expected
+        assert self.mirror.held == expected
+
+    @invariant()
+    def the_deltas_add_up_to_the_mirror(self) -> None:
+        assert {space: keys for space, keys in self.index.items() if keys} == self.mirror.held
+
+    def teardown(self) -> None:
+        self.synchronize()
+
+
+TestReplication = Replication.TestCase
+TestReplication.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+def drain(subscription: Subscription) -> list[WatchResponse]:
+    messages = []
+    while (message := subscription.take()) is not None:
+        messages.append(message)
+    return messages
+
+
+def test_one_turn_of_the_loop_is_one_message_in_order() -> None:
+    log = EventLog("e")
+    subscription = log.subscribe("", 0, nothing)
+    drain(subscription)
+    for number in range(10):
+        log.stored(LAYOUTS[0], TIER_DRAM, key(number))
+    log.evicted(LAYOUTS[0], TIER_DRAM, key(3))
+    log.stored(LAYOUTS[0], TIER_DRAM, key(3))
+    log.flush()
+    (message,) = drain(subscription)
+    assert len(unpack(message.events.events[0].stored.keys)) == 10
+    assert [e.WhichOneof("event") for e in message.events.events] == ["stored", "evicted", "stored"]
+    assert message.events.first_sequence == 1
+    assert log.sequence == 3
+
+
+def test_a_subscriber_that_saw_it_all_resumes_without_a_message() -> None:
+    log = EventLog("e")
+    log.stored(LAYOUTS[0], TIER_DRAM, key(1))
+    log.flush()
+    assert drain(log.subscribe("e", 1, nothing)) == []
+
+
+def test_missed_events_come_again_from_the_ring() -> None:
+    log = EventLog("e")
+    for number in range(5):
+        log.stored(LAYOUTS[0], TIER_DRAM, key(number))
+        log.flush()
+    (message,) = drain(log.subscribe("e", 2, nothing))
+    assert message.events.first_sequence == 3
+    assert len(message.events.events) == 3
+
+
+@pytest.mark.parametrize(("epoch", "sequence"), [("", 0), ("other", 1), ("e", 99), ("e", -1)])
+def test_any_other_position_begins_with_a_snapshot(epoch: str, sequence: int) -> None:
+    log = EventLog("e")
+    log.stored(LAYOUTS[0], TIER_DRAM, key(1))
+    log.flush()
+    (message,) = drain(log.subscribe(epoch, sequence, nothing))
+    assert message.snapshot.last
+    assert message.snapshot.sequence == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "singles", "others"), [("snapshot", 0, 60_000), ("ring", 6000, 0)]
+)
+def test_messages_stay_below_a_mebibyte(start: str, singles: int, others: int) -> None:
+    log = EventLog("e", ring_keys=1 << 20)
+    for number in range(singles):  # runs of a single key are the worst for events
+        log.stored(LAYOUTS[number % 2], TIER_DRAM, key(number))
+    for number in range(others):
+        log.stored(LAYOUTS[0], TIER_DRAM, key(number))
+    log.flush()
+    mirror = Mirror()
+    mirror.epoch = "e" if start == "ring" else ""
+    messages = drain(log.subscribe(mirror.epoch, 0, nothing))
+    assert {message.HasField("snapshot") for message in messages} == {start == "snapshot"}
+    assert len(messages) > 1
+    assert max(message.ByteSize() for message in messages) < 1 << 20
+    for message in messages:
+        mirror.apply(message)
+    assert mirror.held == log.contents()
+
+
+def test_a_slow_subscriber_is_cut_and_the_others_are_not() -> None:
+    log = EventLog("e", queue_keys=4)
+    woken = []
+    slow, quick = (log.subscribe("", 0, lambda: woken.append(1)) for _ in range(2))
+    drain(slow)
+    for number in range(10):
+        log.stored(LAYOUTS[0], TIER_DRAM, key(number))
+        log.flush()
+        drain(quick)
+    assert log.subscribers == 1
+    with pytest.raises(SlowSubscriberError):
+        drain(slow)
+    assert woken
+
+
+def test_moving_a_block_between_tiers_leaves_it_in_one() -> None:
+    mirror = Mirror()
+    mirror.epoch = "e"
+    stored = BlockRun(layout_id=LAYOUTS[0], tier=TIER_DRAM, keys=key(1) + key(2))
+    moved = BlockRun(layout_id=LAYOUTS[0], tier=TIER_DISK, keys=key(1))
+    events = Events(
+        epoch="e",
+        first_sequence=1,
+        events=[BlockEvent(stored=stored), BlockEvent(tier_moved=moved)],
+    )
+    delta = mirror.apply(WatchResponse(events=events))
+    assert mirror.held == {
+        (LAYOUTS[0], TIER_DRAM): {key(2)},
+        (LAYOUTS[0], TIER_DISK): {key(1)},
+    }
+    assert delta.added[LAYOUTS[0], TIER_DRAM] == {key(2)}
+
+
+def test_clearing_a_mirror_tells_what_is_gone() -> None:
+    log, mirror = EventLog("e"), Mirror()
+    log.stored(LAYOUTS[0], TIER_DRAM, key(1))
+    log.flush()
+    for message in drain(log.subscribe("", 0, nothing)):
+        mirror.apply(message)
+    assert mirror.clear().removed == {(LAYOUTS[0], TIER_DRAM): {key(1)}}
+    assert mirror.held == {}
+    assert mirror.request().epoch == ""

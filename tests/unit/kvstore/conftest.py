@@ -1,0 +1,132 @@
+"""Tables, waits and readers without any I/O."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from baton.kv.events import EventLog
+from baton.kv.objects import ObjectId
+from services.kvstore.slabs import SlabAllocator
+from services.kvstore.slots import Lease, Slot
+from services.kvstore.store import Announcer
+from services.kvstore.table import ObjectTable
+from services.kvstore.waits import WaitTable
+from services.kvstore.wants import Answer, Source, Want
+
+PAGE = 4096
+LAYOUT = b"L" * 16
+
+
+def object_id(number: int) -> ObjectId:
+    return ObjectId(LAYOUT, number.to_bytes(16, "big"))
+
+
+@dataclass
+class Reader:
+    """An Asker that notes what it is told."""
+
+    ready: dict[int, Lease] = field(default_factory=dict)
+    will_not_come: set[int] = field(default_factory=set)
+    timed_out: set[int] = field(default_factory=set)
+    done: int = 0
+    batches: list[list[int]] = field(default_factory=list)
+    lost: list[Lease] = field(default_factory=list)
+
+    def answer(self, want: Want, answer: Answer) -> None:
+        indexes = [index for index, _ in answer.ready]
+        answered = {*self.ready, *self.will_not_come, *self.timed_out}
+        assert not answered & {*indexes, *answer.will_not_come, *answer.timed_out}
+        assert not self.done
+        self.ready.update(answer.ready)
+        self.will_not_come.update(answer.will_not_come)
+        self.timed_out.update(answer.timed_out)
+        self.done += answer.done
+        if indexes:
+            self.batches.append(indexes)
+
+    def lapsed(self, want: Want, lease: Lease) -> None:
+        self.lost.append(lease)
+
+
+@dataclass
+class World:
+    """A table and its waits, with a clock that the test moves."""
+
+    table: ObjectTable
+    waits: WaitTable
+    now: float = 0.0
+
+    def want(
+        self,
+        *numbers: int,
+        wait: float = 10.0,
+        sources: tuple[str, ...] = (),
+        own: str = "me",
+    ) -> tuple[Reader, Want]:
+        reader = Reader()
+        ids = [object_id(number) for number in numbers]
+        want = Want(reader, 1, ids, self.now + (wait or 5.0), instant=wait == 0)
+        want.set_sources([Source(name, f"{name}:1") for name in sources], own)
+        self.waits.add(want, self.now)
+        self.waits.flush(self.now)
+        return reader, want
+
+    def reserve(self, number: int) -> Slot | None:
+        slot = self.table.reserve(object_id(number), PAGE, now=self.now)
+        if isinstance(slot, Slot):
+            self.waits.reserving(object_id(number))
+            return slot
+        return None
+
+    def commit(self, slot: Slot) -> None:
+        if self.table.commit(slot, b"d" * 16, self.now):
+            self.waits.committed(slot.object_id, self.now)
+        self.waits.flush(self.now)
+
+    def put(self, number: int) -> bool:
+        slot = self.reserve(number)
+        if slot is not None:
+            self.commit(slot)
+        return slot is not None
+
+    def release(self, lease: Lease, bad: bool = False) -> None:
+        self.waits.release(lease, bad=bad)
+        self.waits.flush(self.now)
+
+    def deny(self, *numbers: int) -> None:
+        self.waits.deny([object_id(number) for number in numbers], self.now)
+        self.waits.flush(self.now)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        slots, leases = self.table.expire(self.now)
+        for slot in slots:
+            self.waits.judge(slot.object_id, self.now)
+        for lease in leases:
+            self.waits.lapsed(lease)
+        self.waits.expire(self.now)
+        self.waits.flush(self.now)
+
+    def assert_nothing_held(self) -> None:
+        stats = self.table.stats()
+        assert (stats.leases, stats.reservations, stats.pinned_bytes) == (0, 0, 0)
+        assert self.waits.waiters == 0
+        assert not self.waits._waiting
+        assert not self.waits._holder
+        assert not self.waits._starved
+
+
+def make_world(pages: int = 64, window: int = 1 << 30) -> World:
+    table = ObjectTable(
+        SlabAllocator(pages * PAGE, 4 * PAGE),
+        [0] * pages,
+        Announcer(EventLog("epoch")),
+        reservation_seconds=10,
+        lease_seconds=10,
+    )
+    return World(table, WaitTable(table, window_bytes=window, denial_seconds=3.0))
+
+
+@pytest.fixture
+def world() -> World:
+    return make_world()

@@ -1,0 +1,314 @@
+"""What a peer is asked: each object once, fetched once, given up when nobody wants it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from baton.kv.digest import start_digest
+from baton.kv.events import EventLog
+from baton.kv.keys import unpack
+from baton.kv.objects import ObjectId
+from baton.v1 import kvstore_pb2 as pb
+from services.kvstore.arena import Arena
+from services.kvstore.asks import RETRY_SECONDS, Asks
+from services.kvstore.flights import Flights
+from services.kvstore.store import Store
+from services.kvstore.wants import Source, Want
+from tests.unit.kvstore.conftest import Reader, object_id
+
+MIB = 1024 * 1024
+SIZE = 4096
+
+
+@dataclass
+class Network:
+    """A store whose peers are in the test's hand."""
+
+    store: Store
+    flights: Flights
+    time: list[float]
+    asks: dict[Source, Asks] = field(default_factory=dict)
+
+    def peer(self, name: str) -> Asks:
+        source = Source(name, f"{name}:1")
+        if source not in self.asks:
+            self.asks[source] = Asks(source, self.flights, self.store.waits)
+        return self.asks[source]
+
+    def seek(self, want: Want, object_id: ObjectId) -> None:
+        for source in want.sources:
+            self.peer(source.store_id).seek(want, object_id)
+
+    def forget(self, want: Want, object_id: ObjectId) -> None:
+        for source in want.sources:
+            self.peer(source.store_id).forget(want, object_id)
+
+    def settle(self, now: float) -> None:
+        pass  # the test takes the frames itself
+
+    def want(
+        self, *numbers: int, sources: tuple[str, ...], wait: float = 10.0
+    ) -> tuple[Reader, Want]:
+        reader = Reader()
+        ids = [object_id(number) for number in numbers]
+        want = Want(reader, 1, ids, self.time[0] + (wait or 5.0), instant=wait == 0)
+        want.set_sources([Source(name, f"{name}:1") for name in sources], "me")
+        self.store.waits.add(want, self.time[0])
+        self.store.settle()
+        return reader, want
+
+    def frames(self, name: str) -> list[pb.GetRequest]:
+        return self.peer(name).frames(self.time[0])
+
+    def answer(self, name: str, **frame: object) -> list[pb.GetRequest]:
+        """The peer says something; what it is sent in return."""
+        self.peer(name).handle(pb.GetResponse(**frame), self.time[0])  # type: ignore[arg-type]
+        self.store.settle()
+        return self.frames(name)
+
+    def ready(
+        self, name: str, ask: pb.Want, *indexes: int, first_lease: int = 1
+    ) -> list[pb.GetRequest]:
+        objects = [
+            pb.ReadyObject(
+                index=index,
+                lease_id=first_lease + at,
+                object_bytes=SIZE,
+                digest=digest(object_of(ask, index)),
+            )
+            for at, index in enumerate(indexes)
+        ]
+        ready = pb.Ready(correlation_id=ask.correlation_id, objects=objects)
+        return self.answer(name, ready=ready)
+
+    def chunk(self, name: str, lease: int, ask: pb.Want, index: int) -> list[pb.GetRequest]:
+        return self.chunk_of(name, lease, data_of(object_of(ask, index)))
+
+    def chunk_of(self, name: str, lease: int, data: bytes) -> list[pb.GetRequest]:
+        return self.answer(name, read_chunk=pb.ReadChunk(lease_id=lease, data=data, last=True))
+
+
+def object_of(ask: pb.Want, index: int) -> ObjectId:
+    return ObjectId(ask.layout_id, unpack(ask.keys)[index])
+
+
+def data_of(object_id: ObjectId) -> bytes:
+    return object_id.key * (SIZE // 16)
+
+
+def digest(object_id: ObjectId) -> bytes:
+    running = start_digest(object_id, SIZE)
+    running.update(data_of(object_id))
+    return running.digest()
+
+
+def kinds(frames: list[pb.GetRequest]) -> list[str]:
+    return [str(frame.WhichOneof("frame")) for frame in frames]
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Network]:
+    time = [0.0]
+    with Arena(tmp_path, 4 * MIB) as arena:
+        while arena.touch_next():
+            pass
+        store = Store(
+            "me",
+            arena,
+            EventLog("e"),
+            reservation_seconds=10,
+            lease_seconds=10,
+            clock=lambda: time[0],
+        )
+        network = Network(store, Flights(store, MIB), time)
+        store.join(network)
+        yield network
+        stat = store.stat()
+        assert (stat.leases, stat.reservations, stat.waiters) == (0, 0, 0)
+        assert store.table.pinned_bytes == 0
+        assert len(network.flights) == 0
+        assert all(asks.idle for asks in network.asks.values())
+
+
+def release_all(network: Network, reader: Reader) -> None:
+    for lease in reader.ready.values():
+        network.store.waits.release(lease)
+
+
+def test_several_wants_share_one_ask_and_one_fetch(network: Network) -> None:
+    readers = [network.want(1, 2, sources=("a",))[0] for _ in range(5)]
+    (asked,) = network.frames("a")
+    assert unpack(asked.want.keys) == [object_id(1).key, object_id(2).key]
+    assert network.frames("a") == []
+    (fetch,) = network.ready("a", asked.want, 0, 1)
+    assert list(fetch.fetch.lease_ids) == [1, 2]
+    assert kinds(network.chunk("a", 1, asked.want, 0)) == ["release"]
+    assert kinds(network.chunk("a", 2, asked.want, 1)) == ["release"]
+    for reader in readers:
+        assert set(reader.ready) == {0, 1}
+        release_all(network, reader)
+    assert network.store.moved_bytes["peer"] == 2 * SIZE
+
+
+def test_the_first_of_several_sources_is_taken_and_the_other_released(network: Network) -> None:
+    reader, _ = network.want(1, sources=("a", "b"))
+    (at_a,), (at_b,) = network.frames("a"), network.frames("b")
+    assert kinds(network.ready("b", at_b.want, 0)) == ["fetch"]
+    assert kinds(network.ready("a", at_a.want, 0)) == ["release"]
+    network.chunk("b", 1, at_b.want, 0)
+    assert reader.done == 1
+    network.time[0] += 2 * RETRY_SECONDS
+    assert network.frames("a") == []
+    release_all(network, reader)
+
+
+def test_when_the_faster_source_dies_the_other_is_asked_again(network: Network) -> None:
+    reader, _ = network.want(1, sources=("a", "b"))
+    (at_a,), (at_b,) = network.frames("a"), network.frames("b")
+    network.ready("b", at_b.want, 0)
+    network.ready("a", at_a.want, 0)  # released: b is at it
+    network.peer("b").closed(network.time[0])
+    network.time[0] += 2 * RETRY_SECONDS
+    (again,) = network.frames("a")
+    assert kinds(network.ready("a", again.want, 0, first_lease=2)) == ["fetch"]
+    network.chunk("a", 2, again.want, 0)
+    assert reader.done == 1
+    release_all(network, reader)
+
+
+def test_a_source_that_comes_back_is_asked_everything_anew(network: Network) -> None:
+    reader, _ = network.want(1, 2, sources=("a",))
+    (first,) = network.frames("a")
+    network.ready("a", first.want, 0)
+    network.peer("a").closed(network.time[0])
+    assert network.store.stat().reservations == 0
+    assert not reader.done  # a dead source stays a hope
+    network.peer("a").opened()
+    (second,) = network.frames("a")
+    assert second.want.correlation_id != first.want.correlation_id
+    assert len(unpack(second.want.keys)) == 2
+    network.ready("a", second.want, 0, 1)
+    for lease, index in ((1, 0), (2, 1)):
+        network.chunk("a", lease, second.want, index)
+    assert reader.done == 1
+    release_all(network, reader)
+
+
+def test_will_not_come_needs_every_source_and_a_dead_one_never_says_so(network: Network) -> None:
+    reader, want = network.want(1, sources=("a", "b"))
+    (at_a,), _ = network.frames("a"), network.frames("b")
+    missing = pb.Missing(correlation_id=at_a.want.correlation_id, will_not_come=[0])
+    network.answer("a", missing=missing)
+    network.peer("b").closed(network.time[0])
+    network.store.settle()
+    assert not reader.done
+    network.store.waits.replace_sources(want, [Source("a", "a:1")], "me", network.time[0])
+    network.store.settle()
+    (again,) = network.frames("a")
+    missing = pb.Missing(correlation_id=again.want.correlation_id, will_not_come=[0])
+    network.answer("a", missing=missing)
+    assert reader.will_not_come == {0}
+
+
+def test_without_a_wait_a_dead_source_counts_as_not_having_it(network: Network) -> None:
+    reader, _ = network.want(1, sources=("a", "b"), wait=0)
+    (at_a,) = network.frames("a")
+    assert at_a.want.wait.ToSeconds() == 0
+    network.answer("a", missing=pb.Missing(correlation_id=1, timed_out=[0]))
+    assert not reader.done
+    network.peer("b").closed(network.time[0])
+    network.store.settle()
+    assert reader.timed_out == {0}
+
+
+def test_waiting_and_instant_wants_are_asked_apart(network: Network) -> None:
+    waiting, want = network.want(1, sources=("a",), wait=8)
+    instant, _ = network.want(1, sources=("a",), wait=0)
+    asked = {frame.want.wait.ToMilliseconds(): frame.want for frame in network.frames("a")}
+    assert set(asked) == {0, 8000}
+    missing = pb.Missing(correlation_id=asked[0].correlation_id, timed_out=[0])
+    network.answer("a", missing=missing)
+    assert instant.timed_out == {0}
+    assert not waiting.done
+    network.store.waits.cancel(want)
+
+
+def test_cancelling_the_last_want_cancels_at_the_peer(network: Network) -> None:
+    _, one = network.want(1, 2, sources=("a",))
+    _, two = network.want(2, sources=("a",))
+    (asked,) = network.frames("a")
+    network.store.waits.cancel(one)
+    assert network.frames("a") == []
+    network.store.waits.cancel(two)
+    (cancel,) = network.frames("a")
+    assert cancel.cancel_want.correlation_id == asked.want.correlation_id
+
+
+def test_what_is_left_of_an_ask_is_cancelled_once_the_rest_was_answered(network: Network) -> None:
+    reader, _ = network.want(1, sources=("a",))
+    _, two = network.want(2, sources=("a",))
+    (asked,) = network.frames("a")
+    network.store.waits.cancel(two)
+    assert network.frames("a") == []
+    assert kinds(network.ready("a", asked.want, 0)) == ["fetch"]
+    # Not before the bytes are here: cancelling ends the lease.
+    assert kinds(network.chunk("a", 1, asked.want, 0)) == ["release", "cancel_want"]
+    release_all(network, reader)
+
+
+def test_an_object_that_nobody_wants_any_more_is_released(network: Network) -> None:
+    _, want = network.want(1, 2, sources=("a",))
+    (asked,) = network.frames("a")
+    ready = pb.Ready(
+        correlation_id=asked.want.correlation_id,
+        objects=[pb.ReadyObject(index=0, lease_id=9, object_bytes=SIZE)],
+    )
+    network.peer("a").handle(pb.GetResponse(ready=ready), 0.0)
+    network.store.waits.cancel(want)
+    frames = network.frames("a")
+    assert kinds(frames) == ["release", "cancel_want"]
+
+
+@pytest.mark.parametrize("data", [b"\0" * SIZE, b"short", b""])
+def test_wrong_bytes_are_reported_and_asked_for_again_a_few_times(
+    network: Network, data: bytes
+) -> None:
+    reader, want = network.want(1, sources=("a",))
+    (asked,) = network.frames("a")
+    for lease in (1, 2):
+        network.ready("a", asked.want, 0, first_lease=lease)
+        report, release, asked = network.chunk_of("a", lease, data)
+        assert list(report.report_bad.lease_ids) == [lease]
+        assert kinds([release, asked]) == ["release", "want"]
+    network.ready("a", asked.want, 0, first_lease=3)
+    assert kinds(network.chunk_of("a", 3, data)) == ["report_bad", "release"]
+    assert not reader.ready
+    network.store.waits.cancel(want)
+
+
+def test_objects_that_find_no_room_are_asked_for_later(network: Network) -> None:
+    slots = [network.store.reserve(object_id(100 + n), MIB // 2) for n in range(4)]
+    reader, _ = network.want(1, sources=("a",))
+    (asked,) = network.frames("a")
+    assert kinds(network.ready("a", asked.want, 0)) == ["release"]
+    network.store.abandon(slots)  # type: ignore[arg-type]
+    network.time[0] += 2 * RETRY_SECONDS
+    (again,) = network.frames("a")
+    network.ready("a", again.want, 0, first_lease=2)
+    network.chunk("a", 2, again.want, 0)
+    assert reader.done == 1
+    release_all(network, reader)
+
+
+def test_a_window_bounds_what_flies_at_once(network: Network) -> None:
+    network.flights._window_bytes = 2 * SIZE
+    reader, _ = network.want(*range(5), sources=("a",))
+    (asked,) = network.frames("a")
+    (fetch,) = network.ready("a", asked.want, *range(5))
+    assert list(fetch.fetch.lease_ids) == [1, 2]
+    for lease in range(1, 6):
+        network.chunk("a", lease, asked.want, lease - 1)
+    assert reader.done == 1
+    release_all(network, reader)
