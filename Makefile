@@ -46,10 +46,10 @@ check: test protos-lint ## everything that must hold before a commit
 
 .PHONY: lint
 lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
-	@$(BIN)/ruff format --check --quiet || { echo "badly formatted: make fix" >&2; exit 1; }
+	@$(BIN)/ruff format --check --quiet --output-format concise || { echo "badly formatted: make fix" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/lint-imports --no-timing >build/imports.log || { cat build/imports.log; exit 1; }
+	@$(BIN)/lint-imports --no-logo >build/imports.log || { cat build/imports.log >&2; exit 1; }
 
 .PHONY: protos-lint
 protos-lint: $(DEV) $(GENERATED) ## lint the protos with buf, where npx is

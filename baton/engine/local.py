@@ -1,4 +1,4 @@
-"""An engine run to the end in one process, with no KV service: what other ways are compared with."""
+"""An engine run to the end in one process, without the KV service: the measure of other ways."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

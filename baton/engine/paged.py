@@ -22,7 +22,7 @@ from baton.engine.pages import PagePool
 from baton.engine.rates import Rates
 from baton.engine.runner import Runner, Sampled, Work
 from baton.engine.scheduler import Limits, Scheduler
-from baton.engine.sequence import LiveSequence, State, check_tokens, open_sequence
+from baton.engine.sequence import LiveSequence, State, open_sequence
 
 
 class PagedEngine(Engine):
@@ -79,7 +79,7 @@ class PagedEngine(Engine):
             raise ValueError(
                 f"ready_tokens is {ready_tokens}, not {cached} to {sequence.context_tokens}"
             )
-        self._extend(sequence, output)
+        sequence.take_output(output, self.info.vocab_tokens)
         at = ready_tokens // self._block_tokens
         self._runner.clear(sequence.pages[at:], kept_tokens=ready_tokens % self._block_tokens)
         self._scheduler.start(sequence, ready_tokens)
@@ -178,20 +178,6 @@ class PagedEngine(Engine):
     def close_engine(self) -> None:
         self._runner.close()
 
-    def _extend(self, sequence: LiveSequence, output: Sequence[int]) -> None:
-        """Take over the output so far, which begins with the request's own."""
-        known = sequence.output_tokens
-        if not output:
-            return
-        if tuple(output[:known]) != tuple(sequence.request.output):
-            raise ValueError("output does not begin with the request's own")
-        if sequence.request.prefill_only and len(output) > known:
-            raise ValueError("with prefill_only there is no output but the request's own")
-        if sequence.prompt_tokens + len(output) >= sequence.length_limit:
-            raise ValueError(f"an output of {len(output)} tokens has ended already")
-        check_tokens(output, self.info.vocab_tokens)
-        sequence.tokens.extend(output[known:])
-
     def _admitted(self, sequence: LiveSequence, events: list[Event]) -> None:
         if sequence.started:
             self._runner.clear(sequence.pages[sequence.cached_blocks :])
@@ -223,18 +209,10 @@ class PagedEngine(Engine):
         sequence.drawn_tokens += len(sampled)
         if not request.prefill_only:
             sequence.tokens.append(sampled[0].token)
-        reasons = [self._reason(sequence, drawn.token, position + 1) for drawn in sampled]
+        reasons = [sequence.end_reason(drawn.token, position) for drawn in sampled]
         if request.prefill_only or reasons[0] is not None:
             ended = tuple(reason or EndReason.PREFILLED for reason in reasons)
             self._end(sequence, ended, now, events)
-
-    def _reason(self, sequence: LiveSequence, token: int, output_tokens: int) -> EndReason | None:
-        # A stop token before min_tokens cannot have been drawn.
-        if token in sequence.stops:
-            return EndReason.STOP
-        if sequence.prompt_tokens + output_tokens >= sequence.length_limit:
-            return EndReason.LENGTH
-        return None
 
     def _end(
         self,

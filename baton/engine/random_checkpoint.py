@@ -5,34 +5,15 @@ loads a real model loads these. What they say makes no sense; equal arguments sa
 """
 
 import json
-import random
 from collections.abc import Iterator
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-END_OF_TEXT = "<|endoftext|>"
-TURN_START = "<|im_start|>"
-TURN_END = "<|im_end|>"
-SPECIAL_TOKENS = (END_OF_TEXT, TURN_START, TURN_END)
-MIN_VOCAB = 256 + len(SPECIAL_TOKENS)
-
-CHAT_TEMPLATE = """\
-{%- for message in messages -%}
-{%- if message.role not in ['system', 'user', 'assistant', 'tool'] -%}
-{{- raise_exception('unknown role ' ~ message.role) -}}
-{%- endif -%}
-{{- '<|im_start|>' ~ message.role ~ '\\n' ~ message.content ~ '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- '<|im_start|>assistant\\n' -}}
-{%- endif -%}
-"""
+from baton.engine.random_tokenizer import MIN_VOCAB, end_tokens, make_tokenizer, tokenizer_config
 
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -88,9 +69,9 @@ def write_random_checkpoint(
     if vocab < MIN_VOCAB or heads % kv_heads or head_size % 2 or min(layers, shards) < 1:
         raise ValueError("these sizes make no model")
     path.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(vocab)
+    tokenizer = make_tokenizer(vocab)
     tokenizer.save(str(path / "tokenizer.json"))
-    ends = [tokenizer.token_to_id(token) for token in (TURN_END, END_OF_TEXT)]
+    ends = end_tokens(tokenizer)
     config = {
         "architectures": [_ARCHITECTURES[family]],
         "model_type": family,
@@ -113,7 +94,7 @@ def write_random_checkpoint(
     }
     _write_json(path / "config.json", config)
     _write_json(path / "generation_config.json", {"eos_token_id": ends})
-    _write_json(path / "tokenizer_config.json", _tokenizer_config(context))
+    _write_json(path / "tokenizer_config.json", tokenizer_config(context))
     shape = _Shape(vocab, layers, hidden, mlp, heads * head_size, kv_heads * head_size, head_size)
     tensors = dict(shape.tensors(family, seed, _DTYPES[dtype], tied=tied))
     _write_tensors(path, tensors, shards)
@@ -191,48 +172,3 @@ def _shard(number: int, shards: int) -> str:
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n")
-
-
-def _tokenizer_config(context: int) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": context,
-        "eos_token": TURN_END,
-        "pad_token": END_OF_TEXT,
-        "additional_special_tokens": list(SPECIAL_TOKENS),
-        "clean_up_tokenization_spaces": False,
-        "chat_template": CHAT_TEMPLATE,
-    }
-
-
-def _tokenizer(vocab: int) -> Tokenizer:
-    """Byte-level BPE: every text comes back as it went in."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab - len(SPECIAL_TOKENS),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_synthetic_text(4 * vocab), trainer)
-    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
-    if tokenizer.get_vocab_size() != vocab:
-        raise ValueError(
-            f"no tokenizer of {vocab} tokens comes out of the text that it learns from"
-        )
-    return tokenizer
-
-
-def _synthetic_text(words: int) -> Iterator[str]:
-    """Sentences of made-up words, a few of them frequent, as in a language."""
-    # random is stable over releases; nothing here is secret.
-    draw = random.Random(0)
-    syllables = [c + v + end for c in "bdfgklmnprstvz" for v in "aeiou" for end in ("", "n", "r")]
-    lexicon = [
-        "".join(draw.choice(syllables) for _ in range(draw.randint(1, 4))) for _ in range(words)
-    ]
-    weights = list(accumulate(1 / (rank + 2) for rank in range(words)))
-    for _ in range(words // 4):
-        sentence = " ".join(draw.choices(lexicon, cum_weights=weights, k=draw.randint(4, 12)))
-        yield f"{sentence.capitalize()}. "

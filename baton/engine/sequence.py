@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from baton.engine.base import SequenceRequest
+from baton.engine.base import EndReason, SequenceRequest
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
 
 
@@ -92,6 +92,33 @@ class LiveSequence:
         """Count the time that the present pages were held. Called before their number changes."""
         self.page_seconds += len(self.pages) * (now - self.held_since)
         self.held_since = now
+
+    def take_output(self, output: Sequence[int], vocab_tokens: int) -> None:
+        """Take over the whole output so far; an empty one is the request's own.
+
+        Raises:
+            ValueError: it is none of this request, or has ended already; nothing was changed.
+        """
+        known = self.output_tokens
+        if not output:
+            return
+        if tuple(output[:known]) != tuple(self.request.output):
+            raise ValueError("output does not begin with the request's own")
+        if self.request.prefill_only and len(output) > known:
+            raise ValueError("with prefill_only there is no output but the request's own")
+        if self.prompt_tokens + len(output) >= self.length_limit:
+            raise ValueError(f"an output of {len(output)} tokens has ended already")
+        check_tokens(output, vocab_tokens)
+        self.tokens.extend(output[known:])
+
+    def end_reason(self, token: int, position: int) -> EndReason | None:
+        """Why the output ends with a token drawn for a position; None if it goes on."""
+        # A stop token before min_tokens cannot have been drawn.
+        if token in self.stops:
+            return EndReason.STOP
+        if self.prompt_tokens + position + 1 >= self.length_limit:
+            return EndReason.LENGTH
+        return None
 
     def name_blocks(self, count: int, block_tokens: int) -> None:
         """Extend `keys` to `count` blocks, whose tokens are known."""

@@ -16,8 +16,9 @@ from baton.v1 import kvstore_pb2 as pb
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """A batch ends here, so that leases go back while later objects are still copied."""
-GRACE_SECONDS = 10.0
-"""Beyond the wait itself, how long a silent store is believed to be alive."""
+GRACE_SECONDS = 20.0
+"""Beyond the wait itself, how long a silent store is believed to be alive: it may be pacing leases,
+and a store that is gone breaks the stream sooner."""
 ABANDON_SECONDS = 1.0
 """How long what is on its way may take after `abandon`."""
 
@@ -82,6 +83,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
         self._held: list[Fetched] = []
         self._awake = asyncio.Event()
         self._done = self._abandoned = self._closed = False
+        self._abandoned_until = 0.0
         self._first_at = self._last_at = 0.0
         self.missing: set[int] = set()
         """Indexes that did not come, or were bad. Complete once the iteration has ended."""
@@ -108,11 +110,12 @@ class Fetching(AsyncIterator[list[Fetched]]):
     def abandon(self) -> None:
         """Stop waiting: the iteration yields what is on its way by now and ends."""
         self._abandoned = True
-        self._silent_after = min(self._silent_after, time.monotonic() + ABANDON_SECONDS)
+        self._abandoned_until = time.monotonic() + ABANDON_SECONDS
         self._awake.set()
 
     async def __anext__(self) -> list[Fetched]:
         self._give_back()
+        patience = max(self._silent_after, time.monotonic() + GRACE_SECONDS)
         while not self._arrived:
             # With gRPC, bytes of what was ready may still be on their way when all is answered.
             over = self._done or self._abandoned
@@ -123,8 +126,9 @@ class Fetching(AsyncIterator[list[Fetched]]):
                 await self.aclose()
                 raise StoreAway(self._connection.reason)
             self._awake.clear()
+            until = self._abandoned_until if self._abandoned else patience
             try:
-                async with asyncio.timeout(max(0, self._silent_after - time.monotonic())):
+                async with asyncio.timeout(max(0, until - time.monotonic())):
                     await self._awake.wait()
             except TimeoutError:
                 if self._abandoned:

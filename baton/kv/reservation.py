@@ -9,7 +9,7 @@ from baton.kv.digest import start_digest
 from baton.kv.objects import MAX_CHUNK_BYTES, ObjectId
 from baton.v1 import kvstore_pb2 as pb
 
-COMMIT_SECONDS = 30.0
+COMMIT_SECONDS = 15.0
 INLINE_BYTES = 256 * 1024
 """Less than this is hashed on the event loop: the way to a thread and back would cost more."""
 

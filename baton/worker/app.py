@@ -79,7 +79,8 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     await server.start()
 
     # Work without a store is possible and slow: give it a moment before work may come.
-    if not await store.wait_connected(STORE_SECONDS):
+    attached = await store.wait_connected(STORE_SECONDS)
+    if not attached:
         log.warning("kv store is away", store=settings.kv.store_id)
     store_id = store.store_id or settings.kv.store_id
     instance = _instance(process, settings, engine, model, server.address, store_id)
@@ -92,6 +93,15 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
             settings.etcd.lease_seconds,
         )
     )
+
+    if not attached:
+
+        async def name_store() -> None:
+            while not await store.wait_connected(STORE_SECONDS):
+                pass
+            await registration.update(store_id=store.store_id)
+
+        process.spawn(name_store(), "name store")
 
     async def drain() -> None:
         core.draining = True

@@ -66,7 +66,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
                 incarnation=process.incarnation,
                 role=cluster_pb2.ROLE_FRONTEND,
                 address=server.address,
-                http_address=f"{settings.advertise_host or settings.http.host}:{http.port}",
+                http_address=_address(settings, http.port),
             ),
             ttl=settings.etcd.lease_seconds,
         )
@@ -80,6 +80,11 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         await inference.idle()
 
     process.on_drain(drain)
+
+
+def _address(settings: FrontendSettings, port: int) -> str:
+    host = settings.advertise_host or settings.http.host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _follow(discovery: Discovery, registry: Registry, links: Links, placer: Placer) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from typing import cast
 
 import grpc
@@ -52,7 +53,10 @@ class Link:
         """Loop time of the latest frame, or of the moment since which one is expected."""
         self._call: grpc.aio.StreamStreamCall[worker_pb2.RunRequest, worker_pb2.RunResponse]
         self._call = worker_pb2_grpc.WorkerServiceStub(channel).Run()  # type: ignore[call-arg]  # the stub wants an iterator, grpc.aio does not
-        self._tasks = [loop.create_task(self._read()), loop.create_task(self._write())]
+        # They outlive the request that happens to be the first, and serve all: not in its name.
+        self._tasks = [
+            loop.create_task(work, context=Context()) for work in (self._read(), self._write())
+        ]
 
     @property
     def busy(self) -> bool:

@@ -64,7 +64,7 @@ class Orchestrator:
         """Something that is needed does not run: a placement is needed."""
         late = BatonError(Reason.DEADLINE, "the request did not end before its deadline")
         left = max(0.0, route.deadline - monotonic())
-        self._timers = [self._loop.call_later(left, self._mailbox.fail, late)]
+        self._timers = [self._loop.call_later(left, self.end, late)]
 
     async def next(self) -> list[Event]:
         """What happened since the last call, in order; waits for something to happen or a nudge.
@@ -77,7 +77,7 @@ class Orchestrator:
             self._begun = True
             await self._begin(events)
         while not events:
-            if self._hurt and not self._all_ended():
+            if self._hurt and not self._closed and not self._all_ended():
                 await self._place()
             mails = await self._mailbox.get()
             for mail in mails:
@@ -89,8 +89,9 @@ class Orchestrator:
         return events
 
     def end(self, error: BatonError) -> None:
-        """Let `next` fail, now or when it is called."""
+        """Give everything back and let `next` fail, now or when it is called."""
         self._mailbox.fail(error)
+        self.close()
 
     def nudge(self) -> None:
         """Let a `next` that waits return, though nothing happened."""
@@ -233,7 +234,7 @@ class Orchestrator:
 
     def _on_failed(self, work: Work, error: BatonError) -> None:
         if error.code not in _ELSEWHERE and self._misses(work):
-            raise error
+            self._mailbox.fail(error)  # `next` tells what came before it, and then this
         self._on_lost(work, error)
 
     def _on_lost(self, work: Work, error: BatonError) -> None:

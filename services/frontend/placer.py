@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from functools import partial
 from types import TracebackType
 from typing import cast
@@ -69,7 +70,10 @@ class Session:
         self._returns: list[str] = []  # bounded by the tickets that were handed out
         self._more = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._read()), loop.create_task(self._write())]
+        # They outlive the request that happens to be the first, and serve all: not in its name.
+        self._tasks = [
+            loop.create_task(work, context=Context()) for work in (self._read(), self._write())
+        ]
 
     async def place(self, query: router_pb2.PlaceQuery) -> router_pb2.PlaceResponse:
         """Ask; `query.correlation_id` is filled in. A caller that is cancelled takes it back.

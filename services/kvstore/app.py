@@ -43,7 +43,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     store.join(await stack.enter_async_context(Peers(store, process.incarnation)))
 
     server = await stack.enter_async_context(
-        Server(settings.grpc, process.name, settings.advertise_host)
+        Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
     server.add(KvStoreService(store).register, SERVICE_NAME)
     server.add(KvEventService(events).register, EVENTS_NAME)

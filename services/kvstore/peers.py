@@ -55,11 +55,6 @@ class Peers:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    @property
-    def connected(self) -> int:
-        """Peers that a stream is open to."""
-        return sum(link.stream is not None for link in self._links.values())
-
     def seek(self, want: Want, object_id: ObjectId) -> None:
         for source in want.sources:
             link = self._links.get(source)

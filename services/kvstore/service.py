@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 
+from baton.kv.attach import GRPC, SHM
 from baton.kv.writer_lock import WatchedLock
 from baton.rpc.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger
@@ -28,8 +29,6 @@ SERVICE_NAME = "baton.v1.KvStoreService"
 OPEN_SECONDS = 10.0
 """How long a new stream may take to say who it is."""
 MAX_NAME = 256
-SHM = "shm"
-GRPC = "grpc"
 
 Request = TypeVar("Request", contravariant=True)
 Response = TypeVar("Response")

@@ -155,13 +155,13 @@ class WaitTable:
             self._let_go(lease)
 
     def expire(self, now: float) -> None:
-        """Answer wants whose wait is over, and forget old denials."""
+        """Answer wants whose wait is over, and forget old denials.
+
+        What is here and only waits for room is still leased as room comes.
+        """
         while self._deadlines and self._deadlines[0][0] <= now:
             _, _, want = heapq.heappop(self._deadlines)
-            missed = sorted(want.waiting | set(want.ready))
-            want.ready.clear()
-            self._starved.pop(want, None)
-            for index in missed:
+            for index in sorted(want.waiting):
                 self._stop_waiting(want, index)
                 self._answer_missing(want, index, want.pending.timed_out)
         for object_id, until in list(self._denied.items()):
@@ -191,12 +191,12 @@ class WaitTable:
         """Wants that are not answered in full."""
         return len(self._wants)
 
-    def is_waited_for(self, object_id: ObjectId) -> bool:
-        return object_id in self._waiting
-
     # Inside
 
     def _wait(self, want: Want, index: int, now: float) -> None:
+        if now >= want.deadline:
+            self._answer_missing(want, index, want.pending.timed_out)
+            return
         object_id = want.object_ids[index]
         want.waiting.add(index)
         self._waiting.setdefault(object_id, {})[want, index] = None

@@ -4,7 +4,7 @@ An option is a decode worker that reads the prompt itself, or a pair of a prefil
 worker of the same layout. Options are many and short-lived: one per pair.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -38,10 +38,8 @@ class Seat(NamedTuple):
     """The same from another store."""
     rest: float
     """To compute what a prefill worker doesn't know of: the output so far."""
-
-    def travel(self, reader: Worker) -> float:
-        """To get the KV from this prefill worker, nothing hidden."""
-        return self.near if reader.store_id == self.writer.store_id else self.far
+    after: float
+    """With a prefill worker, once the KV is there: `rest`, and what it all costs others here."""
 
 
 class Option(NamedTuple):
@@ -68,15 +66,18 @@ def seat(query: Query, worker: Worker, policy: Policy) -> Seat:
     alone = read(query, worker, query.prompt_tokens + query.output_tokens)
     pages = pages_to_write(query, worker, policy)
     near, far = handoff_seconds(query, worker, alone.coverage)
+    crowd = crowd_seconds(worker, policy)
+    rest = query.output_tokens / worker.rates.prefill_tokens_per_second
     return Seat(
         worker,
         alone,
         pages,
         place_seconds(worker, pages, policy),
-        crowd_seconds(worker, policy),
+        crowd,
         near,
         far,
-        query.output_tokens / worker.rates.prefill_tokens_per_second,
+        rest,
+        rest + crowd + worker.running * rest,
     )
 
 
@@ -96,11 +97,12 @@ def remote_options(
         for at in seats
     ):
         return []
-    by_layout: dict[bytes, list[Seat]] = {}
+    # Without a store there is no way for KV to get from one worker to the other.
+    by_layout: dict[bytes, dict[str, list[Seat]]] = {}
     for at in seats:
-        # Without a store there is no way for KV to get from one worker to the other.
-        if at.writer.store_id:
-            by_layout.setdefault(at.writer.layout_id, []).append(at)
+        writer = at.writer
+        if writer.store_id:
+            by_layout.setdefault(writer.layout_id, {}).setdefault(writer.store_id, []).append(at)
     readings = [
         (read(query, worker, query.prompt_tokens), worker)
         for worker in workers
@@ -112,28 +114,36 @@ def remote_options(
     ]
     if len(readings) > policy.max_readers:
         readings = nsmallest(policy.max_readers, readings, key=lambda r: r[0].seconds + r[0].stall)
-    last_chunk = _last_chunk(query, policy)
-    options = []
-    for everything, reader in readings:
+    return [
+        option
+        for everything, reader in readings
+        for store_id, there in by_layout[reader.layout_id].items()
+        for option in _pairs(query, reader, everything, store_id, there, policy)
+    ]
+
+
+def _pairs(
+    query: Query,
+    reader: Worker,
+    everything: Reading,
+    store_id: str,
+    seats: Sequence[Seat],
+    policy: Policy,
+) -> Iterator[Option]:
+    """One prefill worker with each decode worker of one store."""
+    near = reader.store_id == store_id
+    reading = everything
+    if everything.coverage.remote and not near:
         # One list of sources serves both workers, and the writer's own store is not in it.
-        apart: dict[str, Reading] = {reader.store_id: everything}
-        for at in by_layout[reader.layout_id]:
-            writer = at.writer
-            if reader.id == writer.id:
-                continue
-            reading = everything
-            if everything.coverage.remote:
-                store_id = writer.store_id
-                reading = apart.get(store_id) or apart.setdefault(
-                    store_id, read(query, reader, query.prompt_tokens, without=store_id)
-                )
-            first = reading.seconds
+        reading = read(query, reader, query.prompt_tokens, without=store_id)
+    first, stall = reading.seconds, reading.stall
+    last_chunk = _last_chunk(query, policy)
+    for at in seats:
+        if at.writer is not reader:
             # Blocks travel while the rest is computed, all but the last chunk.
-            travel = at.travel(reader)
+            travel = at.near if near else at.far
             ready = max(first + travel * last_chunk, travel, at.wait)
-            others = reading.stall + at.crowd + writer.running * at.rest
-            options.append(Option(ready + at.rest + others, at, reader, reading))
-    return options
+            yield Option(ready + at.after + stall, at, reader, reading)
 
 
 def parts(query: Query, option: Option, policy: Policy) -> Parts:
@@ -141,7 +151,7 @@ def parts(query: Query, option: Option, policy: Policy) -> Parts:
     _, at, reader, reading = option
     if reader is None:
         return Parts(max(reading.queue, at.wait), reading.transfer, reading.prefill)
-    travel = at.travel(reader)
+    travel = at.near if reader.store_id == at.writer.store_id else at.far
     handoff = max(travel * _last_chunk(query, policy), travel - reading.seconds)
     wait = max(0.0, at.wait - reading.seconds - handoff)
     return Parts(reading.queue + wait, reading.transfer + handoff, reading.prefill + at.rest)

@@ -94,20 +94,24 @@ def _heard(workers: list[Worker]) -> list[Worker]:
 
 
 def _pick(seed: int, options: Sequence[Option]) -> Option:
-    """The lowest score; among those as good as it, one that the seed picks evenly."""
+    """The lowest score; among those as good as it, one that the seed picks evenly.
+
+    Where it makes no difference to this request a prefill worker reads, so that the decode worker
+    stays free for streams that are yet to come.
+    """
     best = min(option.score for option in options)
     limit = best + max(_TIE_SECONDS, best * _TIE_SHARE)
     ties = [option for option in options if option.score <= limit]
     return ties[0] if len(ties) == 1 else min(ties, key=lambda option: _lot(seed, option))
 
 
-def _lot(seed: int, option: Option) -> tuple[int, str, str]:
+def _lot(seed: int, option: Option) -> tuple[bool, int, str, str]:
     reader, writer = option.reader, option.seat.writer
     mixed = (writer.spread ^ seed) * 0x9E3779B1
     if reader is not None:
         mixed ^= (reader.spread ^ seed) * 0x85EBCA77
     mixed = (mixed ^ (mixed >> 15)) * 0xC2B2AE3D & 0xFFFFFFFF
-    return mixed, writer.id, reader.id if reader is not None else ""
+    return reader is None, mixed, writer.id, reader.id if reader is not None else ""
 
 
 def _sources(query: Query, option: Option) -> tuple[str, ...]:

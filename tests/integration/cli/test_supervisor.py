@@ -133,7 +133,7 @@ def test_a_broken_checkpoint_stops_everything_with_a_sentence(baton: Start, tmp_
     broken.mkdir()
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (broken / name).write_text("{")
-    run = baton("up", "--model", str(broken), engine="torch")
+    run = baton("up", "--model", str(broken))
     assert run.process.wait(60) == 2, run.stderr
     assert "cannot start" in run.stderr
     assert "Traceback" not in run.stderr

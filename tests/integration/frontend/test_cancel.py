@@ -49,8 +49,7 @@ async def while_decoding(stage: Any, call: Any) -> None:
 STAGES = (while_placed, while_prefilling, while_decoding)
 
 
-@pytest.mark.parametrize("until", STAGES)
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(("until", "n"), [*((until, 3) for until in STAGES), (while_decoding, 1)])
 async def test_a_client_that_cancels(
     stage: Any, until: Callable[[Any, Any], Awaitable[None]], n: int
 ) -> None:

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from jinja2 import TemplateError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from baton.engine.checkpoint import read_weights, weights_digest
 from baton.engine.config import CheckpointError, Rope, read_config
-from baton.engine.random_checkpoint import (
-    CHAT_TEMPLATE,
-    SPECIAL_TOKENS,
-    write_random_checkpoint,
-)
+from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.engine.random_tokenizer import SPECIAL_TOKENS
 
 EditedCheckpoint = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -185,7 +183,8 @@ def test_transformers_renders_the_chat_template(checkpoints: dict[str, Path]) ->
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     turns = "".join(f"<|im_start|>{role}\nfrom {role}<|im_end|>\n" for role in roles)
     assert text == f"{turns}<|im_start|>assistant\n"
-    assert "raise_exception" in CHAT_TEMPLATE
+    with pytest.raises(TemplateError, match="unknown role"):
+        tokenizer.apply_chat_template([{"role": "nobody", "content": ""}], tokenize=False)
 
 
 def test_sizes_that_make_no_model_are_refused(tmp_path: Path) -> None:

@@ -173,6 +173,32 @@ def test_a_wait_ends_at_its_deadline_exactly_once(world: World) -> None:
     assert set(reader.ready) == {1}
 
 
+def test_what_is_here_is_leased_as_room_comes_also_after_the_deadline() -> None:
+    world = make_world(64, window=1)
+    for number in range(3):
+        world.put(number)
+    reader, _ = world.want(0, 1, 2, 3, wait=1.0)
+    world.pass_time(2.0)
+    assert (set(reader.ready), reader.timed_out) == ({0}, {3})
+    world.release(reader.ready[0])
+    world.release(reader.ready[1])
+    assert set(reader.ready) == {0, 1, 2}
+    assert reader.done == 1
+
+
+def test_what_goes_after_the_deadline_is_not_waited_for() -> None:
+    world = make_world(8, window=1)
+    world.put(0)
+    world.put(1)
+    reader, _ = world.want(0, 1, wait=1.0)
+    for number in range(2, 10):
+        world.put(number)
+    world.pass_time(2.0)
+    world.release(reader.ready[0])
+    assert reader.timed_out == {1}
+    assert reader.done == 1
+
+
 def test_without_a_wait_and_sources_the_answer_is_immediate(world: World) -> None:
     world.put(0)
     reader, _ = world.want(0, 1, wait=0)

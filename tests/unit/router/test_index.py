@@ -136,6 +136,7 @@ def test_holders_that_come_and_go_for_ever_use_no_more_bits_than_live_ones() -> 
         index.remove("store-a")
         while index.sweep(100):
             pass
+    index.stored("store-a", DRAM, KEYS)
     (mask, blocks), *_ = index.match(KEYS).runs
     assert blocks == len(KEYS)
     assert mask.bit_length() <= 2

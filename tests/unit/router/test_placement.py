@@ -87,6 +87,11 @@ def test_a_long_prompt_is_read_elsewhere_when_decoding_would_stall() -> None:
     assert names(place(query(), [P1, busy])) == ("p1", "d1")
 
 
+def test_a_prefill_worker_reads_where_it_makes_no_difference() -> None:
+    for seed in range(50):
+        assert names(place(query(prompt=20, seed=seed), [P1, D1])) == ("p1", "d1")
+
+
 def test_a_prompt_that_is_cached_at_the_decode_worker_is_read_there() -> None:
     index = PrefixIndex()
     index.stored("d1", ENGINE, CHAIN)

@@ -1,0 +1,102 @@
+"""One trace through every process, metrics on each of them, ids on every log line."""
+
+import asyncio
+import json
+from collections import defaultdict
+
+import grpc
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+from tests.e2e.conftest import MODEL
+from tests.e2e.test_exactness import prompt_of
+
+TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """An OpenTelemetry collector that remembers."""
+
+    def __init__(self):
+        self.spans = defaultdict(dict)
+        """By service: spans by name."""
+
+    async def Export(self, request, context):  # noqa: N802
+        for resource in request.resource_spans:
+            attributes = {a.key: a.value.string_value for a in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    if span.trace_id.hex() == TRACE_ID:
+                        self.spans[attributes["service.name"]][span.name] = span
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+@pytest.fixture
+async def collector():
+    servicer = Collector()
+    server = grpc.aio.server()
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(servicer, server)
+    servicer.port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield servicer
+    await server.stop(None)
+
+
+async def test_a_request_is_one_trace_through_every_process(start_cluster, collector):
+    cluster = await start_cluster(
+        env={"BATON_TELEMETRY_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}"}
+    )
+    async with httpx.AsyncClient(base_url=cluster.http) as http:
+        answer = await http.post(
+            "/v1/completions",
+            json={"model": MODEL, "prompt": prompt_of(100), "max_tokens": 8, "ignore_eos": True},
+            headers={
+                "traceparent": f"00-{TRACE_ID}-00f067aa0ba902b7-01",
+                "x-request-id": "my-request",
+            },
+        )
+        assert answer.status_code == 200
+        assert answer.headers["x-request-id"] == "my-request"
+
+    services = {"frontend", "router", "prefill", "decode", "kvstore"}
+    async with asyncio.timeout(10):
+        while set(collector.spans) != services:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    spans = [span for named in collector.spans.values() for span in named.values()]
+    ids = {span.span_id for span in spans}
+    outside = [span.name for span in spans if span.parent_span_id not in ids]
+    assert len(outside) == 1, f"these hang on nothing: {outside}"
+    generation = next(
+        span for name, span in collector.spans["frontend"].items() if MODEL in name
+    )
+    attributes = {a.key: a.value for a in generation.attributes}
+    assert attributes["gen_ai.usage.input_tokens"].int_value == 100
+    assert attributes["gen_ai.usage.output_tokens"].int_value == 8
+    assert attributes["gen_ai.request.model"].string_value == MODEL
+
+
+async def test_every_process_shows_its_metrics(start_cluster):
+    cluster = await start_cluster()
+    await cluster.client.generate(
+        prompt_of(50), model=MODEL, max_tokens=8, ignore_eos=True
+    ).answer()
+    expected = {
+        "frontend": "gen_ai_server_time_to_first_token_seconds_bucket",
+        "router": "baton_router_",
+        "kvstore": "baton_kv_",
+        "prefill": "baton_worker_kv_put_bytes_total",
+        "decode": 'vllm:cache_config_info{block_size="16"',
+    }
+    services = [cluster.frontend, cluster.router, cluster.kvstore, *cluster.workers]
+    async with httpx.AsyncClient() as http:
+        for service in services:
+            answer = await http.get(f"http://{service.instance.http_address}/metrics")
+            assert expected[service.name] in answer.text
+
+
+async def test_log_lines_are_json_and_know_their_process(start_cluster):
+    cluster = await start_cluster()
+    for service in [cluster.frontend, cluster.router, cluster.kvstore, *cluster.workers]:
+        lines = [json.loads(line) for line in service.log_path.read_text().splitlines()]
+        assert {line["instance"] for line in lines} == {service.instance_id}
