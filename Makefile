@@ -49,6 +49,7 @@ lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
 	@$(BIN)/ruff format --check --quiet --output-format concise || { echo "badly formatted: make fix" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/mypy --no-error-summary
+	@mkdir -p build
 	@$(BIN)/lint-imports --no-logo >build/imports.log || { cat build/imports.log >&2; exit 1; }
 
 .PHONY: protos-lint

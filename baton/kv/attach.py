@@ -37,6 +37,8 @@ class Attachment:
 
     store_id: str
     epoch: str
+    shm_domain: str
+    """Of the store's arena; empty where this process does not share it."""
     arena: MappedArena | None
     """None: bytes travel over gRPC."""
     lock: HeldLock | None
@@ -73,7 +75,16 @@ async def attach(
                 raise BatonError(Reason.UNAVAILABLE, "the store shares no memory with this process")
         except (BatonError, grpc.RpcError, TimeoutError, OSError) as error:
             raise StoreAway(f"cannot attach to the store at {address}: {error}") from error
-        return Attachment(session.store_id, session.epoch, arena, lock, get, put, stack.pop_all())
+        return Attachment(
+            store_id=session.store_id,
+            epoch=session.epoch,
+            shm_domain=session.shm_domain if arena is not None else "",
+            arena=arena,
+            lock=lock,
+            get=get,
+            put=put,
+            closing=stack.pop_all(),
+        )
 
 
 async def open_session(

@@ -101,6 +101,11 @@ class KvStoreClient:
         return self._connection.transport if self._connection is not None else ""
 
     @property
+    def shm_domain(self) -> str:
+        """Names the memory shared with the store; empty where none is."""
+        return self._connection.shm_domain if self._connection is not None else ""
+
+    @property
     def leases(self) -> int:
         """Objects that this client holds leased now."""
         return self._connection.leases if self._connection is not None else 0

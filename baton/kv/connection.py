@@ -32,6 +32,7 @@ class Connection:
         self._attachment = attachment
         self.store_id = attachment.store_id
         self.epoch = attachment.epoch
+        self.shm_domain = attachment.shm_domain
         self.arena = attachment.arena
         self.lock = attachment.lock
         self.get = attachment.get

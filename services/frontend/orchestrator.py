@@ -234,8 +234,9 @@ class Orchestrator:
 
     def _on_failed(self, work: Work, error: BatonError) -> None:
         if error.code not in _ELSEWHERE and self._misses(work):
-            self._mailbox.fail(error)  # `next` tells what came before it, and then this
-        self._on_lost(work, error)
+            self.end(error)  # `next` tells what came before it, and then this
+        else:
+            self._on_lost(work, error)
 
     def _on_lost(self, work: Work, error: BatonError) -> None:
         self._crew.forget(work)

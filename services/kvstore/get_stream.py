@@ -130,7 +130,7 @@ class GetStream:
         want.set_sources(sources, self._store.store_id)
         self._wants[number] = want
         if frame.traceparent:
-            span = tracing.tracer().start_span("kv get", tracing.extract(frame.traceparent))
+            span = tracing.tracer().start_span("kvstore.get", tracing.extract(frame.traceparent))
             span.set_attribute("baton.kv.objects", len(ids))
             self._spans[want] = span
         self._store.waits.add(want, now)

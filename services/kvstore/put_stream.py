@@ -122,7 +122,8 @@ class PutStream:
         if slots:
             span = None
             if frame.traceparent:
-                span = tracing.tracer().start_span("kv put", tracing.extract(frame.traceparent))
+                parent = tracing.extract(frame.traceparent)
+                span = tracing.tracer().start_span("kvstore.put", parent)
                 span.set_attribute("baton.kv.objects", len(slots))
             self._reservations[frame.correlation_id] = _Reservation(slots, span)
         self.outbox.put(pb.PutResponse(reserved=answer))

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from baton.kv.arena_file import PAGE_BYTES
 from baton.kv.objects import ObjectId
+from services.kvstore.eviction import choose_victims
 from services.kvstore.recency import Recency
 from services.kvstore.slabs import SlabAllocator, slot_size
 from services.kvstore.slots import Lease, Refusal, Slot, State, TableStats
@@ -300,46 +301,17 @@ class ObjectTable:
         self._slabs.give_back(slot.offset)
 
     def _place(self, size: int) -> int | None:
+        """A place for a slot, evicting what must go; None where nothing can make room."""
         offset = self._slabs.take(size)
-        while offset is None and self._make_room(size):
+        while offset is None:
+            victims = choose_victims(size, self._slabs, self._recency, self._at)
+            if not victims:
+                return None
+            for slot in victims:
+                self._evictions += 1
+                self._drop(slot)
             offset = self._slabs.take(size)
         return offset
-
-    def _make_room(self, size: int) -> bool:
-        """Evict something that may make room for a slot; False where nothing does.
-
-        Partial blocks go first, then the least recently used. An object of another size helps only
-        together with all others in its span.
-        """
-        own = self._recency.oldest_partial(size)
-        if own is None:
-            own = self._recency.oldest(size)
-            other = self._recency.oldest_other(size)
-            if other is not None and (own is None or other.used < own.used):
-                span = self._evictable_span(other.offset)
-                if span:
-                    self._evict(span)
-                    return True
-        if own is not None:
-            self._evict([own])
-            return True
-        # Nothing of this size: whichever span of another size can be emptied.
-        for offset in [span.start for span in self._slabs.spans() if span.slot_bytes != size]:
-            span = self._evictable_span(offset)
-            if span:
-                self._evict(span)
-                return True
-        return False
-
-    def _evictable_span(self, offset: int) -> list[Slot]:
-        """Every slot of the span if all of them can be evicted, else none."""
-        slots = [self._at[used] for used in self._slabs.span(offset).used]
-        return slots if all(slot in self._recency for slot in slots) else []
-
-    def _evict(self, slots: list[Slot]) -> None:
-        for slot in slots:
-            self._evictions += 1
-            self._drop(slot)
 
 
 class _Timed(Protocol):

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from baton.client import Client
+
 Start = Callable[..., Any]
 
 
@@ -79,6 +81,24 @@ def test_dead_processes_are_reported_and_started_again(cluster: Any) -> None:
         assert run.child(identity) != pid
     asked = run.call("chat", "Hello", "--max-tokens", "4")
     assert asked.returncode == 0, asked.stderr
+
+
+def test_a_stream_goes_on_when_its_frontend_is_killed(cluster: Any) -> None:
+    with Client(cluster.line("gRPC"), timeout=60.0, retries=10) as client:
+        whole = client.generate("Once", model="tiny", max_tokens=300, seed=5, ignore_eos=True)
+        expected = whole.answer()
+        stream = client.generate(
+            "Once", model="tiny", max_tokens=300, seed=5, ignore_eos=True, resume=True
+        )
+        with stream:
+            while len(stream.token_ids) < 20:
+                next(stream)
+            os.kill(cluster.child("frontend-0"), signal.SIGKILL)
+            received = len(stream.token_ids)
+            answer = stream.answer()
+    assert received < 300  # it was cut off
+    assert answer.token_ids == expected.token_ids
+    assert answer.text == expected.text
 
 
 def test_etcd_is_started_again_and_keeps_its_members(cluster: Any) -> None:

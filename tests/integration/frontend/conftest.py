@@ -9,7 +9,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -301,16 +301,16 @@ class Wire:
         """Nothing goes through any more, and nobody is told."""
         self._dead = True
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if (task := asyncio.current_task()) is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        there, back = await asyncio.open_connection(*self._to)
-        try:
-            await asyncio.gather(self._relay(reader, back), self._relay(there, writer))
-        finally:
-            writer.close()
-            back.close()
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._carry(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(OSError):  # the server crashed, or the client left
+            there, back = await asyncio.open_connection(*self._to)
+            with closing(back):
+                await asyncio.gather(self._relay(reader, back), self._relay(there, writer))
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):

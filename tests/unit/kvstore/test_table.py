@@ -170,6 +170,7 @@ class Table(RuleBasedStateMachine):
         assert all(a[1] <= b[0] for a, b in pairwise(ranges))
         held = {*self.reserved, *self.quarantined, *(lease.slot for lease in self.leases)}
         assert held <= set(slots)
+        assert all(slot.state is State.COMMITTED for slot in set(slots) - held)
         assert all(slot.state is State.RESERVED for slot in self.reserved)
         assert all(slot.state is State.QUARANTINED for slot in self.quarantined)
 
