@@ -1,7 +1,7 @@
 """Keep ARCHITECTURE.md's list of files equal to the first lines of their docstrings.
 
-    python scripts/architecture.py           writes the list
-    python scripts/architecture.py --check   exits 1 if it is out of date
+python scripts/architecture.py           writes the list
+python scripts/architecture.py --check   exits 1 if it is out of date
 """
 
 import ast

@@ -97,7 +97,7 @@ class Service:
     async def wait(self, timeout: float) -> int:
         """Wait until it ended by itself; its exit code."""
         async with asyncio.timeout(timeout):
-            while (code := self.popen.poll()) is None:  # noqa: ASYNC110  # no event tells
+            while (code := self.popen.poll()) is None:  # no event tells
                 await asyncio.sleep(0.02)
         return code
 

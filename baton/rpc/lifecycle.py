@@ -13,6 +13,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext, suppress
 from types import FrameType
@@ -33,6 +34,8 @@ __all__ = ["Process", "main"]
 
 UNWIND_SECONDS = 5.0
 """After the drain, parts get this long to shut down."""
+SAME_SIGNAL_SECONDS = 0.5
+"""Signals this close are one: a parent's death is told once per thread that the parent had."""
 EXIT_FAILED = 1
 EXIT_STARTUP = 2
 
@@ -137,12 +140,14 @@ class _Signals:
         self._loop = loop
         self._stopping = stopping
         self._limit = limit
-        self._received = 0
+        self._first_at: float | None = None
         self._timer: threading.Timer | None = None
 
     def receive(self, number: int, _: FrameType | None) -> None:
-        self._received += 1
-        if self._received > 1:
+        now = time.monotonic()
+        if self._first_at is None:
+            self._first_at = now
+        elif now - self._first_at > SAME_SIGNAL_SECONDS:
             _exit_now("a second signal came")
         self.arm()
         if not self._loop.is_closed():  # else it is exiting already

@@ -179,10 +179,9 @@ class WorkStream:
         ready = self._ready_tokens(admitted, fetched)
         # A last block that came partly filled is published once it is full.
         self._first_unpublished = 0 if self._request.prefill_only else ready // self._block_tokens
-        output: Sequence[int] = ()
-        if self._start.HasField("prepare"):
+        if not self._request.prefill_only:
             self._sink.send(self._prepared(admitted, fetched, ready))
-            output = await self._go
+        output = await self._go if self._start.HasField("prepare") else ()
         await self._engine.call(lambda engine: engine.start(self.sequence_id, ready, output))
         ended = await self._ended
         await self._publishing.idle()

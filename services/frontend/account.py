@@ -32,7 +32,11 @@ class Account:
         """A decode worker has the prompt's KV as far as it will come."""
         if work.fresh:
             work.cached_tokens = prepared.ready_tokens
+        elif not work.waits:
+            work.begun_at = now  # it was told to decode before it could
         moved = prepared.fetched_bytes > 0
+        if work.fresh and not moved:
+            return
         self._step(
             "transfer",
             work.instance,

@@ -43,9 +43,7 @@ def reference(checkpoint):
             engines[family] = create_engine(settings)
         engine = engines[family]
         engine.drop_cached()
-        root = chain_root(
-            MODEL, engine.info.weights_digest, engine.info.layout.layout_id, b"", b""
-        )
+        root = chain_root(MODEL, engine.info.weights_digest, engine.info.layout.layout_id, b"", b"")
         stopping = Stopping(max_tokens=OUTPUT_TOKENS, ignore_eos=True)
         requests = [
             SequenceRequest(i * n + choice, root, prompt, Sampling(**sampling), stopping, (choice,))

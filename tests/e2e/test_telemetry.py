@@ -61,15 +61,13 @@ async def test_a_request_is_one_trace_through_every_process(start_cluster, colle
 
     services = {"frontend", "router", "prefill", "decode", "kvstore"}
     async with asyncio.timeout(10):
-        while set(collector.spans) != services:  # noqa: ASYNC110
+        while set(collector.spans) != services:
             await asyncio.sleep(0.1)
     spans = [span for named in collector.spans.values() for span in named.values()]
     ids = {span.span_id for span in spans}
     outside = [span.name for span in spans if span.parent_span_id not in ids]
     assert len(outside) == 1, f"these hang on nothing: {outside}"
-    generation = next(
-        span for name, span in collector.spans["frontend"].items() if MODEL in name
-    )
+    generation = next(span for name, span in collector.spans["frontend"].items() if MODEL in name)
     attributes = {a.key: a.value for a in generation.attributes}
     assert attributes["gen_ai.usage.input_tokens"].int_value == 100
     assert attributes["gen_ai.usage.output_tokens"].int_value == 8

@@ -450,7 +450,7 @@ class Stage:
     async def eventually(self, holds: Callable[[], bool], seconds: float = 2.0) -> None:
         """Wait until something holds."""
         async with asyncio.timeout(seconds):
-            while not holds():  # noqa: ASYNC110 - no event tells
+            while not holds():
                 await asyncio.sleep(0.005)
 
     async def quiet(self, seconds: float = 1.0) -> None:

@@ -30,7 +30,7 @@ LAYOUT = b"L" * 16
 async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
     """Wait until the condition holds; TimeoutError if it does not in time."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  # no event tells
+        while not condition():  # no event tells
             await asyncio.sleep(0.01)
 
 

@@ -217,7 +217,7 @@ async def test_waiting_readers_get_more_than_the_cap_through_a_small_arena(
     await eventually(lambda: store.store.stat().waiters == 3)
     for index, key in enumerate(keys):
         async with asyncio.timeout(10):
-            while await put(client, [key], MIB, first=index) == 0:  # noqa: ASYNC110
+            while await put(client, [key], MIB, first=index) == 0:
                 await asyncio.sleep(0.005)
     for reader in readers:
         found, missing = await reader

@@ -39,7 +39,7 @@ async def test_a_placement_is_a_span_in_the_trace_of_its_request(world, spawn_se
         frontend = world.frontend(router.address)
         placement = await frontend.place(traceparent=f"00-{TRACE_ID}-{SPAN_ID}-01")
         async with asyncio.timeout(5):
-            while not collector.spans:  # noqa: ASYNC110  # no event tells
+            while not collector.spans:  # no event tells
                 await asyncio.sleep(0.02)
     finally:
         await server.stop(0)

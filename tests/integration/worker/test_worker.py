@@ -86,9 +86,7 @@ async def test_the_next_turn_finds_prompt_and_answer(spawn_service, open_run):
     _, decode = await _pool(spawn_service)
     writer = await open_run(decode.address)
     stopping = common_pb2.StopParams(max_tokens=40)
-    await writer.start(
-        stream_id=1, prompt_token_ids=PROMPT, stopping=stopping, generate=Generate()
-    )
+    await writer.start(stream_id=1, prompt_token_ids=PROMPT, stopping=stopping, generate=Generate())
     await writer.ended(1)
     before = (await at_baseline(writer)).computed_tokens
 
@@ -183,9 +181,7 @@ async def test_a_draining_worker_ends_what_runs_and_refuses_what_comes(spawn_ser
     _, decode = await _pool(spawn_service, BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.03")
     writer = await open_run(decode.address)
     stopping = common_pb2.StopParams(max_tokens=40)
-    await writer.start(
-        stream_id=1, prompt_token_ids=PROMPT, stopping=stopping, generate=Generate()
-    )
+    await writer.start(stream_id=1, prompt_token_ids=PROMPT, stopping=stopping, generate=Generate())
     await writer.until(lambda: writer.tokens[1][0])
     decode.signal(signal.SIGTERM)
     await asyncio.sleep(0.1)

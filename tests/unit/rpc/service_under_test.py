@@ -56,7 +56,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
             log.info("x" * 10_000)
 
     async def announce() -> None:
-        while not process.started:  # noqa: ASYNC110  # nothing tells, nobody else needs it
+        while not process.started:  # nothing tells, nobody else needs it
             await asyncio.sleep(0.01)
         say(f"ready {server.address} {process.metrics_address}")
 
