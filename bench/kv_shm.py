@@ -84,7 +84,8 @@ async def through_store(address: str, transport: str, size: int, seconds: float)
             finally:
                 await fetching.aclose()
 
-        puts, gets = [], []
+        puts: list[float] = []
+        gets: list[float] = []
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(puts) < 3:
             keys = [secrets.token_bytes(16) for _ in range(COUNT)]

@@ -127,7 +127,6 @@ class EventLog:
             sequence: the last one that it saw in that epoch.
             wake: called when there is a message to take.
         """
-        self.flush()
         oldest = self.sequence - len(self._ring)
         if epoch == self.epoch and oldest <= sequence <= self.sequence:
             missed = _messages(self.epoch, sequence + 1, list(self._ring)[sequence - oldest :])

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 from opentelemetry import context as otel
+from prometheus_client import Gauge
 
 from baton.rpc.errors import BatonError, Reason, abort
 from baton.telemetry import tracing
@@ -16,6 +17,8 @@ from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+
+CALLS = Gauge("baton_rpc_calls", "Calls that are being served", ["method"])
 
 MAX_REQUEST_ID = 128
 REQUEST_ID_KEY = "x-request-id"
@@ -87,6 +90,8 @@ def _wrap(handler: Any, caller: _Caller) -> Any:
 def _guard(inner: Behavior, caller: _Caller) -> Behavior:
     async def guarded(request: Any, context: Any) -> Any:
         caller.enter()
+        active = CALLS.labels(caller.method)
+        active.inc()
         try:
             return await inner(request, context)
         except BatonError as error:
@@ -96,6 +101,8 @@ def _guard(inner: Behavior, caller: _Caller) -> Behavior:
         except Exception:
             log.exception("handler failed", method=caller.method)
             await abort(context, BatonError(Reason.INTERNAL, "internal error"))
+        finally:
+            active.dec()
 
     return guarded
 

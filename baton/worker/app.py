@@ -84,6 +84,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         log.warning("kv store is away", store=settings.kv.store_id)
     store_id = store.store_id or settings.kv.store_id
     instance = _instance(process, settings, engine, model, server.address, store_id)
+    instance.shm_domain = store.shm_domain
     registration = await stack.enter_async_context(
         Registration(
             etcd,
@@ -99,7 +100,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         async def name_store() -> None:
             while not await store.wait_connected(STORE_SECONDS):
                 pass
-            await registration.update(store_id=store.store_id)
+            await registration.update(store_id=store.store_id, shm_domain=store.shm_domain)
 
         process.spawn(name_store(), "name store")
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 from baton.client import AsyncClient
@@ -54,6 +55,13 @@ class Cluster:
             stub = kvstore_pb2_grpc.KvStoreServiceStub(channel)
             return await stub.Stat(kvstore_pb2.StatRequest(), timeout=5)
 
+    async def metrics(self, service: Service) -> dict[str, float]:
+        """What a process shows at /metrics, by name with labels."""
+        async with httpx.AsyncClient() as http:
+            text = (await http.get(f"http://{service.instance.http_address}/metrics")).text
+        samples = (line.rsplit(" ", 1) for line in text.splitlines() if line[:1] != "#")
+        return {name: float(value) for name, value in samples}
+
     async def computed_tokens(self) -> int:
         """Tokens through forward passes, counted in the engines, over all workers."""
         loads = await asyncio.gather(*(self.load(worker) for worker in self.workers))
@@ -63,7 +71,14 @@ class Cluster:
         """Everything that requests can hold, by name; all 0 when there are none."""
         loads = await asyncio.gather(*(self.load(worker) for worker in self.workers))
         stat = await self.stat()
+        front = await self.metrics(self.frontend) if self.frontend.running else {}
         return {
+            "gRPC handlers": sum(
+                int(value)
+                for name, value in front.items()
+                if name.startswith("baton_rpc_calls") and "InferenceService" in name
+            ),
+            "requests": int(front.get("baton_frontend_requests_active", 0)),
             "streams": sum(load.streams for load in loads),
             "running": sum(load.running for load in loads),
             "waiting": sum(load.waiting for load in loads),

@@ -214,6 +214,36 @@ def test_the_youngest_gives_way_and_the_oldest_finishes_first() -> None:
     assert bench.finished == [old.id, young.id]
 
 
+def test_one_that_gave_way_comes_back_only_with_a_page_to_spare() -> None:
+    bench = Bench(pages=6)
+    old = bench.add([1] * 8)
+    waiting = bench.add([3] * 4)
+    bench.admit(start=False)
+    bench.scheduler.start(old, 0)
+    young = bench.add([2] * 8)
+    assert bench.step().preempted == []
+    assert bench.step().preempted == [young]
+    bench.close(waiting)
+    # Three pages are enough for the young one and would leave none to the old one.
+    assert bench.pool.available == 3
+    assert bench.admit() == []
+    bench.close(old)
+    assert bench.admit() == [young.id]
+
+
+def test_what_was_planned_before_its_sequence_gave_way_is_not_computed() -> None:
+    bench = Bench(pages=6)
+    old = bench.add([1] * 4)
+    assert bench.admit(start=False) == [old.id]
+    young = bench.add([2] * 12)
+    bench.step()
+    old.tokens.extend([7] * 12)
+    bench.scheduler.start(old, 4)
+    plan = bench.scheduler.plan(NOW)
+    assert plan.preempted == [young]
+    assert [work.sequence for work in plan.work] == [old]
+
+
 def test_a_prefill_is_never_preempted() -> None:
     bench = Bench(pages=8, chunk_tokens=4)
     decoding = bench.add([1] * 4, max_tokens=20)

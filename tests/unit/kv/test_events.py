@@ -33,6 +33,8 @@ class Replication(RuleBasedStateMachine):
         self.index: dict[Space, set[bytes]] = {}
         self.travelling: list[WatchResponse] = []
         self.start()
+        self.turn_of_the_loop()
+        self.deliver(1)
 
     def start(self) -> None:
         self.epochs += 1
@@ -58,8 +60,12 @@ class Replication(RuleBasedStateMachine):
             assert not keys & self.index.get(space, set())
             self.index.setdefault(space, set()).update(keys)
 
-    @rule(layout=st.sampled_from(LAYOUTS), numbers=st.lists(st.integers(0, 30), max_size=8))
-    def change(self, layout: bytes, numbers: list[int]) -> None:
+    @rule(
+        layout=st.sampled_from(LAYOUTS),
+        numbers=st.lists(st.integers(0, 30), min_size=1, max_size=8),
+        told=st.booleans(),
+    )
+    def change(self, layout: bytes, numbers: list[int], told: bool) -> None:
         space = (layout, TIER_DRAM)
         for number in numbers:
             held = self.truth.setdefault(space, set())
@@ -69,6 +75,8 @@ class Replication(RuleBasedStateMachine):
             else:
                 held.add(key(number))
                 self.log.stored(layout, TIER_DRAM, key(number))
+        if told:
+            self.turn_of_the_loop()
 
     @rule()
     def turn_of_the_loop(self) -> None:
@@ -144,6 +152,64 @@ def drain(subscription: Subscription) -> list[WatchResponse]:
     while (message := subscription.take()) is not None:
         messages.append(message)
     return messages
+
+
+def synchronized(keys: int) -> tuple[EventLog, Mirror, Subscription]:
+    """A log of some keys, and a mirror that has them."""
+    log, mirror = EventLog("e"), Mirror()
+    for number in range(keys):
+        log.stored(LAYOUTS[0], TIER_DRAM, key(number))
+    log.flush()
+    subscription = log.subscribe("", 0, nothing)
+    mirror.opened()
+    for message in drain(subscription):
+        mirror.apply(message)
+    assert mirror.held == log.contents()
+    return log, mirror, subscription
+
+
+def test_after_a_gap_a_mirror_is_stale_and_stays_as_it_was() -> None:
+    log, mirror, subscription = synchronized(2)
+    before = {space: set(keys) for space, keys in mirror.held.items()}
+    for number in (2, 3, 4):
+        log.stored(LAYOUTS[0], TIER_DRAM, key(number))
+        log.flush()
+    _, second, third = drain(subscription)
+    for message in (second, third, second):
+        assert mirror.apply(message).added == {}
+    assert mirror.stale
+    assert mirror.held == before
+    again = log.subscribe(mirror.request().epoch, mirror.request().sequence, nothing)
+    mirror.opened()
+    for message in drain(again):
+        mirror.apply(message)
+    assert mirror.held == log.contents()
+
+
+def test_a_doubled_message_changes_nothing() -> None:
+    log, mirror, subscription = synchronized(2)
+    log.evicted(LAYOUTS[0], TIER_DRAM, key(0))
+    log.flush()
+    (message,) = drain(subscription)
+    assert mirror.apply(message).removed == {(LAYOUTS[0], TIER_DRAM): {key(0)}}
+    assert mirror.apply(message).removed == {}
+    assert not mirror.stale
+
+
+def test_a_snapshot_that_misses_a_piece_is_not_taken() -> None:
+    log = EventLog("e")
+    for number in range(120_000):
+        log.stored(LAYOUTS[0], TIER_DRAM, key(number))
+    log.flush()
+    pieces = drain(log.subscribe("", 0, nothing))
+    assert len(pieces) == 3
+    for missing in range(3):
+        mirror = Mirror()
+        for piece in [*pieces[:missing], *pieces[missing + 1 :]]:
+            mirror.apply(piece)
+        mirror.apply(log.heartbeat())
+        assert mirror.stale
+        assert mirror.held == {}
 
 
 def test_one_turn_of_the_loop_is_one_message_in_order() -> None:

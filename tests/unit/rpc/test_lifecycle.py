@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from baton.rpc.lifecycle import SAME_SIGNAL_SECONDS
+
 SCRIPT = Path(__file__).parent / "service_under_test.py"
 ROOT = Path(__file__).parents[3]
 
@@ -100,11 +102,25 @@ def test_drain_that_takes_too_long_is_cut_off(run):
     assert "drain ran out of time" in err
 
 
+def test_signals_in_quick_succession_are_one(run):
+    service = run("slow-drain")
+    service.line()
+    for _ in range(3):
+        service.popen.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+    assert service.line() == "draining"
+    time.sleep(SAME_SIGNAL_SECONDS)
+    assert service.popen.poll() is None
+    service.end(signal.SIGTERM)
+
+
 def test_second_signal_exits_at_once(run):
     service = run("slow-drain")
     service.line()
     began = time.monotonic()
-    code, lines, err = service.end(signal.SIGTERM, signal.SIGTERM)
+    service.popen.send_signal(signal.SIGTERM)
+    time.sleep(SAME_SIGNAL_SECONDS + 0.1)
+    code, lines, err = service.end(signal.SIGTERM)
     assert (code, lines) == (1, ["draining"])
     assert "a second signal came" in err
     assert time.monotonic() - began < 3

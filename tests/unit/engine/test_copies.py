@@ -1,0 +1,114 @@
+"""Pages change hands only when nobody copies from them any more."""
+
+import threading
+from collections.abc import Sequence
+
+from baton.engine.base import Admitted, BlocksReady, EngineInfo, Sampling, SequenceRequest, Stopping
+from baton.engine.paged import PagedEngine
+from baton.engine.runner import Runner, Sampled, Work
+from baton.engine.scheduler import Limits
+from baton.kv.layout import Layout
+
+INFO = EngineInfo(
+    layout=Layout("test/1", "cpu", "", "uint8", 1, 1, 1, 4),
+    block_bytes=4,
+    weights_digest=b"",
+    context_tokens=32,
+    vocab_tokens=100,
+    eos_token_ids=(),
+    features=(),
+    max_waiting=8,
+)
+
+
+class SlowRunner(Runner):
+    """Draws the token 7; its reads last until they are let go; it notes what happens."""
+
+    def __init__(self) -> None:
+        self.happened: list[str] = []
+        self.reading = threading.Event()
+        self.let_go = threading.Event()
+
+    def run(self, batch: Sequence[Work]) -> list[tuple[Sampled, ...]]:
+        self.happened.append("run")
+        return [(Sampled(7),) if work.samples else () for work in batch]
+
+    def forget(self, sequence_id: int) -> None:
+        self.happened.append(f"forget {sequence_id}")
+
+    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
+        self.happened.append("clear")
+
+    def read_page(self, page: int, out: memoryview) -> None:
+        self.reading.set()
+        assert self.let_go.wait(10)
+        self.happened.append("read")
+
+    def write_page(self, page: int, data: memoryview) -> None:
+        self.read_page(page, data)
+
+    def warm_up(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def request(number: int, tokens: int) -> SequenceRequest:
+    return SequenceRequest(
+        id=number,
+        root=b"root",
+        prompt=[number] * tokens,
+        sampling=Sampling(seed=0),
+        stopping=Stopping(max_tokens=100),
+    )
+
+
+def engine_of(pages: int, runner: Runner) -> PagedEngine:
+    limits = Limits(block_tokens=4, max_running=8, max_waiting=8, chunk_tokens=64)
+    return PagedEngine(INFO, runner, pages, limits)
+
+
+def started(engine: PagedEngine, *requests: SequenceRequest) -> None:
+    for asked in requests:
+        engine.add(asked)
+    for event in engine.step():
+        if isinstance(event, Admitted):
+            engine.start(event.id, 0)
+
+
+def copying(engine: PagedEngine, runner: SlowRunner, number: int) -> threading.Thread:
+    block = memoryview(bytearray(4))
+    thread = threading.Thread(target=engine.read_block, args=(number, 0, block))
+    thread.start()
+    assert runner.reading.wait(10)
+    return thread
+
+
+def let_go_soon(runner: SlowRunner) -> None:
+    threading.Timer(0.1, runner.let_go.set).start()
+
+
+def test_close_waits_for_a_copy_under_way() -> None:
+    runner = SlowRunner()
+    engine = engine_of(8, runner)
+    started(engine, request(1, 4))
+    assert any(isinstance(event, BlocksReady) for event in engine.step())
+    thread = copying(engine, runner, 1)
+    let_go_soon(runner)
+    engine.close(1)
+    assert runner.happened[-2:] == ["read", "forget 1"]
+    thread.join(10)
+
+
+def test_pages_of_a_preempted_sequence_are_used_after_the_copy() -> None:
+    runner = SlowRunner()
+    engine = engine_of(8, runner)
+    started(engine, request(1, 16), request(2, 16))
+    engine.step()
+    thread = copying(engine, runner, 2)
+    runner.happened.clear()
+    let_go_soon(runner)
+    engine.step()
+    assert runner.happened == ["read", "forget 2", "clear", "run"]
+    thread.join(10)
