@@ -55,18 +55,18 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Sampled]:
     """
     raw = logits if logits.dtype is torch.float64 else logits.float()
     adjusted = _adjust(raw, draws)
-    tokens: list[int] = adjusted.argmax(dim=-1).tolist() if _any_greedy(draws) else [0] * len(draws)
+    found = adjusted.argmax(dim=-1)
+    short = torch.zeros_like(found)
     random = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
     if random:
-        rows = adjusted if len(random) == len(draws) else adjusted[random]
-        for row, token in zip(random, _draw(rows, [draws[row] for row in random]), strict=True):
-            tokens[row] = token
+        chosen = torch.tensor(random, device=raw.device)
+        found[chosen], short[chosen] = _draw(adjusted[chosen], [draws[i] for i in random])
+    tokens, again = torch.stack((found, short)).tolist()
+    for row in (row for row, flag in enumerate(again) if flag):
+        one, _ = _draw(adjusted[row : row + 1], [draws[row]], candidates=raw.shape[1])
+        tokens[row] = int(one.item())
     logprobs = _logprobs(raw, draws, tokens)
     return [Sampled(token, logprobs.get(row)) for row, token in enumerate(tokens)]
-
-
-def _any_greedy(draws: Sequence[Draw]) -> bool:
-    return any(draw.sampling.temperature == 0 for draw in draws)
 
 
 def _adjust(raw: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -100,21 +100,19 @@ def _adjust(raw: Tensor, draws: Sequence[Draw]) -> Tensor:
     return out
 
 
-def _draw(rows: Tensor, draws: Sequence[Draw]) -> list[int]:
-    """Draw from rows whose temperature is above zero."""
-    tokens, short = _draw_among(rows, draws, _CANDIDATES)
-    again = [row for row, flag in enumerate(short) if flag]
-    if again:
-        whole, _ = _draw_among(rows[again], [draws[row] for row in again], rows.shape[1])
-        for row, token in zip(again, whole, strict=True):
-            tokens[row] = token
-    return tokens
+def _draw(
+    rows: Tensor, draws: Sequence[Draw], candidates: int = _CANDIDATES
+) -> tuple[Tensor, Tensor]:
+    """Draw from rows whose temperature is above zero.
 
+    Args:
+        rows: [rows, vocab]
+        draws: one per row.
+        candidates: among how many most likely tokens top-p is looked for.
 
-def _draw_among(
-    rows: Tensor, draws: Sequence[Draw], candidates: int
-) -> tuple[list[int], list[bool]]:
-    """Draw, looking for top-p among so many most likely tokens; and whether they were too few."""
+    Returns:
+        Tokens [rows], and [rows] with 1 where these were too few, so that the token is wrong.
+    """
     settings = [draw.sampling for draw in draws]
     temperature = _column(rows, [each.temperature for each in settings])
     # From here on the best token is at 0, so that no temperature is too small to divide by.
@@ -147,8 +145,7 @@ def _draw_among(
     # Below the total even after rounding, so that the first sum above it belongs to a weight.
     target = torch.tensor(points, dtype=torch.float64, device=rows.device) * cumulative[:, -1]
     found = torch.searchsorted(cumulative, target.unsqueeze(1), right=True).squeeze(1)
-    tokens, flags = torch.stack((found.clamp(max=vocab - 1), short.long())).tolist()
-    return tokens, [bool(flag) for flag in flags]
+    return found.clamp(max=vocab - 1), short.long()
 
 
 def _nucleus(

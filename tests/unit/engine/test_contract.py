@@ -447,9 +447,9 @@ def test_a_preempted_sequence_says_that_its_blocks_are_gone(
     make_engine: MakeEngine, kind: str
 ) -> None:
     size = make_engine(kind).info.block_bytes
-    engine = make_engine(kind, kv_bytes=256 * size, chunk_tokens=16)
+    engine = make_engine(kind, kv_bytes=256 * size, chunk_tokens=64)
     for number in range(2):
-        asked = request(number, prompt(2000, seed=number), stopping=stopping(max_tokens=90))
+        asked = request(number, prompt(2000, seed=number), stopping=stopping(max_tokens=250))
         engine.add(asked)
     block = memoryview(bytearray(size))
     again = memoryview(bytearray(size))
@@ -529,7 +529,7 @@ def test_threads_copy_while_the_engine_steps(make_engine: MakeEngine, kind: str)
         stop.set()
         reader.join()
     assert not wrong
-    assert counts["right"] > 100
+    assert counts["right"] > 20
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -38,7 +38,8 @@ def test_steps_take_the_time_of_the_cost_model(make_engine: MakeEngine) -> None:
     taken = time.monotonic() - began
     # 2,000 tokens of prompt, and at least ten steps in which all four decode.
     expected = 0.5 * (2000 / 10_000 + 10 * (0.004 + 4 * 0.001))
-    assert expected <= taken < 2 * expected
+    # Above it only by what a busy machine adds.
+    assert expected <= taken < expected + 3
 
 
 def test_a_token_costs_few_microseconds(make_engine: MakeEngine) -> None:
