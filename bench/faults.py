@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+import urllib.request
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,7 +27,17 @@ PROMPTS = 64
 OUTPUT_TOKENS = 48
 SETTLE_SECONDS = 2.0
 LOAD_SECONDS = 10.0
-VICTIMS = ("none", "prefill-0", "decode-0", "kvstore-0", "router-0", "frontend-0", "etcd")
+# Who is killed, and how often clients try again.
+VICTIMS = (
+    ("none", 2),
+    ("prefill-0", 2),
+    ("decode-0", 2),
+    ("kvstore-0", 2),
+    ("router-0", 2),
+    ("frontend-0", 2),
+    ("frontend-0", 10),
+    ("etcd", 2),
+)
 
 
 @dataclass
@@ -34,6 +45,7 @@ class Outcome:
     """One fault, as clients saw it."""
 
     victim: str
+    retries: int
     ok: int = 0
     wrong: int = 0
     errors: dict[str, int] = field(default_factory=dict)
@@ -41,6 +53,8 @@ class Outcome:
     """Seconds between two events of one stream, its beginning included."""
     slowest: float = 0.0
     """Seconds of the slowest request."""
+    moved: int = 0
+    """Requests that were placed again because a worker was lost."""
     back: float | None = None
     """Seconds until the killed process had been started again."""
 
@@ -54,7 +68,7 @@ class Load:
         self._expected: dict[int, tuple[int, ...]] = {}
 
     async def run(self, outcome: Outcome, stop: asyncio.Event) -> None:
-        async with AsyncClient(self._address, timeout=60, retries=2) as client:
+        async with AsyncClient(self._address, timeout=60, retries=outcome.retries) as client:
             numbers = iter(range(10**9))
 
             async def worker() -> None:
@@ -137,11 +151,11 @@ async def measure(outage: float) -> list[Outcome]:
     with tempfile.TemporaryDirectory() as directory:
         etcd = LocalEtcd(Path(directory))
         await etcd.start()
-        grpc_port = free_port()
+        grpc_port, http_port = free_port(), free_port()
         endpoint = etcd.endpoints[0]
         up = await asyncio.create_subprocess_exec(
             *(baton, "up", "--engine", "sim", "--etcd-endpoint", endpoint),
-            *("--http-port", "0", "--grpc-port", str(grpc_port)),
+            *("--http-port", str(http_port), "--grpc-port", str(grpc_port)),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
@@ -149,8 +163,9 @@ async def measure(outage: float) -> list[Outcome]:
             address = f"127.0.0.1:{grpc_port}"
             model = await first_model(address)
             load = Load(address, model)
-            for victim in VICTIMS:
-                outcome = Outcome(victim)
+            for victim, retries in VICTIMS:
+                outcome = Outcome(victim, retries)
+                moved = await placed_again(http_port)
                 stop = asyncio.Event()
                 running = asyncio.create_task(load.run(outcome, stop))
                 await asyncio.sleep(SETTLE_SECONDS)
@@ -158,6 +173,7 @@ async def measure(outage: float) -> list[Outcome]:
                 stop.set()
                 async with asyncio.timeout(90):
                     await running
+                outcome.moved = max(0, await placed_again(http_port) - moved)
                 outcomes.append(outcome)
                 print(row(outcome), flush=True)
         finally:
@@ -165,6 +181,13 @@ async def measure(outage: float) -> list[Outcome]:
             await up.wait()
             await etcd.stop()
     return outcomes
+
+
+async def placed_again(http_port: int) -> int:
+    """The frontend's count of requests that it placed a second time."""
+    url = f"http://127.0.0.1:{http_port}/metrics"
+    text = (await asyncio.to_thread(urllib.request.urlopen, url)).read().decode()
+    return int(float(text.split("\nbaton_frontend_replacements_total ")[1].split()[0]))
 
 
 async def first_model(address: str) -> str:
@@ -180,7 +203,8 @@ def row(outcome: Outcome) -> str:
     failed = sum(outcome.errors.values())
     back = f"{outcome.back:6.2f}" if outcome.back is not None else "     –"
     return (
-        f"{outcome.victim:11} {outcome.ok:6} {failed:7} {outcome.wrong:6} "
+        f"{outcome.victim:11} {outcome.retries:7} {outcome.ok:6} {failed:7} {outcome.wrong:6} "
+        f"{outcome.moved:6} "
         f"{outcome.longest_gap:10.2f} {outcome.slowest:10.2f} {back}"
     )
 
@@ -189,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--outage", type=float, default=30.0, help="seconds without etcd")
     arguments = parser.parse_args()
-    print("killed          ok  failed  wrong  longest gap  slowest s  back s")
+    print("killed      retries     ok  failed  wrong  moved  longest gap  slowest s back s")
     outcomes = asyncio.run(measure(arguments.outage))
     print(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
 

@@ -48,23 +48,29 @@ NOTHING = FetchResult(blocks=0, bytes=0, seconds=0.0, transport="")
 
 
 class Fetch:
-    """One sequence's fetch. Sources may be replaced, and the wait given up, while it runs."""
+    """One sequence's fetch. Sources may be replaced, and the wait ended, at any time."""
 
     def __init__(self, engine: Engine, store: KvStoreClient, io: Executor, rate: FetchRate) -> None:
         self._engine = engine
         self._store = store
         self._io = io
         self._rate = rate
+        self._sources: Sequence[common_pb2.KvSource] | None = None
         self._fetching: Fetching | None = None
-        self._abandoned = False
+        self._settled = False
+        self._arrived: set[int] = set()
+        self._bytes = 0
+        self._seconds = 0.0
+        self._transport = ""
 
     def replace_sources(self, sources: Sequence[common_pb2.KvSource]) -> None:
+        self._sources = sources
         if self._fetching is not None:
             self._fetching.replace_sources(sources)
 
-    def abandon(self) -> None:
-        """Stop waiting: `run` returns soon with what came by now."""
-        self._abandoned = True
+    def settle(self) -> None:
+        """Nobody writes any more: `run` takes what is there now and returns."""
+        self._settled = True
         if self._fetching is not None:
             self._fetching.abandon()
 
@@ -85,39 +91,60 @@ class Fetch:
 
         A store that is away brings nothing: the engine computes instead.
         """
+        if self._sources is None:
+            self._sources = sources
+        if wait and not self._settled:
+            await self._pass(admitted, keys, wait)
+        if not wait or self._settled:
+            await self._pass(admitted, keys, 0.0)
+        blocks = next((i for i in range(len(keys)) if i not in self._arrived), len(keys))
+        return FetchResult(blocks, self._bytes, self._seconds, self._transport)
+
+    async def _pass(self, admitted: Admitted, keys: Sequence[bytes], wait: float) -> None:
+        """Ask once for everything that has not arrived."""
+        wanted = [index for index in range(len(keys)) if index not in self._arrived]
+        if not wanted:
+            return
         info = self._engine.info
         first = admitted.cached_tokens // info.layout.block_tokens
-        if not keys or self._abandoned:
-            return NOTHING
         try:
             fetching = self._store.fetch(
-                keys, info.layout.layout_id, info.block_bytes, sources, wait
+                [keys[index] for index in wanted],
+                info.layout.layout_id,
+                info.block_bytes,
+                self._sources or (),
+                wait,
             )
         except StoreAway as error:
-            log.info("kv.get.store_away", blocks=len(keys), error=str(error))
-            return NOTHING
+            log.info("kv.get.store_away", blocks=len(wanted), error=str(error))
+            return
         self._fetching = fetching
-        arrived: set[int] = set()
         try:
             async for batch in fetching:
-                arrived |= await in_thread(self._io, self._write, admitted.id, first, batch)
+                good = await in_thread(self._io, self._write, admitted.id, first, wanted, batch)
+                self._arrived.update(good)
         except StoreAway as error:
-            log.info("kv.get.store_lost", blocks=len(keys), error=str(error))
+            log.info("kv.get.store_lost", blocks=len(wanted), error=str(error))
         finally:
             self._fetching = None
             await fetching.aclose()
         metrics.GET_BYTES.inc(fetching.bytes)
         if wait == 0:
             self._rate.add(fetching.bytes, fetching.seconds)
-        blocks = next((i for i in range(len(keys)) if i not in arrived), len(keys))
-        return FetchResult(blocks, fetching.bytes, fetching.seconds, fetching.transport)
+        self._bytes += fetching.bytes
+        self._seconds += fetching.seconds
+        if fetching.bytes:
+            self._transport = fetching.transport
 
-    def _write(self, sequence_id: int, first: int, batch: list[Fetched]) -> set[int]:
-        """Copy, check the copy, and only then let the engine see it."""
-        good = set()
+    def _write(
+        self, sequence_id: int, first: int, wanted: Sequence[int], batch: list[Fetched]
+    ) -> list[int]:
+        """Copy, check the copy, and only then let the engine see it. Answers what was good."""
+        good = []
         for fetched in batch:
+            index = wanted[fetched.index]
             copy = memoryview(bytearray(fetched.data))
             if fetched.verify(copy):
-                self._engine.write_block(sequence_id, first + fetched.index, copy)
-                good.add(fetched.index)
+                self._engine.write_block(sequence_id, first + index, copy)
+                good.append(index)
         return good

@@ -27,11 +27,8 @@ from baton.worker.fetch import NOTHING, Fetch, FetchResult
 from baton.worker.publish import Publisher, Publishing
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
-# How long a prepared stream waits for the prompt's KV if nobody abandons the wait.
+# How long a stream waits for the prompt's KV if the frontend does not say that no more will come.
 KV_WAIT_SECONDS = 60.0
-# After Generate the prompt is computed and its last blocks are being committed: they come within
-# this time or not at all.
-KV_GRACE_SECONDS = 2.0
 
 E = TypeVar("E")
 
@@ -75,7 +72,6 @@ class WorkStream:
         self._added = False
         self._cancelled = False
         self._closing = False
-        self._grace: asyncio.TimerHandle | None = None
         self._first_unpublished = 0
         loop = asyncio.get_running_loop()
         self._admitted: asyncio.Future[Admitted] = loop.create_future()
@@ -90,12 +86,10 @@ class WorkStream:
         if self._go.done():
             return
         self._go.set_result(tuple(frame.output_so_far))
-        loop = asyncio.get_running_loop()
-        self._grace = loop.call_later(KV_GRACE_SECONDS, self._fetch.abandon)
 
     def update_sources(self, frame: worker_pb2.UpdateSources) -> None:
-        if frame.abandon:
-            self._fetch.abandon()
+        if frame.settled:
+            self._fetch.settle()
         else:
             self._fetch.replace_sources(frame.sources)
 
@@ -251,8 +245,6 @@ class WorkStream:
 
     async def _give_back(self) -> None:
         self._closing = True
-        if self._grace is not None:
-            self._grace.cancel()
         self._publisher.forget(self._publishing)
         await self._publishing.idle()
 

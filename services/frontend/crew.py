@@ -92,6 +92,12 @@ class Crew:
                 return True
         return False
 
+    def settle(self) -> None:
+        """Nobody writes the prompt's KV any more: who waits for it takes what there is."""
+        for work in self.decodes.values():
+            if not work.prepared:
+                work.settle()
+
     def forget(self, work: Work, usage: common_pb2.Usage | None = None) -> None:
         """A work ended; with what its worker reported, where it could."""
         if self._works.pop(work.stream_id, None) is None:
@@ -123,7 +129,7 @@ class Crew:
             start.prefill.sources.extend(placement.sources)
             self.prefill = self._begin(Kind.PREFILL, 0, placement.prefill, start)
             for work in waiting:
-                work.update_sources(placement.sources, abandon=False)
+                work.update_sources(placement.sources)
         else:
             # Those that wait for another's KV would wait in vain: they start from scratch.
             for work in waiting:

@@ -171,6 +171,7 @@ class Orchestrator:
         elif isinstance(mail, Lost):
             self._on_lost(work, _worker_lost())
         elif isinstance(mail, worker_pb2.Prepared):
+            work.prepared = True
             self._account.prepared(work, mail, monotonic())
         elif isinstance(mail, worker_pb2.StreamFinished):
             self._on_finished(work, mail, events)
@@ -214,6 +215,8 @@ class Orchestrator:
                 events.append(output.end(reason))
                 self._on_ended(output, output.reason or reason, events, by=work)
         self._hurt = self._hurt or self._misses(work)
+        if work.kind is Kind.PREFILL:
+            self._crew.settle()
 
     def _on_ended(
         self,
@@ -245,9 +248,7 @@ class Orchestrator:
         if self._misses(work):
             self._hurt = True
         elif work.kind is Kind.PREFILL:
-            # All first tokens are there, but not all KV: decode computes what has not come.
-            for decode in self._crew.decodes.values():
-                decode.update_sources((), abandon=True)
+            self._crew.settle()
 
     def _misses(self, work: Work) -> bool:
         """Whether the request cannot go on when a work has ended, without another one."""

@@ -46,6 +46,8 @@ class Work:
         """It is prepared and waits for Generate."""
         self.fresh = start.HasField("generate") and not start.generate.output_so_far
         """It decodes from the first token on: it reads the prompt itself."""
+        self.prepared = False
+        """The prompt's KV is in place as far as it will come."""
         self.begun_at = now
         self.first_at: float | None = None
         """When its first token came."""
@@ -61,9 +63,14 @@ class Work:
         frame = worker_pb2.Generate(stream_id=self.stream_id, output_so_far=output_so_far)
         self.link.send(worker_pb2.RunRequest(generate=frame))
 
-    def update_sources(self, sources: Sequence[common_pb2.KvSource], *, abandon: bool) -> None:
-        """Tell a stream that waits for KV who may come to hold it, or to wait no longer."""
-        frame = worker_pb2.UpdateSources(stream_id=self.stream_id, sources=sources, abandon=abandon)
+    def update_sources(self, sources: Sequence[common_pb2.KvSource]) -> None:
+        """Tell a stream that waits for KV who may come to hold it."""
+        frame = worker_pb2.UpdateSources(stream_id=self.stream_id, sources=sources)
+        self.link.send(worker_pb2.RunRequest(update_sources=frame))
+
+    def settle(self) -> None:
+        """Tell a stream that waits for KV that no more will come than is there."""
+        frame = worker_pb2.UpdateSources(stream_id=self.stream_id, settled=True)
         self.link.send(worker_pb2.RunRequest(update_sources=frame))
 
     def release(self) -> None:

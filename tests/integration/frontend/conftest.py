@@ -79,6 +79,8 @@ class Script:
     """Prefill gives first tokens once it is set."""
     committed: asyncio.Event = field(default_factory=asyncio.Event)
     """Prefill ends once it is set."""
+    fetched: asyncio.Event = field(default_factory=asyncio.Event)
+    """Prompts' KV is in place once it is set; being told that no more comes sets it."""
     fail: BatonError | None = None
     """Work fails at once with it."""
     cached_tokens: int = 32
@@ -86,6 +88,7 @@ class Script:
     def __post_init__(self) -> None:
         self.first_token.set()
         self.committed.set()
+        self.fetched.set()
 
 
 class ScriptedWorker(WorkerServiceServicer):
@@ -101,11 +104,17 @@ class ScriptedWorker(WorkerServiceServicer):
         self._go: dict[int, asyncio.Future[Sequence[int]]] = {}
 
     def kinds(self) -> list[str]:
-        """What it was told, in order: the kind of work of a Start, or the kind of the frame."""
+        """Frames that came, by kind, without those that end a wait: see `settled`."""
         return [
-            frame.start.WhichOneof("work") if frame.HasField("start") else frame.WhichOneof("frame")
+            frame.WhichOneof("frame") or ""
             for frame in self.frames
+            if not frame.update_sources.settled
         ]
+
+    @property
+    def settled(self) -> int:
+        """How often it was told that no more KV comes."""
+        return sum(frame.update_sources.settled for frame in self.frames)
 
     def starts(self) -> list[worker_pb2.Start]:
         return [frame.start for frame in self.frames if frame.HasField("start")]
@@ -130,6 +139,8 @@ class ScriptedWorker(WorkerServiceServicer):
                         go = self._go.get(frame.generate.stream_id)
                         if go is not None and not go.done():
                             go.set_result(list(frame.generate.output_so_far))
+                    case "update_sources" if frame.update_sources.settled:
+                        self.script.fetched.set()
                     case "cancel":
                         task = self.streams.get(frame.cancel.stream_id)
                         if task is not None:
@@ -188,8 +199,9 @@ class ScriptedWorker(WorkerServiceServicer):
                 fetch_seconds=0.001,
                 transport="shm",
             )
-            out.put_nowait(worker_pb2.RunResponse(prepared=prepared))
             self._go[start.stream_id] = asyncio.get_running_loop().create_future()
+            await self.script.fetched.wait()
+            out.put_nowait(worker_pb2.RunResponse(prepared=prepared))
             output = await self._go[start.stream_id]
         else:
             output = list(start.generate.output_so_far)

@@ -105,7 +105,7 @@ async def test_a_prefill_worker_lost_before_the_first_token_is_replaced(stage: A
     assert told[:4] == ["prepare"] * 2 + ["update_sources"] * 2  # whoever computes it fulfils it
     update = stage.worker("d0").frames[2].update_sources
     assert update.sources[0].store_id == "store-of-p1"
-    assert not update.abandon
+    assert not update.settled
     assert not stage.worker("d1").frames
     await stage.quiet()
 
@@ -127,15 +127,25 @@ async def test_without_another_prefill_worker_decode_reads_the_prompt(stage: Any
 
 async def test_a_prefill_worker_lost_after_the_first_token_is_not_waited_for(stage: Any) -> None:
     stage.worker("p0").script.committed.clear()
-    stage.worker("d0").script.step_seconds = 0.03
+    stage.worker("d0").script.fetched.clear()
     reading = Reading(stage.stub().Generate(generate(stage)))
     await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare", "generate"])
     await stage.members["p0"].crash()
     await reading.end()
     assert reading.text == [stage.said(0, 12)]
-    assert stage.worker("d0").kinds() == ["prepare", "generate", "update_sources"]
-    assert stage.worker("d0").frames[2].update_sources.abandon
+    assert stage.worker("d0").kinds() == ["prepare", "generate"]
+    assert stage.worker("d0").settled == 1
     assert len(stage.router.queries) == 1
+
+
+async def test_decode_is_told_when_prefill_has_ended_and_waits_no_longer(stage: Any) -> None:
+    stage.worker("d0").script.fetched.clear()
+    reading = Reading(stage.stub().Generate(generate(stage)))
+    await reading.end()
+    assert reading.text == [stage.said(0, 12)]
+    assert stage.worker("d0").kinds() == ["prepare", "generate"]
+    assert stage.worker("d0").settled == 1
+    await stage.quiet()
 
 
 async def test_a_worker_that_is_full_is_left_for_another(stage: Any) -> None:
