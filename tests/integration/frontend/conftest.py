@@ -104,9 +104,12 @@ class ScriptedWorker(WorkerServiceServicer):
         self._go: dict[int, asyncio.Future[Sequence[int]]] = {}
 
     def kinds(self) -> list[str]:
-        """Frames that came, by kind, without those that end a wait: see `settled`."""
+        """What it was told, in order: the kind of work of a Start, or the kind of the frame.
+
+        Without frames that end a wait for KV: when they come is a matter of timing; see `settled`.
+        """
         return [
-            frame.WhichOneof("frame") or ""
+            frame.start.WhichOneof("work") if frame.HasField("start") else frame.WhichOneof("frame")
             for frame in self.frames
             if not frame.update_sources.settled
         ]
