@@ -49,6 +49,7 @@ lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
 	@$(BIN)/ruff format --check --quiet --output-format concise || { echo "badly formatted: make fix" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/python scripts/architecture.py --check
 	@mkdir -p build
 	@$(BIN)/lint-imports --no-logo >build/imports.log || { cat build/imports.log >&2; exit 1; }
 
@@ -62,6 +63,7 @@ protos-lint: $(DEV) $(GENERATED) ## lint the protos with buf, where npx is
 fix: $(DEV) ## mend what can be mended: formatting, lint
 	@$(BIN)/ruff check --fix --quiet || true
 	@$(BIN)/ruff format --quiet
+	@$(BIN)/python scripts/architecture.py
 
 .PHONY: protos
 protos: $(DEV) $(GENERATED) ## generate baton/v1 if the protos changed

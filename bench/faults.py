@@ -158,6 +158,12 @@ async def measure(outage: float) -> list[Outcome]:
             *("--http-port", str(http_port), "--grpc-port", str(grpc_port)),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
+            # Every request takes the whole path, and spends a while in each part of it.
+            env={
+                **os.environ,
+                "BATON_DISAGGREGATION": "always",
+                "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "4000",
+            },
         )
         try:
             address = f"127.0.0.1:{grpc_port}"

@@ -43,6 +43,7 @@ class StreamState:
         self.outputs: dict[int, Output] = {}
         self.started: Started | None = None
         self.finished: Finished | None = None
+        self._resumed = False
 
     @property
     def request_id(self) -> str:
@@ -74,6 +75,8 @@ class StreamState:
                     )
                 output.add(event)
             case ChoiceFinished():
+                if self._resumed and self.outputs[event.choice].end is not None:
+                    return None  # only Finished was missing
                 self._open_output(event.choice).end = event
             case Finished():
                 if sum(output.end is not None for output in self.outputs.values()) < self._choices:
@@ -120,8 +123,7 @@ class StreamState:
         return tuple(self.outputs[choice].token_ids) if choice in self.outputs else ()
 
     def _can_resume(self, error: BatonClientError) -> bool:
-        ended = 0 in self.outputs and self.outputs[0].end is not None
-        return self._resume and not ended and frontend_lost(error)
+        return self._resume and frontend_lost(error)
 
     def _continuation(self) -> Request:
         """The user's request; once started, with its seed and what was received."""
@@ -129,6 +131,7 @@ class StreamState:
             return self._request
         request = deepcopy(self._request)
         if self.token_ids():
+            self._resumed = True
             request.resume.output_ids.extend(self.token_ids())
             request.resume.seed = self.started.seed
         else:

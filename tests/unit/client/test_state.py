@@ -9,6 +9,7 @@ from baton.client import (
     CapacityError,
     ConnectionFailedError,
     Delta,
+    Finished,
     FinishReason,
     ProtocolError,
     Started,
@@ -171,6 +172,19 @@ def test_a_lost_stream_resumes_after_what_was_received() -> None:
     assert isinstance(event, Delta)
     assert state.text() == "abc"
     assert state.token_ids() == (5, 6, 7)
+
+
+def test_a_stream_lost_before_its_last_event_asks_for_that_alone() -> None:
+    state = begin(resume=True)
+    for response in (started(), delta(0, 5, 6, text="ab"), choice_finished(0)):
+        state.receive(response)
+    state.failed(LOST, now=1.0, jitter=0.0)
+    request, _ = state.attempt(now=1.0)
+    assert list(request.resume.output_ids) == [5, 6]
+    assert state.receive(started()) is None
+    assert state.receive(choice_finished(0)) is None  # the user has seen it
+    assert isinstance(state.receive(finished()), Finished)
+    assert state.answer().text == "ab"
 
 
 def test_a_stream_lost_before_its_first_token_starts_again_with_its_seed() -> None:
