@@ -1,0 +1,72 @@
+"""Processes are killed under load: nobody sees an error or another token than without it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from baton.engine.base import Sampling, SequenceRequest, Stopping
+from baton.engine.factory import create_engine
+from baton.engine.local import run_local
+from baton.settings import EngineSettings
+from tests.e2e.conftest import MODEL, Cluster
+from tests.e2e.test_exactness import prompt_of
+
+STREAMS = 16
+TIMES = {
+    "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "3000",
+    "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.02",
+}
+
+
+async def tokens_of(cluster: Cluster, i: int) -> tuple[int, ...]:
+    stream = cluster.client.generate(
+        prompt_of(150 + i, i), model=MODEL, max_tokens=40, ignore_eos=True, seed=i
+    )
+    return (await stream.answer()).token_ids
+
+
+async def wave(cluster: Cluster) -> list[tuple[int, ...]]:
+    return await asyncio.gather(*(tokens_of(cluster, i) for i in range(STREAMS)))
+
+
+def expected_tokens(checkpoint: Path) -> list[tuple[int, ...]]:
+    """The same requests on one engine in this process."""
+    engine = create_engine(EngineSettings(kind="sim", model=checkpoint, sim_time_scale=0))
+    stopping = Stopping(max_tokens=40, ignore_eos=True)
+    requests = [
+        SequenceRequest(i, b"root", prompt_of(150 + i, i), Sampling(seed=i), stopping)
+        for i in range(STREAMS)
+    ]
+    return [tuple(output.tokens[0]) for output in run_local(engine, requests)]
+
+
+@pytest.mark.parametrize("victim", ["prefill", "decode", "kvstore", "router"])
+async def test_a_process_killed_under_load_fails_nobody(start_cluster, checkpoint, victim):
+    expected = expected_tokens(checkpoint("llama"))
+    cluster = await start_cluster(prefill=2, decode=2, env=TIMES)
+    killed = {
+        "prefill": cluster.prefills[0],
+        "decode": cluster.decodes[0],
+        "kvstore": cluster.kvstore,
+        "router": cluster.router,
+    }[victim]
+
+    async def kill() -> None:
+        # Prompts are read in the first half second, answers written in the second after it.
+        await asyncio.sleep(0.2 if victim == "prefill" else 0.8)
+        if victim in ("prefill", "decode"):
+            assert (await cluster.load(killed)).streams > 0, "it had nothing to do"
+        killed.kill()
+
+    outputs, _ = await asyncio.gather(wave(cluster), kill())
+    assert outputs == expected
+    assert await wave(cluster) == expected  # and those who come afterwards
+
+    if victim in ("prefill", "decode"):
+        front = await cluster.metrics(cluster.frontend)
+        assert front["baton_frontend_replacements_total"] > 0, "nothing was moved"
+    for worker in cluster.workers:
+        if worker.running:
+            load = await cluster.load(worker)
+            assert (load.streams, load.leases, load.reservations) == (0, 0, 0)
