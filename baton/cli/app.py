@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 app = typer.Typer(
-    help="Disaggregated serving of large language models.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -58,6 +57,22 @@ Address = Annotated[
         envvar="BATON_ADDRESS",
     ),
 ]
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def baton_(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Say which release this is.", callback=_say_version),
+    ] = False,
+) -> None:
+    """Disaggregated serving of large language models."""
 
 
 @app.command()

@@ -13,6 +13,7 @@ from baton.client import (
     BatonClientError,
     Client,
     ConnectionFailedError,
+    DeadlineError,
     InvalidRequestError,
     Message,
     NotFoundError,
@@ -44,6 +45,11 @@ class Conversation:
         self._console = console
         self._messages: list[Message] = []
         self.forget()
+
+    @property
+    def too_slow(self) -> str:
+        """What to say when an answer's time ran out."""
+        return _too_slow(self._speaker)
 
     def forget(self) -> None:
         """Begin afresh."""
@@ -80,6 +86,8 @@ def chat(speaker: Speaker, question: str, console: Console) -> None:
                 conversation.ask(question)
             else:
                 _converse(conversation, model, console)
+        except DeadlineError as error:
+            raise CommandError(_too_slow(speaker), EXIT_FAILED) from error
         except BatonClientError as error:
             raise _sentence(error, speaker.address) from error
 
@@ -140,8 +148,15 @@ def _turn(conversation: Conversation, question: str, console: Console) -> None:
         console.print("\n(cut off, not remembered)", style="dim")
     except ConnectionFailedError:
         raise
+    except DeadlineError:
+        console.print(f"\n{conversation.too_slow}", style="red", highlight=False)
     except BatonClientError as error:
         console.print(f"\n{error}", style="red", highlight=False)
+
+
+def _too_slow(speaker: Speaker) -> str:
+    seconds = speaker.options.get("timeout", 0)
+    return f"The answer was not complete within {seconds:g} s: --timeout gives it longer."
 
 
 def _only_model(client: Client) -> str:

@@ -26,10 +26,9 @@ def show(process: str, console: Console) -> None:
         table.title_justify = "left"
         table.add_column("setting", style="bold", no_wrap=True)
         table.add_column("value", overflow="fold", min_width=14)
-        table.add_column("environment", no_wrap=True)
-        table.add_column("from")
+        table.add_column("from", no_wrap=True)
         for row in describe(settings):
             source = Text(row.source, style="" if row.source == "default" else "yellow")
-            table.add_row(row.name, Text(row.value), row.env, source)
+            table.add_row(row.env, Text(row.value), source)
         console.print(table)
         console.print()

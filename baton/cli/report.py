@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from baton.cli.child import ending, tail
+from baton.cli.log_lines import readable
+from baton.cli.render import printable
 
 
 class Report:
@@ -21,13 +23,14 @@ class Report:
 
     def warn(self, sentence: str, lines: Sequence[str] = ()) -> None:
         """Something that went wrong."""
-        self._console.print(Text(sentence, style="yellow"))
+        self._console.print(Text(sentence, style="yellow"), soft_wrap=True)
         for line in lines:
-            self._console.print(Text(f"  | {line}", style="dim"), soft_wrap=True)
+            self._console.print(Text(f"  | {printable(line)}", style="dim"), soft_wrap=True)
 
     def died(self, name: str, pid: int, code: int, lived: float, log_path: Path) -> None:
         """A process ended that should not have."""
         self.warn(
-            f"{name} (pid {pid}) {ending(code)} after {lived:.1f} s. Its last log lines:",
-            tail(log_path),
+            f"{name} (pid {pid}) {ending(code)} after {lived:.1f} s. Its log is {log_path}, and "
+            "ends with:",
+            readable(tail(log_path)),
         )

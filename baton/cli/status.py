@@ -1,7 +1,7 @@
 """`baton status`: who is in the cluster, and how they are."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,16 +52,18 @@ def status(endpoints: tuple[str, ...], cluster: str, console: Console) -> None:
     console.print(table(rows))
 
 
-def table(rows: Iterable[Row]) -> Table:
-    """Rows as a person reads them."""
+def table(rows: Sequence[Row]) -> Table:
+    """Rows as a person reads them. Roles have a column only where ids do not tell them."""
     made = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("instance", "role", "model", "address", "health", "load", "KV"):
-        made.add_column(name, overflow="fold")
+    roles = not all(row.id.startswith(row.role) for row in rows)
+    for name in ("instance", *(("role",) if roles else ()), "model", "address", "health", "load"):
+        made.add_column(name, no_wrap=True)
+    made.add_column("KV", overflow="fold")
     for row in rows:
         good = row.health == "SERVING"
         made.add_row(
             Text(row.id, style="bold"),
-            row.role,
+            *((row.role,) if roles else ()),
             Text(row.model),
             row.address,
             Text(row.health, style="green" if good else "red"),
@@ -111,8 +113,8 @@ async def _worker(channel: grpc.aio.Channel) -> tuple[str, str]:
     report = response.report
     used = report.total_pages - report.free_pages
     return (
-        f"{report.running} running, {report.waiting} waiting",
-        f"{used} of {report.total_pages} pages",
+        f"{report.running} run, {report.waiting} wait",
+        f"{used}/{report.total_pages} pages",
     )
 
 
@@ -126,6 +128,6 @@ async def _store(channel: grpc.aio.Channel) -> str:
     finally:
         call.cancel()
     return (
-        f"{stat.objects} objects, {size(stat.committed_bytes)} of {size(stat.capacity_bytes)}, "
+        f"{size(stat.committed_bytes)} of {size(stat.capacity_bytes)}, {stat.objects} objects, "
         f"{stat.leases} leases"
     )

@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack, suppress
 
 from baton.cli.child import Child, ending, tail
 from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.log_lines import readable
 from baton.cli.plan import Spec
+from baton.cli.render import printable
 from baton.cli.report import Report
 from baton.cli.restarts import LIMIT, QUICK_SECONDS, Restarts
 from baton.cli.view import View, watching
@@ -174,7 +176,7 @@ def _failed_to_start(name: str, child: Child, code: int) -> CommandError:
     last = tail(child.log_path)
     if code == EXIT_USAGE and last:  # it says in a sentence what to do
         return CommandError(f"{name} cannot start: {last[-1]}", EXIT_USAGE)
-    lines = "".join(f"\n  | {line}" for line in last)
+    lines = "".join(f"\n  | {printable(line)}" for line in readable(last))
     return CommandError(
         f"{name} {ending(code)} while starting. Its log is {child.log_path}, and ends with:{lines}",
         EXIT_FAILED,

@@ -150,8 +150,11 @@ def client_error(failure: grpc.RpcError, request_id: str) -> BatonClientError:
     broke, or the frontend's process ended. (The client's own cancelling never gets here.)
     """
     code = failure.code()
-    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        trailers: Any = failure.trailing_metadata() or ()
-        if _RICH_STATUS not in dict(trailers):
+    trailers: Any = failure.trailing_metadata() or ()
+    if _RICH_STATUS not in dict(trailers):
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             return ConnectionFailedError(failure.details() or "connection lost", request_id)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # gRPC's own words depend on the moment
+            error = BatonError(Reason.DEADLINE, "the answer was not complete in the call's time")
+            return api_error(error, request_id)
     return api_error(BatonError.from_rpc_error(failure), request_id)

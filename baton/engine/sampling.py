@@ -114,8 +114,10 @@ def _draw(
         Tokens [rows], and [rows] with 1 where these were too few, so that the token is wrong.
     """
     settings = [draw.sampling for draw in draws]
+    # From here on the best token is at 0, so that no temperature is too small to divide by, but
+    # for one that rows of this type cannot tell from 0.
     temperature = _column(rows, [each.temperature for each in settings])
-    # From here on the best token is at 0, so that no temperature is too small to divide by.
+    temperature = temperature.clamp(min=torch.finfo(rows.dtype).tiny)
     scaled = (rows - rows.amax(dim=-1, keepdim=True)) / temperature
     threshold = torch.full_like(temperature, -torch.inf)
     if any(each.min_p > 0 for each in settings):

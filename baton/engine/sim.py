@@ -161,6 +161,8 @@ class SimRunner(Runner):
         avoided = self._eos
         if sequence.request.stopping.min_tokens:
             avoided = avoided | sequence.barred
+            if len(avoided) >= self._vocab_tokens:  # nothing would be left to draw
+                avoided = self._eos
         tokens = []
         for choice in sequence.request.choices:
             random = sampling.temperature > 0

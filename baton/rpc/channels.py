@@ -6,7 +6,7 @@ import grpc
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
-_OPTIONS: list[tuple[str, int]] = [
+OPTIONS: list[tuple[str, int]] = [
     # A peer that vanished without a word is noticed within 10 + 5 s also on an idle stream.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -29,7 +29,7 @@ def open_channel(address: str) -> grpc.aio.Channel:
     Opening does no I/O. Every call on it needs its own deadline, and `call.cancel()` in a
     `finally`: a call that is merely dropped goes on.
     """
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    return grpc.aio.insecure_channel(address, options=OPTIONS)
 
 
 class ChannelPool:

@@ -81,7 +81,7 @@ class Server:
         self._port = 0
         self._server = grpc.aio.server(
             interceptors=[CallInterceptor()],
-            options=_options(settings),
+            options=server_options(settings),
             maximum_concurrent_rpcs=settings.max_concurrent,
         )
 
@@ -180,7 +180,7 @@ def _bracket(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _options(settings: GrpcSettings) -> list[tuple[str, int]]:
+def server_options(settings: GrpcSettings) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 0),  # a second process on the same port is an error
         ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -189,5 +189,5 @@ def _options(settings: GrpcSettings) -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ]

@@ -1,5 +1,6 @@
 """Between messages of the wire and the engine's own types."""
 
+import math
 from collections.abc import Sequence
 
 from baton.engine.base import (
@@ -54,6 +55,14 @@ def sequence_request(
             f"{info.context_tokens} tokens",
             field="stopping.max_tokens",
         )
+    if not 0 <= start.choice < MAX_CHOICES:
+        raise BatonError(
+            Reason.INVALID_FIELD,
+            f"choice is {start.choice}, not 0 to {MAX_CHOICES - 1}",
+            field="choice",
+        )
+    sampling = _sampling(start.sampling)
+    _check_sampling(sampling, info)
     prefill = start.HasField("prefill")
     if prefill and not 1 <= start.prefill.n <= MAX_CHOICES:
         raise BatonError(
@@ -63,7 +72,7 @@ def sequence_request(
         id=sequence_id,
         root=root,
         prompt=prompt,
-        sampling=_sampling(start.sampling),
+        sampling=sampling,
         stopping=Stopping(
             max_tokens=max_tokens,
             min_tokens=start.stopping.min_tokens,
@@ -100,6 +109,25 @@ def _sampling(params: common_pb2.SamplingParams) -> Sampling:
         logit_bias=dict(params.logit_bias),
         logprobs=params.logprobs if params.HasField("logprobs") else None,
     )
+
+
+def _check_sampling(sampling: Sampling, info: EngineInfo) -> None:
+    """Refuse what cannot be computed with: it would fail the engine, and with it everybody."""
+    _check_tokens(list(sampling.logit_bias), "logit_bias", info)
+    in_range = {
+        "temperature": 0 <= sampling.temperature < math.inf,
+        "top_p": 0 < sampling.top_p <= 1,
+        "top_k": sampling.top_k >= 0,
+        "min_p": 0 <= sampling.min_p <= 1,
+        "presence_penalty": math.isfinite(sampling.presence_penalty),
+        "frequency_penalty": math.isfinite(sampling.frequency_penalty),
+        "repetition_penalty": 0 < sampling.repetition_penalty < math.inf,
+        "logit_bias": all(map(math.isfinite, sampling.logit_bias.values())),
+        "logprobs": sampling.logprobs is None or sampling.logprobs >= 0,
+    }
+    for field, good in in_range.items():
+        if not good:
+            raise BatonError(Reason.INVALID_FIELD, f"{field} is out of range", field=field)
 
 
 def stream_tokens(stream_id: int, attempt: int, tokens: Tokens) -> worker_pb2.StreamTokens:

@@ -57,6 +57,7 @@ class WorkerCore:
         self._loop = EngineLoop(engine, self._deliver, failed)
         self.streams: dict[int, WorkStream] = {}
         """Open streams by the engine's sequence id; bounded by its queue and its pages."""
+        self._max_streams = engine.info.max_waiting + self.stats.total_pages
         self._ids = count(1)
         self._to_flush: list[Flushable] = []
 
@@ -83,6 +84,9 @@ class WorkerCore:
         """
         if self.draining:
             raise BatonError(Reason.DRAINING, "this worker is shutting down", retry_after=0.0)
+        if len(self.streams) >= self._max_streams:
+            full = "the worker's queue is full"
+            raise BatonError(Reason.OVERLOADED, full, retry_after=1.0)
         if start.context.model != self.model or start.context.adapter:
             asked = start.context.model + (start.context.adapter and f"+{start.context.adapter}")
             raise BatonError(

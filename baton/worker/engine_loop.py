@@ -10,6 +10,10 @@ from baton.engine.base import Engine, EngineStats, Event
 
 T = TypeVar("T")
 
+# Steps whose events wait for the asyncio loop. An engine that is faster than the loop waits for it:
+# its tokens could not be sent any sooner.
+MAX_STEPS_AHEAD = 16
+
 Command = Callable[[Engine], None]
 Deliver = Callable[[list[Event], EngineStats], None]
 
@@ -29,12 +33,14 @@ class EngineLoop:
         Args:
             engine: the engine; nobody else calls it from now on, but for its thread-safe methods.
             deliver: called on the asyncio loop with the events of a step.
-            failed: called on the asyncio loop if a step raises; the thread has ended then.
+            failed: called on the asyncio loop if a step raises (the thread has ended then), or if
+                `deliver` does.
         """
         self._engine = engine
         self._deliver = deliver
         self._failed = failed
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
+        self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -75,9 +81,17 @@ class EngineLoop:
                 if not self._run_commands(block=not engine.has_work()):
                     return
                 events = engine.step() if engine.has_work() else []
-                self._loop.call_soon_threadsafe(self._deliver, events, engine.stats())
+                self._ahead.acquire()
+                self._loop.call_soon_threadsafe(self._hand_over, events, engine.stats())
         except BaseException as error:  # noqa: BLE001 - a failed engine ends the process
             self._loop.call_soon_threadsafe(self._failed, error)
+
+    def _hand_over(self, events: list[Event], stats: EngineStats) -> None:
+        self._ahead.release()
+        try:
+            self._deliver(events, stats)
+        except Exception as error:  # noqa: BLE001 - streams would wait in vain for what is lost
+            self._failed(error)
 
     def _run_commands(self, *, block: bool) -> bool:
         """Run what waits; False when the loop shall end."""

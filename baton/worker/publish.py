@@ -146,6 +146,6 @@ class Publisher:
             try:
                 self._engine.read_block(block.owner.sequence_id, block.index, view)
             except BlockGoneError:
-                continue  # preempted; it reports the block again when it has recomputed it
+                continue  # preempted: the store goes without it, for blocks are reported once
             copied.append(index)
         return copied

@@ -69,6 +69,7 @@ class WorkStream:
         self._publishing = Publishing(request.id)
         self._sink = sink
         self._on_ended = ended
+        self._begun = False
         self._added = False
         self._cancelled = False
         self._closing = False
@@ -97,7 +98,9 @@ class WorkStream:
         """Give everything back; answered by Failed(CANCELLED) unless the stream has ended."""
         if not self._cancelled and not self._closing:
             self._cancelled = True
-            self._task.cancel()
+            # A task that is cancelled before its first step never takes that step.
+            if self._begun:
+                self._task.cancel()
 
     async def gone(self) -> None:
         """Return when everything has been given back."""
@@ -121,7 +124,8 @@ class WorkStream:
         # A decode worker leaves alone what it has just fetched.
         skip = max(0, self._first_unpublished - ready.first_index)
         keys = ready.keys[skip:]
-        if not keys or self._cancelled:
+        # What is ready after the end was decided is not read any more: the sequence closes.
+        if not keys or self._cancelled or self._closing:
             return
         first = ready.first_index + skip
         self._publisher.add(self._publishing, first, keys, partial=self._ends_partial(ready))
@@ -137,8 +141,9 @@ class WorkStream:
     # The life.
 
     async def _run(self) -> None:
+        self._begun = True
         request_id.set(self._start.context.request_id)
-        timeout = self._start.timeout.ToTimedelta().total_seconds() or DEFAULT_TIMEOUT_SECONDS
+        timeout = self._start.timeout.ToNanoseconds() / 1e9 or DEFAULT_TIMEOUT_SECONDS
         kind = self._start.WhichOneof("work") or "work"
         with tracer().start_as_current_span(kind, context=extract(self._start.traceparent)) as span:
             span.set_attribute("baton.request_id", self._start.context.request_id)
@@ -161,6 +166,8 @@ class WorkStream:
         self._sink.send(frame)
 
     async def _work(self, span: trace.Span) -> worker_pb2.RunResponse:
+        if self._cancelled:
+            raise asyncio.CancelledError
         try:
             await self._engine.call(self._add)
         except QueueFullError as error:

@@ -81,6 +81,8 @@ class Ask:
     priority: int = common_pb2.PRIORITY_CLASS_UNSPECIFIED
     adapter: str = ""
     cache_scope: int = common_pb2.CACHE_SCOPE_UNSPECIFIED
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the client calls fields that have another name here, for errors."""
 
 
 @dataclass(frozen=True, slots=True)

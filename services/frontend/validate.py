@@ -96,7 +96,8 @@ def resolve(ask: Ask, model: Model, prompt: Sequence[int], drawn_seed: int) -> R
         drawn_seed: the seed to use where it has none.
 
     Raises:
-        BatonError: the prompt is empty, too long, or has an id outside of the vocabulary.
+        BatonError: the prompt is empty, too long, leaves less room than max_tokens asks for, or
+            has an id outside of the vocabulary.
     """
     field = "messages" if isinstance(ask.prompt, ChatPrompt) else "prompt"
     if not prompt:
@@ -110,8 +111,15 @@ def resolve(ask: Ask, model: Model, prompt: Sequence[int], drawn_seed: int) -> R
             f"output; the prompt has {len(prompt)}",
             field=field,
         )
-    asked = ask.stopping.max_tokens
-    max_tokens = room if asked is None else min(asked, room)
+    max_tokens = room if ask.stopping.max_tokens is None else ask.stopping.max_tokens
+    if max_tokens > room:
+        name = ask.names.get("max_tokens", "max_tokens")
+        raise BatonError(
+            Reason.CONTEXT_LENGTH_EXCEEDED,
+            f"{name} is {max_tokens}, and after a prompt of {len(prompt)} tokens the model's "
+            f"context of {model.context_tokens} has room for {room}; leave it out to use all",
+            field=name,
+        )
     sampling, resume = ask.sampling, ask.resume
     seed = sampling.seed if resume is None else resume.seed
     return Request(
@@ -191,7 +199,8 @@ def _check_sampling(ask: Ask) -> None:
     if sampling.seed is not None:
         _whole("seed", sampling.seed, -_INT64 - 1, _INT64)
     if sampling.logprobs is not None:
-        _whole("logprobs", sampling.logprobs, 0, MAX_LOGPROBS)
+        name = ask.names.get("logprobs", "logprobs")
+        _whole(name, sampling.logprobs, 0, MAX_LOGPROBS)
     if len(sampling.logit_bias) > MAX_LOGIT_BIASES:
         raise _invalid(
             "logit_bias", f"{len(sampling.logit_bias)} token ids, at most {MAX_LOGIT_BIASES}"
@@ -202,13 +211,15 @@ def _check_sampling(ask: Ask) -> None:
 
 def _check_stopping(ask: Ask) -> None:
     stopping = ask.stopping
+    most = ask.names.get("max_tokens", "max_tokens")
     if stopping.max_tokens is not None and stopping.max_tokens < 1:
-        raise _invalid("max_tokens", f"{stopping.max_tokens}, at least 1")
+        raise _invalid(most, f"{stopping.max_tokens} is out of range: at least 1")
     if stopping.min_tokens < 0:
-        raise _invalid("min_tokens", f"{stopping.min_tokens}, at least 0")
+        raise _invalid("min_tokens", f"{stopping.min_tokens} is out of range: at least 0")
     if stopping.max_tokens is not None and stopping.min_tokens > stopping.max_tokens:
         raise _invalid(
-            "min_tokens", f"{stopping.min_tokens}, at most max_tokens, {stopping.max_tokens}"
+            "min_tokens",
+            f"{stopping.min_tokens} is out of range: at most {most}, {stopping.max_tokens}",
         )
     if len(stopping.stop_token_ids) > MAX_STOP_TOKEN_IDS:
         raise _invalid(

@@ -146,7 +146,7 @@ class Asks:
             if ask is not None:  # else it was cancelled, which ends its leases
                 self._take_ready(ask, response.ready.objects)
         elif kind == "read_chunk":
-            self._take_chunk(response.read_chunk)
+            self._take_chunk(response.read_chunk, now)
         elif kind == "missing":
             ask = self._asks.get(response.missing.correlation_id)
             if ask is not None:
@@ -214,28 +214,33 @@ class Asks:
         if fetch:
             self._out.append(pb.GetRequest(fetch=pb.Fetch(lease_ids=fetch)))
 
-    def _take_chunk(self, chunk: pb.ReadChunk) -> None:
+    def _take_chunk(self, chunk: pb.ReadChunk, now: float) -> None:
         ask, flight = self._fetching.get(chunk.lease_id, (None, None))
         if ask is None or flight is None:
             return
         object_id = flight.slot.object_id
         if not self._flights.write(flight, chunk.offset_bytes, chunk.data):
             self._flights.drop(flight)
-            self._failed(object_id)
+            self._failed(object_id, now)
         elif not chunk.last:
             return
         elif not self._flights.finish(flight):
             # Gone while it was sent, or wrong: in both cases the peer looks after it.
             bad = pb.ReportBad(lease_ids=[chunk.lease_id])
             self._out.append(pb.GetRequest(report_bad=bad))
-            self._failed(object_id)
+            self._failed(object_id, now)
         del self._fetching[chunk.lease_id]
         self._release(ask, chunk.lease_id)
 
-    def _failed(self, object_id: ObjectId) -> None:
+    def _failed(self, object_id: ObjectId, now: float) -> None:
+        if object_id not in self._interest:
+            return
         failures = self._failures[object_id] = self._failures.get(object_id, 0) + 1
         if failures < MAX_FAILURES:
             self._ask_again(object_id)
+        else:
+            for want in list(self._interest[object_id]):
+                self._waits.deny_from(want, object_id, self.source, now)
 
     def _take_missing(self, ask: _Ask, missing: pb.Missing, now: float) -> None:
         for index in missing.will_not_come:

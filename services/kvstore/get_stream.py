@@ -101,10 +101,11 @@ class GetStream:
             self._end_span(want)
             self._forget_if_over(want)
 
-    def lapsed(self, want: Want, lease: Lease) -> None:  # noqa: ARG002
+    def lapsed(self, want: Want, lease: Lease) -> None:
         number = self._ids.pop(lease, None)
         if number is not None:
             del self._leases[number]
+        self._forget_if_over(want)
 
     # Frames
 

@@ -151,8 +151,8 @@ class WaitTable:
         """The table let a lease lapse."""
         want = self._holder.get(lease)
         if want is not None:
-            want.asker.lapsed(want, lease)
             self._let_go(lease)
+            want.asker.lapsed(want, lease)
 
     def expire(self, now: float) -> None:
         """Answer wants whose wait is over, and forget old denials.

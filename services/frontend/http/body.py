@@ -29,7 +29,7 @@ async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) 
         seconds: how long the client may take.
 
     Raises:
-        BatonError: another content type, too long, or too slow.
+        BatonError: another content type, compressed, too long, or too slow.
         ClientGoneError: the client left.
     """
     kind = header(scope, b"content-type").partition(";")[0].strip().lower()
@@ -37,6 +37,12 @@ async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) 
         raise BatonError(
             Reason.UNSUPPORTED_MEDIA_TYPE,
             f"the content type is {kind[:64]!r}; send application/json",
+        )
+    coding = header(scope, b"content-encoding").strip().lower()
+    if coding not in ("", "identity"):
+        raise BatonError(
+            Reason.UNSUPPORTED_MEDIA_TYPE,
+            f"the content encoding is {coding[:64]!r}; send the body as it is",
         )
     announced = header(scope, b"content-length")
     if announced.isdecimal() and int(announced) > limit:

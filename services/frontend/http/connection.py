@@ -1,7 +1,8 @@
-"""One HTTP connection: uvicorn's protocol with the timeouts that it lacks.
+"""One HTTP connection: uvicorn's protocol with the limits that it lacks.
 
 A client gets a limited time for the head of a request and for its body, and is cut when it does
-not read: 30 s after its connection's buffer (64 KiB) filled up.
+not read: 30 s after its connection's buffer (64 KiB) filled up. A head that is still not complete
+after 64 KiB is refused.
 """
 
 import asyncio
@@ -14,7 +15,13 @@ from services.frontend.metrics import SLOW_CLIENTS
 
 STALL_SECONDS = 30.0
 BUFFER_BYTES = 64 * 1024
+HEAD_BYTES = 64 * 1024
 _CUT = "baton.cut"
+_REFUSAL = b"The head of the request is longer than %d bytes." % HEAD_BYTES
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_REFUSAL), _REFUSAL)
+)
 
 
 class Connection(HttpToolsProtocol):
@@ -25,6 +32,9 @@ class Connection(HttpToolsProtocol):
     stall_seconds = STALL_SECONDS
     _reading: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
+    _in_head = False
+    _head_bytes = 0
+    """Of the head that is being read, its first read aside."""
 
     @classmethod
     def limited(
@@ -49,13 +59,25 @@ class Connection(HttpToolsProtocol):
         self._unstall()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        if self._head_bytes > HEAD_BYTES:
+            return  # refused, and closing
+        begun = self._in_head
+        super().data_received(data)
+        self._head_bytes = self._head_bytes + len(data) if begun and self._in_head else 0
+        if self._head_bytes > HEAD_BYTES:
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._in_head = True
         self._expect(self.header_seconds)
         abort: Callable[[], None] = self.transport.abort
         self.scope["extensions"] = {_CUT: {"abort": abort}}
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
         self._expect(self.body_seconds)
         super().on_headers_complete()
 

@@ -33,7 +33,10 @@ MAX_OUTPUTS = 128
 """Prompts times n of one body."""
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of text completions that do not say it, as OpenAI documents."""
-_PATH = re.compile(r"^(.*) - at `\$\.?(.*)`$", re.DOTALL)
+_PATH = re.compile(r"^(.*) - at `(?:key` in `)?\$\.?(.*)`$", re.DOTALL)
+
+_CHAT_NAMES = {"logprobs": "top_logprobs"}
+_NEW_CHAT_NAMES = {**_CHAT_NAMES, "max_tokens": "max_completion_tokens"}
 
 _chat = msgspec.json.Decoder(ChatBody)
 _completion = msgspec.json.Decoder(CompletionBody)
@@ -82,6 +85,7 @@ def chat_ask(body: ChatBody, request_id: str) -> Ask:
         stopping=_stopping(body, limit),
         n=1 if body.n is None else body.n,
         request_id=request_id,
+        names=_CHAT_NAMES if body.max_completion_tokens is None else _NEW_CHAT_NAMES,
     )
 
 
@@ -128,7 +132,7 @@ def _message(index: int, message: MessageBody) -> Message:
     content = message.content
     if content is None:
         raise BatonError(
-            Reason.INVALID_FIELD, f"{where}.content: say something", field=f"{where}.content"
+            Reason.INVALID_FIELD, f"{where}.content: text is needed", field=f"{where}.content"
         )
     if not isinstance(content, str):
         texts = []
@@ -205,4 +209,7 @@ def _decode(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
         field = field.removesuffix("[...]")
         raise BatonError(Reason.INVALID_FIELD, f"{field}: {what}", field=field) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {error}") from None
+        what = str(error).removeprefix("JSON is malformed: ")
+        raise BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}") from None
+    except RecursionError:
+        raise BatonError(Reason.MALFORMED_BODY, "the body is nested too deeply") from None

@@ -1,6 +1,8 @@
 """One validator: what is refused on one surface is refused on the other, for the same reason."""
 
 import asyncio
+import contextlib
+import gzip
 import json
 from collections.abc import Callable
 from typing import Any
@@ -103,12 +105,6 @@ CHAT = [
         _set("sampling.repetition_penalty", 0),
     ),
     (
-        "logprobs",
-        Reason.INVALID_FIELD,
-        {"logprobs": True, "top_logprobs": 21},
-        _set("sampling.logprobs", 21),
-    ),
-    (
         "logit_bias",
         Reason.INVALID_FIELD,
         {"logit_bias": {"1": 101}},
@@ -136,6 +132,7 @@ TEXT = [
     ("prompt", Reason.INVALID_FIELD, {"prompt": []}, _set("token_ids.ids", [])),
     ("prompt", Reason.INVALID_FIELD, {"prompt": [1, 257]}, _set("token_ids.ids", [1, 257])),
     ("prompt", Reason.INVALID_FIELD, {"prompt": [-1]}, _set("token_ids.ids", [-1])),
+    ("logprobs", Reason.INVALID_FIELD, {"logprobs": 21}, _set("sampling.logprobs", 21)),
     (
         "prompt",
         Reason.CONTEXT_LENGTH_EXCEEDED,
@@ -238,6 +235,7 @@ async def test_documented_parameters_are_refused_by_name(stage: Any) -> None:
 async def test_other_ways_to_be_wrong_on_http(stage: Any) -> None:
     chat, text = "/v1/chat/completions", "/v1/completions"
     model = {"model": stage.model}
+    said = {**model, **_messages({"role": "user", "content": "x"})}
     image = [{"type": "image_url", "image_url": {"url": "x"}}]
     async with httpx.AsyncClient(base_url=stage.http_url) as client:
         for path, body, code, field in (
@@ -267,6 +265,9 @@ async def test_other_ways_to_be_wrong_on_http(stage: Any) -> None:
             (chat, {**model, "temperature": "hot"}, "invalid_value", "temperature"),
             (chat, {**model, "max_tokens": 1.5}, "invalid_value", "max_tokens"),
             (chat, {**model, "top_logprobs": 2}, "invalid_value", "top_logprobs"),
+            (chat, {**said, "logprobs": True, "top_logprobs": 21}, "invalid_value", "top_logprobs"),
+            (chat, {**said, "max_completion_tokens": 0}, "invalid_value", "max_completion_tokens"),
+            (chat, {**said, "logit_bias": {"x": 1}}, "invalid_value", "logit_bias"),
             (chat, [1], "malformed_body", None),
         ):
             answer = await client.post(path, json=body)
@@ -274,12 +275,17 @@ async def test_other_ways_to_be_wrong_on_http(stage: Any) -> None:
             assert answer.status_code == 400, told
             assert (told["code"], told["param"]) == (code, field), told
         json_type = {"content-type": "application/json"}
-        for content in (b"{", b"", b'{"model": "\xff"}', b'{"model": "\\ud800"}', b"{} {}"):
+        deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        for content in (b"{", b"", b'{"model": "\xff"}', b'{"model": "\\ud800"}', b"{} {}", deep):
             answer = await client.post(chat, content=content, headers=json_type)
             assert answer.status_code == 400
             assert answer.json()["error"]["code"] == "malformed_body"
         form = {"content-type": "application/x-www-form-urlencoded"}
         assert (await client.post(chat, content=b"{}", headers=form)).status_code == 415
+        packed = {**json_type, "content-encoding": "gzip"}
+        answer = await client.post(chat, content=gzip.compress(b"{}"), headers=packed)
+        assert answer.status_code == 415
+        assert "gzip" in answer.json()["error"]["message"]
         answer = await client.get(chat)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
         assert answer.json()["error"]["code"] == "method_not_allowed"
@@ -330,6 +336,25 @@ async def test_clients_that_take_too_long_to_ask(empty_stage: Any) -> None:
     late = await answer_to(head + b"\r\n{")
     assert late.startswith(b"HTTP/1.1 408 ")
     assert b"request_timeout" in late
+
+
+async def test_heads_have_a_limit(stage: Any) -> None:
+    host, port = stage.http_url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        # The answer may come before all is sent, and the rest is not read.
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\nx: ")
+            for _ in range(64):
+                writer.write(b"a" * 16384)
+                await writer.drain()
+        async with asyncio.timeout(3.0):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
+    finally:
+        writer.close()
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
+        answer = await client.get("/health", headers={"x": "a" * 32768})
+        assert answer.status_code == 200
 
 
 async def test_settings_that_need_a_person(empty_stage: Any, tmp_path: Any) -> None:

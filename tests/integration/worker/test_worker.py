@@ -4,6 +4,7 @@ import asyncio
 import signal
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from baton.rpc.errors import BatonError, Reason
 from baton.v1 import common_pb2
@@ -175,6 +176,21 @@ async def test_without_its_store_a_decode_worker_computes_for_itself(spawn_servi
     await writer.ended(1)
     assert writer.tokens[1][0] == expected[1:]
     await at_baseline(writer)
+
+
+async def test_work_that_is_late_amid_a_chunk_harms_nobody(spawn_service, open_run):
+    slow = {"BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "320"}  # 0.2 s per chunk of 4 blocks
+    _, decode = await _pool(spawn_service, **slow)
+    writer = await open_run(decode.address)
+    late = Duration(nanos=300_000_000)
+    await writer.start(stream_id=1, prompt_token_ids=PROMPT, timeout=late, generate=Generate())
+    await writer.ended(1)
+    assert BatonError.from_status(writer.ends[1].status).reason is Reason.DEADLINE
+    await at_baseline(writer)
+    # The blocks of that chunk were ready after the sequence had been given up.
+    await writer.start(stream_id=2, prompt_token_ids=PROMPT[:20], generate=Generate())
+    await writer.ended(2)
+    assert writer.tokens[2][0] == local_tokens(prompt_token_ids=PROMPT[:20])
 
 
 async def test_a_draining_worker_ends_what_runs_and_refuses_what_comes(spawn_service, open_run):

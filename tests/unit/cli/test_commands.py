@@ -42,8 +42,9 @@ def checkpoint(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_version() -> None:
-    done = call("version")
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_version(argument: str) -> None:
+    done = call(argument)
     assert (done.returncode, done.stdout) == (0, f"baton {baton.__version__}\n")
 
 
@@ -127,9 +128,9 @@ def test_no_frontend_is_said() -> None:
 
 
 def test_config_show_says_where_values_come_from() -> None:
-    done = call("config", "show", "frontend", BATON_HTTP_PORT="8123")
+    done = call("config", "show", "frontend", BATON_HTTP_PORT="8123", COLUMNS="80")
     assert done.returncode == 0
-    (http,) = [line for line in done.stdout.splitlines() if line.startswith("http.port")]
-    assert http.split() == ["http.port", "8123", "BATON_HTTP_PORT", "env"]
-    (grpc,) = [line for line in done.stdout.splitlines() if line.startswith("grpc.port")]
-    assert grpc.split() == ["grpc.port", "50051", "BATON_GRPC_PORT", "default"]
+    (http,) = [line for line in done.stdout.splitlines() if line.startswith("BATON_HTTP_PORT")]
+    assert http.split() == ["BATON_HTTP_PORT", "8123", "env"]
+    (grpc,) = [line for line in done.stdout.splitlines() if line.startswith("BATON_GRPC_PORT")]
+    assert grpc.split() == ["BATON_GRPC_PORT", "50051", "default"]

@@ -169,6 +169,22 @@ def test_min_tokens_keeps_stop_tokens_away(make_engine: MakeEngine, kind: str) -
     assert len(output.tokens[0]) >= 5
 
 
+def test_where_every_token_is_barred_one_is_drawn_all_the_same(
+    make_engine: MakeEngine, kind: str
+) -> None:
+    engine = make_engine(kind)
+    every = frozenset(range(engine.info.vocab_tokens))
+    for number, temperature in enumerate((0.0, 1.0)):
+        asked = request(
+            number,
+            sampling=Sampling(seed=1, temperature=temperature),
+            stopping=stopping(stop_token_ids=every, min_tokens=5),
+        )
+        (output,) = run_local(engine, [asked])
+        assert output.ended is not None
+    baseline(engine)
+
+
 def test_the_context_ends_an_output(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind, context_tokens=64)
     assert engine.info.context_tokens == 64

@@ -252,3 +252,14 @@ def test_a_nucleus_wider_than_the_candidates_is_found_all_the_same() -> None:
     both = sample(torch.stack((logits, narrow)), draws[:2])
     assert both[0].token == drawn[0]
     assert both[1].token == 17
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-40, 1e-300])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_temperature_next_to_nothing_gives_the_best_token(
+    temperature: float, dtype: torch.dtype
+) -> None:
+    logits = torch.tensor([0.5, 3.0, -torch.inf, 1.0], dtype=dtype)
+    for limits in ({}, {"top_k": 2}, {"top_p": 0.9}, {"min_p": 0.1}):
+        sampling = Sampling(seed=1, temperature=temperature, **limits)  # type: ignore[arg-type]
+        assert token(logits, draw(sampling)) == 1

@@ -271,11 +271,12 @@ def test_an_object_that_nobody_wants_any_more_is_released(network: Network) -> N
     assert kinds(frames) == ["release", "cancel_want"]
 
 
+@pytest.mark.parametrize("wait", [0.0, 10.0])
 @pytest.mark.parametrize("data", [b"\0" * SIZE, b"short", b""])
 def test_wrong_bytes_are_reported_and_asked_for_again_a_few_times(
-    network: Network, data: bytes
+    network: Network, data: bytes, wait: float
 ) -> None:
-    reader, want = network.want(1, sources=("a",))
+    reader, _ = network.want(1, sources=("a",), wait=wait)
     (asked,) = network.frames("a")
     for lease in (1, 2):
         network.ready("a", asked.want, 0, first_lease=lease)
@@ -284,8 +285,10 @@ def test_wrong_bytes_are_reported_and_asked_for_again_a_few_times(
         assert kinds([release, asked]) == ["release", "want"]
     network.ready("a", asked.want, 0, first_lease=3)
     assert kinds(network.chunk_of("a", 3, data)) == ["report_bad", "release"]
+    # By now the peer counts as not having it, and nobody else may bring it.
     assert not reader.ready
-    network.store.waits.cancel(want)
+    assert reader.timed_out if wait == 0 else reader.will_not_come == {0}
+    assert reader.done == 1
 
 
 def test_objects_that_find_no_room_are_asked_for_later(network: Network) -> None:

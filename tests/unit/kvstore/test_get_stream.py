@@ -1,0 +1,60 @@
+"""A reader's stream keeps nothing of wants that are over, however their leases ended."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from baton.kv.events import EventLog
+from baton.v1 import kvstore_pb2 as pb
+from services.kvstore.arena import Arena
+from services.kvstore.get_stream import MAX_WANTS, GetStream
+from services.kvstore.store import Store
+from tests.unit.kvstore.conftest import LAYOUT, PAGE, object_id
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def time() -> list[float]:
+    return [0.0]
+
+
+@pytest.fixture
+def store(tmp_path: Path, time: list[float]) -> Iterator[Store]:
+    with Arena(tmp_path, 4 * MIB) as arena:
+        while arena.touch_next():
+            pass
+        store = Store(
+            "me",
+            arena,
+            EventLog("e"),
+            reservation_seconds=10,
+            lease_seconds=10,
+            clock=lambda: time[0],
+        )
+        slot = store.reserve(object_id(1), PAGE)
+        store.commit(slot, b"d" * 16)  # type: ignore[arg-type]
+        yield store
+
+
+def want(number: int) -> pb.GetRequest:
+    frame = pb.Want(correlation_id=number, layout_id=LAYOUT, keys=object_id(1).key)
+    return pb.GetRequest(want=frame)
+
+
+def test_a_want_whose_leases_lapsed_makes_room_for_others(store: Store, time: list[float]) -> None:
+    stream = GetStream(store)
+    for number in range(1, MAX_WANTS + 1):
+        stream.handle(want(number))
+        store.settle()
+        stream.outbox._frames.clear()
+    time[0] += 11  # the reader was stopped, and did not say that it is done
+    store.tick()
+    assert store.stat().leases == 0
+    stream.handle(want(MAX_WANTS + 1))
+    store.settle()
+    kinds = [frame.WhichOneof("frame") for frame in stream.outbox._frames]
+    assert kinds == ["ready", "done"]
+    stream.close()
+    assert (store.stat().leases, store.stat().waiters) == (0, 0)

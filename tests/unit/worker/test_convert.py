@@ -1,0 +1,67 @@
+"""What a frontend may ask of a worker: a frame that no engine can compute with is refused."""
+
+import math
+
+import pytest
+
+from baton.engine.base import EngineInfo
+from baton.engine.factory import create_engine
+from baton.rpc.errors import BatonError, Reason
+from baton.settings import EngineSettings
+from baton.v1.common_pb2 import SamplingParams, StopParams
+from baton.v1.worker_pb2 import Generate, Start
+from baton.worker.convert import sequence_request
+
+
+@pytest.fixture(scope="module")
+def info() -> EngineInfo:
+    return create_engine(EngineSettings(kind="sim", sim_time_scale=0)).info
+
+
+def _start(**fields: object) -> Start:
+    stopping = StopParams(max_tokens=4)
+    return Start(prompt_token_ids=[1], stopping=stopping, generate=Generate(), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("choice", [-1, 16])
+def test_a_choice_out_of_range_is_refused(info: EngineInfo, choice: int) -> None:
+    with pytest.raises(BatonError) as caught:
+        sequence_request(_start(choice=choice), 1, b"root", info)
+    assert (caught.value.reason, caught.value.field) == (Reason.INVALID_FIELD, "choice")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -1.0),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("top_p", 0.0),
+        ("top_p", math.nan),
+        ("top_k", -1),
+        ("min_p", 1.5),
+        ("presence_penalty", math.inf),
+        ("frequency_penalty", math.nan),
+        ("repetition_penalty", 0.0),
+        ("logprobs", -1),
+        ("logit_bias", {1: math.nan}),
+        ("logit_bias", {32_000: 1.0}),
+        ("logit_bias", {-1: 1.0}),
+    ],
+)
+def test_sampling_that_no_engine_can_compute_is_refused(
+    info: EngineInfo, field: str, value: object
+) -> None:
+    params = SamplingParams(**{field: value})  # type: ignore[arg-type]
+    with pytest.raises(BatonError) as caught:
+        sequence_request(_start(sampling=params), 1, b"root", info)
+    assert (caught.value.reason, caught.value.field) == (Reason.INVALID_FIELD, field)
+
+
+def test_the_edges_of_every_range_are_taken(info: EngineInfo) -> None:
+    for params in (
+        SamplingParams(temperature=0, top_p=1e-300, min_p=1, repetition_penalty=1e-300, logprobs=0),
+        SamplingParams(temperature=1e-300, top_p=1, top_k=2**31 - 1, logit_bias={31_999: -100}),
+    ):
+        request = sequence_request(_start(choice=15, sampling=params), 1, b"root", info)
+        assert request.choices == (15,)

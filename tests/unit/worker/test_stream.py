@@ -1,0 +1,143 @@
+"""A stream gives everything back and ends once, whenever it is cancelled."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from baton.engine.factory import create_engine
+from baton.kv.client import KvStoreClient
+from baton.rpc.errors import BatonError, Reason
+from baton.settings import EngineSettings
+from baton.v1 import worker_pb2
+from baton.v1.common_pb2 import RequestContext, StopParams
+from baton.v1.worker_pb2 import Generate, Prefill, Prepare, Start
+from baton.worker.core import WorkerCore
+from baton.worker.session import RunSession
+
+
+@dataclass
+class Sink:
+    """Notes what a stream says."""
+
+    frames: list[worker_pb2.RunResponse] = field(default_factory=list)
+
+    def send(self, frame: worker_pb2.RunResponse) -> None:
+        self.frames.append(frame)
+
+    def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None:
+        pass
+
+    def ends(self) -> list[str | None]:
+        kinds = [frame.WhichOneof("frame") for frame in self.frames]
+        return [kind for kind in kinds if kind in ("finished", "failed")]
+
+
+@pytest.fixture
+async def core() -> AsyncIterator[WorkerCore]:
+    """A simulator without a store; nothing is open or held at the end of the test."""
+    engine = create_engine(
+        EngineSettings(kind="sim", sim_decode_step_seconds=0.002, kv_bytes=64 * 1024)
+    )
+    failures: list[BaseException] = []
+    async with KvStoreClient(lambda: None, "worker", "1") as store:
+        core = WorkerCore(engine, store, "sim", "epoch", failures.append)
+        core.start()
+        publishing = asyncio.create_task(core.publish())
+        yield core
+        async with asyncio.timeout(5):
+            await core.idle()
+        stats = engine.stats()
+        assert (stats.open_sequences, stats.free_pages) == (0, stats.total_pages)
+        assert not publishing.done()
+        assert failures == []
+        publishing.cancel()
+        await asyncio.wait([publishing])
+        await core.stop()
+
+
+def make_start(**work: object) -> Start:
+    return Start(
+        stream_id=1,
+        context=RequestContext(model="sim"),
+        prompt_token_ids=range(1, 41),
+        stopping=StopParams(max_tokens=40),
+        **(work or {"generate": Generate()}),  # type: ignore[arg-type]
+    )
+
+
+async def test_cancelled_before_it_began_it_ends_all_the_same(core: WorkerCore) -> None:
+    sink = Sink()
+    stream = core.open(make_start(), sink, core.closed)
+    stream.cancel()
+    await asyncio.wait_for(stream.gone(), 5)
+    assert sink.ends() == ["failed"]
+    assert core.streams == {}
+
+
+@pytest.mark.parametrize(
+    "work", [{"generate": Generate()}, {"prepare": Prepare()}, {"prefill": Prefill(n=2)}]
+)
+async def test_cancelled_at_any_moment_it_ends_once_and_holds_nothing(
+    core: WorkerCore, work: dict[str, object]
+) -> None:
+    for turns in range(60):
+        sink = Sink()
+        stream = core.open(make_start(**work), sink, core.closed)
+        for _ in range(turns % 30):
+            await asyncio.sleep(0 if turns < 30 else 0.001)
+        stream.cancel()
+        stream.cancel()
+        await asyncio.wait_for(stream.gone(), 5)
+        assert len(sink.ends()) == 1
+        assert core.streams == {}
+
+
+@pytest.mark.parametrize("seconds", [-1, 2**62])
+async def test_a_timeout_of_any_size_is_a_timeout(core: WorkerCore, seconds: int) -> None:
+    sink = Sink()
+    start = make_start(timeout=Duration(seconds=seconds), generate=Generate())
+    stream = core.open(start, sink, core.closed)
+    await asyncio.wait_for(stream.gone(), 5)
+    assert sink.ends() == ["failed" if seconds < 0 else "finished"]
+    assert core.streams == {}
+
+
+async def test_late_and_cancelled_at_once_it_still_gives_back(core: WorkerCore) -> None:
+    for _ in range(20):
+        sink = Sink()
+        timeout = Duration(nanos=20_000_000)
+        stream = core.open(make_start(timeout=timeout, generate=Generate()), sink, core.closed)
+        asyncio.get_running_loop().call_later(0.02, stream.cancel)
+        await asyncio.wait_for(stream.gone(), 5)
+        assert sink.ends() == ["failed"]
+
+
+async def test_a_session_that_closes_takes_all_of_its_streams_along(core: WorkerCore) -> None:
+    session = RunSession(core)
+
+    async def requests() -> AsyncIterator[worker_pb2.RunRequest]:
+        for number in range(20):
+            start = make_start()
+            start.stream_id = number
+            yield worker_pb2.RunRequest(start=start)
+
+    await session.read(requests())
+    await asyncio.wait_for(session.close(), 5)
+    assert core.streams == {}
+
+
+async def test_more_streams_than_could_wait_or_run_are_refused_at_once(core: WorkerCore) -> None:
+    most = core.engine.info.max_waiting + core.stats.total_pages
+    sink = Sink()
+    streams = [core.open(make_start(), sink, core.closed) for _ in range(most)]
+    with pytest.raises(BatonError) as caught:
+        core.open(make_start(), sink, core.closed)
+    assert caught.value.reason is Reason.OVERLOADED
+    for stream in streams:
+        stream.cancel()
+    for stream in streams:
+        await asyncio.wait_for(stream.gone(), 5)
+    assert len(sink.ends()) == most
