@@ -139,7 +139,9 @@ def _pairs(
     first, stall = reading.seconds, reading.stall
     last_chunk = _last_chunk(query, policy)
     for at in seats:
-        if at.writer is not reader:
+        # Two workers that both read and write could hold their pages for streams that wait for a
+        # prefill on the other one, and neither prefill would get pages.
+        if not (reader.writes and at.writer.reads):
             # Blocks travel while the rest is computed, all but the last chunk.
             travel = at.near if near else at.far
             ready = max(first + travel * last_chunk, travel, at.wait)

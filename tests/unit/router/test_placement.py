@@ -133,6 +133,15 @@ def test_a_combined_worker_is_not_paired_with_itself() -> None:
     assert names(place(query(), [both])) == (None, "c1")
 
 
+def test_combined_workers_never_read_for_each_other() -> None:
+    """Each could hold the pages that the other's prefill needs, and none would go on."""
+    busy = worker("c1", reads=True, writes=True, running=30)
+    full = worker("c2", reads=True, writes=True, free=10)
+    assert place(query(), [busy, full]).reader is None
+    always = Policy(disaggregation="always")
+    assert place(query(), [busy, full], always).reader is None
+
+
 def test_an_idle_combined_worker_reads_for_a_busy_decode_worker() -> None:
     both = worker("c1", reads=True, writes=True, free=10)  # no room to decode here
     busy = replace(D1, running=16)
