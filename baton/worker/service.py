@@ -10,6 +10,9 @@ from baton.worker.core import WorkerCore
 from baton.worker.load import load_reports
 from baton.worker.session import RunSession
 
+# A read that does not notice that it is cancelled must not keep the handler.
+READER_SECONDS = 1.0
+
 log = get_logger(__name__)
 
 
@@ -32,11 +35,12 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
             async for frame in session.frames():
                 yield frame
         finally:
+            session.cancel()
             reader.cancel()
-            await asyncio.wait([reader])
-            if not reader.cancelled() and (error := reader.exception()):
+            await asyncio.wait([reader], timeout=READER_SECONDS)
+            if reader.done() and not reader.cancelled() and (error := reader.exception()):
                 log.info("run.broken", error=str(error))
-            await session.close()
+            await session.gone()
 
     async def WatchLoad(  # noqa: N802
         self,

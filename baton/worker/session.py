@@ -35,10 +35,11 @@ class RunSession:
         """Handle frames until the frontend closes its side or the stream breaks."""
         try:
             async for request in requests:
+                if self._over:
+                    return
                 self._handle(request)
         finally:
-            self._over = True
-            self._wake.set()
+            self.cancel()
 
     def _handle(self, request: worker_pb2.RunRequest) -> None:
         match request.WhichOneof("frame"):
@@ -111,10 +112,18 @@ class RunSession:
             self._wake.clear()
             await self._wake.wait()
 
-    async def close(self) -> None:
-        """Cancel what is still open and return when it has given everything back."""
-        streams = list(self._streams.values())
-        for stream in streams:
+    def cancel(self) -> None:
+        """Take no more frames and cancel what is open; each stream gives back what it holds.
+
+        Does not wait, so that nothing can keep it from being done: a call that is cancelled while
+        its handler writes may leave the handler in that write.
+        """
+        self._over = True
+        self._wake.set()
+        for stream in list(self._streams.values()):
             stream.cancel()
-        for stream in streams:
+
+    async def gone(self) -> None:
+        """Return when every stream has given everything back; after `cancel`."""
+        for stream in list(self._streams.values()):
             await stream.gone()

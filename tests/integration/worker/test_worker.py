@@ -143,6 +143,22 @@ async def test_a_frontend_that_vanishes_takes_its_work_along(spawn_service, open
     await at_baseline(watcher, seconds=1)
 
 
+async def test_frontends_that_vanish_amid_a_write_leave_nothing(spawn_service, open_run):
+    # gRPC may leave a handler in a write for ever when its client goes at that moment.
+    decode = await spawn_service("decode", {**SIM, "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.002"})
+    watcher = await open_run(decode.address)
+    stopping = common_pb2.StopParams(max_tokens=3000)
+    for _ in range(40):
+        gone = await open_run(decode.address)
+        for i in range(8):
+            await gone.start(
+                stream_id=i, prompt_token_ids=[i, *PROMPT], stopping=stopping, generate=Generate()
+            )
+        await gone.until(lambda gone=gone: all(gone.tokens[i][0] for i in range(8)))
+        await gone.aclose()
+        await at_baseline(watcher)
+
+
 async def test_another_prefill_worker_fulfils_the_same_wait(spawn_service, open_run):
     slow = {**SIM, "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "300"}
     first, decode = await _pool(spawn_service, **slow)
