@@ -297,6 +297,7 @@ class Wire:
         self._to = host, port
         self._dead = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def __aenter__(self) -> "Wire":
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -307,6 +308,9 @@ class Wire:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:  # also of those whose task had not begun
+            writer.close()
+        await asyncio.sleep(0)  # transports close in the loop's next turn
 
     @property
     def address(self) -> str:
@@ -317,6 +321,7 @@ class Wire:
         self._dead = True
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         task = asyncio.create_task(self._carry(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
