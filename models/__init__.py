@@ -1,0 +1,1 @@
+"""Checkpoints that come with the project, and what made them."""

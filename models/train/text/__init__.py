@@ -1,0 +1,1 @@
+"""Synthetic English: stories, small talk, facts and questions about them, lists."""
