@@ -52,10 +52,6 @@ class EngineLoop:
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def post(self, command: Command) -> None:
-        """Run a command on the engine's thread. One that raises fails the engine."""
-        self._commands.put(command)
-
     async def call(self, command: Callable[[Engine], T]) -> T:
         """Run a command on the engine's thread and answer what it returns or raises.
 

@@ -73,6 +73,6 @@ async def test_events_that_cannot_be_delivered_fail_the_engine(engine: Engine) -
 
     loop = EngineLoop(engine, deliver, failed.set_result)
     loop.start()
-    loop.post(lambda _engine: None)
+    await loop.call(lambda _engine: None)
     assert str(await asyncio.wait_for(failed, 5)) == "cannot be delivered"
     await loop.stop()
