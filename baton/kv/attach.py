@@ -11,15 +11,13 @@ import grpc
 
 from baton.kv.arena_file import ArenaFileError, MappedArena
 from baton.kv.frame_stream import FrameStream
+from baton.kv.registry import GRPC, SHM, TRANSPORTS
 from baton.kv.writer_lock import HeldLock
 from baton.rpc.channels import open_channel
 from baton.rpc.errors import BatonError, Reason
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
-SHM = "shm"
-GRPC = "grpc"
-TRANSPORTS = (SHM, GRPC)
 OPEN_SECONDS = 3.0
 """For each step of attaching."""
 

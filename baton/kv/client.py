@@ -8,11 +8,12 @@ from types import TracebackType
 
 from google.protobuf.duration_pb2 import Duration
 
-from baton.kv.attach import TRANSPORTS, StoreAway, attach
+from baton.kv.attach import StoreAway, attach
 from baton.kv.connection import Connection
 from baton.kv.fetching import Fetched, Fetching
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
+from baton.kv.registry import ALWAYS, NEVER, SHM, TRANSPORTS
 from baton.kv.reservation import Reservation
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
@@ -39,6 +40,7 @@ class KvStoreClient:
         client_id: this process's instance id.
         incarnation: this process's incarnation.
         transports: which may be used, of `shm` and `grpc`; shm is taken where it works.
+        verify: which copies are checked, one of `registry.VERIFY`.
         executor: where more than a little is hashed; None: a thread of the client's own.
     """
 
@@ -49,12 +51,14 @@ class KvStoreClient:
         incarnation: str,
         *,
         transports: Sequence[str] = TRANSPORTS,
+        verify: str = ALWAYS,
         executor: Executor | None = None,
     ) -> None:
         self._resolve = resolve
         self._client_id = client_id
         self._incarnation = incarnation
         self._transports = transports
+        self._verify = verify
         self._own_executor: Executor | None = None
         if executor is None:
             executor = self._own_executor = ThreadPoolExecutor(1, thread_name_prefix="kv-digest")
@@ -162,7 +166,8 @@ class KvStoreClient:
             wait=_duration(wait),
             traceparent=tracing.inject(),
         )
-        fetching = Fetching(connection, object_ids, object_bytes, wait)
+        trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
+        fetching = Fetching(connection, object_ids, object_bytes, wait, trusted=trusted)
         fetching.start(frame)
         return fetching
 

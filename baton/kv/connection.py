@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from baton.kv.attach import GRPC, SHM, Attachment, StoreAway
+from baton.kv.attach import Attachment, StoreAway
+from baton.kv.registry import GRPC, SHM
 from baton.rpc.errors import BatonError
 from baton.v1 import kvstore_pb2 as pb
 

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from baton.settings.values import Bytes, Endpoints, Port
+from baton.kv.registry import TRANSPORTS
+from baton.settings.values import Bytes, Endpoints, Port, Transports
 
 MIB = 1024 * 1024
 
@@ -145,4 +146,12 @@ class KvSettings(Group):
     )
     store_id: str = Field(
         "", description="workers: instance id of their store; empty: one on this host"
+    )
+    transports: Transports = Field(
+        TRANSPORTS, description="workers: what KV may travel by, best first; grpc works everywhere"
+    )
+    verify: Literal["always", "remote", "never"] = Field(
+        "always",
+        description="copies checked against their digest: all, those that crossed a network, "
+        "none (for experiments: wrong bytes become wrong answers)",
     )

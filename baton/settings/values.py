@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
 from pydantic_settings import NoDecode
 
+from baton.kv.registry import TRANSPORTS
+
 _BYTE_SIZE = TypeAdapter(ByteSize)
 
 
@@ -28,6 +30,15 @@ def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _transports(value: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = [name for name in value if name not in TRANSPORTS]
+    if unknown or not value:
+        raise ValueError(
+            f"takes some of {', '.join(TRANSPORTS)}, not {','.join(unknown) or 'none'}"
+        )
+    return value
+
+
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 """A number of bytes: `1048576`, `512MiB`, `1GiB`."""
 
@@ -38,6 +49,11 @@ Endpoints = Annotated[
     tuple[str, ...], NoDecode, BeforeValidator(_comma_list), AfterValidator(_endpoints)
 ]
 """`host:port` values separated by commas, at least one."""
+
+Transports = Annotated[
+    tuple[str, ...], NoDecode, BeforeValidator(_comma_list), AfterValidator(_transports)
+]
+"""Names of KV transports separated by commas, at least one."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 takes a free one."""

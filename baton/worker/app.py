@@ -11,6 +11,7 @@ from baton.engine.factory import create_engine
 from baton.kv.client import KvStoreClient
 from baton.kv.event_service import SERVICE_NAME as KV_EVENTS
 from baton.kv.event_service import KvEventService
+from baton.kv.registry import ALWAYS
 from baton.rpc.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import WorkerSettings
@@ -38,6 +39,8 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         StartupError: the checkpoint cannot be served; says what is wrong with it.
     """
     stack = process.stack
+    if settings.kv.verify != ALWAYS:
+        log.warning("copies of KV are not all verified", verify=settings.kv.verify)
     engine = await asyncio.to_thread(_load, settings)
     model = settings.engine.model_name or (
         settings.engine.model.name if settings.engine.model else "sim"
@@ -49,6 +52,8 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
             lambda: store_address(discovery, settings.kv.store_id),
             process.instance_id,
             process.incarnation,
+            transports=settings.kv.transports,
+            verify=settings.kv.verify,
         )
     )
 

@@ -8,6 +8,7 @@ from baton.cluster.registration import Registration
 from baton.kv.event_service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.event_service import KvEventService
 from baton.kv.events import EventLog
+from baton.kv.registry import ALWAYS, NEVER
 from baton.rpc.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import KvStoreSettings
@@ -40,7 +41,10 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     stack.enter_context(StoreMetrics(store))
     process.spawn(touch_arena(store), "touch-arena")
     process.spawn(keep_time(store), "keep-time")
-    store.join(await stack.enter_async_context(Peers(store, process.incarnation)))
+    if kv.verify != ALWAYS:
+        log.warning("copies of KV are not all verified", verify=kv.verify)
+    peers = Peers(store, process.incarnation, verify=kv.verify != NEVER)
+    store.join(await stack.enter_async_context(peers))
 
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)

@@ -32,12 +32,18 @@ class Peers:
     """Asks the sources of wants for what is missing here. Use as an async context manager."""
 
     def __init__(
-        self, store: Store, incarnation: str, *, idle_seconds: float = IDLE_SECONDS
+        self,
+        store: Store,
+        incarnation: str,
+        *,
+        verify: bool = True,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._store = store
         self._incarnation = incarnation
         self._idle_seconds = idle_seconds
-        self._flights = Flights(store, window_bytes=store.table.cap_bytes // 4)
+        window = store.table.cap_bytes // 4
+        self._flights = Flights(store, window_bytes=window, verify=verify)
         self._links: dict[Source, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 
-from baton.kv.attach import GRPC, SHM
+from baton.kv.registry import GRPC, SHM
 from baton.kv.writer_lock import WatchedLock
 from baton.rpc.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger

@@ -1,0 +1,20 @@
+"""What KV travels by and where it lies, best first. What joins here is tested like the rest."""
+
+from baton.v1 import kvevents_pb2 as pb
+
+SHM = "shm"
+GRPC = "grpc"
+TRANSPORTS = (SHM, GRPC)
+"""Between a worker and its store."""
+
+TIERS = (pb.TIER_DRAM,)
+"""Of a store."""
+
+ALWAYS = "always"
+REMOTE = "remote"
+NEVER = "never"
+VERIFY = (ALWAYS, REMOTE, NEVER)
+"""Which copies of KV are checked against their digest: all, those that crossed a network, none.
+
+Without it a flipped bit is a wrong answer: NEVER is for finding out what would notice that.
+"""
