@@ -111,11 +111,11 @@ def share_right(asker: Asker, questions: Sequence[Question], *, whole: bool) -> 
     longest = 160 if whole else 48
     right = 0
     for question, answer in zip(questions, asker.answers(prompts, longest), strict=True):
-        right += answer == question.expected if whole else _value(answer) == question.expected
+        right += answer == question.expected if whole else value_of(answer) == question.expected
     return right / len(questions)
 
 
-def _value(answer: str) -> str:
+def value_of(answer: str) -> str:
     """The last word of an answer; of `4711 coins`, the number."""
     words = answer.rstrip(".").split(" ")
     units = ("coins", "books", "years", "old")

@@ -188,3 +188,31 @@ async def _settled(cluster: Cluster) -> None:
             await asyncio.sleep(0.05)
         stream = cluster.client.generate([1, 2, 3], model=MODEL, max_tokens=2, ignore_eos=True)
         await stream.answer()
+
+
+async def empty_engines(cluster: Cluster) -> None:
+    """Restart the workers: only the store remembers."""
+    for i, worker in enumerate(cluster.workers):
+        assert await worker.stop() == 0
+        fresh = await cluster.spawn(worker.name, worker.instance_id)
+        if i < len(cluster.prefills):
+            cluster.prefills[i] = fresh
+        else:
+            cluster.decodes[i - len(cluster.prefills)] = fresh
+
+
+async def to_another_host(cluster: Cluster, directory: Path) -> Service:
+    """Put a decode worker and a store where nothing is shared, in place of the first decode worker.
+
+    Returns:
+        The other host's store.
+    """
+    elsewhere = directory / "elsewhere"
+    elsewhere.mkdir()
+    there = {"BATON_KV_STORE_ID": "kvstore-1", "BATON_KV_ARENA_DIR": str(elsewhere)}
+    # The far pair comes up inside the cluster, and the near decode worker leaves it.
+    store = await cluster.spawn("kvstore", "kvstore-1", **there)
+    decode = await cluster.spawn("decode", "decode-far", **there)
+    assert await cluster.decodes[0].stop() == 0
+    cluster.decodes[0] = decode
+    return store

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from baton.kv.arena_file import PAGE_BYTES, ArenaHeader
-from tests.e2e.conftest import MODEL, Cluster
+from tests.e2e.conftest import MODEL, Cluster, empty_engines
 from tests.e2e.test_exactness import prompt_of
 
 SAMPLING = {"temperature": 0.8, "seed": 11, "max_tokens": 40, "ignore_eos": True}
@@ -18,17 +18,6 @@ async def turn(cluster: Cluster, prompt: list[int]) -> tuple[tuple[int, ...], in
         answer.usage.cached_tokens,
         await cluster.computed_tokens() - before,
     )
-
-
-async def empty_engines(cluster: Cluster) -> None:
-    """Restart the workers: only the store remembers."""
-    for i, worker in enumerate(cluster.workers):
-        assert await worker.stop() == 0
-        fresh = await cluster.spawn(worker.name, worker.instance_id)
-        if i < len(cluster.prefills):
-            cluster.prefills[i] = fresh
-        else:
-            cluster.decodes[i - len(cluster.prefills)] = fresh
 
 
 def poison(arena_dir: Path) -> int:

@@ -43,12 +43,12 @@ class Message:
 class Mix:
     """How often each kind of turn comes, by weight, and how many facts are told at once."""
 
-    retrieval: float = 5.0
+    retrieval: float = 4.0
     story: float = 0.7
     talk: float = 0.8
     beyond: float = 0.5
-    copy: float = 0.8
-    sort: float = 0.8
+    copy: float = 1.2
+    sort: float = 1.8
     count: float = 0.8
     filler: float = 0.3
     tool: float = 0.1

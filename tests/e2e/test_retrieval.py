@@ -1,0 +1,243 @@
+"""Facts told to the demo model come back right over every way that KV can take.
+
+Wrong KV shows here as a wrong answer: the last test exchanges two objects to prove that it would.
+"""
+
+import asyncio
+import mmap
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from baton.cluster.etcd import Etcd
+from baton.cluster.tenants import tenant_salt
+from baton.engine.base import Sampling, SequenceRequest, Stopping
+from baton.engine.factory import create_engine
+from baton.engine.local import run_local
+from baton.kv.client import KvStoreClient
+from baton.kv.keys import chain_root, prompt_keys
+from baton.kv.registry import SHM, TIERS, TRANSPORTS
+from baton.settings import EngineSettings
+from baton.v1 import kvevents_pb2
+from models.train.evaluate import Asker, retrieval, value_of
+from models.train.text.conversation import Message
+from models.train.tokenizer import render
+from services.frontend.validate import DEFAULT_TENANT
+from tests.conftest import ROOT
+from tests.e2e.conftest import MODEL, Cluster, empty_engines, to_another_host
+
+Pair = tuple[bytes, bytes]
+
+CHECKPOINT = ROOT / "models" / "baton-tiny"
+ANSWER_TOKENS = 24
+DISTANCES = (64, 512, 1024)
+QUESTIONS = 4
+ENGINE = {
+    "BATON_ENGINE_MODEL": str(CHECKPOINT),
+    "BATON_ENGINE_MODEL_NAME": MODEL,
+    "BATON_MODELS": f"{MODEL}={CHECKPOINT}",
+    # Sums in another order, as chunks and batches make them, change no token.
+    "BATON_ENGINE_DTYPE": "float64",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt, what one process answers, and what is right."""
+
+    prompt: list[int]
+    tokens: tuple[int, ...]
+    answer: str
+    value: str
+
+
+class OneProcess:
+    """The demo model in this process."""
+
+    def __init__(self) -> None:
+        settings = EngineSettings(model=CHECKPOINT, dtype="float64", threads=1)
+        self.engine = create_engine(settings)
+        self.tokenizer = Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
+
+    def ask(self, prompts: Sequence[Sequence[Message]], values: Sequence[str]) -> list[Asked]:
+        """Answers to rendered conversations, each as it would be alone."""
+        ids = [self.tokenizer.encode(render(messages, ask=True)).ids for messages in prompts]
+        stops = frozenset(self.engine.info.eos_token_ids)
+        outputs = run_local(
+            self.engine,
+            [
+                SequenceRequest(
+                    number,
+                    self.root(b""),
+                    prompt,
+                    Sampling(temperature=0.0, seed=1),
+                    Stopping(max_tokens=ANSWER_TOKENS, stop_token_ids=stops),
+                )
+                for number, prompt in enumerate(ids)
+            ],
+        )
+        return [
+            Asked(prompt, tuple(output.tokens[0]), self.text(output.tokens[0]), value)
+            for prompt, output, value in zip(ids, outputs, values, strict=True)
+        ]
+
+    def root(self, salt: bytes) -> bytes:
+        """The empty prefix's key."""
+        info = self.engine.info
+        return chain_root(MODEL, info.weights_digest, info.layout.layout_id, b"", salt)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return self.tokenizer.decode(tokens).strip()
+
+
+@pytest.fixture(scope="module")
+def one_process() -> OneProcess:
+    return OneProcess()
+
+
+@pytest.fixture(scope="module")
+def questions(one_process: OneProcess) -> list[Asked]:
+    """About names and numbers that the model was not trained on."""
+    asker = Asker(CHECKPOINT)
+    drawn = [
+        question for distance in DISTANCES for question in retrieval(asker, distance, QUESTIONS)
+    ]
+    return one_process.ask([q.messages for q in drawn], [q.expected for q in drawn])
+
+
+async def settled_in_dram(cluster: Cluster) -> None:
+    """Where objects are put: nothing is left to do."""
+
+
+SETTLE = {kvevents_pb2.TIER_DRAM: settled_in_dram}
+"""How objects come to lie in a tier."""
+
+
+async def answer(cluster: Cluster, prompt: Sequence[int]) -> tuple[int, ...]:
+    stream = cluster.client.generate(
+        prompt, model=MODEL, max_tokens=ANSWER_TOKENS, temperature=0.0, seed=1
+    )
+    return (await stream.answer()).token_ids
+
+
+async def answers(cluster: Cluster, questions: Sequence[Asked]) -> list[tuple[int, ...]]:
+    return await asyncio.gather(*(answer(cluster, asked.prompt) for asked in questions))
+
+
+def test_one_process_answers_what_it_was_told(questions):
+    right = [value_of(asked.answer) == asked.value for asked in questions]
+    assert sum(right) >= 0.75 * len(right), [(asked.answer, asked.value) for asked in questions]
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["one host", "two hosts"])
+@pytest.mark.parametrize("tier", TIERS, ids=kvevents_pb2.Tier.Name)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_every_way_of_kv_gives_the_same_answers(
+    start_cluster, tmp_path, questions, transport, tier, far
+):
+    cluster = await start_cluster(engine="torch", env={**ENGINE, "BATON_KV_TRANSPORTS": transport})
+    expected = [asked.tokens for asked in questions]
+    assert await answers(cluster, questions) == expected
+
+    # Now nobody has the prompts but the store.
+    await SETTLE[tier](cluster)
+    if far:
+        await to_another_host(cluster, tmp_path)
+    else:
+        await empty_engines(cluster)
+    before = await cluster.computed_tokens()
+    for asked in questions:
+        stream = cluster.client.generate(
+            asked.prompt, model=MODEL, max_tokens=ANSWER_TOKENS, temperature=0.0, seed=1
+        )
+        found = await stream.answer()
+        assert found.token_ids == asked.tokens
+        assert found.usage.cached_tokens >= len(asked.prompt) - 16
+        moved = [step for step in found.steps if step.name == "transfer"]
+        assert {step.detail for step in moved} == {transport}
+    # All came by KV: what was computed is the answers and one token of each prompt.
+    computed = await cluster.computed_tokens() - before
+    assert computed <= sum(len(asked.tokens) + 16 for asked in questions)
+    await cluster.at_baseline()
+
+
+def codes(count: int) -> list[tuple[list[Message], list[Message], str, str]]:
+    """Pairs of conversations that differ in the digits of one number."""
+    draw = random.Random("codes")
+    pairs = []
+    for _ in range(count):
+        one, other = (str(n) for n in draw.sample(range(1000, 10_000), 2))
+        both = [
+            [
+                Message("user", f"Please remember: The code of Zimo is {code}."),
+                Message("assistant", "I will remember that."),
+                Message("user", "What is the code of Zimo?"),
+            ]
+            for code in (one, other)
+        ]
+        pairs.append((both[0], both[1], one, other))
+    return pairs
+
+
+async def exchange(
+    store: KvStoreClient, arena: Path, layout_id: bytes, size: int, pairs: Sequence[Pair]
+) -> None:
+    """Swap the bytes of pairs of objects in a store's memory, below everything that checks them."""
+    fetching = store.fetch([key for pair in pairs for key in pair], layout_id, size)
+    found: dict[int, bytes] = {}
+    try:
+        async for batch in fetching:
+            found.update({each.index: bytes(each.data) for each in batch})
+    finally:
+        await fetching.aclose()
+    assert len(found) == 2 * len(pairs), "not all objects are in the store"
+    with arena.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        for first in range(0, len(found), 2):
+            one, other = found[first], found[first + 1]
+            here, there = memory.find(one), memory.find(other)
+            assert here != there and -1 not in (here, there)
+            memory[here : here + size] = other
+            memory[there : there + size] = one
+
+
+@pytest.mark.parametrize("verify", ["always", "never"])
+async def test_two_exchanged_objects_are_noticed_or_answer_wrongly(
+    start_cluster, one_process, etcd_client: Etcd, cluster: str, tmp_path, verify
+):
+    drawn = codes(4)
+    here = one_process.ask([one for one, *_ in drawn], [code for *_, code, _ in drawn])
+    there = one_process.ask([other for _, other, *_ in drawn], [code for *_, code in drawn])
+    running = await start_cluster(engine="torch", env={**ENGINE, "BATON_KV_VERIFY": verify})
+    for asked in (*here, *there):
+        assert await answer(running, asked.prompt) == asked.tokens
+
+    info = one_process.engine.info
+    salt = await tenant_salt(etcd_client, cluster, DEFAULT_TENANT)
+    root, size = one_process.root(salt), info.layout.block_tokens
+    swapped = []
+    for one, other in zip(here, there, strict=True):
+        assert len(one.prompt) == len(other.prompt)
+        both = enumerate(zip(one.prompt, other.prompt, strict=True))
+        blocks = {at // size for at, (mine, its) in both if mine != its}
+        keys = [prompt_keys(root, asked.prompt, size).full for asked in (one, other)]
+        swapped += [(keys[0][block], keys[1][block]) for block in blocks]
+    [path] = running.arena_dir.glob("*.arena")
+    address = running.kvstore.address
+    async with KvStoreClient(lambda: address, "saboteur", "1", transports=[SHM]) as store:
+        assert await store.wait_connected(5)
+        await exchange(store, path, info.layout.layout_id, info.block_bytes, swapped)
+
+    await empty_engines(running)
+    bad = (await running.stat()).bad_objects
+    found = await answers(running, here)
+    if verify == "always":
+        assert found == [asked.tokens for asked in here]
+        assert (await running.stat()).bad_objects >= bad + len(swapped)
+    else:
+        # Each answers the code that the other one was told.
+        texts = [value_of(one_process.text(tokens)) for tokens in found]
+        assert texts == [asked.value for asked in there]
