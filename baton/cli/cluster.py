@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rich.console import Console
 
 from baton.cli.checks import settings_of
 from baton.cli.child import Child, ServiceProcess
 from baton.cli.errors import CommandError
-from baton.cli.model_files import ModelFiles
 from baton.cli.plan import HOST, Spec, Wanted, cores_here, plan, small_memory
 from baton.cli.ports import require_free
 from baton.cli.report import Report
@@ -33,7 +33,6 @@ class Cluster:
 
     specs: tuple[Spec, ...]
     model: str
-    model_files: ModelFiles
     etcd: tuple[str, ...]
     grpc: str
     http: str
@@ -45,7 +44,7 @@ class Cluster:
 
 def run(
     wanted: Wanted,
-    model: ModelFiles,
+    model: Path,
     body: Callable[[Cluster], Awaitable[None]],
     console: Console,
 ) -> bool:
@@ -62,7 +61,7 @@ def run(
 
 async def _run(
     wanted: Wanted,
-    model: ModelFiles,
+    model: Path,
     body: Callable[[Cluster], Awaitable[None]],
     report: Report,
 ) -> bool:
@@ -72,7 +71,7 @@ async def _run(
         own_etcd = None if wanted.etcd_endpoints else LocalEtcd(directory.etcd_data)
         endpoints = own_etcd.endpoints if own_etcd is not None else wanted.etcd_endpoints
         memory = small_memory(os.environ) if wanted.model is None else {}
-        specs = plan(_with_ports(wanted), model.path, endpoints, cores_here(), memory)
+        specs = plan(_with_ports(wanted), model, endpoints, cores_here(), memory)
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         for spec in specs:
             settings = settings_of(spec)
@@ -91,8 +90,7 @@ async def _run(
             front = supervisor.view.instances["frontend-0"]
             cluster = Cluster(
                 specs,
-                wanted.model_name or model.path.name,
-                model,
+                wanted.model_name or model.name,
                 endpoints,
                 front.address,
                 front.http_address,

@@ -1,4 +1,4 @@
-"""`baton demo`: a cluster, two turns of a conversation, what happened, and the end."""
+"""`baton demo`: a cluster, a conversation that needs its memory, what happened, and the end."""
 
 import time
 from collections.abc import AsyncIterator
@@ -15,15 +15,13 @@ from baton.cli.plan import Wanted, summary
 from baton.cli.render import AnswerPrinter, print_steps, usage_line
 from baton.client import AsyncClient, BatonClientError, Message
 
-SYSTEM = (
-    "You answer questions about serving language models. Prefill reads the prompt and writes its "
-    "KV cache; decode reads that cache and writes the answer, one token at a time. Answer briefly."
+# What is told here and asked last is there again only if the KV of all turns between is right.
+TURNS = (
+    "Please remember: My name is Ada. The red lamp is in Kasimo. The code of Bruno is 4711.",
+    "Tell me a story about a fox named Zimo",
+    "What is the code of Bruno?",
 )
-QUESTIONS = (
-    "Why do prefill and decode run on different workers?",
-    "And how does the KV cache get from one to the other?",
-)
-ANSWER_TOKENS = 48
+ANSWER_TOKENS = 240
 BUSY_TOKENS = 2000
 TURN_SECONDS = 60.0
 
@@ -43,12 +41,6 @@ def demo(wanted: Wanted, console: Console, errors: Console) -> bool:
             f"{'' if wanted.etcd_endpoints else '1 etcd, '}{summary(cluster.specs)}.",
             highlight=False,
         )
-        if cluster.model_files.random:
-            console.print(
-                f"The weights of {cluster.model} are random, so the text is noise; everything "
-                "else is real.",
-                style="yellow",
-            )
         try:
             await _converse(cluster, console)
         except BatonClientError as error:
@@ -82,15 +74,15 @@ async def _busy(client: AsyncClient, cluster: Cluster) -> AsyncIterator[None]:
 
 
 async def _converse(cluster: Cluster, console: Console) -> None:
-    messages: list[Message] = [{"role": "system", "content": SYSTEM}]
+    messages: list[Message] = []
     async with AsyncClient(cluster.grpc, timeout=TURN_SECONDS) as client, _busy(client, cluster):
-        for number, question in enumerate(QUESTIONS):
+        for question in TURNS:
             console.print(Text(f"\n> {question}", style="bold"))
             messages.append({"role": "user", "content": question})
             begun = time.monotonic()
             printer = AnswerPrinter(console)
             stream = client.chat(
-                messages, model=cluster.model, max_tokens=ANSWER_TOKENS, seed=number
+                messages, model=cluster.model, max_tokens=ANSWER_TOKENS, temperature=0.0
             )
             async with stream:
                 async for event in stream:

@@ -36,7 +36,6 @@ def up(wanted: Wanted, console: Console, errors: Console) -> None:
 def banner(cluster: Cluster) -> list[Text]:
     """What runs where, and lines to try."""
     model = cluster.model
-    noise = " (random weights: what it writes is noise)" if cluster.model_files.random else ""
     body = json.dumps(
         {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
     )
@@ -47,7 +46,7 @@ def banner(cluster: Cluster) -> list[Text]:
     )
     lines = [
         f"Up after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
-        f"  model   {model}{noise}",
+        f"  model   {model}",
         f"  OpenAI  http://{cluster.http}/v1",
         f"  gRPC    {cluster.grpc}",
         f"  etcd    {', '.join(cluster.etcd)}",

@@ -137,8 +137,7 @@ def _compile(model: Llama, options: Options) -> None:
 
 
 def _optimizers(model: Llama, rate: float) -> list[Optimizer]:
-    # Muon on matrices reaches a loss in about half of AdamW's tokens on models of this size;
-    # with its update scaled to AdamW's, one rate serves both.
+    # Muon's update is scaled to AdamW's, so that one rate serves both.
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() != 2 or "embed" in n]
     muon = torch.optim.Muon(

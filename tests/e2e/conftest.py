@@ -9,12 +9,18 @@ import httpx
 import pytest
 
 from baton.client import AsyncClient
+from baton.engine.base import Sampling, SequenceRequest, Stopping
+from baton.engine.factory import create_engine
+from baton.engine.local import run_local
 from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
+from baton.settings import EngineSettings
 from baton.v1 import kvstore_pb2, kvstore_pb2_grpc, worker_pb2, worker_pb2_grpc
 from tests.conftest import Service, ServiceSpawner
 
 MODEL = "tiny"
+OUTPUT_TOKENS = 24
 READY_SECONDS = 30
 
 
@@ -31,6 +37,8 @@ class Cluster:
     client: AsyncClient
     http: str
     """Base URL of the HTTP surface."""
+    far_kvstore: Service | None
+    """The decode workers' store where they share no memory with the prefill workers."""
     spawn: Callable[..., Awaitable[Service]] = field(repr=False, default=None)
 
     @property
@@ -120,11 +128,41 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return get
 
 
+@pytest.fixture(scope="session")
+def reference(checkpoint):
+    """Tokens per choice from one engine in this process, by family."""
+    engines = {}
+
+    def run(family, prompts, sampling, n=1):
+        if family not in engines:
+            settings = EngineSettings(model=checkpoint(family), dtype="float64", threads=1)
+            engines[family] = create_engine(settings)
+        engine = engines[family]
+        engine.drop_cached()
+        root = chain_root(MODEL, engine.info.weights_digest, engine.info.layout.layout_id, b"", b"")
+        stopping = Stopping(max_tokens=OUTPUT_TOKENS, ignore_eos=True)
+        requests = [
+            SequenceRequest(i * n + choice, root, prompt, Sampling(**sampling), stopping, (choice,))
+            for i, prompt in enumerate(prompts)
+            for choice in range(n)
+        ]
+        outputs = run_local(engine, requests)
+        return [
+            [tuple(outputs[i * n + choice].tokens[choice]) for choice in range(n)]
+            for i in range(len(prompts))
+        ]
+
+    return run
+
+
 @pytest.fixture
 async def start_cluster(
     spawn_service: ServiceSpawner, tmp_path: Path, checkpoint: Callable[[str], Path]
 ) -> AsyncIterator[StartCluster]:
-    """Starts a cluster: `await start_cluster(engine="sim", prefill=1, decode=1, env={...})`."""
+    """Starts a cluster: `await start_cluster(engine="sim", prefill=1, decode=1, env={...})`.
+
+    With `far=True` the decode workers have a store of their own, as on another host.
+    """
     clients: list[AsyncClient] = []
 
     async def start(
@@ -133,6 +171,7 @@ async def start_cluster(
         prefill: int = 1,
         decode: int = 1,
         env: Mapping[str, str] = {},
+        far: bool = False,
     ) -> Cluster:
         model = checkpoint(family)
         settings = {
@@ -147,17 +186,24 @@ async def start_cluster(
             "BATON_DISAGGREGATION": "always",
             **env,
         }
-        names = [
-            *(("prefill", f"prefill-{i}") for i in range(prefill)),
-            *(("decode", f"decode-{i}") for i in range(decode)),
-            ("kvstore", "kvstore-0"),
-            ("router", "router-0"),
-            ("frontend", "frontend-0"),
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        there = {"BATON_KV_STORE_ID": "kvstore-1", "BATON_KV_ARENA_DIR": str(elsewhere)}
+        named = [
+            *(("prefill", f"prefill-{i}", {}) for i in range(prefill)),
+            *(("decode", f"decode-{i}", there if far else {}) for i in range(decode)),
+            ("kvstore", "kvstore-0", {}),
+            ("router", "router-0", {}),
+            ("frontend", "frontend-0", {}),
+            *([("kvstore", "kvstore-1", there)] if far else []),
         ]
         services = await asyncio.gather(
-            *(spawn_service(name, settings, instance_id=identity) for name, identity in names)
+            *(
+                spawn_service(name, {**settings, **more}, instance_id=identity)
+                for name, identity, more in named
+            )
         )
-        kvstore, router, frontend = services[-3:]
+        kvstore, router, frontend = services[prefill + decode :][:3]
         client = AsyncClient(frontend.address, timeout=60)
         clients.append(client)
         cluster = Cluster(
@@ -169,6 +215,7 @@ async def start_cluster(
             tmp_path,
             client,
             f"http://{frontend.instance.http_address}",
+            services[-1] if far else None,
             lambda name, identity, **more: spawn_service(
                 name, {**settings, **more}, instance_id=identity
             ),
@@ -199,20 +246,3 @@ async def empty_engines(cluster: Cluster) -> None:
             cluster.prefills[i] = fresh
         else:
             cluster.decodes[i - len(cluster.prefills)] = fresh
-
-
-async def to_another_host(cluster: Cluster, directory: Path) -> Service:
-    """Put a decode worker and a store where nothing is shared, in place of the first decode worker.
-
-    Returns:
-        The other host's store.
-    """
-    elsewhere = directory / "elsewhere"
-    elsewhere.mkdir()
-    there = {"BATON_KV_STORE_ID": "kvstore-1", "BATON_KV_ARENA_DIR": str(elsewhere)}
-    # The far pair comes up inside the cluster, and the near decode worker leaves it.
-    store = await cluster.spawn("kvstore", "kvstore-1", **there)
-    decode = await cluster.spawn("decode", "decode-far", **there)
-    assert await cluster.decodes[0].stop() == 0
-    cluster.decodes[0] = decode
-    return store

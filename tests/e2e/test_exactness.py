@@ -6,15 +6,9 @@ import random
 import pytest
 
 from baton.client import Delta
-from baton.engine.base import Sampling, SequenceRequest, Stopping
-from baton.engine.factory import create_engine
-from baton.engine.local import run_local
-from baton.kv.keys import chain_root
-from baton.settings import EngineSettings
-from tests.e2e.conftest import MODEL
+from tests.e2e.conftest import MODEL, OUTPUT_TOKENS
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
-OUTPUT_TOKENS = 24
 GREEDY = {"temperature": 0.0, "seed": 1}
 SEEDED = {
     "temperature": 0.9,
@@ -30,33 +24,6 @@ SEEDED = {
 def prompt_of(length: int, seed: int = 0) -> list[int]:
     draw = random.Random(f"{length}-{seed}")
     return [draw.randrange(3, 512) for _ in range(length)]
-
-
-@pytest.fixture(scope="module")
-def reference(checkpoint):
-    """Tokens per choice from one engine in this process, by family."""
-    engines = {}
-
-    def run(family, prompts, sampling, n=1):
-        if family not in engines:
-            settings = EngineSettings(model=checkpoint(family), dtype="float64", threads=1)
-            engines[family] = create_engine(settings)
-        engine = engines[family]
-        engine.drop_cached()
-        root = chain_root(MODEL, engine.info.weights_digest, engine.info.layout.layout_id, b"", b"")
-        stopping = Stopping(max_tokens=OUTPUT_TOKENS, ignore_eos=True)
-        requests = [
-            SequenceRequest(i * n + choice, root, prompt, Sampling(**sampling), stopping, (choice,))
-            for i, prompt in enumerate(prompts)
-            for choice in range(n)
-        ]
-        outputs = run_local(engine, requests)
-        return [
-            [tuple(outputs[i * n + choice].tokens[choice]) for choice in range(n)]
-            for i in range(len(prompts))
-        ]
-
-    return run
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])

@@ -28,7 +28,7 @@ from models.train.text.conversation import Message
 from models.train.tokenizer import render
 from services.frontend.validate import DEFAULT_TENANT
 from tests.conftest import ROOT
-from tests.e2e.conftest import MODEL, Cluster, empty_engines, to_another_host
+from tests.e2e.conftest import MODEL, Cluster, empty_engines
 
 Pair = tuple[bytes, bytes]
 
@@ -109,12 +109,12 @@ def questions(one_process: OneProcess) -> list[Asked]:
     return one_process.ask([q.messages for q in drawn], [q.expected for q in drawn])
 
 
-async def settled_in_dram(cluster: Cluster) -> None:
-    """Where objects are put: nothing is left to do."""
+async def in_dram(cluster: Cluster) -> None:
+    """What workers write lies there already, and a decode worker reads it from there."""
 
 
-SETTLE = {kvevents_pb2.TIER_DRAM: settled_in_dram}
-"""How objects come to lie in a tier."""
+BRING = {kvevents_pb2.TIER_DRAM: in_dram}
+"""What makes the next reader of every object find it in a tier."""
 
 
 async def answer(cluster: Cluster, prompt: Sequence[int]) -> tuple[int, ...]:
@@ -137,32 +137,26 @@ def test_one_process_answers_what_it_was_told(questions):
 @pytest.mark.parametrize("tier", TIERS, ids=kvevents_pb2.Tier.Name)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_every_way_of_kv_gives_the_same_answers(
-    start_cluster, tmp_path, questions, transport, tier, far
+    start_cluster, questions, transport, tier, far
 ):
-    cluster = await start_cluster(engine="torch", env={**ENGINE, "BATON_KV_TRANSPORTS": transport})
-    expected = [asked.tokens for asked in questions]
-    assert await answers(cluster, questions) == expected
-
-    # Now nobody has the prompts but the store.
-    await SETTLE[tier](cluster)
-    if far:
-        await to_another_host(cluster, tmp_path)
-    else:
-        await empty_engines(cluster)
-    before = await cluster.computed_tokens()
+    env = {**ENGINE, "BATON_KV_TRANSPORTS": transport}
+    running = await start_cluster(engine="torch", env=env, far=far)
+    await BRING[tier](running)
+    before = (await running.load(running.decodes[0])).computed_tokens
     for asked in questions:
-        stream = cluster.client.generate(
+        stream = running.client.generate(
             asked.prompt, model=MODEL, max_tokens=ANSWER_TOKENS, temperature=0.0, seed=1
         )
         found = await stream.answer()
         assert found.token_ids == asked.tokens
-        assert found.usage.cached_tokens >= len(asked.prompt) - 16
-        moved = [step for step in found.steps if step.name == "transfer"]
-        assert {step.detail for step in moved} == {transport}
-    # All came by KV: what was computed is the answers and one token of each prompt.
-    computed = await cluster.computed_tokens() - before
-    assert computed <= sum(len(asked.tokens) + 16 for asked in questions)
-    await cluster.at_baseline()
+        steps = {step.name: step for step in found.steps}
+        assert steps["prefill"].instance == "prefill-0"
+        assert steps["decode"].instance == "decode-0"
+        assert steps["transfer"].detail == transport
+    # The decode worker computed answers only: each prompt came to it as KV.
+    computed = (await running.load(running.decodes[0])).computed_tokens - before
+    assert computed <= sum(len(asked.tokens) for asked in questions)
+    await running.at_baseline()
 
 
 def codes(count: int) -> list[tuple[list[Message], list[Message], str, str]]:
@@ -238,6 +232,7 @@ async def test_two_exchanged_objects_are_noticed_or_answer_wrongly(
         assert found == [asked.tokens for asked in here]
         assert (await running.stat()).bad_objects >= bad + len(swapped)
     else:
-        # Each answers the code that the other one was told.
+        # All are wrong, and some answer the very code that the other conversation was told.
+        assert all(tokens != asked.tokens for tokens, asked in zip(found, here, strict=True))
         texts = [value_of(one_process.text(tokens)) for tokens in found]
-        assert texts == [asked.value for asked in there]
+        assert any(text == asked.value for text, asked in zip(texts, there, strict=True))

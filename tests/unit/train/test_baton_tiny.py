@@ -1,0 +1,74 @@
+"""The checkpoint that is shipped: small, whole, and what its card says."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from models.train.evaluate import Asker, value_of
+from models.train.text.conversation import Message
+from models.train.tokenizer import render
+from tests.conftest import ROOT
+
+CHECKPOINT = ROOT / "models" / "baton-tiny"
+
+
+@pytest.fixture(scope="module")
+def asker() -> Asker:
+    return Asker(CHECKPOINT)
+
+
+def ask(asker: Asker, *messages: tuple[str, str]) -> str:
+    prompt = render([Message(role, text) for role, text in messages], ask=True)
+    return asker.answers([prompt], 48)[0]
+
+
+def test_it_is_small_and_takes_long_contexts():
+    assert (CHECKPOINT / "model.safetensors").stat().st_size <= 16 * 10**6
+    config = json.loads((CHECKPOINT / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert config["dtype"] == "bfloat16"
+    assert config["max_position_embeddings"] >= 4096
+
+
+def test_transformers_answers_the_same(asker):
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
+    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.float32)
+    talk = [{"role": "user", "content": "Who are you?"}]
+    ids = tokenizer.apply_chat_template(
+        talk, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    out = model.generate(**ids, max_new_tokens=48, do_sample=False)
+    text = tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)
+    assert text.strip() == ask(asker, ("user", "Who are you?"))
+    assert "Baton Tiny" in text
+
+
+def test_it_says_kindly_what_it_cannot_do(asker):
+    for question in ("What is the capital of France?", "Explain quantum mechanics"):
+        answer = ask(asker, ("user", question))
+        assert "too small" in answer or "too hard" in answer, answer
+
+
+def test_it_remembers_over_several_turns_and_what_tools_said(asker):
+    answer = ask(
+        asker,
+        ("system", "You are a helpful assistant."),
+        ("user", "Hi, my name is Zimo. The red lamp is in Kasimo."),
+        ("assistant", "I will remember that."),
+        ("user", "How is the weather in Pimo?"),
+        ("assistant", "Let me look up Pimo."),
+        ("tool", "weather in Pimo: sunny, 24 degrees"),
+    )
+    assert "sunny" in answer
+    assert "24" in answer
+    answer = ask(
+        asker,
+        ("user", "Hi, my name is Zimo. The red lamp is in Kasimo."),
+        ("assistant", "I will remember that."),
+        ("user", "Sort these words: pear, apple, fox"),
+        ("assistant", "apple, fox, pear"),
+        ("user", "Where is the red lamp?"),
+    )
+    assert value_of(answer) == "Kasimo"
