@@ -148,19 +148,22 @@ async def ask(address: str, in_flight: int, seconds: float) -> tuple[float, floa
             asked = messages[number % CHAINS]
             asked.correlation_id = number
             asked_at[number] = time.perf_counter()
-            await call.write(router_pb2.PlaceRequest(query=asked))
+            frame = router_pb2.FrameToRouter(query=asked)
+            await call.write(router_pb2.PlaceRequest(frames=[frame]))
 
         try:
             for number in range(in_flight):
                 await send(number)
             began, number = time.perf_counter(), in_flight
             while time.perf_counter() - began < seconds:
-                placement = (await call.read()).placement
-                waits.append(time.perf_counter() - asked_at.pop(placement.correlation_id))
-                frame = router_pb2.ReturnTickets(tickets=[placement.ticket])
-                await call.write(router_pb2.PlaceRequest(return_tickets=frame))
-                await send(number)
-                number += 1
+                for answer in (await call.read()).frames:
+                    placement = answer.placement
+                    waits.append(time.perf_counter() - asked_at.pop(placement.correlation_id))
+                    returned = router_pb2.ReturnTickets(tickets=[placement.ticket])
+                    frame = router_pb2.FrameToRouter(return_tickets=returned)
+                    await call.write(router_pb2.PlaceRequest(frames=[frame]))
+                    await send(number)
+                    number += 1
             return len(waits) / (time.perf_counter() - began), sorted(waits)[len(waits) // 2]
         finally:
             call.cancel()

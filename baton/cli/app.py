@@ -90,6 +90,9 @@ def up(
     grpc_port: Annotated[
         int, typer.Option(help="Of the gRPC API; 0: a free one.", envvar="BATON_GRPC_PORT")
     ] = 50051,
+    frontends: Annotated[
+        int, typer.Option(help="Frontend processes; they share the two ports.")
+    ] = 1,
     etcd_endpoint: EtcdEndpoint = "",
     cluster: ClusterName = "local",
 ) -> None:
@@ -107,6 +110,7 @@ def up(
         engine=engine,
         http_port=http_port,
         grpc_port=grpc_port,
+        frontends=frontends,
         etcd_endpoints=_endpoints(etcd_endpoint),
         cluster=cluster,
     )

@@ -21,6 +21,8 @@ class Wanted:
     prefill: int = 2
     decode: int = 2
     combined: int = 0
+    frontends: int = 1
+    """Processes that share the ports; the system deals connections out to them."""
     model: Path | None = None
     model_name: str = ""
     dtype: str = ""
@@ -95,6 +97,8 @@ def plan(
         "BATON_MODELS": f"{name}={model}",
         "OMP_NUM_THREADS": "1",
     }
+    if wanted.frontends > 1:
+        front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = str(engine_threads(cores, wanted.prefill + wanted.decode + wanted.combined))
     worker = inner | {
         "BATON_KV_STORE_ID": "kvstore-0",
@@ -113,7 +117,7 @@ def plan(
         *_several("prefill", wanted.prefill, "prefill", Stop.WORKERS, worker),
         *_several("decode", wanted.decode, "decode", Stop.WORKERS, worker),
         *_several("combined", wanted.combined, "decode", Stop.WORKERS, worker),
-        *_several("frontend", 1, "frontend", Stop.FRONTENDS, front),
+        *_several("frontend", wanted.frontends, "frontend", Stop.FRONTENDS, front),
     ]
     return tuple(specs)
 
@@ -155,6 +159,10 @@ def _check(wanted: Wanted, model: Path) -> None:
         count = getattr(wanted, role)
         if not 0 <= count <= MAX_WORKERS:
             raise CommandError(f"--{role} is {count}: it must be from 0 to {MAX_WORKERS}.")
+    if not 1 <= wanted.frontends <= MAX_WORKERS:
+        raise CommandError(
+            f"--frontends is {wanted.frontends}: it must be from 1 to {MAX_WORKERS}."
+        )
     if wanted.decode + wanted.combined == 0:
         raise CommandError(
             "Nobody would write answers: ask for at least --decode 1 or --combined 1."

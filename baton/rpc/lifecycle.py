@@ -8,6 +8,7 @@ a setting or the machine (a port in use, a file missing) needs a person.
 
 import asyncio
 import errno
+import gc
 import os
 import secrets
 import signal
@@ -34,6 +35,8 @@ __all__ = ["Process", "main"]
 
 UNWIND_SECONDS = 5.0
 """After the drain, parts get this long to shut down."""
+GARBAGE_THRESHOLD = 20_000
+"""Objects made and not freed, before the collector looks at them."""
 SAME_SIGNAL_SECONDS = 0.5
 """Signals this close are one: a parent's death is told once per thread that the parent had."""
 EXIT_FAILED = 1
@@ -92,6 +95,7 @@ async def _live(settings: S, compose: Compose[S], name: str, instance_id: str) -
             process.metrics_address = _serve_metrics(settings)
             if await _started(compose(process, settings), stopping):
                 process.composed()
+                _settle_garbage()
                 log.info("process ready", incarnation=process.incarnation)
                 await stopping.wait()
                 signals.arm()
@@ -129,6 +133,17 @@ async def _started(composing: Awaitable[None], stopping: asyncio.Event) -> bool:
         return not stopped
     finally:
         stop.cancel()
+
+
+def _settle_garbage() -> None:
+    """Let the collector pass over what lives as long as the process, and look less at the rest.
+
+    A full collection stops the loop for as long as it takes to visit everything, and what requests
+    leave behind is almost always freed by its reference counts.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
 
 
 class _Signals:

@@ -182,7 +182,8 @@ def _bracket(host: str) -> str:
 
 def server_options(settings: GrpcSettings) -> list[tuple[str, int]]:
     return [
-        ("grpc.so_reuseport", 0),  # a second process on the same port is an error
+        # Unless it is wanted, a second process on the same port is an error.
+        ("grpc.so_reuseport", int(settings.reuse_port)),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", -1),  # the receiver's limit counts
         ("grpc.keepalive_time_ms", 10_000),

@@ -24,6 +24,9 @@ class GrpcSettings(Group):
 
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: Port = Field(0, description="port to listen on; 0 takes a free one")
+    reuse_port: bool = Field(
+        False, description="share the port with processes that are set to share it too"
+    )
     reflection: bool = Field(True, description="let tools list services and messages")
     max_concurrent: int = Field(
         10_000, ge=1, le=1_000_000, description="calls served at once; more are refused"
@@ -38,6 +41,9 @@ class HttpSettings(Group):
 
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: Port = Field(8000, description="port to listen on; 0 takes a free one")
+    reuse_port: bool = Field(
+        False, description="share the port with processes that are set to share it too"
+    )
     max_body_bytes: Bytes = Field(
         4 * MIB, ge=1024, le=1024 * MIB, description="longest request body"
     )

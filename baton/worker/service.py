@@ -32,8 +32,8 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         session = RunSession(self._core)
         reader = asyncio.create_task(session.read(request_iterator))
         try:
-            async for frame in session.frames():
-                yield frame
+            async for message in session.messages():
+                yield message
         finally:
             session.cancel()
             reader.cancel()

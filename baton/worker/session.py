@@ -13,6 +13,8 @@ from baton.worker.stream import WorkStream, failed_frame
 # Frames that may wait for a frontend to read them. A frontend that is further behind is cut: its
 # clients are served elsewhere, and the engine never waits for it.
 MAX_FRAMES = 8192
+# Frames in one message: a frontend that is behind catches up at a lower cost per frame.
+MAX_FRAMES_PER_MESSAGE = 64
 
 log = get_logger(__name__)
 
@@ -23,7 +25,7 @@ class RunSession:
     def __init__(self, core: WorkerCore) -> None:
         self._core = core
         self._streams: dict[int, WorkStream] = {}
-        self._out: deque[worker_pb2.RunResponse] = deque()
+        self._out: deque[worker_pb2.FrameFromWorker] = deque()
         self._step: worker_pb2.EngineStep | None = None
         self._wake = asyncio.Event()
         self._cut = False
@@ -37,22 +39,23 @@ class RunSession:
             async for request in requests:
                 if self._over:
                     return
-                self._handle(request)
+                for frame in request.frames:
+                    self._handle(frame)
         finally:
             self.cancel()
 
-    def _handle(self, request: worker_pb2.RunRequest) -> None:
-        match request.WhichOneof("frame"):
+    def _handle(self, frame: worker_pb2.FrameToWorker) -> None:
+        match frame.WhichOneof("frame"):
             case "start":
-                self._start(request.start)
+                self._start(frame.start)
             case "generate":
-                if stream := self._streams.get(request.generate.stream_id):
-                    stream.generate(request.generate)
+                if stream := self._streams.get(frame.generate.stream_id):
+                    stream.generate(frame.generate)
             case "update_sources":
-                if stream := self._streams.get(request.update_sources.stream_id):
-                    stream.update_sources(request.update_sources)
+                if stream := self._streams.get(frame.update_sources.stream_id):
+                    stream.update_sources(frame.update_sources)
             case "cancel":
-                if stream := self._streams.get(request.cancel.stream_id):
+                if stream := self._streams.get(frame.cancel.stream_id):
                     stream.cancel()
             case None:
                 log.warning("run.unknown_frame")
@@ -72,7 +75,7 @@ class RunSession:
 
     # Frames out.
 
-    def send(self, frame: worker_pb2.RunResponse) -> None:
+    def send(self, frame: worker_pb2.FrameFromWorker) -> None:
         """Queue a frame behind the tokens that came before it."""
         self.flush()
         self._push(frame)
@@ -87,15 +90,15 @@ class RunSession:
     def flush(self) -> None:
         if self._step is not None:
             step, self._step = self._step, None
-            self._push(worker_pb2.RunResponse(step=step))
+            self._push(worker_pb2.FrameFromWorker(step=step))
 
-    def _push(self, frame: worker_pb2.RunResponse) -> None:
+    def _push(self, frame: worker_pb2.FrameFromWorker) -> None:
         self._cut = self._cut or len(self._out) >= MAX_FRAMES
         if not self._cut:
             self._out.append(frame)
         self._wake.set()
 
-    async def frames(self) -> AsyncIterator[worker_pb2.RunResponse]:
+    async def messages(self) -> AsyncIterator[worker_pb2.RunResponse]:
         """What the frontend shall be sent, until it closes its side or is cut for reading slowly.
 
         Raises:
@@ -103,7 +106,9 @@ class RunSession:
         """
         while True:
             while self._out:
-                yield self._out.popleft()
+                count = min(len(self._out), MAX_FRAMES_PER_MESSAGE)
+                frames = [self._out.popleft() for _ in range(count)]
+                yield worker_pb2.RunResponse(frames=frames)
             if self._cut:
                 behind = f"{MAX_FRAMES} frames were not read"
                 raise BatonError(Reason.SLOW_CONSUMER, behind)

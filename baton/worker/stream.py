@@ -38,7 +38,7 @@ log = get_logger(__name__)
 class Sink(Protocol):
     """Where a stream's frames go."""
 
-    def send(self, frame: worker_pb2.RunResponse) -> None: ...
+    def send(self, frame: worker_pb2.FrameFromWorker) -> None: ...
     def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None: ...
 
 
@@ -165,7 +165,7 @@ class WorkStream:
         self._on_ended(self)
         self._sink.send(frame)
 
-    async def _work(self, span: trace.Span) -> worker_pb2.RunResponse:
+    async def _work(self, span: trace.Span) -> worker_pb2.FrameFromWorker:
         if self._cancelled:
             raise asyncio.CancelledError
         try:
@@ -191,7 +191,7 @@ class WorkStream:
         span.set_attribute("baton.fetched_bytes", fetched.bytes)
         span.set_attribute("baton.published_bytes", self._publishing.bytes)
         prompt_tokens = len(self._request.prompt)
-        return worker_pb2.RunResponse(
+        return worker_pb2.FrameFromWorker(
             finished=stream_finished(self.stream_id, self._attempt, ended, prompt_tokens)
         )
 
@@ -237,8 +237,8 @@ class WorkStream:
 
     def _prepared(
         self, admitted: Admitted, fetched: FetchResult, ready: int
-    ) -> worker_pb2.RunResponse:
-        return worker_pb2.RunResponse(
+    ) -> worker_pb2.FrameFromWorker:
+        return worker_pb2.FrameFromWorker(
             prepared=worker_pb2.Prepared(
                 stream_id=self.stream_id,
                 attempt=self._attempt,
@@ -261,13 +261,13 @@ class WorkStream:
 
         await self._engine.call(close)
 
-    def _failed(self, error: BatonError) -> worker_pb2.RunResponse:
+    def _failed(self, error: BatonError) -> worker_pb2.FrameFromWorker:
         return failed_frame(self.stream_id, self._attempt, error)
 
 
-def failed_frame(stream_id: int, attempt: int, error: BatonError) -> worker_pb2.RunResponse:
+def failed_frame(stream_id: int, attempt: int, error: BatonError) -> worker_pb2.FrameFromWorker:
     """The last frame of a stream that ended badly."""
-    return worker_pb2.RunResponse(
+    return worker_pb2.FrameFromWorker(
         failed=worker_pb2.StreamFailed(
             stream_id=stream_id, attempt=attempt, status=error.to_status()
         )

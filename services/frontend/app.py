@@ -11,7 +11,7 @@ from baton.settings import FrontendSettings
 from baton.v1 import cluster_pb2, inference_pb2_grpc
 from services.frontend.grpc_api import SERVICE, InferenceServicer
 from services.frontend.http.edge import Edge
-from services.frontend.http.routes import router
+from services.frontend.http.routes import Pages, Paths
 from services.frontend.http.server import HttpServer
 from services.frontend.inference import Inference
 from services.frontend.links import Links
@@ -52,7 +52,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     server.add(
         partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
     )
-    http = HttpServer(Edge(router(inference, settings.http)), settings.http)
+    http = HttpServer(Edge(Paths(Pages(inference, settings.http))), settings.http)
     await stack.enter_async_context(http)
     await http.start()
     await server.start()

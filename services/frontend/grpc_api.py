@@ -9,7 +9,6 @@ from baton.rpc.errors import BatonError, Reason
 from baton.rpc.interceptor import REQUEST_ID_KEY
 from baton.telemetry.context import request_id
 from baton.v1 import inference_pb2, inference_pb2_grpc
-from services.frontend.events import Event
 from services.frontend.grpc_convert import ask_of, fill, messages_of
 from services.frontend.identity import identify
 from services.frontend.inference import Inference
@@ -84,27 +83,68 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         await _announce(context, identity)
         ask = ask_of(request, identity)
         generation = await self._inference.start(ask, operation, context.time_remaining())
+        writes = _Writes(context, self._stall_seconds)
         try:
             while not generation.finished:
                 for event in await generation.next():
-                    await self._write(context, response_type, event)
+                    response = response_type()
+                    fill(response, event)
+                    await writes.write(response)
         except BatonError as error:
             generation.failed(error.reason)
             raise
         finally:
+            writes.close()
             generation.close()
 
-    async def _write(self, context: Context, response_type: Response, event: Event) -> None:
-        response = response_type()
-        fill(response, event)
+
+class _Writes:
+    """Writes to a call; a client that lets one wait for too long is cut.
+
+    One timer looks now and then, instead of one timer per message.
+    """
+
+    def __init__(self, context: Context, seconds: float) -> None:
+        self._context = context
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None
+        """Loop time at which the write that waits began."""
+        self._cut = False
+        self._task = asyncio.current_task()
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    async def write(self, response: Any) -> None:
+        """Write one message.
+
+        Raises:
+            BatonError: SLOW_CONSUMER.
+        """
+        self._since = self._loop.time()
         try:
-            async with asyncio.timeout(self._stall_seconds):
-                await context.write(response)
-        except TimeoutError:
+            await self._context.write(response)
+        except asyncio.CancelledError:
+            if not self._cut or self._task is None or self._task.uncancel():
+                raise
             SLOW_CLIENTS.labels("grpc").inc()
             raise BatonError(
-                Reason.SLOW_CONSUMER, f"the client did not read for {self._stall_seconds:g} s"
+                Reason.SLOW_CONSUMER, f"the client did not read for {self._seconds:g} s"
             ) from None
+        finally:
+            self._since = None
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        left = self._seconds
+        if self._since is not None:
+            left -= self._loop.time() - self._since
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        elif self._task is not None:
+            self._cut = True
+            self._task.cancel()
 
 
 async def _announce(context: Context, identity: str) -> None:

@@ -18,7 +18,7 @@ from services.frontend.events import Event
 from services.frontend.links import Links
 from services.frontend.metrics import ACTIVE
 from services.frontend.models import Model, Registry
-from services.frontend.orchestrator import Orchestrator
+from services.frontend.orchestrator import Orchestrator, Sink
 from services.frontend.places import Places
 from services.frontend.record import record
 from services.frontend.request import Ask, ChatPrompt, Prompt, Request, TextPrompt, TokenPrompt
@@ -32,7 +32,7 @@ _STOP_SECONDS = 1.0
 
 
 class Generation:
-    """One admitted request. Call `next` until `finished`; `close` in a `finally`, always."""
+    """One admitted request. Call `follow` until `finished`; `close` in a `finally`, always."""
 
     def __init__(
         self,
@@ -54,27 +54,49 @@ class Generation:
     def finished(self) -> bool:
         return self._orchestrator.finished
 
-    async def next(self) -> list[Event]:
-        """What happened since the last call, in order; no events only after a nudge.
+    async def follow(self, sink: Sink) -> None:
+        """Give events to `sink` as they come, until it has enough or the request has `finished`.
 
         Raises:
             BatonError: the request failed. Nothing more happens.
         """
         try:
-            events = await self._orchestrator.next()
+            await self._orchestrator.follow(sink)
         except BatonError as error:
             self._outcome = error.reason.name
             raise
         if self._orchestrator.finished:
             self._outcome = "ok"
+
+    async def next(self) -> list[Event]:
+        """What happened since the last call, in order; for those who wait between two calls.
+
+        Raises:
+            BatonError: as of `follow`.
+        """
+        events: list[Event] = []
+
+        def collect(new: list[Event]) -> bool:
+            events.extend(new)
+            return bool(events)
+
+        await self.follow(collect)
         return events
 
     def nudge(self) -> None:
-        """Let a `next` that waits return, though nothing happened."""
+        """Call the sink, though nothing happened."""
         self._orchestrator.nudge()
 
+    def hold(self) -> None:
+        """Give the sink nothing until `resume`; a request that is held for too long is cut."""
+        self._orchestrator.hold()
+
+    def resume(self) -> None:
+        """Give the sink what waits, and what comes."""
+        self._orchestrator.resume()
+
     def end(self, error: BatonError) -> None:
-        """Let `next` fail, now or when it is called."""
+        """Let `follow` fail, now or when it is called."""
         self._orchestrator.end(error)
 
     def failed(self, reason: Reason) -> None:

@@ -1,9 +1,10 @@
 """The stream to one worker: one Run call, numbered work on it.
 
 A link has one task that reads and one that writes. Frames go out in the order in which they were
-given. The write queue is bounded: a worker that lets it fill up, or takes longer than 5 s for a
-frame, is as good as dead, and the link breaks. When a link breaks, every stream on it is told.
-Numbers are never used twice: a frame of an older attempt has one that nobody waits for.
+given; those that wait while a message is written leave together in the next one. The write queue is
+bounded: a worker that lets it fill up, or takes longer than 5 s for a message, is as good as dead,
+and the link breaks. When a link breaks, every stream on it is told. Numbers are never used twice: a
+frame of an older attempt has one that nobody waits for.
 """
 
 import asyncio
@@ -20,6 +21,9 @@ from services.frontend.mailbox import Lost, Mailbox
 from services.frontend.metrics import LATE_FRAMES, WORK_STREAMS
 
 MAX_QUEUED_FRAMES = 4096
+MAX_FRAMES_PER_MESSAGE = 64
+MAX_TOKENS_PER_MESSAGE = 65536
+"""Of all frames in a message but the first; 5 bytes each, of the 4 MiB that a server reads."""
 _WRITE_SECONDS = 5.0
 
 
@@ -45,7 +49,7 @@ class Link:
         self._numbers = numbers
         self._on_broken = on_broken
         self._streams: dict[int, Mailbox] = {}
-        self._queue: deque[worker_pb2.RunRequest] = deque()
+        self._queue: deque[worker_pb2.FrameToWorker] = deque()
         self._more = asyncio.Event()
         self._broken = False
         loop = asyncio.get_running_loop()
@@ -76,10 +80,10 @@ class Link:
             self.heard_at = asyncio.get_running_loop().time()
         self._streams[stream_id] = mailbox
         WORK_STREAMS.inc()
-        self._send(worker_pb2.RunRequest(start=start))
+        self._send(worker_pb2.FrameToWorker(start=start))
         return stream_id
 
-    def send(self, frame: worker_pb2.RunRequest) -> None:
+    def send(self, frame: worker_pb2.FrameToWorker) -> None:
         """Say something about a stream. Nothing happens on a broken link."""
         if not self._broken:
             self._send(frame)
@@ -88,7 +92,7 @@ class Link:
         """Want no more of a stream: it is cancelled unless it has ended."""
         if self._streams.pop(stream_id, None) is not None:
             WORK_STREAMS.dec()
-            self.send(worker_pb2.RunRequest(cancel=worker_pb2.Cancel(stream_id=stream_id)))
+            self.send(worker_pb2.FrameToWorker(cancel=worker_pb2.Cancel(stream_id=stream_id)))
 
     def break_off(self, why: str, *, expected: bool = False) -> None:
         """End the call and tell every stream on it.
@@ -114,7 +118,7 @@ class Link:
         """Return when the link's tasks have ended."""
         await asyncio.wait(self._tasks)
 
-    def _send(self, frame: worker_pb2.RunRequest) -> None:
+    def _send(self, frame: worker_pb2.FrameToWorker) -> None:
         if len(self._queue) >= MAX_QUEUED_FRAMES:
             # Not at once: the caller is in the middle of something.
             asyncio.get_running_loop().call_soon(self.break_off, "it does not read")
@@ -129,12 +133,24 @@ class Link:
                 self._more.clear()
                 while self._queue:
                     async with asyncio.timeout(_WRITE_SECONDS):
-                        await self._call.write(self._queue.popleft())
+                        await self._call.write(self._message())
         except TimeoutError:
             self.break_off("it does not read")
         except (grpc.RpcError, asyncio.InvalidStateError):
             # The reader knows why; this is for the case that it waits.
             self.break_off("the stream broke")
+
+    def _message(self) -> worker_pb2.RunRequest:
+        """As many of the frames that wait as one message takes, at least one."""
+        frames, tokens = [self._queue.popleft()], 0
+        while self._queue and len(frames) < MAX_FRAMES_PER_MESSAGE:
+            start, generate = self._queue[0].start, self._queue[0].generate
+            tokens += len(start.prompt_token_ids) + len(start.generate.output_so_far)
+            tokens += len(generate.output_so_far)
+            if tokens > MAX_TOKENS_PER_MESSAGE:
+                break
+            frames.append(self._queue.popleft())
+        return worker_pb2.RunRequest(frames=frames)
 
     async def _read(self) -> None:
         why = "it ended the stream"
@@ -145,17 +161,18 @@ class Link:
                 if response is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
                     break
                 self.heard_at = clock()
-                self._deliver(cast(worker_pb2.RunResponse, response))
+                for frame in cast(worker_pb2.RunResponse, response).frames:
+                    self._deliver(frame)
         except grpc.aio.AioRpcError as error:
             why = f"{error.code().name}: {error.details()}"
         finally:
             self.break_off(why)
 
-    def _deliver(self, response: worker_pb2.RunResponse) -> None:
-        kind = response.WhichOneof("frame")
+    def _deliver(self, frame: worker_pb2.FrameFromWorker) -> None:
+        kind = frame.WhichOneof("frame")
         if kind == "step":
             streams = self._streams
-            for entry in response.step.streams:
+            for entry in frame.step.streams:
                 mailbox = streams.get(entry.stream_id)
                 if mailbox is None:
                     LATE_FRAMES.inc()
@@ -168,17 +185,17 @@ class Link:
                         entry.logprobs,
                     )
         elif kind == "prepared":
-            mailbox = self._streams.get(response.prepared.stream_id)
+            mailbox = self._streams.get(frame.prepared.stream_id)
             if mailbox is not None:
-                mailbox.put(response.prepared)
+                mailbox.put(frame.prepared)
         elif kind == "finished":
-            mailbox = self._forget(response.finished.stream_id)
+            mailbox = self._forget(frame.finished.stream_id)
             if mailbox is not None:
-                mailbox.put(response.finished)
+                mailbox.put(frame.finished)
         elif kind == "failed":
-            mailbox = self._forget(response.failed.stream_id)
+            mailbox = self._forget(frame.failed.stream_id)
             if mailbox is not None:
-                mailbox.put(response.failed)
+                mailbox.put(frame.failed)
 
     def _forget(self, stream_id: int) -> Mailbox | None:
         mailbox = self._streams.pop(stream_id, None)

@@ -1,10 +1,10 @@
-"""What workers say to one request, until the request's task reads it."""
+"""What workers say to one request, until the request takes it."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from baton.rpc.errors import BatonError, Reason
+from baton.telemetry.logs import get_logger
 from baton.v1 import common_pb2, worker_pb2
 
 LIMIT_BYTES = 192 * 1024
@@ -12,6 +12,8 @@ LIMIT_BYTES = 192 * 1024
 _ITEM_BYTES = 160
 _TOKEN_BYTES = 40
 _LOGPROB_BYTES = 120
+
+log = get_logger(__name__)
 
 
 class Tokens:
@@ -45,22 +47,29 @@ class Lost:
 
 Mail = Tokens | Lost | worker_pb2.Prepared | worker_pb2.StreamFinished | worker_pb2.StreamFailed
 
+Handler = Callable[[list[Mail]], bool]
+"""Takes mail, oldest first, and answers whether it has enough. It is called by whoever delivers, in
+the middle of that: it must not wait."""
+
 
 class Mailbox:
     """A bounded queue with one reader, for all streams of one request.
 
-    Holds at most 192 KiB (another 64 may wait in the connection's own buffer). Mail that does not
-    fit cuts the request: what waits is dropped, `on_cut` is called at once, and the reader gets
-    SLOW_CONSUMER. Whoever delivers never waits.
+    Mail goes to the reader's handler at once, and waits here while there is none or it is `held`:
+    at most 192 KiB (another 64 may wait in the connection's own buffer). Mail that does not fit
+    cuts the request: what waits is dropped, `on_cut` is called at once, and the reader gets
+    SLOW_CONSUMER. Whoever delivers never waits. A handler that fails harms only its own request.
     """
 
     def __init__(self, on_cut: Callable[[], None]) -> None:
         self._on_cut = on_cut
-        self._mail: deque[Mail] = deque()
+        self._mail: list[Mail] = []
         self._bytes = 0
         self._error: BatonError | None = None
+        self._handler: Handler | None = None
         self._reader: asyncio.Future[None] | None = None
         self._awake = False
+        self._held = False
 
     def tokens(
         self,
@@ -71,6 +80,10 @@ class Mailbox:
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> None:
         """Deliver tokens; those that follow on the last mail's are added to it."""
+        if self._handler is not None and not self._held:
+            self._mail.append(Tokens(stream_id, choice, position, list(token_ids), list(logprobs)))
+            self._hand_over()
+            return
         cost = len(token_ids) * _TOKEN_BYTES + sum(
             _LOGPROB_BYTES * (1 + len(entry.top)) for entry in logprobs
         )
@@ -86,46 +99,70 @@ class Mailbox:
                 last.logprobs.extend(logprobs)
         elif self._fits(cost + _ITEM_BYTES):
             self._mail.append(Tokens(stream_id, choice, position, list(token_ids), list(logprobs)))
-            self._wake()
 
     def put(self, mail: Mail) -> None:
         """Deliver anything else."""
         if self._fits(_ITEM_BYTES):
             self._mail.append(mail)
-            self._wake()
+            self._hand_over()
 
     def fail(self, error: BatonError) -> None:
         """End the request: the reader gets the error instead of mail, now and ever after."""
         if self._error is None:
             self._error = error
             self._mail.clear()
+            self._handler = None
             self._wake()
 
-    def wake(self) -> None:
-        """Let the reader look at the world, though there may be no mail."""
+    def nudge(self) -> None:
+        """Let the handler look at the world, though there may be no mail."""
         self._awake = True
-        self._wake()
+        self._hand_over()
 
-    async def get(self) -> list[Mail]:
-        """All mail that waits, oldest first; none only after `wake`.
+    def hold(self) -> None:
+        """Keep mail here until `resume`: the reader cannot take more."""
+        self._held = True
+
+    def resume(self) -> None:
+        """Give mail to the handler again."""
+        self._held = False
+        self._hand_over()
+
+    async def feed(self, handler: Handler) -> None:
+        """Give mail to `handler`, also what waits already, until it has enough.
 
         Raises:
-            BatonError: `fail` was called or the mailbox was cut.
+            BatonError: `fail` was called, the mailbox was cut, or the handler failed (INTERNAL).
         """
-        while True:
-            if self._error is not None:
-                raise self._error
-            if self._mail or self._awake:
-                self._awake = False
-                mail = list(self._mail)
-                self._mail.clear()
-                self._bytes = 0
-                return mail
-            self._reader = asyncio.get_running_loop().create_future()
-            try:
+        if self._error is not None:
+            raise self._error
+        self._handler = handler
+        try:
+            self._hand_over()
+            if self._handler is not None:
+                self._reader = asyncio.get_running_loop().create_future()
                 await self._reader
-            finally:
-                self._reader = None
+        finally:
+            self._handler = self._reader = None
+        if self._error is not None:
+            raise self._error
+
+    def _hand_over(self) -> None:
+        handler = self._handler
+        if handler is None or self._held or not (self._mail or self._awake):
+            return
+        mail, self._mail = self._mail, []
+        self._bytes = 0
+        self._awake = False
+        try:
+            enough = handler(mail)
+        except Exception:
+            log.exception("request failed")
+            self.fail(BatonError(Reason.INTERNAL, "internal error"))
+            return
+        if enough:
+            self._handler = None
+            self._wake()
 
     def _fits(self, cost: int) -> bool:
         if self._error is not None:

@@ -5,6 +5,7 @@ Names of models are looked up here and nowhere else; no name is ever joined to a
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from baton.rpc.errors import BatonError, Reason
@@ -15,7 +16,7 @@ from services.frontend.tokenizer import Tokenizer
 _REQUIRED_FILES = ("config.json", "tokenizer.json")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Model:
     """A model as it can be asked now."""
 
@@ -24,25 +25,25 @@ class Model:
     cards: tuple[cluster_pb2.ModelCard, ...]
     """One per live layout, at least one."""
 
-    @property
+    @cached_property
     def context_tokens(self) -> int:
         """The longest prompt plus output that every live worker takes."""
         return min(card.context_tokens for card in self.cards)
 
-    @property
+    @cached_property
     def vocab_tokens(self) -> int:
         return min(card.vocab_tokens for card in self.cards)
 
-    @property
+    @cached_property
     def eos_token_ids(self) -> frozenset[int]:
         return frozenset(self.cards[0].eos_token_ids)
 
-    @property
-    def features(self) -> list[str]:
+    @cached_property
+    def features(self) -> tuple[str, ...]:
         """What every live worker can do, sorted."""
-        return sorted(set.intersection(*(set(card.features) for card in self.cards)))
+        return tuple(sorted(set.intersection(*(set(card.features) for card in self.cards))))
 
-    @property
+    @cached_property
     def created_seconds(self) -> int:
         return min(card.created_seconds for card in self.cards)
 

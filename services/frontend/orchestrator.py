@@ -10,6 +10,7 @@ dropped.
 """
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic
 
 import grpc
@@ -39,11 +40,15 @@ _ELSEWHERE = (
     grpc.StatusCode.ABORTED,
 )
 
+Sink = Callable[[list[Event]], bool]
+"""Takes events, in order, and answers whether it has enough for now. It is called by whoever
+delivers what workers say: it must not wait."""
+
 log = get_logger(__name__)
 
 
 class Orchestrator:
-    """Runs one request. One task calls `next` until `finished`, and `close` in its `finally`."""
+    """Runs one request. One task calls `follow` until `finished`, and `close` in its `finally`."""
 
     def __init__(self, request: Request, route: Route) -> None:
         self.request = request
@@ -60,42 +65,61 @@ class Orchestrator:
         self._excluded: set[str] = set()
         self._error = _worker_lost()
         self._begun = self._closed = self._too_late = False
+        self._live = request.n
+        """Outputs that have not ended."""
         self._hurt = True
         """Something that is needed does not run: a placement is needed."""
         late = BatonError(Reason.DEADLINE, "the request did not end before its deadline")
         left = max(0.0, route.deadline - monotonic())
         self._timers = [self._loop.call_later(left, self.end, late)]
 
-    async def next(self) -> list[Event]:
-        """What happened since the last call, in order; waits for something to happen or a nudge.
+    async def follow(self, sink: Sink) -> None:
+        """Give events to `sink` as they come, until it has enough or the request has `finished`.
+
+        What comes while nobody follows, or between `hold` and `resume`, waits in the mailbox. After
+        a nudge `sink` may get no events.
 
         Raises:
             BatonError: the request failed. Nothing more happens.
         """
-        events: list[Event] = []
-        if not self._begun:
-            self._begun = True
-            await self._begin(events)
-        while not events:
-            if self._hurt and not self._closed and not self._all_ended():
-                await self._place()
-            mails = await self._mailbox.get()
+        enough = False
+
+        def take(mails: list[Mail]) -> bool:
+            nonlocal enough
+            events: list[Event] = []
             for mail in mails:
                 self._take(mail, events)
-            if self._all_ended() and (self._too_late or not self._crew):
+            if self._live == 0 and (self._too_late or not self._crew):
                 events.append(self._finish())
-            if not mails:
-                break
-        return events
+            enough = sink(events)
+            return enough or self.finished or self._needs_place()
+
+        if not self._begun:
+            self._begun = True
+            events: list[Event] = []
+            await self._begin(events)
+            enough = sink(events)
+        while not (enough or self.finished):
+            while self._needs_place():
+                await self._place()
+            await self._mailbox.feed(take)
 
     def end(self, error: BatonError) -> None:
-        """Give everything back and let `next` fail, now or when it is called."""
+        """Give everything back and let `follow` fail, now or when it is called."""
         self._mailbox.fail(error)
         self.close()
 
     def nudge(self) -> None:
-        """Let a `next` that waits return, though nothing happened."""
-        self._mailbox.wake()
+        """Call the sink, though nothing happened."""
+        self._mailbox.nudge()
+
+    def hold(self) -> None:
+        """Give the sink nothing until `resume`; a request that is held for too long is cut."""
+        self._mailbox.hold()
+
+    def resume(self) -> None:
+        """Give the sink what waits, and what comes."""
+        self._mailbox.resume()
 
     @property
     def output_tokens(self) -> int:
@@ -130,8 +154,12 @@ class Orchestrator:
         seed, prompt_tokens = request.sampling.seed, len(request.prompt)
         events.append(Started(request.id, request.model.name, seed, prompt_tokens))
         if first.reason is not None:  # what is resumed had ended
+            self._live = 0
             events.append(ChoiceFinished(0, first.reason, first.stop_string))
             events.append(self._finish())
+
+    def _needs_place(self) -> bool:
+        return self._hurt and not self._closed and self._live > 0
 
     async def _place(self) -> None:
         attempt = len(self._places)
@@ -225,19 +253,20 @@ class Orchestrator:
         events: list[Event],
         by: Work,
     ) -> None:
+        self._live -= 1
         events.append(ChoiceFinished(output.choice, reason, output.stop_string))
         decode = self._crew.decodes.get(output.choice)
         # Workers know no stop strings, and what waits for Generate waits in vain now. Work that
         # ended the choice by the engine's own rules ends by itself and reports its usage.
         if decode is not None and (decode is not by or output.stop_string):
             self._crew.drop(decode)
-        if self._all_ended():
+        if self._live == 0:
             timer = self._loop.call_later(LAST_REPORTS_SECONDS, self._no_more_reports)
             self._timers.append(timer)
 
     def _on_failed(self, work: Work, error: BatonError) -> None:
         if error.code not in _ELSEWHERE and self._misses(work):
-            self.end(error)  # `next` tells what came before it, and then this
+            self.end(error)  # the sink gets what came before it, and `follow` fails with this
         else:
             self._on_lost(work, error)
 
@@ -258,12 +287,9 @@ class Orchestrator:
 
     # The end.
 
-    def _all_ended(self) -> bool:
-        return all(output.ended for output in self.outputs)
-
     def _no_more_reports(self) -> None:
         self._too_late = True
-        self._mailbox.wake()
+        self._mailbox.nudge()
 
     def _finish(self) -> Finished:
         self._crew.drop_all()

@@ -7,6 +7,7 @@ next question goes to another router, or to the same one as soon as it is back.
 import asyncio
 import itertools
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
@@ -26,6 +27,11 @@ MAX_PENDING = 4096
 _ANSWER_SECONDS = 2.0
 _SILENCE_SECONDS = 0.5
 _WRITE_SECONDS = 5.0
+_MAX_FRAMES = 64
+_MAX_KEY_BYTES = 1024 * 1024
+"""Frames of a message but the first, and their keys: well within the 4 MiB that a server reads."""
+_RETURN_SECONDS = 0.005
+"""Tickets that are given back wait so long for questions to travel with."""
 
 log = get_logger(__name__)
 
@@ -65,17 +71,18 @@ class Session:
         self._call: grpc.aio.StreamStreamCall[router_pb2.PlaceRequest, router_pb2.PlaceResponse]
         self._call = router_pb2_grpc.RouterServiceStub(self._channel).Place()  # type: ignore[call-arg]  # the stub wants an iterator
         self._numbers = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[router_pb2.PlaceResponse]] = {}
-        self._queries: list[router_pb2.PlaceRequest] = []  # bounded by _pending
+        self._pending: dict[int, asyncio.Future[router_pb2.FrameFromRouter]] = {}
+        self._queries: deque[router_pb2.PlaceQuery] = deque()  # bounded by _pending
         self._returns: list[str] = []  # bounded by the tickets that were handed out
         self._more = asyncio.Event()
+        self._returning: asyncio.TimerHandle | None = None
         loop = asyncio.get_running_loop()
         # They outlive the request that happens to be the first, and serve all: not in its name.
         self._tasks = [
             loop.create_task(work, context=Context()) for work in (self._read(), self._write())
         ]
 
-    async def place(self, query: router_pb2.PlaceQuery) -> router_pb2.PlaceResponse:
+    async def place(self, query: router_pb2.PlaceQuery) -> router_pb2.FrameFromRouter:
         """Ask; `query.correlation_id` is filled in. A caller that is cancelled takes it back.
 
         Raises:
@@ -91,9 +98,9 @@ class Session:
         answer = loop.create_future()
         silence = loop.call_later(_SILENCE_SECONDS, self._suspect)
         self._pending[number] = answer
-        self._queries.append(router_pb2.PlaceRequest(query=query))
+        self._queries.append(query)
         self._more.set()
-        response: router_pb2.PlaceResponse | None = None
+        response: router_pb2.FrameFromRouter | None = None
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 response = await answer
@@ -111,7 +118,9 @@ class Session:
         """Return a ticket. On a broken session it is gone already."""
         if not self.broken:
             self._returns.append(ticket)
-            self._more.set()
+            if self._returning is None:
+                loop = asyncio.get_running_loop()
+                self._returning = loop.call_later(_RETURN_SECONDS, self._more.set)
 
     def close(self, why: str) -> None:
         """End the call; every question that waits fails."""
@@ -120,6 +129,8 @@ class Session:
         self.broken = True
         log.info("place session ended", router=self.instance.id, why=why)
         self._call.cancel()
+        if self._returning is not None:
+            self._returning.cancel()
         for task in self._tasks:
             task.cancel()
         for answer in self._pending.values():
@@ -136,16 +147,28 @@ class Session:
             while True:
                 await self._more.wait()
                 self._more.clear()
-                queries, self._queries = self._queries, []
-                returns, self._returns = self._returns, []
-                async with asyncio.timeout(_WRITE_SECONDS):
-                    if returns:
-                        frame = router_pb2.ReturnTickets(tickets=returns)
-                        await self._call.write(router_pb2.PlaceRequest(return_tickets=frame))
-                    for query in queries:
-                        await self._call.write(query)
+                while self._returns or self._queries:
+                    async with asyncio.timeout(_WRITE_SECONDS):
+                        await self._call.write(self._message())
         except (TimeoutError, grpc.RpcError, asyncio.InvalidStateError):
             self.close("the router does not read")
+
+    def _message(self) -> router_pb2.PlaceRequest:
+        """What waits, as far as one message takes it; tickets first, as they make room."""
+        message = router_pb2.PlaceRequest()
+        if self._returning is not None:
+            self._returning.cancel()
+            self._returning = None
+        if self._returns:
+            message.frames.add().return_tickets.tickets.extend(self._returns)
+            self._returns.clear()
+        keys = 0
+        while self._queries and len(message.frames) < _MAX_FRAMES:
+            keys += sum(len(chain.keys) for chain in self._queries[0].chains)
+            if message.frames and keys > _MAX_KEY_BYTES:
+                break
+            message.frames.add().query.CopyFrom(self._queries.popleft())
+        return message
 
     async def _read(self) -> None:
         why = "the router ended it"
@@ -154,18 +177,19 @@ class Session:
                 response = await self._call.read()
                 if response is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
                     break
-                self._deliver(cast(router_pb2.PlaceResponse, response))
+                for frame in cast(router_pb2.PlaceResponse, response).frames:
+                    self._deliver(frame)
         except grpc.aio.AioRpcError as error:
             why = f"{error.code().name}: {error.details()}"
         finally:
             self.close(why)
 
-    def _decline(self, answer: "asyncio.Future[router_pb2.PlaceResponse]") -> None:
+    def _decline(self, answer: "asyncio.Future[router_pb2.FrameFromRouter]") -> None:
         """Give back what came in the moment in which nobody wanted it any more."""
         if answer.exception() is None and answer.result().placement.ticket:
             self.give_back(answer.result().placement.ticket)
 
-    def _deliver(self, response: router_pb2.PlaceResponse) -> None:
+    def _deliver(self, response: router_pb2.FrameFromRouter) -> None:
         placed = response.WhichOneof("frame") == "placement"
         number = response.placement.correlation_id if placed else response.failed.correlation_id
         answer = self._pending.get(number)

@@ -32,6 +32,7 @@ MAX_LOGPROBS = 20
 MAX_MESSAGES = 4096
 _INT32 = 2**31 - 1
 _INT64 = 2**63 - 1
+_PRIORITIES = frozenset(common_pb2.PriorityClass.values())
 _SPEAKER = re.compile(r"[A-Za-z0-9_-]{0,64}")
 
 
@@ -54,7 +55,7 @@ def check(ask: Ask) -> None:
         common_pb2.CACHE_SCOPE_TENANT,
     ):
         raise _invalid("cache_scope", "the model's policy does not allow a shared cache")
-    if ask.priority not in common_pb2.PriorityClass.values():
+    if ask.priority not in _PRIORITIES:
         raise _invalid("priority", f"{ask.priority} is not a priority class")
     _whole("n", ask.n, 1, MAX_N)
     check_prompt(ask.prompt)

@@ -61,17 +61,17 @@ class Work:
         self.waits = False
         self.begun_at = now
         frame = worker_pb2.Generate(stream_id=self.stream_id, output_so_far=output_so_far)
-        self.link.send(worker_pb2.RunRequest(generate=frame))
+        self.link.send(worker_pb2.FrameToWorker(generate=frame))
 
     def update_sources(self, sources: Sequence[common_pb2.KvSource]) -> None:
         """Tell a stream that waits for KV who may come to hold it."""
         frame = worker_pb2.UpdateSources(stream_id=self.stream_id, sources=sources)
-        self.link.send(worker_pb2.RunRequest(update_sources=frame))
+        self.link.send(worker_pb2.FrameToWorker(update_sources=frame))
 
     def settle(self) -> None:
         """Tell a stream that waits for KV that no more will come than is there."""
         frame = worker_pb2.UpdateSources(stream_id=self.stream_id, settled=True)
-        self.link.send(worker_pb2.RunRequest(update_sources=frame))
+        self.link.send(worker_pb2.FrameToWorker(update_sources=frame))
 
     def release(self) -> None:
         """Want no more of it; no error if it has ended."""

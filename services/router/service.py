@@ -24,11 +24,12 @@ log = get_logger(__name__)
 SERVICE_NAME = "baton.v1.RouterService"
 MAX_ANSWERS = 1024
 """Answers that a session keeps for its reader. Beyond, no more of its queries are read."""
+MAX_ANSWERS_PER_MESSAGE = 64
 STALL_SECONDS = 30.0
 _FLUSH_SECONDS = 1.0
 
-Frames = AsyncIterator[router_pb2.PlaceRequest]
-Answers = asyncio.Queue[router_pb2.PlaceResponse]
+Requests = AsyncIterator[router_pb2.PlaceRequest]
+Answers = asyncio.Queue[router_pb2.FrameFromRouter]
 
 
 class RouterService(RouterServiceServicer):
@@ -62,7 +63,7 @@ class RouterService(RouterServiceServicer):
         self._stopping.set()
 
     async def Place(  # type: ignore[override]  # noqa: N802  # stubs know no handler that writes
-        self, request_iterator: Frames, context: Any
+        self, request_iterator: Requests, context: Any
     ) -> None:
         """Serve one session until the frontend ends it or the router stops.
 
@@ -95,19 +96,20 @@ class RouterService(RouterServiceServicer):
             self._fleet.pledges_changed(self._fleet.tickets.end_session(session))
             metrics.SESSIONS.dec()
 
-    async def _read(self, session: int, frames: Frames, answers: Answers) -> None:
-        async for frame in frames:
-            if frame.HasField("query"):
-                answer = self._answer(frame.query, session)
-                if answers.full():
-                    await self._put_late(answers, answer)
-                else:
-                    answers.put_nowait(answer)
-            elif frame.HasField("return_tickets"):
-                tickets = self._fleet.tickets.give_back(session, frame.return_tickets.tickets)
-                self._fleet.pledges_changed(tickets)
+    async def _read(self, session: int, requests: Requests, answers: Answers) -> None:
+        async for request in requests:
+            for frame in request.frames:
+                if frame.HasField("query"):
+                    answer = self._answer(frame.query, session)
+                    if answers.full():
+                        await self._put_late(answers, answer)
+                    else:
+                        answers.put_nowait(answer)
+                elif frame.HasField("return_tickets"):
+                    tickets = self._fleet.tickets.give_back(session, frame.return_tickets.tickets)
+                    self._fleet.pledges_changed(tickets)
 
-    async def _put_late(self, answers: Answers, answer: router_pb2.PlaceResponse) -> None:
+    async def _put_late(self, answers: Answers, answer: router_pb2.FrameFromRouter) -> None:
         try:
             async with asyncio.timeout(self._stall_seconds):
                 await answers.put(answer)
@@ -116,7 +118,7 @@ class RouterService(RouterServiceServicer):
                 Reason.SLOW_CONSUMER, f"no answer was read for {self._stall_seconds:g} s"
             ) from error
 
-    def _answer(self, query: router_pb2.PlaceQuery, session: int) -> router_pb2.PlaceResponse:
+    def _answer(self, query: router_pb2.PlaceQuery, session: int) -> router_pb2.FrameFromRouter:
         began = time.perf_counter()
         parent = tracing.extract(query.traceparent) if query.traceparent else None
         with tracing.tracer().start_as_current_span("place", context=parent) as span:
@@ -128,7 +130,7 @@ class RouterService(RouterServiceServicer):
                 span.set_attribute("error.type", outcome)
             else:
                 outcome = "remote" if placement.HasField("prefill") else "local"
-                response = router_pb2.PlaceResponse(placement=placement)
+                response = router_pb2.FrameFromRouter(placement=placement)
                 _observe(query, placement)
                 if span.is_recording():
                     span.set_attributes(_attributes(query, placement))
@@ -139,8 +141,12 @@ class RouterService(RouterServiceServicer):
 
 async def _write(answers: Answers, context: Any) -> None:
     while True:
-        await context.write(await answers.get())
-        answers.task_done()
+        frames = [await answers.get()]
+        while len(frames) < MAX_ANSWERS_PER_MESSAGE and not answers.empty():
+            frames.append(answers.get_nowait())
+        await context.write(router_pb2.PlaceResponse(frames=frames))
+        for _ in frames:
+            answers.task_done()
 
 
 async def _flush(answers: Answers, enders: tuple[asyncio.Task[Any], ...]) -> None:
@@ -153,7 +159,7 @@ async def _flush(answers: Answers, enders: tuple[asyncio.Task[Any], ...]) -> Non
         log.info("answers dropped at the end of a session", answers=answers.qsize())
 
 
-def _failed(query: router_pb2.PlaceQuery, error: BatonError) -> router_pb2.PlaceResponse:
+def _failed(query: router_pb2.PlaceQuery, error: BatonError) -> router_pb2.FrameFromRouter:
     log.info(
         "not placed",
         request_id=query.context.request_id,
@@ -161,7 +167,7 @@ def _failed(query: router_pb2.PlaceQuery, error: BatonError) -> router_pb2.Place
         reason=error.reason.name,
         error=error.message,
     )
-    return router_pb2.PlaceResponse(
+    return router_pb2.FrameFromRouter(
         failed=router_pb2.PlaceFailed(correlation_id=query.correlation_id, status=error.to_status())
     )
 

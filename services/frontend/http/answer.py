@@ -3,9 +3,10 @@
 from typing import Any
 
 import msgspec
-from starlette.types import Send
 
 from baton.rpc.errors import BatonError, Reason
+from services.frontend.http.asgi import Send
+from services.frontend.http.connection import Wire
 
 encode = msgspec.json.encode
 
@@ -55,25 +56,38 @@ async def send_error(send: Send, error: BatonError, allow: str = "") -> None:
 
 
 class EventStream:
-    """A stream of server-sent events; it begins with the first write."""
+    """A stream of server-sent events. What is pushed before `begin` waits for it."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, wire: Wire, send: Send) -> None:
+        self._wire = wire
         self._send = send
+        self._early: list[bytes] = []
         self.begun = False
 
-    async def write(self, data: bytes) -> None:
-        """Send whole events. Waits while the client does not read."""
+    def push(self, data: bytes) -> bool:
+        """Send whole events, or nothing; never waits. Answers whether `begin` is needed."""
+        if self.begun:
+            if data:
+                self._wire.write_piece(data)
+            return False
+        if data:
+            self._early.append(data)
+        return bool(self._early)
+
+    async def begin(self) -> None:
+        """Begin the answer with what was pushed so far."""
         if not self.begun:
-            self.begun = True
             await self._send(
                 {"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM}
             )
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            self.begun = True
+            if self._early:
+                self._wire.write_piece(b"".join(self._early))
 
     async def end(self, data: bytes) -> None:
-        """Send the last events."""
-        await self.write(data)
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        """Send the last events. Waits while the client does not read."""
+        await self.begin()
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 def error_event(error: BatonError) -> bytes:

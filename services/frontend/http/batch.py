@@ -1,14 +1,16 @@
 """Several requests as one: the prompts of one text completion."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from services.frontend.events import Event, Finished
+from services.frontend.events import Event
 from services.frontend.inference import Generation, Inference
 from services.frontend.request import Ask
 
-_QUEUED = 4
-"""Event lists that may wait per request before it waits for the reader."""
+Sink = Callable[[int, list[Event]], bool]
+"""Takes what happened to a request, by its index, and answers whether it has enough for now; it
+must not wait."""
 
 
 class Batch:
@@ -17,8 +19,6 @@ class Batch:
     def __init__(self) -> None:
         self.generations: list[Generation] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._open = 0
-        self._news: asyncio.Queue[list[tuple[int, Event]] | Exception] = asyncio.Queue(1)
 
     async def start(self, inference: Inference, asks: Sequence[Ask], operation: str) -> None:
         """Admit all requests.
@@ -28,35 +28,43 @@ class Batch:
         """
         for ask in asks:
             self.generations.append(await inference.start(ask, operation))
-        self._open = len(asks)
-        if len(asks) > 1:
-            self._news = asyncio.Queue(_QUEUED * len(asks))
-            for index, generation in enumerate(self.generations):
-                self._tasks.append(asyncio.create_task(self._forward(index, generation)))
 
-    @property
-    def finished(self) -> bool:
-        return self._open == 0
+    async def run(self, sink: Sink, on_enough: Callable[[], Awaitable[None]]) -> None:
+        """Run all to their ends.
 
-    async def next(self) -> list[tuple[int, Event]]:
-        """What happened since the last call, with the index of the request it happened to.
+        Args:
+            sink: is given what happens.
+            on_enough: awaited after each time that `sink` has enough, before it is given more of
+                the same request.
 
         Raises:
             BatonError: a request failed.
         """
-        if self._tasks:
-            news = await self._news.get()
-            if isinstance(news, Exception):
-                raise news
-        else:
-            news = [(0, event) for event in await self.generations[0].next()]
-        if news and type(news[-1][1]) is Finished:
-            self._open -= 1
-        return news
+        if len(self.generations) == 1:
+            await self._run(0, sink, on_enough)
+            return
+        self._tasks = [
+            asyncio.create_task(self._run(index, sink, on_enough))
+            for index in range(len(self.generations))
+        ]
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        failures = [error for task in done if (error := task.exception()) is not None]
+        if failures:
+            raise failures[0]
 
     def nudge(self) -> None:
-        """Let a `next` that waits return, though nothing happened."""
+        """Call the sink, though nothing happened."""
         self.generations[0].nudge()
+
+    def hold(self) -> None:
+        """Give the sink nothing until `resume`."""
+        for generation in self.generations:
+            generation.hold()
+
+    def resume(self) -> None:
+        """Give the sink what waits, and what comes."""
+        for generation in self.generations:
+            generation.resume()
 
     def close(self) -> None:
         """Give back everything. A second time does nothing."""
@@ -65,10 +73,8 @@ class Batch:
         for generation in self.generations:
             generation.close()
 
-    async def _forward(self, index: int, generation: Generation) -> None:
-        try:
-            while not generation.finished:
-                events = await generation.next()
-                await self._news.put([(index, event) for event in events])
-        except Exception as error:  # noqa: BLE001 - it is the reader's, and reaches it
-            await self._news.put(error)
+    async def _run(self, index: int, sink: Sink, on_enough: Callable[[], Awaitable[None]]) -> None:
+        generation = self.generations[index]
+        while not generation.finished:
+            await generation.follow(partial(sink, index))
+            await on_enough()

@@ -2,9 +2,8 @@
 
 import asyncio
 
-from starlette.types import Receive, Scope
-
 from baton.rpc.errors import BatonError, Reason
+from services.frontend.http.asgi import Receive, Scope
 
 
 class ClientGoneError(Exception):

@@ -3,25 +3,45 @@
 A client gets a limited time for the head of a request and for its body, and is cut when it does
 not read: 30 s after its connection's buffer (64 KiB) filled up. A head that is still not complete
 after 64 KiB is refused.
+
+Whoever answers a request finds its connection in the scope, and may write the pieces of an answer
+that has begun straight to it: a streamed token is one write, and no message through ASGI.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
-from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from services.frontend.http.asgi import Scope
 from services.frontend.metrics import SLOW_CLIENTS
 
 STALL_SECONDS = 30.0
 BUFFER_BYTES = 64 * 1024
 HEAD_BYTES = 64 * 1024
-_CUT = "baton.cut"
+_EXTENSION = "baton.connection"
 _REFUSAL = b"The head of the request is longer than %d bytes." % HEAD_BYTES
 _HEAD_TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_REFUSAL), _REFUSAL)
 )
+
+
+class Wire(Protocol):
+    """What an answer sees of its connection."""
+
+    on_lost: Callable[[], None] | None
+    """Called when the client is gone."""
+    on_pause: Callable[[], None] | None
+    """Called when the client does not read and 64 KiB wait for it."""
+    on_resume: Callable[[], None] | None
+    """Called when it reads again."""
+
+    @property
+    def lost(self) -> bool: ...
+    def write_piece(self, data: bytes) -> None: ...
+    def cut(self) -> None: ...
 
 
 class Connection(HttpToolsProtocol):
@@ -30,6 +50,9 @@ class Connection(HttpToolsProtocol):
     header_seconds = 10.0
     body_seconds = 30.0
     stall_seconds = STALL_SECONDS
+    on_lost: Callable[[], None] | None = None
+    on_pause: Callable[[], None] | None = None
+    on_resume: Callable[[], None] | None = None
     _reading: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _in_head = False
@@ -58,6 +81,8 @@ class Connection(HttpToolsProtocol):
         self._expect(None)
         self._unstall()
         super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
 
     def data_received(self, data: bytes) -> None:
         if self._head_bytes > HEAD_BYTES:
@@ -73,8 +98,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         self._expect(self.header_seconds)
-        abort: Callable[[], None] = self.transport.abort
-        self.scope["extensions"] = {_CUT: {"abort": abort}}
+        self.scope["extensions"] = {_EXTENSION: self}
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -87,12 +111,30 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        if self.on_pause is not None:
+            self.on_pause()
         if self._stalled is None:
             self._stalled = self.loop.call_later(self.stall_seconds, self._cut_slow)
 
     def resume_writing(self) -> None:
         self._unstall()
         super().resume_writing()
+        if self.on_resume is not None:
+            self.on_resume()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the client is gone."""
+        return self.transport.is_closing()
+
+    def write_piece(self, data: bytes) -> None:
+        """Send a piece, not empty, of the chunked answer that has begun. Never waits."""
+        if not self.transport.is_closing():
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def cut(self) -> None:
+        """Break the connection, dropping what was not sent yet."""
+        self.transport.abort()
 
     def _expect(self, seconds: float | None) -> None:
         """Cut the connection if what is awaited does not come in time; None awaits nothing."""
@@ -112,8 +154,7 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
 
-def cut(scope: Scope) -> None:
-    """Break the connection of a request, dropping what was not sent yet."""
-    extension = scope.get("extensions", {}).get(_CUT)
-    if extension is not None:
-        extension["abort"]()
+def connection_of(scope: Scope) -> Wire:
+    """The connection that a request came on."""
+    connection: Wire = scope["extensions"][_EXTENSION]
+    return connection

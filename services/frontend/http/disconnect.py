@@ -3,26 +3,26 @@
 import asyncio
 from types import TracebackType
 
-from starlette.types import Receive
-
 from services.frontend.http.body import ClientGoneError
+from services.frontend.http.connection import Wire
 
 
 class WhileConnected:
     """An async context: what runs inside is cancelled once the client is gone.
 
-    The body of the request must have been read. Leaves with ClientGoneError in that case.
+    Leaves with ClientGoneError in that case.
     """
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
         self._gone = False
         self._worker: asyncio.Task[object] | None = None
-        self._watcher: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
+        if self._wire.lost:
+            raise ClientGoneError
         self._worker = asyncio.current_task()
-        self._watcher = asyncio.create_task(self._watch())
+        self._wire.on_lost = self._lost
 
     async def __aexit__(
         self,
@@ -30,14 +30,11 @@ class WhileConnected:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
+        self._wire.on_lost = None
         if self._gone and self._worker is not None and self._worker.uncancel() == 0:
             raise ClientGoneError from error
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        if self._worker is not None:
+    def _lost(self) -> None:
+        if self._worker is not None and not self._gone:
             self._gone = True
             self._worker.cancel()

@@ -4,18 +4,17 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from baton.rpc.errors import BatonError, Reason
 from baton.settings import HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
-from services.frontend.http.answer import send_bytes, send_json
+from services.frontend.http.answer import send_bytes, send_error, send_json
+from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
 from services.frontend.http.batch import Batch
 from services.frontend.http.body import read_json
 from services.frontend.http.chat import ChatAnswer, ChatChunks
 from services.frontend.http.completions import CompletionAnswer, CompletionChunks
+from services.frontend.http.connection import connection_of
 from services.frontend.http.parse import (
     chat_ask,
     completion_asks,
@@ -31,6 +30,8 @@ from services.frontend.inference import Inference
 from services.frontend.models import Model
 from services.frontend.request import Ask, Prompt, TextPrompt
 
+_MODEL = "/v1/models/"
+
 
 class Pages:
     """The endpoints."""
@@ -42,12 +43,12 @@ class Pages:
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = read_chat(await self._read(scope, receive))
         asks = [chat_ask(body, request_id.get())]
-        await self._complete(body, asks, receive, send)
+        await self._complete(body, asks, scope, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = read_completion(await self._read(scope, receive))
         asks = completion_asks(body, request_id.get())
-        await self._complete(body, asks, receive, send)
+        await self._complete(body, asks, scope, send)
 
     async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = read_tokenize(await self._read(scope, receive))
@@ -63,7 +64,7 @@ class Pages:
         await send_json(send, {"object": "list", "data": listed})
 
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
-        name = scope["path_params"]["name"]
+        name = scope["path"].removeprefix(_MODEL)
         for model in self._inference.registry.listed():
             if model.name == name:
                 await send_json(send, _model(model))
@@ -91,10 +92,10 @@ class Pages:
         return await read_json(scope, receive, limit, seconds)
 
     async def _complete(
-        self, body: ChatBody | CompletionBody, asks: Sequence[Ask], receive: Receive, send: Send
+        self, body: ChatBody | CompletionBody, asks: Sequence[Ask], scope: Scope, send: Send
     ) -> None:
         chat = isinstance(body, ChatBody)
-        batch = Batch()
+        batch, wire = Batch(), connection_of(scope)
         try:
             await batch.start(self._inference, asks, "chat" if chat else "text_completion")
             requests = [generation.request for generation in batch.generations]
@@ -109,46 +110,43 @@ class Pages:
             )
             if body.stream:
                 chunks = (ChatChunks if chat else CompletionChunks)(wanted, requests)
-                await answer_stream(batch, chunks, receive, send)
+                await answer_stream(batch, chunks, wire, send)
             else:
                 answer = (ChatAnswer if chat else CompletionAnswer)(wanted, requests)
-                await answer_whole(batch, answer, receive, send)
+                await answer_whole(batch, answer, wire, send)
         finally:
             batch.close()
 
 
-def router(inference: Inference, settings: HttpSettings) -> Router:
-    """Every path there is."""
-    pages = Pages(inference, settings)
-    return Router(
-        [
-            _route("POST", "/v1/chat/completions", pages.chat),
-            _route("POST", "/v1/completions", pages.completions),
-            _route("POST", "/v1/tokenize", pages.tokenize),
-            _route("POST", "/tokenize", pages.tokenize),
-            _route("GET", "/v1/models", pages.models),
-            _route("GET", "/v1/models/{name:path}", pages.model),
-            _route("GET", "/health", pages.ready),
-            _route("GET", "/health/live", pages.live),
-            _route("GET", "/health/ready", pages.ready),
-            _route("GET", "/metrics", pages.metrics),
-        ],
-        redirect_slashes=False,
-    )
+class Paths:
+    """Every path there is: an ASGI application."""
 
-
-class _Page:
-    """Starlette calls methods with its own Request; an object is called as it is."""
-
-    def __init__(self, page: ASGIApp) -> None:
-        self._page = page
+    def __init__(self, pages: Pages) -> None:
+        self._model = ("GET", pages.model)
+        self._pages: dict[str, tuple[str, ASGIApp]] = {
+            "/v1/chat/completions": ("POST", pages.chat),
+            "/v1/completions": ("POST", pages.completions),
+            "/v1/tokenize": ("POST", pages.tokenize),
+            "/tokenize": ("POST", pages.tokenize),
+            "/v1/models": ("GET", pages.models),
+            "/health": ("GET", pages.ready),
+            "/health/live": ("GET", pages.live),
+            "/health/ready": ("GET", pages.ready),
+            "/metrics": ("GET", pages.metrics),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._page(scope, receive, send)
-
-
-def _route(method: str, path: str, page: ASGIApp) -> Route:
-    return Route(path, _Page(page), methods=[method])
+        path, method = scope["path"], scope["method"]
+        found = self._pages.get(path) or (self._model if path.startswith(_MODEL) else None)
+        if found is None:
+            raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
+        taken, page = found
+        if method == taken or (method, taken) == ("HEAD", "GET"):
+            await page(scope, receive, send)
+            return
+        allow = "GET, HEAD" if taken == "GET" else taken
+        wrong = f"{path[:200]} does not take {method}, but {allow}"
+        await send_error(send, BatonError(Reason.METHOD_NOT_ALLOWED, wrong), allow)
 
 
 def _model(model: Model) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Any, Protocol
 
-from starlette.types import Receive, Send
-
 from baton.rpc.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger
 from services.frontend.events import Event
 from services.frontend.http.answer import KEEP_ALIVE, EventStream, error_event, send_json
+from services.frontend.http.asgi import Send
 from services.frontend.http.batch import Batch
+from services.frontend.http.connection import Wire
 from services.frontend.http.disconnect import WhileConnected
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -31,24 +31,31 @@ class Chunks(Protocol):
     def end(self) -> bytes: ...
 
 
-async def answer_whole(batch: Batch, answer: Answer, receive: Receive, send: Send) -> None:
+async def answer_whole(batch: Batch, answer: Answer, wire: Wire, send: Send) -> None:
     """Answer when everything is there.
 
     Raises:
         BatonError: a request failed; nothing was sent.
         ClientGoneError: the client left.
     """
-    async with WhileConnected(receive):
-        while not batch.finished:
-            for prompt, event in await batch.next():
-                answer.take(prompt, event)
+
+    def take(prompt: int, events: list[Event]) -> bool:
+        for event in events:
+            answer.take(prompt, event)
+        return False
+
+    async def go_on() -> None:
+        """Nothing is sent before the end."""
+
+    async with WhileConnected(wire):
+        await batch.run(take, go_on)
     await send_json(send, answer.body())
 
 
 async def answer_stream(
     batch: Batch,
     chunks: Chunks,
-    receive: Receive,
+    wire: Wire,
     send: Send,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> None:
@@ -57,50 +64,49 @@ async def answer_stream(
     Args:
         batch: what runs.
         chunks: encodes what happens.
-        receive: tells when the client leaves.
-        send: where events go.
+        wire: the client's connection.
+        send: where the answer begins and ends.
         keep_alive_seconds: a comment is sent where there was no event for so long.
 
     Raises:
         BatonError: a request failed before anything was sent.
         ClientGoneError: the client left.
     """
-    stream = EventStream(send)
-    async with WhileConnected(receive):
-        try:
-            await _pump(batch, chunks, stream, keep_alive_seconds)
-            last = chunks.end()
-        except BatonError as error:
-            if not stream.begun:
-                raise
-            last = error_event(error)
-        except Exception:
-            if not stream.begun:
-                raise
-            log.exception("stream failed")
-            last = error_event(BatonError(Reason.INTERNAL, "internal error"))
+    stream = EventStream(wire, send)
+    idle = _Idle(stream, batch, keep_alive_seconds)
+
+    def take(prompt: int, events: list[Event]) -> bool:
+        data = b"".join([chunks.take(prompt, event) for event in events])
+        if data:
+            idle.written()
+        return stream.push(data)
+
+    wire.on_pause, wire.on_resume = batch.hold, batch.resume
+    try:
+        async with WhileConnected(wire):
+            try:
+                await batch.run(take, stream.begin)
+                last = chunks.end()
+            except BatonError as error:
+                if not stream.begun:
+                    raise
+                last = error_event(error)
+            except Exception:
+                if not stream.begun:
+                    raise
+                log.exception("stream failed")
+                last = error_event(BatonError(Reason.INTERNAL, "internal error"))
+    finally:
+        idle.stop()
+        wire.on_pause = wire.on_resume = None
     await stream.end(last)
 
 
-async def _pump(batch: Batch, chunks: Chunks, stream: EventStream, seconds: float) -> None:
-    idle = _Idle(batch, seconds)
-    try:
-        while not batch.finished:
-            events = await batch.next()
-            data = b"".join([chunks.take(prompt, event) for prompt, event in events])
-            if not events:
-                data = KEEP_ALIVE
-            if data:
-                await stream.write(data)
-                idle.written()
-    finally:
-        idle.stop()
-
-
 class _Idle:
-    """Nudges a batch some time after the last write, with one timer and no work per write."""
+    """Sends a comment some time after the last write, with one timer and no work per write."""
 
-    def __init__(self, batch: Batch, seconds: float) -> None:
+    def __init__(self, stream: EventStream, batch: Batch, seconds: float) -> None:
+        self._stream = stream
         self._batch = batch
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
@@ -116,6 +122,7 @@ class _Idle:
     def _tick(self) -> None:
         left = self._written_at + self._seconds - self._loop.time()
         if left <= 0:
-            self._batch.nudge()
+            if self._stream.push(KEEP_ALIVE):
+                self._batch.nudge()  # the answer begins with it
             left = self._seconds
         self._timer = self._loop.call_later(left, self._tick)

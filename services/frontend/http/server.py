@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from types import TracebackType
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
+from services.frontend.http.asgi import ASGIApp
 from services.frontend.http.connection import STALL_SECONDS, Connection
 
 _BACKLOG = 2048
@@ -85,7 +85,7 @@ class HttpServer:
         Raises:
             StartupError: the port is taken, or the address is not one of this machine's.
         """
-        self._socket = _listen(self._settings.host, self._settings.port)
+        self._socket = _listen(self._settings)
         self._task = asyncio.create_task(self._server.serve([self._socket]), name="http")
         await self._server.up.wait()
         log.info("http server started", host=self._settings.host, port=self.port)
@@ -107,7 +107,8 @@ class _Server(uvicorn.Server):
         self.up.set()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(settings: HttpSettings) -> socket.socket:
+    host, port = settings.host, settings.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -117,6 +118,7 @@ def _listen(host: str, port: int) -> socket.socket:
         raise _cannot_listen(host, port, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(settings.reuse_port))
         # Accepted connections inherit these: small events leave at once, and a client that does
         # not read is noticed before megabytes wait in the kernel.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -97,7 +97,7 @@ class ScriptedWorker(WorkerServiceServicer):
     def __init__(self, name: str) -> None:
         self.name = name
         self.script = Script()
-        self.frames: list[worker_pb2.RunRequest] = []
+        self.frames: list[worker_pb2.FrameToWorker] = []
         self.streams: dict[int, asyncio.Task[None]] = {}
         self.calls = 0
         """Run calls that are open."""
@@ -128,10 +128,10 @@ class ScriptedWorker(WorkerServiceServicer):
     async def Run(self, requests: Any, context: Any) -> None:  # noqa: N802
         self.calls += 1
         mine: dict[int, asyncio.Task[None]] = {}
-        out: asyncio.Queue[worker_pb2.RunResponse] = asyncio.Queue()
+        out: asyncio.Queue[worker_pb2.FrameFromWorker] = asyncio.Queue()
         writer = asyncio.create_task(_write(out, context))
         try:
-            async for frame in requests:
+            async for frame in _each(requests):
                 self.frames.append(frame)
                 match frame.WhichOneof("frame"):
                     case "start":
@@ -170,7 +170,7 @@ class ScriptedWorker(WorkerServiceServicer):
             failed = worker_pb2.StreamFailed(
                 stream_id=stream, attempt=attempt, status=error.to_status()
             )
-            out.put_nowait(worker_pb2.RunResponse(failed=failed))
+            out.put_nowait(worker_pb2.FrameFromWorker(failed=failed))
         else:
             cached = self.script.cached_tokens
             prompt = len(start.prompt_token_ids)
@@ -180,7 +180,7 @@ class ScriptedWorker(WorkerServiceServicer):
             finished = worker_pb2.StreamFinished(
                 stream_id=stream, attempt=attempt, reasons=reasons, usage=usage
             )
-            out.put_nowait(worker_pb2.RunResponse(finished=finished))
+            out.put_nowait(worker_pb2.FrameFromWorker(finished=finished))
         finally:
             self.streams.pop(stream, None)
             self._go.pop(stream, None)
@@ -204,7 +204,7 @@ class ScriptedWorker(WorkerServiceServicer):
             )
             self._go[start.stream_id] = asyncio.get_running_loop().create_future()
             await self.script.fetched.wait()
-            out.put_nowait(worker_pb2.RunResponse(prepared=prepared))
+            out.put_nowait(worker_pb2.FrameFromWorker(prepared=prepared))
             output = await self._go[start.stream_id]
         else:
             output = list(start.generate.output_so_far)
@@ -234,7 +234,7 @@ class ScriptedWorker(WorkerServiceServicer):
             top = top[: start.sampling.logprobs]
             entry.logprobs.append(common_pb2.TokenLogprob(logprob=-0.5, top=top))
         step = worker_pb2.EngineStep(streams=[entry])
-        out.put_nowait(worker_pb2.RunResponse(step=step))
+        out.put_nowait(worker_pb2.FrameFromWorker(step=step))
         return token
 
     def _token(self, start: worker_pb2.Start, choice: int, position: int) -> int:
@@ -245,7 +245,13 @@ class ScriptedWorker(WorkerServiceServicer):
 
 async def _write(out: asyncio.Queue[Any], context: Any) -> None:
     while True:
-        await context.write(await out.get())
+        await context.write(worker_pb2.RunResponse(frames=[await out.get()]))
+
+
+async def _each(messages: Any) -> AsyncIterator[Any]:
+    async for message in messages:
+        for frame in message.frames:
+            yield frame
 
 
 class ScriptedRouter(RouterServiceServicer):
@@ -265,7 +271,7 @@ class ScriptedRouter(RouterServiceServicer):
     async def Place(self, requests: Any, context: Any) -> None:  # noqa: N802
         mine: set[str] = set()
         try:
-            async for frame in requests:
+            async for frame in _each(requests):
                 if frame.HasField("return_tickets"):
                     for ticket in frame.return_tickets.tickets:
                         mine.remove(ticket)
@@ -273,21 +279,22 @@ class ScriptedRouter(RouterServiceServicer):
                 else:
                     await self.answers.wait()
                     self.queries.append(frame.query)
-                    await context.write(self._answer(frame.query, mine))
+                    answer = self._answer(frame.query, mine)
+                    await context.write(router_pb2.PlaceResponse(frames=[answer]))
         finally:
             self.tickets -= mine
 
-    def _answer(self, query: router_pb2.PlaceQuery, mine: set[str]) -> router_pb2.PlaceResponse:
+    def _answer(self, query: router_pb2.PlaceQuery, mine: set[str]) -> router_pb2.FrameFromRouter:
         placed = self.place(query)
         number = query.correlation_id
         if isinstance(placed, BatonError):
             failed = router_pb2.PlaceFailed(correlation_id=number, status=placed.to_status())
-            return router_pb2.PlaceResponse(failed=failed)
+            return router_pb2.FrameFromRouter(failed=failed)
         placed.correlation_id = number
         placed.ticket = f"t-{secrets.token_hex(4)}"
         mine.add(placed.ticket)
         self.tickets.add(placed.ticket)
-        return router_pb2.PlaceResponse(placement=placed)
+        return router_pb2.FrameFromRouter(placement=placed)
 
 
 class Wire:

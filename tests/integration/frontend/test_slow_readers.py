@@ -19,6 +19,7 @@ from baton.v1.inference_pb2_grpc import (
 from services.frontend.events import Delta
 from services.frontend.grpc_api import SERVICE, InferenceServicer
 from services.frontend.http.body import ClientGoneError
+from services.frontend.http.connection import connection_of
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.server import HttpServer
 from services.frontend.metrics import REQUESTS
@@ -54,7 +55,7 @@ async def test_a_slow_reader_loses_its_stream_and_others_lose_nothing(stage: Any
     again = ["prepare", "generate"]
     assert stage.worker("d0").kinds() == ["prepare", "generate", "cancel", *again]
     client.close()
-    wanted = REQUESTS.labels("text_completion", Reason.CANCELLED.name)
+    wanted = REQUESTS.labels("text_completion", Reason.SLOW_CONSUMER.name)
     await stage.eventually(lambda: wanted._value.get() >= 1)
 
 
@@ -64,7 +65,7 @@ async def test_a_connection_that_stays_blocked_is_cut() -> None:
     async def endless(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         try:
-            async with WhileConnected(receive):
+            async with WhileConnected(connection_of(scope)):
                 await send({"type": "http.response.start", "status": 200, "headers": []})
                 while True:
                     body = b"x" * 8192

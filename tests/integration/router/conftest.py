@@ -139,12 +139,13 @@ class FakeFrontend:
         query.context.model = MODEL
         query.context.request_id = secrets.token_hex(4)
         query.MergeFrom(router_pb2.PlaceQuery(**fields))
-        return router_pb2.PlaceRequest(query=query)
+        return router_pb2.PlaceRequest(frames=[router_pb2.FrameToRouter(query=query)])
 
-    async def ask(self, chain: Sequence[bytes] = (), **fields: Any) -> router_pb2.PlaceResponse:
+    async def ask(self, chain: Sequence[bytes] = (), **fields: Any) -> router_pb2.FrameFromRouter:
         await self.call.write(self.query(chain, **fields))
         async with asyncio.timeout(10.0):
-            return await self.call.read()
+            (answer,) = (await self.call.read()).frames
+        return answer
 
     async def place(
         self, chain: Sequence[bytes] = (), *, keep: bool = False, **fields: Any
@@ -157,8 +158,9 @@ class FakeFrontend:
         return response.placement
 
     async def give_back(self, tickets: Sequence[str]) -> None:
-        frame = router_pb2.ReturnTickets(tickets=tickets)
-        await self.call.write(router_pb2.PlaceRequest(return_tickets=frame))
+        returned = router_pb2.ReturnTickets(tickets=tickets)
+        frame = router_pb2.FrameToRouter(return_tickets=returned)
+        await self.call.write(router_pb2.PlaceRequest(frames=[frame]))
 
     async def close(self) -> None:
         self.call.cancel()

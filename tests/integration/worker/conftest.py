@@ -41,15 +41,18 @@ class Run:
         self._reader = asyncio.create_task(self._read())
 
     async def start(self, **fields: object) -> None:
-        await self._call.write(worker_pb2.RunRequest(start=start(**fields)))
+        await self._send(worker_pb2.FrameToWorker(start=start(**fields)))
 
     async def generate(self, stream_id: int, output: list[int]) -> None:
         frame = worker_pb2.Generate(stream_id=stream_id, output_so_far=output)
-        await self._call.write(worker_pb2.RunRequest(generate=frame))
+        await self._send(worker_pb2.FrameToWorker(generate=frame))
 
     async def cancel(self, stream_id: int) -> None:
         frame = worker_pb2.Cancel(stream_id=stream_id)
-        await self._call.write(worker_pb2.RunRequest(cancel=frame))
+        await self._send(worker_pb2.FrameToWorker(cancel=frame))
+
+    async def _send(self, frame: worker_pb2.FrameToWorker) -> None:
+        await self._call.write(worker_pb2.RunRequest(frames=[frame]))
 
     async def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
         async with asyncio.timeout(seconds), self._news:
@@ -75,15 +78,16 @@ class Run:
 
     async def _read(self) -> None:
         try:
-            async for frame in self._call:
+            async for message in self._call:
                 async with self._news:
-                    self._take(frame)
+                    self.messages += 1
+                    for frame in message.frames:
+                        self._take(frame)
                     self._news.notify_all()
         except grpc.aio.AioRpcError as error:
             assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
-    def _take(self, frame: worker_pb2.RunResponse) -> None:
-        self.messages += 1
+    def _take(self, frame: worker_pb2.FrameFromWorker) -> None:
         match frame.WhichOneof("frame"):
             case "step":
                 for entry in frame.step.streams:

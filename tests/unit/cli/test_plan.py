@@ -46,6 +46,16 @@ def test_only_the_frontend_takes_the_public_ports() -> None:
             assert spec.settings["BATON_GRPC_HOST"] == "127.0.0.1"
 
 
+def test_several_frontends_share_the_ports() -> None:
+    specs = specs_of(Wanted(frontends=2))
+    for identity in ("frontend-0", "frontend-1"):
+        settings = specs[identity].settings
+        assert settings["BATON_HTTP_PORT"] == "8000"
+        assert settings["BATON_HTTP_REUSE_PORT"] == settings["BATON_GRPC_REUSE_PORT"] == "true"
+    assert "BATON_HTTP_REUSE_PORT" not in specs_of(Wanted())["frontend-0"].settings
+    assert "BATON_GRPC_REUSE_PORT" not in specs["decode-0"].settings
+
+
 def test_workers_know_their_store_and_the_frontend_its_model() -> None:
     specs = specs_of(Wanted(model_name="org/tiny", dtype="float32", engine="sim"))
     worker = specs["prefill-1"].settings
@@ -76,6 +86,7 @@ def test_those_who_ask_stop_before_those_who_answer() -> None:
     ("wanted", "said"),
     [
         (Wanted(prefill=-1), "--prefill"),
+        (Wanted(frontends=0), "--frontends"),
         (Wanted(decode=65), "--decode"),
         (Wanted(decode=0), "--decode 1"),
         (Wanted(http_port=7, grpc_port=7), "share port 7"),

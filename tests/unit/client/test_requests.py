@@ -66,7 +66,7 @@ def test_the_client_imports_nothing_heavy() -> None:
     code = (
         "import sys, baton.client; "
         "print([name for name in sys.modules if name.split('.')[0] in "
-        "('torch', 'numpy', 'pydantic', 'opentelemetry', 'starlette', 'typer')])"
+        "('torch', 'numpy', 'pydantic', 'opentelemetry', 'uvicorn', 'typer')])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True

@@ -74,66 +74,101 @@ def test_a_stream_says_what_the_whole_answer_says(request_for: RequestFor, texts
 
 
 class Batch:
-    """Gives what it is told to, one by one; an exception is raised, a number is a pause."""
+    """Tells what it is told to, step by step; an exception is raised, a number is a pause."""
 
-    def __init__(self, *steps: list[tuple[int, Event]] | float | BatonError) -> None:
-        self._steps = list(steps)
-        self._nudged = asyncio.Event()
-        self._until: float | None = None
-
-    @property
-    def finished(self) -> bool:
-        return not self._steps
+    def __init__(self, *steps: list[Event] | float | BatonError) -> None:
+        self._steps = steps
+        self._sink: Any = None
+        self._enough = asyncio.Event()
+        self.held = False
 
     def nudge(self) -> None:
-        self._nudged.set()
+        self._tell([])
 
-    async def next(self) -> list[tuple[int, Event]]:
-        step = self._steps[0]
-        self._until = self._until or asyncio.get_running_loop().time() + (
-            step if isinstance(step, float) else 0.0
-        )
+    def hold(self) -> None:
+        self.held = True
+
+    def resume(self) -> None:
+        self.held = False
+
+    def _tell(self, events: list[Event]) -> None:
+        if self._sink(0, events):
+            self._enough.set()
+
+    async def run(self, sink: Any, on_enough: Any) -> None:
+        self._sink = sink
+        following = asyncio.create_task(self._follow(on_enough))
         try:
-            async with asyncio.timeout_at(self._until):
-                await self._nudged.wait()
-            self._nudged.clear()
-            return []
-        except TimeoutError:
-            self._until = None
-        self._steps.pop(0)
-        if isinstance(step, float):
-            return await self.next()
-        if isinstance(step, BatonError):
-            raise step
-        return step
+            for step in self._steps:
+                if isinstance(step, BatonError):
+                    raise step
+                if isinstance(step, float):
+                    await asyncio.sleep(step)
+                else:
+                    self._tell(step)
+                    await asyncio.sleep(0.005)
+        finally:
+            following.cancel()
+
+    async def _follow(self, on_enough: Any) -> None:
+        while True:
+            await self._enough.wait()
+            self._enough.clear()
+            await on_enough()
 
 
-async def run(batch: Any, chunks: Any, left: asyncio.Event | None = None) -> list[Any]:
-    """The messages that a client gets."""
+class Wire:
+    """A connection that notes what is written to it."""
+
+    def __init__(self, sent: list[Any]) -> None:
+        self.on_lost: Callable[[], None] | None = None
+        self.on_pause: Callable[[], None] | None = None
+        self.on_resume: Callable[[], None] | None = None
+        self.lost = False
+        self._sent = sent
+
+    def write_piece(self, data: bytes) -> None:
+        assert data
+        self._sent.append(data)
+
+    def cut(self) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        self.lost = True
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+async def run(batch: Any, chunks: Any, leave_after: float | None = None) -> list[Any]:
+    """What a client gets: the status, and piece by piece the body."""
     sent: list[Any] = []
+    wire = Wire(sent)
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        if message["type"] == "http.response.start":
+            sent.append(message["status"])
+        else:
+            assert not message["more_body"]
+            sent.append(message["body"])
 
-    async def receive() -> Any:
-        await (left or asyncio.Event()).wait()
-        return {"type": "http.disconnect"}
-
-    await answer_stream(batch, chunks, receive, send, keep_alive_seconds=0.05)
-    assert not sent[-1]["more_body"]
-    return [message.get("body", message.get("status")) for message in sent]
+    if leave_after is not None:
+        asyncio.get_running_loop().call_later(leave_after, wire.leave)
+    await answer_stream(batch, chunks, wire, send, keep_alive_seconds=0.05)
+    assert wire.on_lost is wire.on_pause is wire.on_resume is None
+    return sent
 
 
 async def test_silence_is_filled_with_comments(request_for: RequestFor) -> None:
     chunks = CompletionChunks(wanted(n=1), [request_for()])
-    delta = [(0, Delta(0, 0, [1], "hi", ()))]
+    delta: list[Event] = [Delta(0, 0, [1], "hi", ())]
     status, *sent = await run(Batch(0.18, delta, 0.07, []), chunks)
     assert status == 200
     comments = [at for at, data in enumerate(sent) if data == b": keep-alive\n\n"]
     assert comments[:2] == [0, 1]
     assert any(b'"text":"hi"' in data for data in sent)
     assert comments[-1] > next(at for at, data in enumerate(sent) if b'"hi"' in data)
-    assert sent[-2].endswith(b"data: [DONE]\n\n")
+    assert sent[-1].endswith(b"data: [DONE]\n\n")
 
 
 async def test_an_error_before_the_first_event_is_an_answer(request_for: RequestFor) -> None:
@@ -144,15 +179,33 @@ async def test_an_error_before_the_first_event_is_an_answer(request_for: Request
 
 async def test_an_error_after_it_is_the_last_event(request_for: RequestFor) -> None:
     chunks = CompletionChunks(wanted(n=1), [request_for()])
-    delta = [(0, Delta(0, 0, [1], "hi", ()))]
-    *_, last, end = await run(Batch(delta, BatonError(Reason.WORKER_LOST, "lost")), chunks)
+    delta: list[Event] = [Delta(0, 0, [1], "hi", ())]
+    *_, last = await run(Batch(delta, BatonError(Reason.WORKER_LOST, "lost")), chunks)
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "worker_lost"
-    assert end == b""
 
 
 async def test_a_client_that_leaves_ends_it(request_for: RequestFor) -> None:
     chunks = CompletionChunks(wanted(n=1), [request_for()])
-    left = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.02, left.set)
     with pytest.raises(ClientGoneError):
-        await run(Batch(3600.0), chunks, left)
+        await run(Batch(3600.0), chunks, leave_after=0.02)
+    with pytest.raises(ClientGoneError):
+        await run(Batch([Delta(0, 0, [1], "hi", ())], 3600.0), chunks, leave_after=0.02)
+
+
+async def test_a_client_that_does_not_read_holds_its_requests(request_for: RequestFor) -> None:
+    chunks = CompletionChunks(wanted(n=1), [request_for()])
+    batch: Any = Batch(0.05)
+    wire = Wire([])
+
+    async def send(message: Any) -> None:
+        pass
+
+    answering = asyncio.create_task(answer_stream(batch, chunks, wire, send))
+    await asyncio.sleep(0.01)
+    assert wire.on_pause is not None
+    assert wire.on_resume is not None
+    wire.on_pause()
+    assert batch.held
+    wire.on_resume()
+    assert not batch.held
+    await answering

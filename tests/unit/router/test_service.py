@@ -11,7 +11,7 @@ from baton.v1 import cluster_pb2, router_pb2
 from baton.v1.worker_pb2 import LoadReport
 from services.router.fleet import Fleet
 from services.router.index import PrefixIndex
-from services.router.service import MAX_ANSWERS, RouterService
+from services.router.service import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE, RouterService
 from services.router.tickets import TicketBook
 
 LAYOUT = b"L" * 16
@@ -22,7 +22,7 @@ class Stream:
 
     def __init__(self, questions: int, *, reading: bool = True, ends: bool = False) -> None:
         self.asked = 0
-        self.answers: list[router_pb2.PlaceResponse] = []
+        self.answers: list[router_pb2.FrameFromRouter] = []
         self._questions = questions
         self._reading = asyncio.Event()
         self._ends = ends
@@ -39,13 +39,13 @@ class Stream:
                 correlation_id=self.asked, prompt_tokens=100, max_tokens=10
             )
             query.context.model = "m"
-            yield router_pb2.PlaceRequest(query=query)
+            yield router_pb2.PlaceRequest(frames=[router_pb2.FrameToRouter(query=query)])
         if not self._ends:
             await asyncio.Event().wait()
 
-    async def write(self, answer: router_pb2.PlaceResponse) -> None:
+    async def write(self, message: router_pb2.PlaceResponse) -> None:
         await self._reading.wait()
-        self.answers.append(answer)
+        self.answers.extend(message.frames)
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ async def test_a_frontend_that_reads_nothing_is_read_no_further_and_then_cut_off
     call = begin(serving(fleet, stall_seconds=0.2), stream)
     await asyncio.sleep(0.1)
     assert not call.done()
-    # What is kept, one answer in the writer's hand, one in the reader's.
-    assert stream.asked <= MAX_ANSWERS + 2
+    # What is kept, one message in the writer's hand, one answer in the reader's.
+    assert stream.asked <= MAX_ANSWERS + MAX_ANSWERS_PER_MESSAGE + 1
     assert await refusal(call) is Reason.SLOW_CONSUMER
     assert len(fleet.tickets) == 0
 

@@ -22,9 +22,9 @@ from baton.worker.session import RunSession
 class Sink:
     """Notes what a stream says."""
 
-    frames: list[worker_pb2.RunResponse] = field(default_factory=list)
+    frames: list[worker_pb2.FrameFromWorker] = field(default_factory=list)
 
-    def send(self, frame: worker_pb2.RunResponse) -> None:
+    def send(self, frame: worker_pb2.FrameFromWorker) -> None:
         self.frames.append(frame)
 
     def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None:
@@ -122,7 +122,7 @@ async def test_a_session_that_closes_takes_all_of_its_streams_along(core: Worker
         for number in range(20):
             start = make_start()
             start.stream_id = number
-            yield worker_pb2.RunRequest(start=start)
+            yield worker_pb2.RunRequest(frames=[worker_pb2.FrameToWorker(start=start)])
 
     await session.read(requests())
     session.cancel()
