@@ -27,16 +27,41 @@ class Detokenizer(ABC):
 class ByteDetokenizer(Detokenizer):
     """For byte-level vocabularies: each token is a run of bytes, and the text is their UTF-8."""
 
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
-        """Decode with `token_bytes`, which answers a token's bytes; none for special tokens."""
-        self._token_bytes = token_bytes
+    def __init__(self, tokens: "TokenBytes") -> None:
+        """Decode with what is known of the vocabulary; shared by all outputs."""
+        self._tokens = tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._whole = True
+        """Whether the text so far ends with a whole character."""
 
     def push(self, token_id: int) -> str:
-        return self._decoder.decode(self._token_bytes(token_id))
+        data, text = self._tokens[token_id]
+        if text is not None and self._whole:
+            return text
+        text = self._decoder.decode(data)
+        self._whole = not self._decoder.getstate()[0]
+        return text
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)
+
+
+class TokenBytes(dict[int, tuple[bytes, str | None]]):
+    """By token: its bytes, and its text if they are whole characters. Filled as tokens come."""
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        """Ask `token_bytes` for a token's bytes; none for special tokens."""
+        super().__init__()
+        self._token_bytes = token_bytes
+
+    def __missing__(self, token_id: int) -> tuple[bytes, str | None]:
+        data = self._token_bytes(token_id)
+        try:
+            known = (data, data.decode())
+        except UnicodeDecodeError:
+            known = (data, None)
+        self[token_id] = known
+        return known
 
 
 class WindowDetokenizer(Detokenizer):

@@ -173,12 +173,13 @@ class Link:
         if kind == "step":
             streams = self._streams
             for entry in frame.step.streams:
-                mailbox = streams.get(entry.stream_id)
+                stream_id = entry.stream_id
+                mailbox = streams.get(stream_id)
                 if mailbox is None:
                     LATE_FRAMES.inc()
                 else:
                     mailbox.tokens(
-                        entry.stream_id,
+                        stream_id,
                         entry.choice,
                         entry.position,
                         entry.token_ids,

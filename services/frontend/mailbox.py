@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from baton.rpc.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger
@@ -47,18 +48,36 @@ class Lost:
 
 Mail = Tokens | Lost | worker_pb2.Prepared | worker_pb2.StreamFinished | worker_pb2.StreamFailed
 
-Handler = Callable[[list[Mail]], bool]
-"""Takes mail, oldest first, and answers whether it has enough. It is called by whoever delivers, in
-the middle of that: it must not wait."""
+
+class Reader(Protocol):
+    """Takes mail, and answers whether it has enough for now.
+
+    It is called by whoever delivers, in the middle of that: it must not wait.
+    """
+
+    def take_tokens(
+        self,
+        stream_id: int,
+        choice: int,
+        position: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[common_pb2.TokenLogprob],
+    ) -> bool:
+        """Tokens that did not have to wait: by far the most of all mail. Copy what is kept."""
+        ...
+
+    def take(self, mail: list[Mail]) -> bool:
+        """Everything else, oldest first; nothing after a nudge."""
+        ...
 
 
 class Mailbox:
     """A bounded queue with one reader, for all streams of one request.
 
-    Mail goes to the reader's handler at once, and waits here while there is none or it is `held`:
-    at most 192 KiB (another 64 may wait in the connection's own buffer). Mail that does not fit
-    cuts the request: what waits is dropped, `on_cut` is called at once, and the reader gets
-    SLOW_CONSUMER. Whoever delivers never waits. A handler that fails harms only its own request.
+    Mail goes to the reader at once, and waits here while there is none or it is held: at most
+    192 KiB (another 64 may wait in the connection's own buffer). Mail that does not fit cuts the
+    request: what waits is dropped, `on_cut` is called at once, and the reader gets SLOW_CONSUMER.
+    Whoever delivers never waits. A reader that fails harms only its own request.
     """
 
     def __init__(self, on_cut: Callable[[], None]) -> None:
@@ -66,8 +85,8 @@ class Mailbox:
         self._mail: list[Mail] = []
         self._bytes = 0
         self._error: BatonError | None = None
-        self._handler: Handler | None = None
-        self._reader: asyncio.Future[None] | None = None
+        self._reader: Reader | None = None
+        self._enough: asyncio.Future[None] | None = None
         self._awake = False
         self._held = False
 
@@ -80,9 +99,13 @@ class Mailbox:
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> None:
         """Deliver tokens; those that follow on the last mail's are added to it."""
-        if self._handler is not None and not self._held:
-            self._mail.append(Tokens(stream_id, choice, position, list(token_ids), list(logprobs)))
-            self._hand_over()
+        reader = self._reader
+        if reader is not None and not self._held:
+            try:
+                if reader.take_tokens(stream_id, choice, position, token_ids, logprobs):
+                    self._has_enough()
+            except Exception as error:  # noqa: BLE001 - it is the request's, and reaches it
+                self._broken(error)
             return
         cost = len(token_ids) * _TOKEN_BYTES + sum(
             _LOGPROB_BYTES * (1 + len(entry.top)) for entry in logprobs
@@ -111,11 +134,10 @@ class Mailbox:
         if self._error is None:
             self._error = error
             self._mail.clear()
-            self._handler = None
-            self._wake()
+            self._has_enough()
 
     def nudge(self) -> None:
-        """Let the handler look at the world, though there may be no mail."""
+        """Let the reader look at the world, though there may be no mail."""
         self._awake = True
         self._hand_over()
 
@@ -124,45 +146,54 @@ class Mailbox:
         self._held = True
 
     def resume(self) -> None:
-        """Give mail to the handler again."""
+        """Give mail to the reader again."""
         self._held = False
         self._hand_over()
 
-    async def feed(self, handler: Handler) -> None:
-        """Give mail to `handler`, also what waits already, until it has enough.
+    def waiting(self) -> list[Mail]:
+        """Take out what waits."""
+        mail, self._mail = self._mail, []
+        self._bytes = 0
+        return mail
+
+    async def feed(self, reader: Reader) -> None:
+        """Give mail to `reader`, also what waits already, until it has enough.
 
         Raises:
-            BatonError: `fail` was called, the mailbox was cut, or the handler failed (INTERNAL).
+            BatonError: `fail` was called, the mailbox was cut, or the reader failed (INTERNAL).
         """
         if self._error is not None:
             raise self._error
-        self._handler = handler
+        self._reader = reader
         try:
             self._hand_over()
-            if self._handler is not None:
-                self._reader = asyncio.get_running_loop().create_future()
-                await self._reader
+            if self._reader is not None:
+                self._enough = asyncio.get_running_loop().create_future()
+                await self._enough
         finally:
-            self._handler = self._reader = None
+            self._reader = self._enough = None
         if self._error is not None:
             raise self._error
 
     def _hand_over(self) -> None:
-        handler = self._handler
-        if handler is None or self._held or not (self._mail or self._awake):
+        reader = self._reader
+        if reader is None or self._held or not (self._mail or self._awake):
             return
-        mail, self._mail = self._mail, []
-        self._bytes = 0
         self._awake = False
         try:
-            enough = handler(mail)
-        except Exception:
-            log.exception("request failed")
-            self.fail(BatonError(Reason.INTERNAL, "internal error"))
-            return
-        if enough:
-            self._handler = None
-            self._wake()
+            if reader.take(self.waiting()):
+                self._has_enough()
+        except Exception as error:  # noqa: BLE001 - it is the request's, and reaches it
+            self._broken(error)
+
+    def _broken(self, error: Exception) -> None:
+        log.error("request failed", exc_info=error)
+        self.fail(BatonError(Reason.INTERNAL, "internal error"))
+
+    def _has_enough(self) -> None:
+        self._reader = None
+        if self._enough is not None and not self._enough.done():
+            self._enough.set_result(None)
 
     def _fits(self, cost: int) -> bool:
         if self._error is not None:
@@ -178,7 +209,3 @@ class Mailbox:
             return False
         self._bytes += cost
         return True
-
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)

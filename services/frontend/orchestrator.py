@@ -10,7 +10,7 @@ dropped.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 import grpc
@@ -64,6 +64,8 @@ class Orchestrator:
         self._places: list[Place] = []
         self._excluded: set[str] = set()
         self._error = _worker_lost()
+        self._sink: Sink
+        self._enough = False
         self._begun = self._closed = self._too_late = False
         self._live = request.n
         """Outputs that have not ended."""
@@ -82,27 +84,47 @@ class Orchestrator:
         Raises:
             BatonError: the request failed. Nothing more happens.
         """
-        enough = False
-
-        def take(mails: list[Mail]) -> bool:
-            nonlocal enough
-            events: list[Event] = []
-            for mail in mails:
-                self._take(mail, events)
-            if self._live == 0 and (self._too_late or not self._crew):
-                events.append(self._finish())
-            enough = sink(events)
-            return enough or self.finished or self._needs_place()
-
+        self._sink, self._enough = sink, False
         if not self._begun:
             self._begun = True
             events: list[Event] = []
             await self._begin(events)
-            enough = sink(events)
-        while not (enough or self.finished):
-            while self._needs_place():
+            self._enough = sink(events)
+        while not (self._enough or self.finished):
+            if not self._needs_place():
+                await self._mailbox.feed(self)
+                continue
+            # What was lost with it is placed with it.
+            self.take(self._mailbox.waiting())
+            if self._needs_place():
                 await self._place()
-            await self._mailbox.feed(take)
+
+    def take_tokens(
+        self,
+        stream_id: int,
+        choice: int,
+        position: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[common_pb2.TokenLogprob],
+    ) -> bool:
+        """For the mailbox."""
+        events: list[Event] = []
+        self._on_tokens(stream_id, choice, position, token_ids, logprobs, events)
+        return self._tell(events)
+
+    def take(self, mail: list[Mail]) -> bool:
+        """For the mailbox."""
+        events: list[Event] = []
+        for one in mail:
+            self._take(one, events)
+        return self._tell(events)
+
+    def _tell(self, events: list[Event]) -> bool:
+        """Give events to the sink; whether `follow` has something to do."""
+        if self._live == 0 and (self._too_late or not self._crew):
+            events.append(self._finish())
+        self._enough = self._sink(events)
+        return self._enough or self.finished or self._needs_place()
 
     def end(self, error: BatonError) -> None:
         """Give everything back and let `follow` fail, now or when it is called."""
@@ -191,12 +213,20 @@ class Orchestrator:
     # What workers say.
 
     def _take(self, mail: Mail, events: list[Event]) -> None:
+        if type(mail) is Tokens:
+            self._on_tokens(
+                mail.stream_id,
+                mail.choice,
+                mail.position,
+                mail.token_ids,
+                mail.logprobs,
+                events,
+            )
+            return
         work = self._crew.find(mail.stream_id)
         if work is None:
             return  # given up meanwhile
-        if type(mail) is Tokens:
-            self._on_tokens(work, mail, events)
-        elif isinstance(mail, Lost):
+        if isinstance(mail, Lost):
             self._on_lost(work, _worker_lost())
         elif isinstance(mail, worker_pb2.Prepared):
             work.prepared = True
@@ -206,23 +236,33 @@ class Orchestrator:
         elif isinstance(mail, worker_pb2.StreamFailed):
             self._on_failed(work, BatonError.from_status(mail.status))
 
-    def _on_tokens(self, work: Work, tokens: Tokens, events: list[Event]) -> None:
-        output = self.outputs[tokens.choice]
-        if output.ended:
-            return
-        known = len(output.token_ids) - tokens.position
+    def _on_tokens(
+        self,
+        stream_id: int,
+        choice: int,
+        position: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[common_pb2.TokenLogprob],
+        events: list[Event],
+    ) -> None:
+        work = self._crew.find(stream_id)
+        output = self.outputs[choice]
+        if work is None or output.reason is not None:
+            return  # given up meanwhile
+        known = len(output.token_ids) - position
         if known < 0:  # some are missing: whoever goes on elsewhere gives them too
             work.release()
             self._on_lost(work, _worker_lost())
             return
-        fresh = tokens.token_ids[known:]
-        if not fresh:
-            return
-        now = monotonic()
-        if self.first_token_seconds is None:
-            self.first_token_seconds = now - self._route.arrived
-        work.first_at = work.first_at or now
-        delta = output.push(fresh, tokens.logprobs[known:])
+        if known:
+            token_ids, logprobs = token_ids[known:], logprobs[known:]
+            if not token_ids:
+                return
+        if work.first_at is None:
+            work.first_at = monotonic()
+            if self.first_token_seconds is None:
+                self.first_token_seconds = work.first_at - self._route.arrived
+        delta = output.push(token_ids, logprobs)
         work.tokens += len(delta.token_ids)
         events.append(delta)
         if output.reason is not None:
@@ -230,7 +270,7 @@ class Orchestrator:
         elif work.kind is Kind.PREFILL:
             decode = self._crew.decodes.get(output.choice)
             if decode is not None and decode.waits:
-                decode.generate(output.token_ids, now)
+                decode.generate(output.token_ids, monotonic())
 
     def _on_finished(
         self, work: Work, finished: worker_pb2.StreamFinished, events: list[Event]

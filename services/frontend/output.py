@@ -39,21 +39,26 @@ class Output:
         self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob] = ()
     ) -> Delta:
         """Take new tokens, up to the one that ends the output. Nothing may follow that one."""
-        position = len(self.token_ids)
+        mine = self.token_ids
+        position = count = len(mine)
         pieces: list[str] = []
         for token in token_ids:
-            self.token_ids.append(token)
-            count = len(self.token_ids)
+            mine.append(token)
+            count += 1
             if token in self._stop_tokens and count > self._min_tokens:
                 self._end(common_pb2.FINISH_REASON_STOP, pieces)
+                break
+            text = self._detokenizer.push(token)
+            if self._scanner is None:
+                pieces.append(text)
             else:
-                self._say(self._detokenizer.push(token), pieces)
-                if self.reason is None and count >= self._max_tokens:
-                    self._end(common_pb2.FINISH_REASON_LENGTH, pieces)
+                self._say(text, pieces)
+            if self.reason is None and count >= self._max_tokens:
+                self._end(common_pb2.FINISH_REASON_LENGTH, pieces)
             if self.reason is not None:
                 break
-        taken = self.token_ids[position:]
-        return Delta(self.choice, position, taken, "".join(pieces), logprobs[: len(taken)])
+        text = pieces[0] if len(pieces) == 1 else "".join(pieces)
+        return Delta(self.choice, position, mine[position:], text, logprobs[: count - position])
 
     def end(self, reason: common_pb2.FinishReason.ValueType) -> Delta:
         """End it because the engine did; the delta has the text that was held back."""

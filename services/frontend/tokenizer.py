@@ -14,7 +14,7 @@ import msgspec
 import tokenizers
 
 from baton.rpc.errors import BatonError, Reason
-from services.frontend.detokenize import ByteDetokenizer, Detokenizer, WindowDetokenizer
+from services.frontend.detokenize import ByteDetokenizer, Detokenizer, TokenBytes, WindowDetokenizer
 from services.frontend.template import ChatTemplate, Message
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class Tokenizer:
         self._special = {token for token, entry in added.items() if entry.special}
         self._pieces: dict[int, bytes] = {}
         self._byte_level = _is_byte_level(backend.decoder)
+        self._token_bytes = TokenBytes(self._text_bytes)
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":
@@ -95,7 +96,7 @@ class Tokenizer:
     def detokenizer(self, prompt: Sequence[int] = ()) -> Detokenizer:
         """For the text of one output that continues `prompt`."""
         if self._byte_level:
-            return ByteDetokenizer(self._text_bytes)
+            return ByteDetokenizer(self._token_bytes)
         before = prompt[-_PREFIX_TOKENS:]
         return WindowDetokenizer(self.decode, self._has_text, self._is_byte, before)
 

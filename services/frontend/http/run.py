@@ -76,7 +76,10 @@ async def answer_stream(
     idle = _Idle(stream, batch, keep_alive_seconds)
 
     def take(prompt: int, events: list[Event]) -> bool:
-        data = b"".join([chunks.take(prompt, event) for event in events])
+        if len(events) == 1:
+            data = chunks.take(prompt, events[0])
+        else:
+            data = b"".join([chunks.take(prompt, event) for event in events])
         if data:
             idle.written()
         return stream.push(data)

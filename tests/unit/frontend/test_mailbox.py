@@ -1,6 +1,7 @@
 """What a mailbox promises to those who deliver and to the one who reads."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,16 +14,30 @@ def box(cuts: list[bool] | None = None) -> Mailbox:
     return Mailbox(lambda: None if cuts is None else cuts.append(True))
 
 
+class Taker:
+    """Keeps what it gets."""
+
+    def __init__(self, enough: bool) -> None:
+        self.got: list[Mail] = []
+        self._enough = enough
+
+    def take_tokens(
+        self, stream_id: int, choice: int, position: int, token_ids: Any, logprobs: Any
+    ) -> bool:
+        return self.take(
+            [Tokens(stream_id, choice, position, list(token_ids), list(logprobs))],
+        )
+
+    def take(self, mail: list[Mail]) -> bool:
+        self.got.extend(mail)
+        return self._enough
+
+
 async def read(mailbox: Mailbox) -> list[Mail]:
     """What waits, or what comes next."""
-    got: list[Mail] = []
-
-    def take(mail: list[Mail]) -> bool:
-        got.extend(mail)
-        return True
-
-    await mailbox.feed(take)
-    return got
+    taker = Taker(enough=True)
+    await mailbox.feed(taker)
+    return taker.got
 
 
 async def test_tokens_that_follow_on_each_other_are_joined() -> None:
@@ -48,11 +63,12 @@ async def test_mail_comes_in_order_and_wakes_the_reader() -> None:
     assert isinstance(second, Tokens)
 
 
-async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
+async def test_mail_that_comes_after_a_reader_was_cancelled_waits_for_the_next() -> None:
     mailbox = box()
     reader = asyncio.create_task(read(mailbox))
     await asyncio.sleep(0)
     reader.cancel()
+    await asyncio.wait([reader])
     mailbox.put(Lost(1))
     assert len(await read(mailbox)) == 1
 
@@ -102,22 +118,17 @@ async def test_a_nudge_wakes_the_reader_without_mail() -> None:
     assert await reader == []
 
 
-async def feeding(mailbox: Mailbox, got: list[Mail]) -> asyncio.Task[None]:
-    """A reader that never has enough."""
-
-    def take(mail: list[Mail]) -> bool:
-        got.extend(mail)
-        return False
-
-    reader = asyncio.create_task(mailbox.feed(take))
+async def feeding(mailbox: Mailbox) -> tuple[asyncio.Task[None], list[Mail]]:
+    """A reader that never has enough, and what it got."""
+    taker = Taker(enough=False)
+    reader = asyncio.create_task(mailbox.feed(taker))
     await asyncio.sleep(0)
-    return reader
+    return reader, taker.got
 
 
 async def test_whoever_delivers_hands_over_at_once() -> None:
     mailbox = box()
-    got: list[Mail] = []
-    reader = await feeding(mailbox, got)
+    reader, got = await feeding(mailbox)
     for position in range(3):
         mailbox.tokens(1, 0, position, [position], [])
         assert len(got) == position + 1
@@ -127,8 +138,7 @@ async def test_whoever_delivers_hands_over_at_once() -> None:
 async def test_what_is_held_waits_in_order_and_within_the_limit() -> None:
     cuts: list[bool] = []
     mailbox = box(cuts)
-    got: list[Mail] = []
-    reader = await feeding(mailbox, got)
+    reader, got = await feeding(mailbox)
     mailbox.hold()
     mailbox.tokens(1, 0, 0, [0], [])
     mailbox.put(Lost(2))
@@ -145,16 +155,23 @@ async def test_what_is_held_waits_in_order_and_within_the_limit() -> None:
     assert caught.value.reason is Reason.SLOW_CONSUMER
 
 
-async def test_a_handler_that_fails_harms_only_its_request() -> None:
-    mailbox = box()
+class Broken(Taker):
+    """Has a bug."""
 
-    def broken(mail: list[Mail]) -> bool:
+    def take(self, mail: list[Mail]) -> bool:
         raise ValueError("a bug")
 
-    reader = asyncio.create_task(mailbox.feed(broken))
-    await asyncio.sleep(0)
-    mailbox.put(Lost(1))
-    with pytest.raises(BatonError) as caught:
-        await reader
-    assert caught.value.reason is Reason.INTERNAL
-    mailbox.put(Lost(2))  # as a link does, which knows nothing of it
+
+async def test_a_reader_that_fails_harms_only_its_request() -> None:
+    for deliver in (
+        lambda mailbox: mailbox.put(Lost(1)),
+        lambda mailbox: mailbox.tokens(1, 0, 0, [1], []),
+    ):
+        mailbox = box()
+        reader = asyncio.create_task(mailbox.feed(Broken(enough=False)))
+        await asyncio.sleep(0)
+        deliver(mailbox)
+        deliver(mailbox)  # as a link does, which knows nothing of it
+        with pytest.raises(BatonError) as caught:
+            await reader
+        assert caught.value.reason is Reason.INTERNAL

@@ -40,7 +40,7 @@ def test_a_model_can_do_what_all_its_layouts_can(model: Model) -> None:
         ]
     )
     found = registry.get("m")
-    assert (found.context_tokens, found.features, found.created_seconds) == (8, ["y"], 7)
+    assert (found.context_tokens, found.features, found.created_seconds) == (8, ("y",), 7)
     assert len(found.cards) == 2
 
 
