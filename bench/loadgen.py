@@ -164,6 +164,7 @@ class Connection(asyncio.Protocol):
             self._counts.began()
         self.last_at = now
         self.events += new
+        self._counts.seen.events += new
 
     def _finish(self, outcome: str) -> None:
         if self.answer is not None and not self.answer.done():
@@ -223,7 +224,6 @@ async def over_http(load: Load, next_request: Callable[[], int | None], seen: Se
             if outcome == "ok" and connection is not None and connection.events:
                 seen.first.append(connection.first_at - connection.asked_at)
                 seen.whole.append(connection.last_at - connection.asked_at)
-                seen.events += connection.events
             else:
                 seen.errors[outcome] += 1
                 if connection is not None and not seen.sample:

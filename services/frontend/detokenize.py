@@ -56,6 +56,7 @@ class TokenBytes(dict[int, tuple[bytes, str | None]]):
 
     def __missing__(self, token_id: int) -> tuple[bytes, str | None]:
         data = self._token_bytes(token_id)
+        known: tuple[bytes, str | None]
         try:
             known = (data, data.decode())
         except UnicodeDecodeError:

@@ -247,7 +247,7 @@ class Orchestrator:
     ) -> None:
         work = self._crew.find(stream_id)
         output = self.outputs[choice]
-        if work is None or output.reason is not None:
+        if work is None or output.ended:
             return  # given up meanwhile
         known = len(output.token_ids) - position
         if known < 0:  # some are missing: whoever goes on elsewhere gives them too

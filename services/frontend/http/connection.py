@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head = True
         self._expect(self.header_seconds)
-        self.scope["extensions"] = {_EXTENSION: self}
+        self.scope["extensions"] = {_EXTENSION: self}  # type: ignore[dict-item]  # ours, no ASGI
 
     def on_headers_complete(self) -> None:
         self._in_head = False
