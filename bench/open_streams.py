@@ -1,7 +1,7 @@
 """Many streams open at once on one frontend process: `python bench/open_streams.py --json FILE`.
 
-The simulated engine gives every stream one token per step. Streams are opened over a while; once all
-of them are open, the memory and the CPU of the frontend are read over some steps. Prints what a
+The simulated engine gives every stream one token per step. Streams are opened over a while. Once
+all of them are open, the memory and the CPU of the frontend are read over some steps. Prints what a
 stream takes, what a token costs then, and how many streams failed.
 """
 
@@ -30,7 +30,6 @@ class Result:
 
     streams: int
     most_open: int
-    finished: int
     errors: dict[str, int]
     bytes_per_stream: float
     """Resident memory that the frontend has more than before, per stream."""
@@ -52,6 +51,7 @@ def members(model: Path, streams: int, step: float) -> list[Member]:
     front = {
         "BATON_MODELS": f"{MODEL}={model}",
         "BATON_GRPC_MAX_CONCURRENT": str(streams + SPARE),
+        "BATON_DRAIN_SECONDS": "1",
     }
     return [
         Member("kvstore-0", "kvstore"),
@@ -70,13 +70,13 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> Result:
             model=MODEL,
             prompts=[f"say {number} things" for number in range(streams)],
             url=f"http://{front.instance.http_address}",
-            # Enough that the first stream goes on until the last one has been measured.
-            output_tokens=int((arguments.ramp * 2 + arguments.window) / step) + 30,
+            output_tokens=2000,  # none ends before it is measured
             concurrency=1,
             requests=1,
         )
         seen = Seen()
-        await over_http(load, iter([0, None]).__next__, Seen())  # what the first request loads
+        first = Load(**{**asdict(load), "output_tokens": 2})
+        await over_http(first, iter([0, None]).__next__, Seen())  # what the first request loads
         before = rss_bytes(front.pid)
         load = Load(**{**asdict(load), "concurrency": streams, "ramp_seconds": arguments.ramp})
         made = iter(range(streams))
@@ -84,6 +84,7 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> Result:
         limit = time.monotonic() + 4 * arguments.ramp + 60
         while seen.most_open + seen.errors.total() < streams and time.monotonic() < limit:
             await asyncio.sleep(0.2)
+        await asyncio.sleep(2 * step)
         memory = rss_bytes(front.pid) - before
         began, events, cpu = time.monotonic(), seen.events, cpu_seconds(front.pid)
         await asyncio.sleep(arguments.window)
@@ -91,11 +92,11 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> Result:
         events, cpu = seen.events - events, cpu_seconds(front.pid) - cpu
         memory = max(memory, rss_bytes(front.pid) - before)
         most_open = seen.most_open
-        await clients
+        clients.cancel()
+        await asyncio.wait([clients])
         return Result(
             streams,
             most_open,
-            len(seen.whole),
             dict(seen.errors),
             memory / max(1, most_open),
             cpu / max(1, events) * 1e6,
@@ -117,7 +118,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         result = uvloop.run(measure(arguments, Path(directory)))
     print(
-        f"{result.most_open} of {result.streams} streams open at once, {result.finished} finished, "
+        f"{result.most_open} of {result.streams} streams open at once, "
         f"errors: {result.errors or 'none'}\n"
         f"{result.bytes_per_stream / 1024:.1f} KiB of the frontend's memory per stream\n"
         f"{result.frontend_us_per_token:.1f} us of the frontend's CPU per token, "

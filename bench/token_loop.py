@@ -1,0 +1,161 @@
+"""What a streamed token costs the frontend in Python alone: `python bench/token_loop.py`.
+
+Feeds recorded engine steps of 64 streams to a real link, real requests and the real SSE encoder, in
+one process without sockets; what would be written is made and dropped. Prints CPU per token. Little
+depends on what else the machine does.
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from opentelemetry.context import Context
+
+from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.v1 import cluster_pb2, router_pb2, worker_pb2
+from services.frontend import validate
+from services.frontend.crew import Route
+from services.frontend.http.batch import Batch
+from services.frontend.http.chat import ChatChunks
+from services.frontend.http.run import answer_stream
+from services.frontend.http.shape import Wanted
+from services.frontend.link import Link
+from services.frontend.models import Model
+from services.frontend.orchestrator import Orchestrator
+from services.frontend.places import Place
+from services.frontend.request import Ask, Stopping, TokenPrompt
+from services.frontend.tokenizer import Tokenizer
+
+STREAMS = 64
+STEPS = 400
+PROMPT = [5] * 128
+
+
+class LooseLink(Link):
+    """A link whose frames go nowhere and come from this program."""
+
+    def __init__(self) -> None:
+        self.target = router_pb2.Target(instance_id="worker", incarnation="1")
+        self.opened: list[int] = []
+        self._streams = {}
+        self._broken = False
+
+    def start(self, start: worker_pb2.Start, mailbox: Any) -> int:
+        stream_id = start.stream_id = len(self.opened) + 1
+        self.opened.append(stream_id)
+        self._streams[stream_id] = mailbox
+        return stream_id
+
+    def send(self, frame: worker_pb2.FrameToWorker) -> None:
+        del frame
+
+    def feed(self, message: bytes) -> None:
+        for frame in worker_pb2.RunResponse.FromString(message).frames:
+            self._deliver(frame)
+
+
+class Anywhere:
+    """Links and places: there is one."""
+
+    def __init__(self, link: LooseLink) -> None:
+        self._link = link
+
+    def get(self, _: router_pb2.Target) -> Link:
+        return self._link
+
+    async def find(self, *_: Any, **__: Any) -> Place:
+        placement = router_pb2.Placement(decode=self._link.target)
+        return Place(placement, None, "")
+
+
+class Wire:
+    """Makes what a connection would write."""
+
+    on_lost = on_pause = on_resume = None
+    lost = False
+    written = 0
+
+    def write_piece(self, data: bytes) -> None:
+        self.last = b"%x\r\n%b\r\n" % (len(data), data)
+        self.written += 1
+
+
+async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
+    """One streamed answer."""
+    stopping = Stopping(max_tokens=STEPS + 1, ignore_eos=True)
+    ask = Ask(model.name, TokenPrompt(PROMPT), stopping=stopping, request_id=f"r{number}")
+    request = validate.resolve(ask, model, PROMPT, 1)
+    now = time.monotonic()
+    route = Route(anywhere, anywhere, [], b"", Context(), "", now, now + 600)
+    batch: Any = Batch()
+    batch.generations = [Orchestrator(request, route)]
+    wanted = Wanted(f"chatcmpl-{number:024}", 1, model.name, 1, False, False, False)
+
+    async def send(_: Any) -> None:
+        """Heads and ends are not what is measured."""
+
+    await answer_stream(batch, ChatChunks(wanted, [request]), wire, send)
+
+
+def message(position: int) -> bytes:
+    """One engine step as it comes from a worker."""
+    entries = [
+        worker_pb2.StreamTokens(
+            stream_id=stream + 1,
+            position=position,
+            token_ids=[(stream * 97 + position * 31) % 8000],
+        )
+        for stream in range(STREAMS)
+    ]
+    step = worker_pb2.EngineStep(streams=entries)
+    frames = [worker_pb2.FrameFromWorker(step=step)]
+    return worker_pb2.RunResponse(frames=frames).SerializeToString()
+
+
+async def measure(directory: Path) -> float:
+    """Microseconds per token."""
+    tokenizer = Tokenizer.load(write_random_checkpoint(directory / "model", vocab=8192, layers=1))
+    card = cluster_pb2.ModelCard(name="m", context_tokens=4096, vocab_tokens=8192)
+    model = Model("m", tokenizer, (card,))
+    link = LooseLink()
+    wires = [Wire() for _ in range(STREAMS)]
+    serving = [
+        asyncio.create_task(serve(model, Anywhere(link), wire, number))
+        for number, wire in enumerate(wires)
+    ]
+    messages = [message(position) for position in range(STEPS)]
+    while len(link.opened) < STREAMS:
+        await asyncio.sleep(0)
+    half = STEPS // 2
+    for data in messages[:half]:
+        link.feed(data)
+        await asyncio.sleep(0)
+    began = time.process_time()
+    for data in messages[half:]:
+        link.feed(data)
+        await asyncio.sleep(0)
+    seconds = time.process_time() - began
+    for task in serving:
+        task.cancel()
+    await asyncio.wait(serving)
+    if min(wire.written for wire in wires) < half:
+        raise RuntimeError("not every token was written")
+    return seconds / half / STREAMS * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        for run in range(arguments.runs):
+            cost = uvloop.run(measure(Path(directory)))
+            print(f"run {run + 1}: {cost:.2f} us of CPU per token")
+
+
+if __name__ == "__main__":
+    main()
