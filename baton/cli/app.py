@@ -95,6 +95,9 @@ def up(
     ] = 1,
     etcd_endpoint: EtcdEndpoint = "",
     cluster: ClusterName = "local",
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Each engine computes on cores of its own.")
+    ] = False,
 ) -> None:
     """Start a cluster on this machine and stay."""
     from baton.cli.plan import Wanted
@@ -113,6 +116,7 @@ def up(
         frontends=frontends,
         etcd_endpoints=_endpoints(etcd_endpoint),
         cluster=cluster,
+        pin=pin,
     )
     run(wanted, _console(), _console(stderr=True))
 

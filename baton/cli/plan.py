@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +32,8 @@ class Wanted:
     etcd_endpoints: tuple[str, ...] = ()
     """Empty: the cluster runs an etcd of its own."""
     cluster: str = "local"
+    pin: bool = False
+    """Each engine computes on cores of its own."""
 
 
 class Stop(IntEnum):
@@ -58,7 +60,7 @@ def plan(
     wanted: Wanted,
     model: Path,
     etcd: Sequence[str],
-    cores: int,
+    cores: Sequence[int],
     memory: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Spec, ...]:
     """The processes of a cluster, etcd aside.
@@ -67,7 +69,7 @@ def plan(
         wanted: what was asked for.
         model: the checkpoint's directory.
         etcd: etcd's endpoints.
-        cores: how many there are to share among the engines.
+        cores: that the engines share.
         memory: settings of how much memory engines and stores take; see `small_memory`.
 
     Raises:
@@ -99,27 +101,31 @@ def plan(
     }
     if wanted.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
-    threads = str(engine_threads(cores, wanted.prefill + wanted.decode + wanted.combined))
+    threads = engine_threads(len(cores), wanted.prefill + wanted.decode + wanted.combined)
     worker = inner | {
         "BATON_KV_STORE_ID": "kvstore-0",
         "BATON_ENGINE_MODEL": str(model),
         "BATON_ENGINE_MODEL_NAME": name,
-        "BATON_ENGINE_THREADS": threads,
-        "OMP_NUM_THREADS": threads,
+        "BATON_ENGINE_THREADS": str(threads),
+        "OMP_NUM_THREADS": str(threads),
     }
     if wanted.dtype:
         worker["BATON_ENGINE_DTYPE"] = wanted.dtype
     if wanted.engine:
         worker["BATON_ENGINE_KIND"] = wanted.engine
-    specs = [
-        *_several("kvstore", 1, "kvstore", Stop.STORES, inner),
-        *_several("router", 1, "router", Stop.WORKERS, inner),
+    engines = [
         *_several("prefill", wanted.prefill, "prefill", Stop.WORKERS, worker),
         *_several("decode", wanted.decode, "decode", Stop.WORKERS, worker),
         *_several("combined", wanted.combined, "decode", Stop.WORKERS, worker),
-        *_several("frontend", wanted.frontends, "frontend", Stop.FRONTENDS, front),
     ]
-    return tuple(specs)
+    if wanted.pin:
+        engines = _pinned(engines, cores, threads)
+    return (
+        *_several("kvstore", 1, "kvstore", Stop.STORES, inner),
+        *_several("router", 1, "router", Stop.WORKERS, inner),
+        *engines,
+        *_several("frontend", wanted.frontends, "frontend", Stop.FRONTENDS, front),
+    )
 
 
 def small_memory(environ: Mapping[str, str]) -> dict[str, str]:
@@ -133,15 +139,30 @@ def engine_threads(cores: int, workers: int) -> int:
     return max(1, cores // max(1, workers))
 
 
-def cores_here() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+def cores_here() -> tuple[int, ...]:
+    """Cores that this process may use, by number."""
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def summary(specs: Sequence[Spec]) -> str:
     """How many of what, in words: `1 frontend, 2 prefill, …`."""
     roles = [spec.id.rpartition("-")[0] for spec in specs]
     return ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles))
+
+
+def _pinned(engines: Sequence[Spec], cores: Sequence[int], threads: int) -> list[Spec]:
+    """The same with cores of its own for each."""
+    if len(engines) * threads > len(cores):
+        raise CommandError(
+            f"--pin gives each of {len(engines)} workers cores of its own, and there are "
+            f"{len(cores)}: ask for fewer workers, or leave --pin out."
+        )
+    pinned = []
+    for number, spec in enumerate(engines):
+        own = cores[number * threads : (number + 1) * threads]
+        settings = {**spec.settings, "BATON_ENGINE_CORES": ",".join(map(str, own))}
+        pinned.append(replace(spec, settings=MappingProxyType(settings)))
+    return pinned
 
 
 def _several(

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from baton.kv.registry import TRANSPORTS
-from baton.settings.values import Bytes, Endpoints, Port, Transports
+from baton.settings.values import Bytes, Cores, Endpoints, Port, Transports
 
 MIB = 1024 * 1024
 
@@ -117,6 +117,9 @@ class EngineSettings(Group):
         512, ge=1, le=1_000_000, description="prompt tokens computed in one step, at most"
     )
     threads: int = Field(0, ge=0, le=4096, description="compute threads; 0: the library's choice")
+    cores: Cores = Field(
+        (), description="cores that compute threads keep to, like 0,2-3; empty: any"
+    )
     context_tokens: int = Field(
         0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
     )

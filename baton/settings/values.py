@@ -7,6 +7,8 @@ from pydantic_settings import NoDecode
 
 from baton.kv.registry import TRANSPORTS
 
+MAX_CORE = 4095
+
 _BYTE_SIZE = TypeAdapter(ByteSize)
 
 
@@ -39,11 +41,29 @@ def _transports(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _cores(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    cores: set[int] = set()
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        first, dash, last = part.partition("-")
+        if not all(end.isascii() and end.isdigit() for end in (first, last if dash else first)):
+            raise ValueError(f"{part!r} is not a core's number or a range such as 0-3")
+        begin, end = int(first), int(last or first)
+        if not begin <= end <= MAX_CORE:
+            raise ValueError(f"{part!r} is not a range within 0-{MAX_CORE}")
+        cores.update(range(begin, end + 1))
+    return tuple(sorted(cores))
+
+
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 """A number of bytes: `1048576`, `512MiB`, `1GiB`."""
 
 CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_list)]
 """Values separated by commas."""
+
+Cores = Annotated[tuple[int, ...], NoDecode, BeforeValidator(_cores)]
+"""Numbers of processor cores and ranges of them, separated by commas: `0,2-3`."""
 
 Endpoints = Annotated[
     tuple[str, ...], NoDecode, BeforeValidator(_comma_list), AfterValidator(_endpoints)

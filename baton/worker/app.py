@@ -1,7 +1,9 @@
 """Puts a worker together. Leaving the stack undoes it in reverse."""
 
 import asyncio
+import os
 import time
+from collections.abc import Sequence
 
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
@@ -14,7 +16,7 @@ from baton.kv.event_service import KvEventService
 from baton.kv.registry import ALWAYS
 from baton.rpc.lifecycle import Process
 from baton.rpc.server import Server
-from baton.settings import WorkerSettings
+from baton.settings import StartupError, WorkerSettings
 from baton.telemetry.logs import get_logger
 from baton.v1 import cluster_pb2, worker_pb2_grpc
 from baton.worker.core import WorkerCore
@@ -41,6 +43,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     stack = process.stack
     if settings.kv.verify != ALWAYS:
         log.warning("copies of KV are not all verified", verify=settings.kv.verify)
+    check_cores(settings.engine.cores)
     engine = await asyncio.to_thread(_load, settings)
     model = settings.engine.model_name or (
         settings.engine.model.name if settings.engine.model else "sim"
@@ -63,6 +66,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         model,
         process.incarnation,
         lambda error: process.die(f"the engine failed: {error!r}"),
+        settings.engine.cores,
     )
     core.start()
     stack.push_async_callback(core.stop)
@@ -127,6 +131,24 @@ def store_address(discovery: Discovery, store_id: str) -> str | None:
     stores = discovery.by_role(cluster_pb2.ROLE_KVSTORE)
     mine = [store for store in stores if store_id in ("", store.id)]
     return min(mine, key=lambda store: store.id).address if mine else None
+
+
+def check_cores(cores: Sequence[int]) -> None:
+    """Refuse cores that this process may not use.
+
+    Raises:
+        StartupError: names them.
+    """
+    if not cores:
+        return
+    if not hasattr(os, "sched_setaffinity"):
+        raise StartupError("This system binds no threads to cores: leave BATON_ENGINE_CORES empty.")
+    usable = os.sched_getaffinity(0)
+    if missing := sorted(set(cores) - usable):
+        raise StartupError(
+            f"BATON_ENGINE_CORES names {','.join(map(str, missing))} and this process may use "
+            f"{','.join(map(str, sorted(usable)))}: name some of these."
+        )
 
 
 def _load(settings: WorkerSettings) -> Engine:

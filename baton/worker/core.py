@@ -33,6 +33,7 @@ class WorkerCore:
         model: str,
         epoch: str,
         failed: Callable[[BaseException], None],
+        cores: Sequence[int] = (),
     ) -> None:
         """Put the parts together.
 
@@ -42,6 +43,7 @@ class WorkerCore:
             model: the name under which the model is registered.
             epoch: new at every start; tells routers that the prefix cache began empty.
             failed: called when the engine fails for good.
+            cores: that the engine computes on; empty: any.
         """
         self.engine = engine
         self.store = store
@@ -54,7 +56,7 @@ class WorkerCore:
         self._io = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kv-io")
         self._fetch_rate = FetchRate()
         self._publisher = Publisher(engine, store, self._io)
-        self._loop = EngineLoop(engine, self._deliver, failed)
+        self._loop = EngineLoop(engine, self._deliver, failed, cores)
         self.streams: dict[int, WorkStream] = {}
         """Open streams by the engine's sequence id; bounded by its queue and its pages."""
         self._max_streams = engine.info.max_waiting + self.stats.total_pages

@@ -1,8 +1,9 @@
 """The thread that owns the engine."""
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -26,7 +27,11 @@ class EngineLoop:
     """
 
     def __init__(
-        self, engine: Engine, deliver: Deliver, failed: Callable[[BaseException], None]
+        self,
+        engine: Engine,
+        deliver: Deliver,
+        failed: Callable[[BaseException], None],
+        cores: Sequence[int] = (),
     ) -> None:
         """Prepare the thread.
 
@@ -35,10 +40,13 @@ class EngineLoop:
             deliver: called on the asyncio loop with the events of a step.
             failed: called on the asyncio loop if a step raises (the thread has ended then), or if
                 `deliver` does.
+            cores: that the thread, and compute threads that it starts, keep to; empty: any. The
+                process's other threads run where there is room.
         """
         self._engine = engine
         self._deliver = deliver
         self._failed = failed
+        self._cores = cores
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
         self._loop = asyncio.get_running_loop()
@@ -73,6 +81,8 @@ class EngineLoop:
     def _run(self) -> None:
         engine = self._engine
         try:
+            if self._cores:
+                os.sched_setaffinity(0, self._cores)  # 0: this thread
             while True:
                 if not self._run_commands(block=not engine.has_work()):
                     return

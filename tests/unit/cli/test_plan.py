@@ -11,7 +11,7 @@ MODEL = Path("/models/tiny")
 
 
 def specs_of(wanted: Wanted, cores: int = 2) -> dict[str, Spec]:
-    return {spec.id: spec for spec in plan(wanted, MODEL, ("127.0.0.1:1234",), cores)}
+    return {spec.id: spec for spec in plan(wanted, MODEL, ("127.0.0.1:1234",), range(cores))}
 
 
 def test_the_default_cluster_has_every_role() -> None:
@@ -76,6 +76,18 @@ def test_engines_share_the_cores(cores: int, workers: int, threads: int) -> None
     assert spec.settings["OMP_NUM_THREADS"] == str(threads)
 
 
+def test_pinned_engines_compute_on_cores_of_their_own() -> None:
+    specs = plan(Wanted(prefill=1, decode=1, pin=True), MODEL, (), (3, 5, 6, 7))
+    cores = {spec.id: spec.settings.get("BATON_ENGINE_CORES") for spec in specs}
+    assert (cores.pop("prefill-0"), cores.pop("decode-0")) == ("3,5", "6,7")
+    assert set(cores.values()) == {None}
+
+
+def test_too_few_cores_to_pin_are_refused() -> None:
+    with pytest.raises(CommandError, match=r"4 workers .* there are 2"):
+        specs_of(Wanted(pin=True))
+
+
 def test_those_who_ask_stop_before_those_who_answer() -> None:
     specs = specs_of(Wanted())
     assert specs["frontend-0"].stop < specs["router-0"].stop
@@ -104,9 +116,9 @@ def test_two_free_ports_are_not_the_same_port() -> None:
 
 def test_a_comma_in_the_models_path_is_refused() -> None:
     with pytest.raises(CommandError, match="comma"):
-        plan(Wanted(), Path("/models/a,b"), ("127.0.0.1:1",), 2)
+        plan(Wanted(), Path("/models/a,b"), ("127.0.0.1:1",), (0, 1))
 
 
 def test_the_summary_counts_roles() -> None:
-    text = summary(plan(Wanted(prefill=1, decode=3), MODEL, (), 2))
+    text = summary(plan(Wanted(prefill=1, decode=3), MODEL, (), (0, 1)))
     assert text == "1 kvstore, 1 router, 1 prefill, 3 decode, 1 frontend"

@@ -54,10 +54,12 @@ def test_lists_sizes_and_paths_are_read(monkeypatch):
     monkeypatch.setenv("BATON_ETCD_ENDPOINTS", "10.0.0.1:2379, 10.0.0.2:2379")
     monkeypatch.setenv("BATON_ENGINE_KV_BYTES", "2GiB")
     monkeypatch.setenv("BATON_ENGINE_MODEL", "/models/tiny")
+    monkeypatch.setenv("BATON_ENGINE_CORES", "7, 0-2")
     settings = load(WorkerSettings, ["--kv-arena-bytes", "1048576"])
     assert settings.etcd.endpoints == ("10.0.0.1:2379", "10.0.0.2:2379")
     assert settings.engine.kv_bytes == 2 * 1024**3
     assert settings.engine.model == Path("/models/tiny")
+    assert settings.engine.cores == (0, 1, 2, 7)
     assert settings.kv.arena_bytes == 1048576
     assert load(FrontendSettings, ["--models", "a=/x,/y"]).models == ("a=/x", "/y")
 
@@ -78,6 +80,8 @@ def test_roles_default_to_the_process():
         (RouterSettings, ["--drain-seconds", "soon"], ["drain_seconds", "'soon'", "number"]),
         (KvStoreSettings, ["--kv-arena-bytes", "1 parsec"], ["kv.arena_bytes", "parsec"]),
         (WorkerSettings, ["--engine-kind", "magic"], ["engine.kind", "'torch' or 'sim'"]),
+        (WorkerSettings, ["--engine-cores", "two"], ["engine.cores", "'two'", "0-3"]),
+        (WorkerSettings, ["--engine-cores", "3-1"], ["engine.cores", "'3-1'", "0-4095"]),
         (WorkerSettings, ["--engine-max-running", "0"], ["engine.max_running", "equal to 1"]),
     ],
 )

@@ -1,13 +1,15 @@
 """The engine's thread hands over what happened, and never runs far ahead of whoever takes it."""
 
 import asyncio
+import os
 import time
 
 import pytest
 
 from baton.engine.base import Engine, EngineStats, Event
 from baton.engine.factory import create_engine
-from baton.settings import EngineSettings
+from baton.settings import EngineSettings, StartupError
+from baton.worker.app import check_cores
 from baton.worker.engine_loop import MAX_STEPS_AHEAD, EngineLoop
 
 
@@ -51,6 +53,23 @@ async def test_steps_that_nobody_takes_do_not_pile_up(engine: Engine) -> None:
     await asyncio.sleep(0.02)
     assert taken > before > 0
     await asyncio.wait_for(loop.stop(), 5)
+
+
+async def test_the_engine_keeps_to_its_cores_and_nobody_else(engine: Engine) -> None:
+    usable = os.sched_getaffinity(0)
+    core = max(usable)
+    failures: list[BaseException] = []
+    loop = EngineLoop(engine, lambda _events, _stats: None, failures.append, [core])
+    loop.start()
+    assert await loop.call(lambda _engine: os.sched_getaffinity(0)) == {core}
+    assert os.sched_getaffinity(0) == usable
+    await loop.stop()
+    assert failures == []
+
+
+def test_cores_that_cannot_be_used_are_refused() -> None:
+    with pytest.raises(StartupError, match="BATON_ENGINE_CORES names 4095 "):
+        check_cores((min(os.sched_getaffinity(0)), 4095))
 
 
 async def test_a_command_that_raises_fails_its_caller_alone(engine: Engine) -> None:
