@@ -74,6 +74,8 @@ class WorkStream:
         self._cancelled = False
         self._closing = False
         self._first_unpublished = 0
+        self._drawn = False
+        self._span: trace.Span = trace.INVALID_SPAN
         loop = asyncio.get_running_loop()
         self._admitted: asyncio.Future[Admitted] = loop.create_future()
         self._go: asyncio.Future[Sequence[int]] = loop.create_future()
@@ -111,6 +113,9 @@ class WorkStream:
     def on_event(self, event: Event) -> None:
         match event:
             case Tokens():
+                if not self._drawn:
+                    self._drawn = True
+                    self._span.add_event("first_token")
                 self._sink.add_tokens(stream_tokens(self.stream_id, self._attempt, event))
             case BlocksReady():
                 self._publish(event)
@@ -148,6 +153,7 @@ class WorkStream:
         with tracer().start_as_current_span(kind, context=extract(self._start.traceparent)) as span:
             span.set_attribute("baton.request_id", self._start.context.request_id)
             span.set_attribute("baton.choice", self._start.choice)
+            self._span = span
             try:
                 async with asyncio.timeout(timeout):
                     frame = await self._work(span)
@@ -176,7 +182,9 @@ class WorkStream:
         except ValueError as error:
             raise BatonError(Reason.NO_CAPACITY, str(error)) from error
         admitted = await self._admitted
+        span.add_event("admitted")
         fetched = await self._bring(admitted)
+        span.add_event("kv.in_place")
         ready = self._ready_tokens(admitted, fetched)
         # A last block that came partly filled is published once it is full.
         self._first_unpublished = 0 if self._request.prefill_only else ready // self._block_tokens
@@ -184,8 +192,10 @@ class WorkStream:
             self._sink.send(self._prepared(admitted, fetched, ready))
         output = await self._go if self._start.HasField("prepare") else ()
         await self._engine.call(lambda engine: engine.start(self.sequence_id, ready, output))
+        span.add_event("started")
         ended = await self._ended
         await self._publishing.idle()
+        span.add_event("kv.published")
         span.set_attribute("baton.computed_tokens", ended.computed_tokens)
         span.set_attribute("baton.cached_tokens", ended.cached_tokens)
         span.set_attribute("baton.fetched_bytes", fetched.bytes)

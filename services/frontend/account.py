@@ -28,8 +28,21 @@ class Account:
             detail=prediction.reason,
         )
 
-    def prepared(self, work: Work, prepared: worker_pb2.Prepared, now: float) -> None:
-        """A decode worker has the prompt's KV as far as it will come."""
+    def prepared(
+        self,
+        work: Work,
+        prepared: worker_pb2.Prepared,
+        now: float,
+        first_token_at: float | None,
+    ) -> None:
+        """A decode worker has the prompt's KV as far as it will come.
+
+        Args:
+            work: the decode work.
+            prepared: what its worker says.
+            now: when.
+            first_token_at: when the request's first token came; None: not yet.
+        """
         if work.fresh:
             work.cached_tokens = prepared.ready_tokens
         elif not work.waits:
@@ -37,6 +50,10 @@ class Account:
         moved = prepared.fetched_bytes > 0
         if work.fresh and not moved:
             return
+        detail = prepared.transport if moved else "nothing to move"
+        if moved and first_token_at is not None:
+            # The rest of the transfer went on while the prompt was being read.
+            detail += f", in place {(now - first_token_at) * 1e3:.0f} ms after the first token"
         self._step(
             "transfer",
             work.instance,
@@ -45,7 +62,7 @@ class Account:
             tokens=prepared.ready_tokens,
             cached_tokens=prepared.local_tokens,
             moved_bytes=prepared.fetched_bytes,
-            detail=prepared.transport if moved else "nothing to move",
+            detail=detail,
         )
 
     def ended(self, work: Work, usage: common_pb2.Usage | None, now: float) -> None:

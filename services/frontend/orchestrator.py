@@ -230,7 +230,9 @@ class Orchestrator:
             self._on_lost(work, _worker_lost())
         elif isinstance(mail, worker_pb2.Prepared):
             work.prepared = True
-            self._account.prepared(work, mail, monotonic())
+            first = self.first_token_seconds
+            first_at = None if first is None else self._route.arrived + first
+            self._account.prepared(work, mail, monotonic(), first_at)
         elif isinstance(mail, worker_pb2.StreamFinished):
             self._on_finished(work, mail, events)
         elif isinstance(mail, worker_pb2.StreamFailed):

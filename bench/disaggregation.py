@@ -1,0 +1,207 @@
+"""Streams that go on while others send long prompts: prefill and decode apart, together, and vLLM.
+
+8 clients stream, others send 3,000-token prompts at a rate that is swept. Systems, each on the
+machine's cores as a whole:
+
+    split       1 prefill + 1 decode worker, a core (or half of them) each
+    combined    1 worker that does both on all cores
+    vllm        vLLM with chunked prefill on all cores, from build/peers (`make bench-peers`)
+
+A chunk size after a slash replaces the default: `combined/128`.
+
+    python bench/disaggregation.py [--system split …] [--rate 0.1 …] [--json FILE] [--svg FILE]
+    python bench/disaggregation.py --from FILE [--from FILE …] [--svg FILE]     measures nothing
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import subprocess
+import time
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from curves import Panel, draw
+from local_cluster import ROOT, VOCAB, cluster, random_llama
+from mixed_load import Load, Request, Targets, figures, from_json, run, to_json
+
+from baton.client import AsyncClient, Delta
+
+SYSTEMS = ("split", "combined", "vllm")
+RATES = (0.0, 0.1, 0.2, 0.3)
+PEERS = ROOT / "build" / "peers" / "bin" / "python"
+CHUNK_TOKENS = 512
+VLLM_SECONDS = 120
+"""That vLLM may take to start."""
+Row = dict[str, Any]
+
+
+async def on_baton(system: str, chunk: int, model: Path, loads: list[Load]) -> list[list[Request]]:
+    """Every load on a cluster of its own: the workers of one system."""
+    workers = {
+        "split": ("--prefill", "1", "--decode", "1", "--pin"),
+        "combined": ("--prefill", "0", "--decode", "0", "--combined", "1"),
+    }[system]
+    settings = {
+        "BATON_ENGINE_CHUNK_TOKENS": str(chunk),
+        "BATON_ENGINE_KV_BYTES": "3GiB",
+        "BATON_KV_ARENA_BYTES": "2GiB",
+    }
+    async with (
+        cluster([*workers, "--model", str(model)], settings) as up,
+        AsyncClient(up.address, retries=0) as client,
+    ):
+
+        async def generate(prompt: list[int], output: int) -> AsyncGenerator[int, None]:
+            stream = client.generate(
+                prompt, model=up.model, max_tokens=output, ignore_eos=True, temperature=0
+            )
+            async with stream:
+                async for event in stream:
+                    if isinstance(event, Delta) and event.token_ids:
+                        yield len(event.token_ids)
+
+        # Once through every worker and size, so that nothing measured is a first time.
+        await run(generate, Load(0.5, 4.0, streams=2, warm_seconds=0))
+        return [await run(generate, load) for load in loads]
+
+
+def on_vllm(chunk: int, model: Path, loads: list[Load]) -> list[list[Request]]:
+    """Every load on one vLLM engine, in the peers' environment."""
+    cores = sorted(os.sched_getaffinity(0))
+    asked = {
+        "model": str(model),
+        "chunk_tokens": chunk,
+        "loads": [asdict(load) for load in loads],
+    }
+    seconds = sum(load.warm_seconds + load.seconds + load.drain_seconds for load in loads)
+    answer = subprocess.run(
+        [str(PEERS), str(Path(__file__).with_name("vllm_mixed.py"))],
+        input=json.dumps(asked),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=VLLM_SECONDS + seconds,
+        env={
+            **os.environ,
+            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+            "VLLM_CPU_KVCACHE_SPACE": "3",
+            "VLLM_LOGGING_LEVEL": "ERROR",
+        },
+    )
+    return [from_json(json.loads(line)) for line in answer.stdout.splitlines()]
+
+
+def measure(system: str, model: Path, loads: list[Load]) -> list[list[Request]]:
+    name, _, chunk = system.partition("/")
+    tokens = int(chunk or CHUNK_TOKENS)
+    if name == "vllm":
+        return on_vllm(tokens, model, loads)
+    return asyncio.run(on_baton(name, tokens, model, loads))
+
+
+def table(rows: Iterable[Row]) -> str:
+    lines = [
+        "system        prompts/s  tok/s  interval p50   p99    max ms   "
+        "TTFT p50   p99 s   good: prompts  streams  per s"
+    ]
+    for row in rows:
+        share_long = f"{row['prompts_good']}/{row['prompts']}"
+        share_streams = f"{row['streams_good']}/{row['streams_done']}"
+        lines.append(
+            f"{row['system']:13} {row['prompts_per_second']:9.2f} "
+            f"{row['stream_tokens_per_second']:6.0f} {row['inter_token_p50'] * 1e3:13.0f} "
+            f"{row['inter_token_p99'] * 1e3:6.0f} {row['inter_token_max'] * 1e3:6.0f} "
+            f"{_seconds(row['first_token_p50']):>11} {_seconds(row['first_token_p99']):>7} "
+            f"{share_long:>15} {share_streams:>8} {row['goodput']:6.2f}"
+            + (f"  {row['errors']}" if row["errors"] else "")
+        )
+    return "\n".join(lines)
+
+
+def _seconds(value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    return "never" if math.isinf(value) else f"{value:.2f}"
+
+
+def plot(rows: list[Row], targets: Targets) -> str:
+    """The sweep as SVG."""
+    x = "3,000-token prompts per second"
+
+    def curves(name: str, scale: float) -> dict[str, list[tuple[float, float]]]:
+        found: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            value = row[name] * scale
+            if math.isfinite(value):
+                found.setdefault(row["system"], []).append((row["prompts_per_second"], value))
+        return found
+
+    return draw(
+        [
+            Panel(
+                "Interval between tokens of the streams, p99, ms",
+                x,
+                curves("inter_token_p99", 1e3),
+                targets.inter_token * 1e3,
+            ),
+            Panel(
+                "Time to first token of the prompts, p50, s",
+                x,
+                curves("first_token_p50", 1),
+                targets.first_token,
+            ),
+            Panel("Requests per second that met both targets", x, curves("goodput", 1), None),
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--system", action="append", help="default: all of " + ", ".join(SYSTEMS))
+    parser.add_argument("--rate", type=float, action="append", help=f"prompts/s; default {RATES}")
+    parser.add_argument("--seconds", type=float, default=30.0, help="per point")
+    parser.add_argument("--layers", type=int, default=24, help="of the model: 24 have 292M weights")
+    parser.add_argument("--first-token", type=float, default=8.0, help="target, seconds")
+    parser.add_argument("--inter-token", type=float, default=0.2, help="target, seconds")
+    parser.add_argument("--from", dest="sources", type=Path, action="append", help="show these")
+    parser.add_argument("--json", type=Path, help="also write everything here")
+    parser.add_argument("--svg", type=Path, help="also draw the sweep here")
+    options = parser.parse_args()
+    targets = Targets(options.first_token, options.inter_token)
+    runs: list[dict[str, Any]] = []
+    if options.sources:
+        for source in options.sources:
+            runs += json.loads(source.read_text())
+    else:
+        model = random_llama(options.layers)
+        base = Load(0.0, seconds=options.seconds, vocab_tokens=VOCAB)
+        loads = [replace(base, prompts_per_second=rate) for rate in options.rate or RATES]
+        for system in options.system or SYSTEMS:
+            began = time.monotonic()
+            answers = measure(system, model, loads)
+            print(f"{system}: {time.monotonic() - began:.0f} s", flush=True)
+            runs += [
+                {"system": system, "load": asdict(load), "requests": to_json(requests)}
+                for load, requests in zip(loads, answers, strict=True)
+            ]
+    rows = []
+    for each in runs:
+        found = figures(from_json(each["requests"]), Load(**each["load"]), targets)
+        rows.append({"system": each["system"], **found})
+    print(table(rows))
+    print(f"good: TTFT ≤ {targets.first_token} s, 99 % of intervals ≤ {targets.inter_token} s")
+    if options.json:
+        options.json.write_text(json.dumps(runs) + "\n")
+    if options.svg:
+        options.svg.write_text(plot(rows, targets))
+
+
+if __name__ == "__main__":
+    main()

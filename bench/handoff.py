@@ -1,0 +1,212 @@
+"""What the hand-over of a prompt's KV costs: from the prompt's last chunk to decode's first step.
+
+One prefill and one decode worker, a core (or half of them) each. Requests of 2,000 tokens, one
+after the other, on idle workers or while other clients stream (`--streams 8`). Times within the
+workers come from their OpenTelemetry spans, which this program collects; the others are the
+client's.
+
+    python bench/handoff.py [--requests 8] [--streams 0] [--json FILE]
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+from local_cluster import VOCAB, Up, cluster, random_llama
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+from baton.client import AsyncClient, Delta, Started
+
+EXPORT_SECONDS = 15
+"""In which spans of a request have come."""
+ROWS = {
+    "first": "time to first token",
+    "second": "time to second token",
+    "committed": "last chunk computed → its KV in the store",
+    "in_place": "→ in the decode worker's pages",
+    "started": "→ decode's first step begins",
+    "handoff": "hand-off: these three together",
+    "step": "decode's first step",
+    "put_cpu": "copying and hashing in the prefill worker",
+    "get_cpu": "copying and hashing in the decode worker",
+}
+Measured = dict[str, float]
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """An OpenTelemetry collector that keeps workers' spans by request and name."""
+
+    def __init__(self) -> None:
+        self.spans: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+
+    async def Export(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's own
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    for attribute in span.attributes:
+                        if attribute.key == "baton.request_id":
+                            self.spans[attribute.value.string_value][span.name] = span
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+@asynccontextmanager
+async def collecting() -> AsyncIterator[tuple[Collector, str]]:
+    collector = Collector()
+    server = grpc.aio.server()
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield collector, f"http://127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+class Asker:
+    """Asks for answers to random prompts."""
+
+    def __init__(self, client: AsyncClient, up: Up) -> None:
+        self._client = client
+        self._model = up.model
+        self._draw = random.Random(1)
+
+    async def ask(self, tokens: int, output: int) -> tuple[str, list[float]]:
+        """The request's id, and when each token came: seconds from asking."""
+        prompt = [self._draw.randrange(256, VOCAB) for _ in range(tokens)]
+        request_id, times = "", []
+        began = time.perf_counter()
+        stream = self._client.generate(
+            prompt, model=self._model, max_tokens=output, ignore_eos=True, temperature=0
+        )
+        async with stream:
+            async for event in stream:
+                if isinstance(event, Started):
+                    request_id = event.request_id
+                elif isinstance(event, Delta):
+                    times += [time.perf_counter() - began] * len(event.token_ids)
+        return request_id, times
+
+    async def stream_on(self) -> None:
+        while True:
+            await self.ask(128, 256)
+
+
+async def measure(
+    layers: int, tokens: int, requests: int, streams: int, chunk: int
+) -> list[Measured]:
+    async with collecting() as (collector, endpoint):
+        settings = {
+            "BATON_TELEMETRY_OTLP_ENDPOINT": endpoint,
+            "BATON_DISAGGREGATION": "always",
+            "BATON_ENGINE_CHUNK_TOKENS": str(chunk),
+            "BATON_ENGINE_KV_BYTES": "2GiB",
+            "BATON_KV_ARENA_BYTES": "1GiB",
+        }
+        workers = ("--prefill", "1", "--decode", "1", "--pin")
+        model = random_llama(layers)
+        async with (
+            cluster([*workers, "--model", str(model)], settings) as up,
+            AsyncClient(up.address, retries=0) as client,
+        ):
+            asker = Asker(client, up)
+            await asker.ask(tokens, 4)
+            others = [asyncio.create_task(asker.stream_on()) for _ in range(streams)]
+            try:
+                await asyncio.sleep(3 if streams else 0.5)
+                answers = []
+                for _ in range(requests):
+                    answers.append(await asker.ask(tokens, 4))
+                    await asyncio.sleep(0.3)
+            finally:
+                for task in others:
+                    task.cancel()
+                await asyncio.gather(*others, return_exceptions=True)
+            async with asyncio.timeout(EXPORT_SECONDS):
+                while not all(
+                    {"prefill", "prepare"} <= set(collector.spans[i]) for i, _ in answers
+                ):
+                    await asyncio.sleep(0.1)
+    return [measured(collector.spans[request_id], times) for request_id, times in answers]
+
+
+def measured(spans: dict[str, Any], times: list[float]) -> Measured:
+    """One request, in seconds."""
+    prefill, prepare = spans["prefill"], spans["prepare"]
+    read = {event.name: event.time_unix_nano for event in prefill.events}
+    wrote = {event.name: event.time_unix_nano for event in prepare.events}
+    computed, started = read["first_token"], wrote["started"]
+    # Where the last blocks are in place before all is said to be published, only the sum is known.
+    committed = min(read["kv.published"], wrote["kv.in_place"])
+    marks = [computed, committed, wrote["kv.in_place"], started, wrote["first_token"]]
+    names = ("committed", "in_place", "started", "step")
+    return {
+        "first": times[0],
+        "second": times[1],
+        **{name: (b - a) / 1e9 for name, a, b in zip(names, marks, marks[1:], strict=False)},
+        "handoff": (started - computed) / 1e9,
+        "put_cpu": _attribute(prefill, "baton.copy_cpu_seconds"),
+        "get_cpu": _attribute(prepare, "baton.copy_cpu_seconds"),
+        "bytes": _attribute(prepare, "baton.fetched_bytes"),
+    }
+
+
+def _attribute(span: Any, name: str) -> float:
+    for attribute in span.attributes:
+        if attribute.key == name:
+            return float(attribute.value.double_value or attribute.value.int_value)
+    return 0.0
+
+
+def table(rows: list[Measured]) -> str:
+    lines = [f"{'milliseconds':44}{'median':>9}{'worst':>9}"]
+    for name, words in ROWS.items():
+        values = [row[name] * 1e3 for row in rows]
+        lines.append(f"{words:44}{statistics.median(values):9.1f}{max(values):9.1f}")
+
+    def share(part: str, whole: str) -> str:
+        return f"{statistics.median(row[part] / row[whole] for row in rows):.1%}"
+
+    megabytes = statistics.median(row["bytes"] for row in rows) / 1e6
+    return "\n".join(
+        [
+            *lines,
+            f"{megabytes:.0f} MB of KV per prompt",
+            f"hand-off, share of the time to the second token: {share('handoff', 'second')}",
+            f"copying and hashing, share of the time to the first: {share('put_cpu', 'first')}",
+        ]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--requests", type=int, default=8)
+    parser.add_argument("--streams", type=int, default=0, help="other clients that stream")
+    parser.add_argument("--tokens", type=int, default=2000, help="of each prompt")
+    parser.add_argument("--chunk", type=int, default=512, help="tokens computed in one step")
+    parser.add_argument("--layers", type=int, default=24, help="of the model: 24 have 292M weights")
+    parser.add_argument("--json", type=Path, help="also write every request's figures here")
+    options = parser.parse_args()
+    rows = asyncio.run(
+        measure(options.layers, options.tokens, options.requests, options.streams, options.chunk)
+    )
+    print(
+        f"{options.requests} prompts of {options.tokens} tokens, {options.streams} streams beside"
+    )
+    print(table(rows))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

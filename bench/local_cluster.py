@@ -1,0 +1,77 @@
+"""A `baton up` for the time of a measurement, and the checkpoint that it serves."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from baton.client import AsyncClient, BatonClientError
+from baton.cluster.local_etcd import free_port
+from baton.engine.random_checkpoint import write_random_checkpoint
+
+ROOT = Path(__file__).parents[1]
+VOCAB = 8192
+START_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Up:
+    """A cluster that serves."""
+
+    address: str
+    http: str
+    model: str
+
+
+def random_llama(layers: int) -> Path:
+    """A Llama of random weights in bf16, 292M parameters at 24 layers; written once."""
+    path = ROOT / "build" / "bench" / f"llama-{layers}"
+    if not (path / "tokenizer_config.json").exists() or not (path / "model.safetensors").exists():
+        write_random_checkpoint(
+            path,
+            vocab=VOCAB,
+            layers=layers,
+            hidden=1024,
+            mlp=2816,
+            heads=16,
+            kv_heads=8,
+            head_size=64,
+            context=8192,
+            dtype="bfloat16",
+        )
+    return path
+
+
+@asynccontextmanager
+async def cluster(
+    arguments: Sequence[str], environment: Mapping[str, str] = {}
+) -> AsyncIterator[Up]:
+    """Run `baton up` with more arguments and settings until the block ends."""
+    grpc_port, http_port = free_port(), free_port()
+    up = await asyncio.create_subprocess_exec(
+        *(str(Path(sys.executable).with_name("baton")), "up", *arguments),
+        *("--grpc-port", str(grpc_port), "--http-port", str(http_port)),
+        stdout=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+    try:
+        address = f"127.0.0.1:{grpc_port}"
+        model = await _first_model(address, up)
+        yield Up(address, f"http://127.0.0.1:{http_port}", model)
+    finally:
+        if up.returncode is None:
+            up.terminate()
+        await up.wait()
+
+
+async def _first_model(address: str, up: asyncio.subprocess.Process) -> str:
+    async with AsyncClient(address) as client, asyncio.timeout(START_SECONDS):
+        while up.returncode is None:
+            with suppress(BatonClientError):
+                if models := await client.models(timeout=1):
+                    return models[0].name
+            await asyncio.sleep(0.2)
+    raise SystemExit("baton up ended before it served: see what it said above")

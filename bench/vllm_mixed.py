@@ -1,0 +1,66 @@
+"""The load of `disaggregation.py` on vLLM's own engine, in the peers' environment.
+
+Reads one JSON object from standard input and writes one line of JSON per load: `disaggregation.py`
+runs it. The engine is called in its process (no HTTP), which is the best case for it.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator
+from itertools import count
+from typing import Any
+
+from mixed_load import Load, run, to_json
+
+
+async def main() -> None:
+    asked: dict[str, Any] = json.load(sys.stdin)
+    # vLLM talks on standard output: that becomes standard error, and the answers keep their own.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    from vllm import SamplingParams, TokensPrompt
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    engine = AsyncLLM.from_engine_args(
+        AsyncEngineArgs(
+            model=asked["model"],
+            dtype="bfloat16",
+            max_model_len=4096,
+            max_num_seqs=64,
+            max_num_batched_tokens=asked["chunk_tokens"],
+            enable_chunked_prefill=True,
+            enforce_eager=True,
+            skip_tokenizer_init=True,
+            disable_log_stats=True,
+        )
+    )
+    ids = count(1)
+
+    async def generate(prompt: list[int], output: int) -> AsyncGenerator[int, None]:
+        sampling = SamplingParams(
+            temperature=0,
+            max_tokens=output,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+        stream = engine.generate(TokensPrompt(prompt_token_ids=prompt), sampling, str(next(ids)))
+        async for event in stream:
+            if event.outputs and event.outputs[0].token_ids:
+                yield len(event.outputs[0].token_ids)
+
+    try:
+        async for _ in generate(list(range(256, 512)), 4):
+            pass
+        for load in asked["loads"]:
+            print(json.dumps(to_json(await run(generate, Load(**load)))), file=answers, flush=True)
+    finally:
+        engine.shutdown()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
