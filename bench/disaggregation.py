@@ -19,9 +19,10 @@ import json
 import math
 import os
 import subprocess
-import time
-from collections.abc import AsyncGenerator, Iterable
+import threading
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +33,25 @@ from mixed_load import Load, Request, Targets, figures, from_json, run, to_json
 from baton.client import AsyncClient, Delta
 
 SYSTEMS = ("split", "combined", "vllm")
-RATES = (0.0, 0.1, 0.2, 0.3)
+RATES = (0.1, 0.2, 0.3)
 PEERS = ROOT / "build" / "peers" / "bin" / "python"
 CHUNK_TOKENS = 512
 VLLM_SECONDS = 120
 """That vLLM may take to start."""
 Row = dict[str, Any]
+Done = Callable[[Load, list[Request]], None]
 
 
-async def on_baton(system: str, chunk: int, model: Path, loads: list[Load]) -> list[list[Request]]:
-    """Every load on a cluster of its own: the workers of one system."""
+async def on_baton(system: str, chunk: int, model: Path, loads: list[Load], done: Done) -> None:
+    """Every load on one cluster: the workers of one system."""
     workers = {
         "split": ("--prefill", "1", "--decode", "1", "--pin"),
         "combined": ("--prefill", "0", "--decode", "0", "--combined", "1"),
     }[system]
     settings = {
         "BATON_ENGINE_CHUNK_TOKENS": str(chunk),
-        "BATON_ENGINE_KV_BYTES": "3GiB",
-        "BATON_KV_ARENA_BYTES": "2GiB",
+        "BATON_ENGINE_KV_BYTES": "1GiB",
+        "BATON_KV_ARENA_BYTES": "1GiB",
     }
     async with (
         cluster([*workers, "--model", str(model)], settings) as up,
@@ -67,10 +69,11 @@ async def on_baton(system: str, chunk: int, model: Path, loads: list[Load]) -> l
 
         # Once through every worker and size, so that nothing measured is a first time.
         await run(generate, Load(0.5, 4.0, streams=2, warm_seconds=0))
-        return [await run(generate, load) for load in loads]
+        for load in loads:
+            done(load, await run(generate, load))
 
 
-def on_vllm(chunk: int, model: Path, loads: list[Load]) -> list[list[Request]]:
+def on_vllm(chunk: int, model: Path, loads: list[Load], done: Done) -> None:
     """Every load on one vLLM engine, in the peers' environment."""
     cores = sorted(os.sched_getaffinity(0))
     asked = {
@@ -79,13 +82,11 @@ def on_vllm(chunk: int, model: Path, loads: list[Load]) -> list[list[Request]]:
         "loads": [asdict(load) for load in loads],
     }
     seconds = sum(load.warm_seconds + load.seconds + load.drain_seconds for load in loads)
-    answer = subprocess.run(
+    peer = subprocess.Popen(
         [str(PEERS), str(Path(__file__).with_name("vllm_mixed.py"))],
-        input=json.dumps(asked),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        check=True,
-        timeout=VLLM_SECONDS + seconds,
         env={
             **os.environ,
             "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
@@ -93,34 +94,49 @@ def on_vllm(chunk: int, model: Path, loads: list[Load]) -> list[list[Request]]:
             "VLLM_LOGGING_LEVEL": "ERROR",
         },
     )
-    return [from_json(json.loads(line)) for line in answer.stdout.splitlines()]
+    assert peer.stdin is not None and peer.stdout is not None
+    watchdog = threading.Timer(VLLM_SECONDS + seconds, peer.kill)
+    watchdog.start()
+    try:
+        with peer.stdin:
+            json.dump(asked, peer.stdin)
+        for load in loads:
+            if not (line := peer.stdout.readline()):
+                raise SystemExit("vLLM ended early: see what it said above")
+            done(load, from_json(json.loads(line)))
+    finally:
+        watchdog.cancel()
+        peer.terminate()
+        peer.wait()
 
 
-def measure(system: str, model: Path, loads: list[Load]) -> list[list[Request]]:
+def measure(system: str, model: Path, loads: list[Load], done: Done) -> None:
     name, _, chunk = system.partition("/")
     tokens = int(chunk or CHUNK_TOKENS)
     if name == "vllm":
-        return on_vllm(tokens, model, loads)
-    return asyncio.run(on_baton(name, tokens, model, loads))
+        on_vllm(tokens, model, loads, done)
+    else:
+        asyncio.run(on_baton(name, tokens, model, loads, done))
 
 
-def table(rows: Iterable[Row]) -> str:
-    lines = [
-        "system        prompts/s  tok/s  interval p50   p99    max ms   "
-        "TTFT p50   p99 s   good: prompts  streams  per s"
-    ]
-    for row in rows:
-        share_long = f"{row['prompts_good']}/{row['prompts']}"
-        share_streams = f"{row['streams_good']}/{row['streams_done']}"
-        lines.append(
-            f"{row['system']:13} {row['prompts_per_second']:9.2f} "
-            f"{row['stream_tokens_per_second']:6.0f} {row['inter_token_p50'] * 1e3:13.0f} "
-            f"{row['inter_token_p99'] * 1e3:6.0f} {row['inter_token_max'] * 1e3:6.0f} "
-            f"{_seconds(row['first_token_p50']):>11} {_seconds(row['first_token_p99']):>7} "
-            f"{share_long:>15} {share_streams:>8} {row['goodput']:6.2f}"
-            + (f"  {row['errors']}" if row["errors"] else "")
-        )
-    return "\n".join(lines)
+HEADER = (
+    "system        prompts/s  tok/s  interval p50   p99    max ms   "
+    "TTFT p50   p99 s   good: prompts  streams  per s"
+)
+
+
+def shown(row: Row) -> str:
+    """A line under HEADER."""
+    share_long = f"{row['prompts_good']}/{row['prompts']}"
+    share_streams = f"{row['streams_good']}/{row['streams_done']}"
+    line = (
+        f"{row['system']:13} {row['prompts_per_second']:9.2f} "
+        f"{row['stream_tokens_per_second']:6.0f} {row['inter_token_p50'] * 1e3:13.0f} "
+        f"{row['inter_token_p99'] * 1e3:6.0f} {row['inter_token_max'] * 1e3:6.0f} "
+        f"{_seconds(row['first_token_p50']):>11} {_seconds(row['first_token_p99']):>7} "
+        f"{share_long:>15} {share_streams:>8} {row['goodput']:6.2f}"
+    )
+    return f"{line}  {row['errors']}" if row["errors"] else line
 
 
 def _seconds(value: float) -> str:
@@ -166,8 +182,8 @@ def main() -> None:
     )
     parser.add_argument("--system", action="append", help="default: all of " + ", ".join(SYSTEMS))
     parser.add_argument("--rate", type=float, action="append", help=f"prompts/s; default {RATES}")
-    parser.add_argument("--seconds", type=float, default=30.0, help="per point")
-    parser.add_argument("--layers", type=int, default=24, help="of the model: 24 have 292M weights")
+    parser.add_argument("--seconds", type=float, default=20.0, help="per point")
+    parser.add_argument("--layers", type=int, default=4, help="of the model: 4 have 64M weights")
     parser.add_argument("--first-token", type=float, default=8.0, help="target, seconds")
     parser.add_argument("--inter-token", type=float, default=0.2, help="target, seconds")
     parser.add_argument("--from", dest="sources", type=Path, action="append", help="show these")
@@ -176,29 +192,27 @@ def main() -> None:
     options = parser.parse_args()
     targets = Targets(options.first_token, options.inter_token)
     runs: list[dict[str, Any]] = []
+    rows: list[Row] = []
+
+    def note(system: str, load: Load, requests: list[Request]) -> None:
+        runs.append({"system": system, "load": asdict(load), "requests": to_json(requests)})
+        rows.append({"system": system, **figures(requests, load, targets)})
+        print(shown(rows[-1]), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(runs) + "\n")
+
+    print(f"good: TTFT ≤ {targets.first_token} s, 99 % of intervals ≤ {targets.inter_token} s")
+    print(HEADER)
     if options.sources:
         for source in options.sources:
-            runs += json.loads(source.read_text())
+            for each in json.loads(source.read_text()):
+                note(each["system"], Load(**each["load"]), from_json(each["requests"]))
     else:
         model = random_llama(options.layers)
         base = Load(0.0, seconds=options.seconds, vocab_tokens=VOCAB)
         loads = [replace(base, prompts_per_second=rate) for rate in options.rate or RATES]
         for system in options.system or SYSTEMS:
-            began = time.monotonic()
-            answers = measure(system, model, loads)
-            print(f"{system}: {time.monotonic() - began:.0f} s", flush=True)
-            runs += [
-                {"system": system, "load": asdict(load), "requests": to_json(requests)}
-                for load, requests in zip(loads, answers, strict=True)
-            ]
-    rows = []
-    for each in runs:
-        found = figures(from_json(each["requests"]), Load(**each["load"]), targets)
-        rows.append({"system": each["system"], **found})
-    print(table(rows))
-    print(f"good: TTFT ≤ {targets.first_token} s, 99 % of intervals ≤ {targets.inter_token} s")
-    if options.json:
-        options.json.write_text(json.dumps(runs) + "\n")
+            measure(system, model, loads, partial(note, system))
     if options.svg:
         options.svg.write_text(plot(rows, targets))
 

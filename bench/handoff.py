@@ -108,7 +108,7 @@ async def measure(
             "BATON_TELEMETRY_OTLP_ENDPOINT": endpoint,
             "BATON_DISAGGREGATION": "always",
             "BATON_ENGINE_CHUNK_TOKENS": str(chunk),
-            "BATON_ENGINE_KV_BYTES": "2GiB",
+            "BATON_ENGINE_KV_BYTES": "1GiB",
             "BATON_KV_ARENA_BYTES": "1GiB",
         }
         workers = ("--prefill", "1", "--decode", "1", "--pin")
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=0, help="other clients that stream")
     parser.add_argument("--tokens", type=int, default=2000, help="of each prompt")
     parser.add_argument("--chunk", type=int, default=512, help="tokens computed in one step")
-    parser.add_argument("--layers", type=int, default=24, help="of the model: 24 have 292M weights")
+    parser.add_argument("--layers", type=int, default=4, help="of the model: 4 have 64M weights")
     parser.add_argument("--json", type=Path, help="also write every request's figures here")
     options = parser.parse_args()
     rows = asyncio.run(

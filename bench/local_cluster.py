@@ -4,11 +4,11 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from baton.client import AsyncClient, BatonClientError
+from baton.client import AsyncClient
 from baton.cluster.local_etcd import free_port
 from baton.engine.random_checkpoint import write_random_checkpoint
 
@@ -22,12 +22,11 @@ class Up:
     """A cluster that serves."""
 
     address: str
-    http: str
     model: str
 
 
 def random_llama(layers: int) -> Path:
-    """A Llama of random weights in bf16, 292M parameters at 24 layers; written once."""
+    """A Llama of random weights in bf16, 64M at 4 layers and 292M at 24; written once."""
     path = ROOT / "build" / "bench" / f"llama-{layers}"
     if not (path / "tokenizer_config.json").exists() or not (path / "model.safetensors").exists():
         write_random_checkpoint(
@@ -50,28 +49,25 @@ async def cluster(
     arguments: Sequence[str], environment: Mapping[str, str] = {}
 ) -> AsyncIterator[Up]:
     """Run `baton up` with more arguments and settings until the block ends."""
-    grpc_port, http_port = free_port(), free_port()
+    grpc_port = free_port()
     up = await asyncio.create_subprocess_exec(
         *(str(Path(sys.executable).with_name("baton")), "up", *arguments),
-        *("--grpc-port", str(grpc_port), "--http-port", str(http_port)),
-        stdout=asyncio.subprocess.DEVNULL,
+        *("--grpc-port", str(grpc_port), "--http-port", "0"),
+        stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )
+    assert up.stdout is not None
     try:
+        async with asyncio.timeout(START_SECONDS):
+            # Said once every process has joined.
+            while not (line := await up.stdout.readline()).startswith(b"Up after"):
+                if not line:
+                    raise SystemExit("baton up ended before it served: see what it said above")
         address = f"127.0.0.1:{grpc_port}"
-        model = await _first_model(address, up)
-        yield Up(address, f"http://127.0.0.1:{http_port}", model)
+        async with AsyncClient(address) as client:
+            (model,) = await client.models()
+        yield Up(address, model.name)
     finally:
         if up.returncode is None:
             up.terminate()
-        await up.wait()
-
-
-async def _first_model(address: str, up: asyncio.subprocess.Process) -> str:
-    async with AsyncClient(address) as client, asyncio.timeout(START_SECONDS):
-        while up.returncode is None:
-            with suppress(BatonClientError):
-                if models := await client.models(timeout=1):
-                    return models[0].name
-            await asyncio.sleep(0.2)
-    raise SystemExit("baton up ended before it served: see what it said above")
+        await up.communicate()

@@ -21,19 +21,30 @@ class Load:
     """What is asked for, over a window of `seconds` that begins after `warm_seconds`."""
 
     prompts_per_second: float
-    """Long prompts, arriving at random (Poisson) whether or not earlier ones were answered."""
+    """Long prompts, arriving at random whether or not earlier ones were answered."""
     seconds: float = 30.0
     streams: int = 8
     """Clients that each ask for one answer after the other."""
     stream_prompt_tokens: int = 128
     stream_output_tokens: int = 128
+    """On average: from half to one and a half times as many, at random."""
     prompt_tokens: int = 3000
     prompt_output_tokens: int = 8
     vocab_tokens: int = 8192
     warm_seconds: float = 4.0
-    drain_seconds: float = 20.0
+    drain_seconds: float = 10.0
     """How long prompts of the window may go on after it; the streams go on meanwhile."""
     seed: int = 1
+
+    @property
+    def stream_outputs(self) -> tuple[int, int]:
+        """The shortest and the longest answer of a stream, in tokens."""
+        return self.stream_output_tokens // 2, self.stream_output_tokens * 3 // 2
+
+    @property
+    def prompts(self) -> int:
+        """How many arrive: always as many, at times that are as random as a Poisson process's."""
+        return round(self.prompts_per_second * self.seconds)
 
 
 @dataclass(frozen=True)
@@ -98,16 +109,13 @@ async def run(generate: Generate, load: Load) -> list[Request]:
     async def stream(number: int) -> None:
         await asyncio.sleep(number * 0.1)  # nobody's clients begin all at once
         while True:
-            await ask(tokens(load.stream_prompt_tokens), load.stream_output_tokens, long=False)
+            output = draw.randint(*load.stream_outputs)
+            await ask(tokens(load.stream_prompt_tokens), output, long=False)
 
     async def arrive() -> None:
         async with asyncio.TaskGroup() as prompts:
-            at = begin
-            while load.prompts_per_second:
-                at += draw_arrival.expovariate(load.prompts_per_second)
-                if at >= begin + load.seconds:
-                    break
-                await asyncio.sleep(at - time.perf_counter())
+            for at in sorted(draw_arrival.random() for _ in range(load.prompts)):
+                await asyncio.sleep(begin + at * load.seconds - time.perf_counter())
                 prompt = tokens(load.prompt_tokens)
                 prompts.create_task(ask(prompt, load.prompt_output_tokens, long=True))
 

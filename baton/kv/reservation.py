@@ -31,6 +31,8 @@ class Reservation:
         self._ids = object_ids
         self._executor = executor
         self._closed = False
+        self._sealed: dict[int, bytes] = {}
+        """Digests by index."""
         self.slots: dict[int, memoryview] = {}
         """Where to write, by index of the key: exactly the object's length, writable. No thread
         may write to one that was committed, or to any after `aclose`."""
@@ -50,6 +52,14 @@ class Reservation:
             self._lock.hold()
         connection.reservations += len(self.slots)
 
+    def seal(self, index: int) -> None:
+        """Digest what was written to a slot, which is final now. Any thread may call it.
+
+        Best called right after writing, while the bytes are in the processor's cache: `commit`
+        digests what was not sealed.
+        """
+        self._sealed[index] = _digest(self._ids[index], self.slots[index])
+
     async def commit(self, indexes: Sequence[int]) -> int:
         """Make written objects readable; answers how many are, whoever wrote them first.
 
@@ -63,12 +73,13 @@ class Reservation:
             return 0
         connection = self._connection
         connection.check()
-        views = [(self._ids[index], self.slots[index]) for index in indexes]
-        if len(views) * views[0][1].nbytes < INLINE_BYTES:
-            digests = _digests(views)
-        else:
+        open_ = [index for index in indexes if index not in self._sealed]
+        if open_ and len(open_) * self.slots[open_[0]].nbytes < INLINE_BYTES:
+            self._seal_all(open_)
+        elif open_:
             loop = asyncio.get_running_loop()
-            digests = await loop.run_in_executor(self._executor, _digests, views)
+            await loop.run_in_executor(self._executor, self._seal_all, open_)
+        digests = b"".join(self._sealed[index] for index in indexes)
         if connection.arena is None:
             for index in indexes:
                 await self._upload(index)
@@ -93,6 +104,10 @@ class Reservation:
         if self._lock is not None:
             self._lock.let_go()
 
+    def _seal_all(self, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            self.seal(index)
+
     async def _upload(self, index: int) -> None:
         data = self.slots[index]
         for at in range(0, data.nbytes, MAX_CHUNK_BYTES):
@@ -105,11 +120,7 @@ class Reservation:
             await self._connection.put.send(pb.PutRequest(write_chunk=chunk))
 
 
-def _digests(views: Sequence[tuple[ObjectId, memoryview]]) -> bytes:
-    """Packed digests of objects."""
-    packed = bytearray()
-    for object_id, data in views:
-        digest = start_digest(object_id, data.nbytes)
-        digest.update(data)
-        packed += digest.digest()
-    return bytes(packed)
+def _digest(object_id: ObjectId, data: memoryview) -> bytes:
+    digest = start_digest(object_id, data.nbytes)
+    digest.update(data)
+    return digest.digest()

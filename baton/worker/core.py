@@ -15,6 +15,7 @@ from baton.worker import metrics
 from baton.worker.convert import sequence_request
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.fetch import Fetch, FetchRate
+from baton.worker.io import give_way
 from baton.worker.publish import Publisher
 from baton.worker.stream import Sink, WorkStream
 
@@ -53,7 +54,8 @@ class WorkerCore:
         """What the engine's prefix cache holds, for routers."""
         self.stats: EngineStats = engine.stats()
         # One thread: copies of KV are bound by memory bandwidth, which more threads would share.
-        self._io = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kv-io")
+        self._io = ThreadPoolExecutor(1, thread_name_prefix="kv-io", initializer=give_way)
+        self._scratch = memoryview(bytearray(engine.info.block_bytes))
         self._fetch_rate = FetchRate()
         self._publisher = Publisher(engine, store, self._io)
         self._loop = EngineLoop(engine, self._deliver, failed, cores)
@@ -103,7 +105,7 @@ class WorkerCore:
             self.model, info.weights_digest, info.layout.layout_id, b"", start.kv_salt
         )
         request = sequence_request(start, next(self._ids), root, info)
-        fetch = Fetch(self.engine, self.store, self._io, self._fetch_rate)
+        fetch = Fetch(self.engine, self.store, self._io, self._scratch, self._fetch_rate)
         stream = WorkStream(
             start,
             request,

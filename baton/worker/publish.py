@@ -1,18 +1,22 @@
 """KV out: blocks that the engine finished go to the store."""
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from baton.engine.base import BlockGoneError, Engine
-from baton.kv.client import KvStoreClient, StoreAway
+from baton.kv.client import KvStoreClient, Reservation, StoreAway
 from baton.rpc.errors import BatonError
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
 from baton.worker.io import in_thread
 
+# A batch is small, so that readers copy blocks out while the next ones are copied in, and large
+# enough that its two round trips to the store cost little beside the copying.
+BATCH_BYTES = 8 * 1024 * 1024
 BATCH_BLOCKS = 64
 # Two batches in flight: one is copied while the other's reserve or commit is on the wire.
 LANES = 2
@@ -34,6 +38,8 @@ class Publishing:
     def __init__(self, sequence_id: int) -> None:
         self.sequence_id = sequence_id
         self.bytes = 0
+        self.copy_cpu_seconds = 0.0
+        """Spent on copying and hashing."""
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -63,6 +69,7 @@ class Publisher:
         self._engine = engine
         self._store = store
         self._io = io
+        self._batch_blocks = max(1, min(BATCH_BLOCKS, BATCH_BYTES // engine.info.block_bytes))
         self._queue: deque[_Block] = deque()
         self._wake = asyncio.Event()
 
@@ -112,7 +119,7 @@ class Publisher:
     def _next_batch(self) -> list[_Block]:
         # Only the last key of a reservation may name a partial block.
         batch: list[_Block] = []
-        while self._queue and len(batch) < BATCH_BLOCKS:
+        while self._queue and len(batch) < self._batch_blocks:
             batch.append(self._queue.popleft())
             if batch[-1].partial:
                 break
@@ -125,9 +132,8 @@ class Publisher:
             keys, info.layout.layout_id, info.block_bytes, last_is_partial=batch[-1].partial
         )
         try:
-            slots = reservation.slots
-            if slots:
-                copied = await in_thread(self._io, self._copy, batch, slots)
+            if reservation.slots:
+                copied = await in_thread(self._io, self._copy, batch, reservation)
                 await reservation.commit(copied)
                 metrics.PUT_BYTES.inc(len(copied) * info.block_bytes)
                 for index in copied:
@@ -139,13 +145,16 @@ class Publisher:
         finally:
             await reservation.aclose()
 
-    def _copy(self, batch: list[_Block], slots: Mapping[int, memoryview]) -> list[int]:
+    def _copy(self, batch: list[_Block], reservation: Reservation) -> list[int]:
         copied = []
-        for index, view in slots.items():
+        for index, view in reservation.slots.items():
             block = batch[index]
+            began = time.thread_time()
             try:
                 self._engine.read_block(block.owner.sequence_id, block.index, view)
             except BlockGoneError:
                 continue  # preempted: the store goes without it, for blocks are reported once
+            reservation.seal(index)
+            block.owner.copy_cpu_seconds += time.thread_time() - began
             copied.append(index)
         return copied

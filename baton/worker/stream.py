@@ -199,6 +199,8 @@ class WorkStream:
         span.set_attribute("baton.computed_tokens", ended.computed_tokens)
         span.set_attribute("baton.cached_tokens", ended.cached_tokens)
         span.set_attribute("baton.fetched_bytes", fetched.bytes)
+        copying = fetched.copy_cpu_seconds + self._publishing.copy_cpu_seconds
+        span.set_attribute("baton.copy_cpu_seconds", copying)
         span.set_attribute("baton.published_bytes", self._publishing.bytes)
         prompt_tokens = len(self._request.prompt)
         return worker_pb2.FrameFromWorker(
