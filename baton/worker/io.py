@@ -18,7 +18,9 @@ NICENESS = 10
 def give_way() -> None:
     """Let other threads go first on a busy core: a copy may wait, a decode step may not."""
     if sys.platform == "linux":  # where a thread has a niceness of its own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        thread = threading.get_native_id()
+        niceness = max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread))
+        os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
 async def in_thread(io: Executor, run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -67,6 +67,9 @@ async def test_a_request_is_one_trace_through_every_process(start_cluster, colle
     ids = {span.span_id for span in spans}
     outside = [span.name for span in spans if span.parent_span_id not in ids]
     assert len(outside) == 1, f"these hang on nothing: {outside}"
+    for service, work in (("prefill", "prefill"), ("decode", "prepare")):
+        happened = [event.name for event in collector.spans[service][work].events]
+        assert happened == ["admitted", "kv.in_place", "started", "first_token", "kv.published"]
     generation = next(span for name, span in collector.spans["frontend"].items() if MODEL in name)
     attributes = {a.key: a.value for a in generation.attributes}
     assert attributes["gen_ai.usage.input_tokens"].int_value == 100

@@ -1,5 +1,6 @@
 """Wrong bytes are noticed by the reader, reported, dropped, and written anew."""
 
+import asyncio
 import secrets
 from pathlib import Path
 
@@ -69,6 +70,21 @@ async def test_every_one_of_many_random_changes_is_noticed(store: RunningStore) 
         assert missing == set(range(0, 100, 2))
         assert all(data == blocks[index] for index, data in found.items())
         await eventually(lambda: store.store.stat().bad_objects == 50)
+
+
+async def test_bytes_that_changed_after_they_were_sealed_are_noticed(store: RunningStore) -> None:
+    keys = keys_of(3)
+    async with connected(store.address, "shm") as client:
+        reservation = await client.reserve(keys, LAYOUT, SIZE)
+        for index, view in reservation.slots.items():
+            view[:] = block(index, SIZE)
+        await asyncio.to_thread(reservation.seal, 0)
+        await asyncio.to_thread(reservation.seal, 1)
+        reservation.slots[1][5] ^= 1
+        assert await reservation.commit(range(3)) == 3  # the third one is sealed here
+        await reservation.aclose()
+        found, missing = await get(client, keys, SIZE)
+        assert (found, missing) == ({0: block(0, SIZE), 2: block(2, SIZE)}, {1})
 
 
 async def test_a_slot_that_changed_hands_while_it_was_copied_is_noticed(
