@@ -59,7 +59,7 @@ def _panel(panel: Panel, names: Sequence[str]) -> list[str]:
         across = LEFT + (WIDTH - LEFT - RIGHT) * x / x_end
         return across, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / y_end
 
-    parts = [f'<text x="{LEFT}" y="22" font-weight="bold">{escape(panel.title)}</text>']
+    parts = [f'<text x="{LEFT}" y="22" font-size="11" font-weight="bold">{escape(panel.title)}</text>']
     for i in range(round(y_end / y_step) + 1):
         y = at(0, i * y_step)[1]
         parts.append(
@@ -80,7 +80,7 @@ def _panel(panel: Panel, names: Sequence[str]) -> list[str]:
         y = at(0, panel.target)[1]
         parts.append(
             f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#cc0000"/>'
-            f'<text x="{WIDTH - RIGHT}" y="{y - 4:.1f}" text-anchor="end" fill="#990000">target'
+            f'<text x="{LEFT + 4}" y="{y - 4:.1f}" fill="#990000">target'
             "</text>"
         )
     for name, curve in panel.curves.items():

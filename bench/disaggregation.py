@@ -160,18 +160,18 @@ def plot(rows: list[Row], targets: Targets) -> str:
     return draw(
         [
             Panel(
-                "Interval between tokens of the streams, p99, ms",
+                "Streams: interval between tokens, p99, ms",
                 x,
                 curves("inter_token_p99", 1e3),
                 targets.inter_token * 1e3,
             ),
             Panel(
-                "Time to first token of the prompts, p50, s",
+                "Prompts: time to first token, p50, s",
                 x,
                 curves("first_token_p50", 1),
                 targets.first_token,
             ),
-            Panel("Requests per second that met both targets", x, curves("goodput", 1), None),
+            Panel("Requests/s that met both targets", x, curves("goodput", 1), None),
         ]
     )
 
