@@ -59,7 +59,9 @@ def _panel(panel: Panel, names: Sequence[str]) -> list[str]:
         across = LEFT + (WIDTH - LEFT - RIGHT) * x / x_end
         return across, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / y_end
 
-    parts = [f'<text x="{LEFT}" y="22" font-size="11" font-weight="bold">{escape(panel.title)}</text>']
+    parts = [
+        f'<text x="{LEFT}" y="22" font-size="11" font-weight="bold">{escape(panel.title)}</text>'
+    ]
     for i in range(round(y_end / y_step) + 1):
         y = at(0, i * y_step)[1]
         parts.append(
