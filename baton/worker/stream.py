@@ -1,6 +1,7 @@
 """The life of one piece of work: admit, fetch, start, publish, give back."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -191,8 +192,13 @@ class WorkStream:
         if not self._request.prefill_only:
             self._sink.send(self._prepared(admitted, fetched, ready))
         output = await self._go if self._start.HasField("prepare") else ()
-        await self._engine.call(lambda engine: engine.start(self.sequence_id, ready, output))
-        span.add_event("started")
+
+        def start(engine: Engine) -> int:
+            engine.start(self.sequence_id, ready, output)
+            return time.time_ns()
+
+        # The time comes from the engine's thread: its first step may be over before this goes on.
+        span.add_event("started", timestamp=await self._engine.call(start))
         ended = await self._ended
         await self._publishing.idle()
         span.add_event("kv.published")

@@ -68,7 +68,8 @@ async def test_a_request_is_one_trace_through_every_process(start_cluster, colle
     outside = [span.name for span in spans if span.parent_span_id not in ids]
     assert len(outside) == 1, f"these hang on nothing: {outside}"
     for service, work in (("prefill", "prefill"), ("decode", "prepare")):
-        happened = [event.name for event in collector.spans[service][work].events]
+        events = sorted(collector.spans[service][work].events, key=lambda e: e.time_unix_nano)
+        happened = [event.name for event in events]
         assert happened == ["admitted", "kv.in_place", "started", "first_token", "kv.published"]
     generation = next(span for name, span in collector.spans["frontend"].items() if MODEL in name)
     attributes = {a.key: a.value for a in generation.attributes}
