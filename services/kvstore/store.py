@@ -202,6 +202,6 @@ class Announcer:
         if object_id.is_block:
             self._log.stored(object_id.layout_id, kvevents_pb2.TIER_DRAM, object_id.key)
 
-    def evicted(self, object_id: ObjectId) -> None:
+    def gone(self, object_id: ObjectId) -> None:
         if object_id.is_block:
             self._log.evicted(object_id.layout_id, kvevents_pb2.TIER_DRAM, object_id.key)
