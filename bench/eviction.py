@@ -2,11 +2,12 @@
 
     python bench/eviction.py PATH/conversation_trace.jsonl [--sizes 1000,3000] [--json FILE]
 
-The trace has one JSON object a line with `hash_ids`, one per block of the prompt; equal ids name equal
-prefixes (Mooncake's FAST'25 traces have this form). Each request leases what is there, as a reader
-does, and writes the rest. A hit is a block that is there and all blocks before it too: only those
-need not be computed. `flood`: between any two requests, another tenant writes as many blocks as the
-request has, each of them once; what counts are the hits of the first.
+The trace has one JSON object a line with `hash_ids`, one per block of the prompt; equal ids name
+equal prefixes (Mooncake's FAST'25 traces have this form). Each request leases what is there, as a
+reader does, and writes the rest. A hit is a block that is there and all blocks before it too: only
+those need not be computed. `flood`: between any two requests, somebody writes three times as many
+blocks as the request has, each of them once; what counts are the hits of the trace. With `shares`
+that is another tenant, without it is the same one.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from services.kvstore.eviction.base import Entry
 from services.kvstore.eviction.policy import DEFAULT_ORDER, ORDERS, EvictionPolicy
 
 LAYOUT = b"L" * 16
+FLOOD = 3
+"""Blocks of the flood for each of the trace."""
 SIZES = (1_000, 3_000, 10_000, 30_000, 60_000)
 
 
@@ -66,7 +69,7 @@ class Cache:
         self.policy.add(entry)
 
 
-def run(requests: list[list[int]], capacity: int, order: str, flood: bool) -> dict[str, object]:
+def run(requests: list[list[int]], capacity: int, order: str, flood: str) -> dict[str, object]:
     """Replay the trace; answers the share of blocks hit and the time per block."""
     cache = Cache(capacity, order)
     hits = blocks = 0
@@ -76,9 +79,9 @@ def run(requests: list[list[int]], capacity: int, order: str, flood: bool) -> di
         hits += cache.request(ids, "a")
         blocks += len(ids)
         if flood:
-            for alien in range(alien + 1, alien + 1 + len(ids)):  # noqa: B020
-                cache.write(alien, "b")
-    micros = (time.process_time() - began) / blocks / (2 if flood else 1) * 1e6
+            for alien in range(alien + 1, alien + 1 + FLOOD * len(ids)):  # noqa: B020
+                cache.write(alien, "b" if flood == "shares" else "a")
+    micros = (time.process_time() - began) / blocks / (1 + FLOOD if flood else 1) * 1e6
     return {
         "order": order,
         "capacity_blocks": capacity,
@@ -109,16 +112,20 @@ def main() -> None:
         f"{len(requests)} requests, {total} blocks, {distinct} distinct: at most "
         f"{1 - distinct / total:.4f} can be hits"
     )
-    print(f"{'blocks that fit':22}" + "".join(f"{size:>10}" for size in sizes) + "   µs/block")
+    print(f"{'blocks that fit':26}" + "".join(f"{size:>10}" for size in sizes) + "   µs/block")
     rows = []
-    for flood in (False, True):
+    for flood in ("", "no shares", "shares"):
         for order in args.orders.split(","):
             results = [run(requests, size, order, flood) for size in sizes]
             rows += results
-            name = order + (" *" if order == DEFAULT_ORDER else "") + (" + flood" if flood else "")
+            name = (
+                order
+                + (" *" if order == DEFAULT_ORDER else "")
+                + (f", flood, {flood}" if flood else "")
+            )
             slowest = max(float(str(r["microseconds_per_block"])) for r in results)
             print(
-                f"{name:22}"
+                f"{name:26}"
                 + "".join(f"{r['hit_rate']:10.4f}" for r in results)
                 + f"{slowest:11.1f}",
                 flush=True,

@@ -47,9 +47,11 @@ class Flights:
         """Whether another flight has to wait for one to end."""
         return bool(self._flying) and self._bytes >= self._window_bytes
 
-    def begin(self, object_id: ObjectId, object_bytes: int, digest: bytes) -> Flight | Refusal:
+    def begin(
+        self, object_id: ObjectId, object_bytes: int, digest: bytes, tenant: str = ""
+    ) -> Flight | Refusal:
         """Reserve a slot for an object that is not flying, or PRESENT or EXHAUSTED."""
-        slot = self._store.reserve(object_id, object_bytes)
+        slot = self._store.reserve(object_id, object_bytes, tenant=tenant)
         if isinstance(slot, Refusal):
             return slot
         flight = Flight(slot, digest, start_digest(object_id, object_bytes))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from opentelemetry.trace import Span
 
-from baton.kv.objects import MAX_CHUNK_BYTES, MAX_WANT_KEYS, object_ids
+from baton.kv.objects import MAX_CHUNK_BYTES, MAX_TENANT, MAX_WANT_KEYS, object_ids
 from baton.rpc.errors import BatonError, Reason
 from baton.telemetry import tracing
 from baton.v1 import common_pb2
@@ -124,10 +124,12 @@ class GetStream:
         wait = frame.wait.seconds + frame.wait.nanos / 1e9
         if not 0 <= wait <= MAX_WAIT_SECONDS:
             raise _invalid("wait", f"is 0 to {MAX_WAIT_SECONDS:g} s")
+        if len(frame.tenant) > MAX_TENANT:
+            raise _invalid("tenant", f"has at most {MAX_TENANT} characters")
         sources = _sources(frame.sources)
         now = self._store.clock()
         deadline = now + (wait or INSTANT_SECONDS)
-        want = Want(self, number, ids, deadline, instant=wait == 0)
+        want = Want(self, number, ids, deadline, instant=wait == 0, tenant=frame.tenant)
         want.set_sources(sources, self._store.store_id)
         self._wants[number] = want
         if frame.traceparent:

@@ -1,9 +1,17 @@
 """One writer's stream."""
 
+import math
+
 from opentelemetry.trace import Span
 
 from baton.kv.digest import DIGEST_BYTES, start_digest
-from baton.kv.objects import MAX_CHUNK_BYTES, MAX_RESERVE_KEYS, MAX_WANT_KEYS, object_ids
+from baton.kv.objects import (
+    MAX_CHUNK_BYTES,
+    MAX_RESERVE_KEYS,
+    MAX_TENANT,
+    MAX_WANT_KEYS,
+    object_ids,
+)
 from baton.kv.writer_lock import WatchedLock
 from baton.rpc.errors import BatonError, Reason
 from baton.telemetry import tracing
@@ -99,6 +107,10 @@ class PutStream:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="reserve") from error
         if frame.object_bytes <= 0:
             raise _invalid("object_bytes", "is above 0")
+        if len(frame.tenant) > MAX_TENANT:
+            raise _invalid("tenant", f"has at most {MAX_TENANT} characters")
+        if not 0 <= frame.recompute_seconds < math.inf:
+            raise _invalid("recompute_seconds", "is finite and not below 0")
         answer = pb.Reserved(correlation_id=frame.correlation_id)
         slots: dict[int, Slot] = {}
         for index, object_id in enumerate(ids):
@@ -107,6 +119,8 @@ class PutStream:
                 frame.object_bytes,
                 partial=frame.last_is_partial and index == len(ids) - 1,
                 writer=self._writer,
+                tenant=frame.tenant,
+                recompute_seconds=frame.recompute_seconds,
             )
             if slot is Refusal.PRESENT:
                 answer.present.append(index)

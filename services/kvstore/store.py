@@ -5,7 +5,7 @@ One event loop owns it. Whoever changes something calls `settle` afterwards, onc
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from baton.kv.events import EventLog
@@ -13,6 +13,7 @@ from baton.kv.objects import ObjectId
 from baton.kv.writer_lock import WatchedLock
 from baton.v1 import kvevents_pb2, kvstore_pb2
 from services.kvstore.arena import STEP_BYTES, Arena
+from services.kvstore.eviction.costs import Costs
 from services.kvstore.slabs import SlabAllocator
 from services.kvstore.slots import Refusal, Slot, State
 from services.kvstore.table import ObjectTable
@@ -73,6 +74,7 @@ class Store:
             partial_seconds=partial_seconds,
         )
         self.waits = WaitTable(self.table, window_bytes=self.table.cap_bytes // 4)
+        self._costs = Costs()
         self.streams = 0
         """Open Put and Get streams."""
         self.moved_bytes: Counter[str] = Counter({PUT: 0, GET: 0, PEER: 0})
@@ -94,11 +96,19 @@ class Store:
         object_bytes: int,
         *,
         partial: bool = False,
-        writer: WatchedLock | None = None,
+        writer: Hashable | None = None,
+        tenant: str = "",
+        recompute_seconds: float = 0.0,
     ) -> Slot | Refusal:
-        """As `ObjectTable.reserve`."""
+        """As `ObjectTable.reserve`; `recompute_seconds` is of one object, 0 where not known."""
         slot = self.table.reserve(
-            object_id, object_bytes, now=self.clock(), partial=partial, writer=writer
+            object_id,
+            object_bytes,
+            now=self.clock(),
+            partial=partial,
+            writer=writer,
+            tenant=tenant,
+            cost=self._costs.relative(recompute_seconds, object_bytes),
         )
         if isinstance(slot, Slot):
             self.waits.reserving(object_id)
