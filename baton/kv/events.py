@@ -16,6 +16,10 @@ from baton.v1 import kvevents_pb2 as pb
 
 __all__ = ["Delta", "EventLog", "Mirror", "SlowSubscriberError", "Space", "Subscription"]
 
+STORED = "stored"
+EVICTED = "evicted"
+MOVED = "moved"
+
 MAX_RUN_KEYS = 4096
 """Keys in one run: 64 KiB."""
 MAX_MESSAGE_KEYS = 49_152
@@ -58,7 +62,7 @@ class Subscription:
 
 
 class EventLog:
-    """The writing side: call `stored` and `evicted`, then `flush` once per turn of the event loop.
+    """The writing side: call `stored`, `evicted` and `moved`, then `flush` once per turn of the event loop.
 
     Args:
         epoch: new with every start of the process.
@@ -81,35 +85,37 @@ class EventLog:
         self._ring_keys = ring_keys
         self._queue_keys = queue_keys
         self._held: dict[Space, dict[bytes, None]] = {}
-        self._pending: list[tuple[bool, Space, list[bytes]]] = []
+        self._pending: list[tuple[str, Space, list[bytes]]] = []
         self._ring: deque[tuple[pb.BlockEvent, int]] = deque()
         self._ring_size = 0
         self._subscriptions: set[Subscription] = set()
 
     def stored(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
         """A block became readable in a tier."""
-        self._append(True, (layout_id, tier), key)
+        self._append(STORED, (layout_id, tier), key)
 
     def evicted(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
         """A block is gone from a tier."""
-        self._append(False, (layout_id, tier), key)
+        self._append(EVICTED, (layout_id, tier), key)
+
+    def moved(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
+        """A block is in this tier now, and in no other."""
+        self._append(MOVED, (layout_id, tier), key)
 
     def flush(self) -> None:
         """Number what happened since the last flush and hand it to subscribers."""
         pending, self._pending = self._pending, []
         events = []
-        for is_stored, space, keys in pending:
-            held = self._held.setdefault(space, {})
-            if is_stored:
-                held.update(dict.fromkeys(keys))
+        for kind, space, keys in pending:
+            if kind == EVICTED:
+                self._remove(space, keys)
             else:
-                for key in keys:
-                    held.pop(key, None)
-                if not held:
-                    del self._held[space]
+                self._held.setdefault(space, {}).update(dict.fromkeys(keys))
+            if kind == MOVED:
+                for other in [s for s in self._held if s[0] == space[0] and s != space]:
+                    self._remove(other, keys)
             run = pb.BlockRun(layout_id=space[0], tier=space[1], keys=pack(keys))
-            event = pb.BlockEvent(stored=run) if is_stored else pb.BlockEvent(evicted=run)
-            events.append((event, len(keys)))
+            events.append((_event(kind, run), len(keys)))
         if not events:
             return
         first = self.sequence + 1
@@ -154,16 +160,25 @@ class EventLog:
         """What is held as of the last flush."""
         return {space: set(keys) for space, keys in self._held.items()}
 
-    def _append(self, is_stored: bool, space: Space, key: bytes) -> None:
+    def _remove(self, space: Space, keys: Iterable[bytes]) -> None:
+        held = self._held.get(space)
+        if held is None:
+            return
+        for key in keys:
+            held.pop(key, None)
+        if not held:
+            del self._held[space]
+
+    def _append(self, kind: str, space: Space, key: bytes) -> None:
         pending = self._pending
         if not pending:
             self.on_pending()
         if pending:
-            last_stored, last_space, keys = pending[-1]
-            if last_stored == is_stored and last_space == space and len(keys) < MAX_RUN_KEYS:
+            last_kind, last_space, keys = pending[-1]
+            if last_kind == kind and last_space == space and len(keys) < MAX_RUN_KEYS:
                 keys.append(key)
                 return
-        pending.append((is_stored, space, [key]))
+        pending.append((kind, space, [key]))
 
     def _remember(self, events: list[tuple[pb.BlockEvent, int]]) -> None:
         self._ring.extend(events)
@@ -197,6 +212,12 @@ class EventLog:
                     piece=number,
                 )
             )
+
+
+def _event(kind: str, run: pb.BlockRun) -> pb.BlockEvent:
+    if kind == STORED:
+        return pb.BlockEvent(stored=run)
+    return pb.BlockEvent(evicted=run) if kind == EVICTED else pb.BlockEvent(tier_moved=run)
 
 
 T = TypeVar("T")

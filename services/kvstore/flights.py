@@ -6,6 +6,7 @@ from xxhash import xxh3_128
 
 from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
+from baton.kv.registry import GRPC
 from services.kvstore.slots import Refusal, Slot, State
 from services.kvstore.store import PEER, Store
 
@@ -67,7 +68,7 @@ class Flights:
         self._store.arena.view(slot)[flight.got : end] = data
         flight.hash.update(data)
         flight.got = end
-        self._store.moved_bytes[PEER] += len(data)
+        self._store.moved_bytes[PEER, GRPC] += len(data)
         return True
 
     def finish(self, flight: Flight) -> bool:

@@ -47,6 +47,17 @@ class Places(Generic[E]):
             offset = self._slabs.take(size)
         return offset
 
+    def adopt(self, entry: E, start: int) -> bool:
+        """`put` an entry where an earlier process had placed it; False where it fits no more."""
+        fits = self._slabs.adopt(start, entry.slot_bytes, entry.offset)
+        if fits:
+            self.put(entry)
+        return fits
+
+    def span_start(self, entry: E) -> int:
+        """Where the span of an entry's place begins."""
+        return self._slabs.span(entry.offset).start
+
     def put(self, entry: E) -> None:
         """Something lies at a place that `find` answered."""
         self.at[entry.offset] = entry
@@ -62,8 +73,8 @@ class Places(Generic[E]):
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that can be used and are not, in whatever pieces."""
-        return self._slabs.usable_bytes - self.used_bytes
+        """Bytes that nothing lies in, in whatever pieces."""
+        return self._slabs.total_bytes - self.used_bytes
 
     @property
     def total_bytes(self) -> int:

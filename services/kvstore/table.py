@@ -198,8 +198,11 @@ class ObjectTable:
         """The committed slot of an object."""
         return self._objects.get(object_id)
 
-    def lease(self, object_id: ObjectId, now: float) -> Lease | Refusal:
-        """Hold a committed object; ABSENT, or EXHAUSTED where the cap leaves no room."""
+    def lease(self, object_id: ObjectId, now: float, *, use: bool = True) -> Lease | Refusal:
+        """Hold a committed object; ABSENT, or EXHAUSTED where the cap leaves no room.
+
+        `use` says whether somebody asked for it, as opposed to the store's own doings.
+        """
         slot = self._objects.get(object_id)
         if slot is None:
             return Refusal.ABSENT
@@ -208,7 +211,8 @@ class ObjectTable:
                 return Refusal.EXHAUSTED
             self.pinned_bytes += slot.slot_bytes
             self.policy.pin(slot)
-        self.policy.use(slot)
+        if use:
+            self.policy.use(slot)
         slot.leases += 1
         lease = Lease(slot, now + self._lease_seconds)
         self._leases[lease] = None

@@ -80,10 +80,15 @@ class EvictionPolicy(Generic[E]):
         """Whether a tenant would hold too much with so many bytes more."""
         return self.held_bytes.get(tenant, 0) + size > self._quotas.get(tenant, self._capacity)
 
-    def share(self, tenant: str, asking: str = "") -> float:
+    def share(self, tenant: str, asking: str | None = None) -> float:
         """Bytes that nobody takes from a tenant, while `asking` is there too."""
-        tenants = len(self.held_bytes) + (asking not in self.held_bytes)
+        present = tenant if asking is None else asking
+        tenants = len(self.held_bytes) + (present not in self.held_bytes)
         return min(self._capacity / max(tenants, 1), self._quotas.get(tenant, self._capacity))
+
+    def shares(self) -> list[tuple[str, int, float]]:
+        """Each tenant that holds something: its name, bytes and share."""
+        return [(name, held, self.share(name)) for name, held in list(self.held_bytes.items())]
 
     # Entries
 
@@ -171,9 +176,8 @@ class EvictionPolicy(Generic[E]):
 
     def _over(self, tenant: str, asking: str | None, extra: int) -> float:
         """Bytes that a tenant has beyond its share, with what it asks for."""
-        present = asking if asking is not None else tenant
         held = self.held_bytes.get(tenant, 0) + (extra if tenant == asking else 0)
-        return held - self.share(tenant, present)
+        return held - self.share(tenant, asking)
 
     def _may_pay(self, tenant: str, asking: str | None, extra: int) -> bool:
         return asking in (None, tenant) or self._over(tenant, asking, extra) > 0

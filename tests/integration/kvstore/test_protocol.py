@@ -12,6 +12,7 @@ from baton.rpc.errors import BatonError, Reason
 from baton.v1 import common_pb2
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from services.kvstore.inspect import stat
 from tests.integration.kvstore.conftest import LAYOUT, MIB, RunningStore, eventually, keys_of
 
 KEY = keys_of(1)[0]
@@ -52,7 +53,7 @@ async def raw(store: RunningStore) -> AsyncIterator[Raw]:
     speaker = Raw(store.address)
     yield speaker
     await speaker.aclose()
-    await eventually(lambda: store.store.stat().sessions == 0, 1)
+    await eventually(lambda: stat(store.store).sessions == 0, 1)
 
 
 async def ended(stream: FrameStream[Any, Any]) -> Reason:
@@ -160,7 +161,7 @@ async def test_bad_reserves(raw: Raw, store: RunningStore, field: str) -> None:
     for frame in BAD_RESERVES[field]:
         stream.post(frame)
         assert (await error_of(stream)).reason is Reason.INVALID_FIELD
-    assert store.store.stat().reservations == 0
+    assert stat(store.store).reservations == 0
     stream.post(reserve())  # the stream goes on
     assert len((await stream.read()).reserved.slots) == 1
 
@@ -231,7 +232,7 @@ async def test_bad_commits_make_nothing_readable(
     if frames[0].HasField("reserve"):
         await stream.read()
     assert (await error_of(stream)).reason is reason
-    assert store.store.stat().objects == 0
+    assert stat(store.store).objects == 0
 
 
 async def test_a_commit_after_the_reservation_lapsed_is_not_readable(
@@ -271,7 +272,7 @@ async def test_bad_wants(raw: Raw, store: RunningStore, bad: int) -> None:
         frame.want.wait.seconds = [-1, 10**9][bad - len(BAD_WANTS)]
     stream.post(frame)
     assert (await error_of(stream)).reason is Reason.INVALID_FIELD
-    assert store.store.stat().waiters == 0
+    assert stat(store.store).waiters == 0
     stream.post(want())
     assert (await stream.read()).missing.timed_out == [0]
 
@@ -296,8 +297,8 @@ async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -
         for lease in (ready.lease_id, 0, -1, 10**12):
             two.post(pb.GetRequest(**{name: message(lease_ids=[lease])}))
             assert (await error_of(two)).reason is Reason.INVALID_FIELD
-    assert store.store.stat().leases == 1
-    assert store.store.stat().objects == 1
+    assert stat(store.store).leases == 1
+    assert stat(store.store).objects == 1
     # Its own reader may fetch it, release it, and release it again.
     assert (await one.read()).WhichOneof("frame") == "done"
     one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[ready.lease_id])))
@@ -318,7 +319,7 @@ async def test_cancelling_is_always_answered_by_done(raw: Raw, store: RunningSto
     for number in (1, 99):
         stream.post(pb.GetRequest(cancel_want=pb.CancelWant(correlation_id=number)))
         assert (await stream.read()).done.correlation_id == number
-    assert store.store.stat().waiters == 0
+    assert stat(store.store).waiters == 0
 
 
 async def test_objects_of_different_shards_are_different_objects(
@@ -335,6 +336,6 @@ async def test_objects_of_different_shards_are_different_objects(
         stream.post(chunk(number=number))
         stream.post(commit(0, digests=digest, number=number))
         assert (await stream.read()).committed.readable == 1
-    assert store.store.stat().objects == 3
+    assert stat(store.store).objects == 3
     store.store.log.flush()
     assert sum(map(len, store.store.log.contents().values())) == 1  # one block

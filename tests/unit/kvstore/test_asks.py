@@ -149,7 +149,7 @@ def test_several_wants_share_one_ask_and_one_fetch(network: Network) -> None:
     for reader in readers:
         assert set(reader.ready) == {0, 1}
         release_all(network, reader)
-    assert network.store.moved_bytes["peer"] == 2 * SIZE
+    assert network.store.moved_bytes["peer", "grpc"] == 2 * SIZE
 
 
 def test_the_first_of_several_sources_is_taken_and_the_other_released(network: Network) -> None:
