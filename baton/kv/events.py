@@ -62,7 +62,7 @@ class Subscription:
 
 
 class EventLog:
-    """The writing side: call `stored`, `evicted` and `moved`, then `flush` once per turn of the event loop.
+    """The writing side: tell it what happens, then `flush` once per turn of the event loop.
 
     Args:
         epoch: new with every start of the process.

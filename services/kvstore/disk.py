@@ -27,7 +27,7 @@ from services.kvstore.table import ObjectTable
 
 log = get_logger(__name__)
 
-HEADROOM_PART = 16
+HEADROOM_PART = 8
 """Memory is kept this part emptier than full."""
 MAX_HEADROOM_BYTES = 64 * 1024 * 1024
 MAX_JOB_BYTES = 8 * 1024 * 1024
@@ -84,8 +84,6 @@ class DiskCounts:
     written_bytes: int = 0
     bad_objects: int = 0
     errors: int = 0
-    lost: int = 0
-    """Objects that left memory and found no room here, or not in time."""
 
 
 class DiskTier:
@@ -149,8 +147,10 @@ class DiskTier:
 
     def bring(self, object_id: ObjectId) -> bool:
         """Fetch an object back into memory; False where it is not here."""
-        if object_id not in self.index:
+        entry = self.index.get(object_id)
+        if entry is None or not entry.readable:
             return False
+        self.index.use(entry)
         if object_id not in self._flying:
             self._due[object_id] = None
         return True
@@ -217,7 +217,6 @@ class DiskTier:
                 break
             placed = self.index.place(slot)
             if placed is None:
-                self.counts.lost += 1
                 self._table.release(lease)
                 self._table.evict(slot)
                 continue
@@ -268,7 +267,6 @@ class DiskTier:
             unused = slot.leases == 1 and slot.rank == write.rank
             self._table.release(lease)
             if slot.state is State.COMMITTED and unused:
-                self.counts.lost += not good
                 self._table.evict(slot)
         self._note(failed or next((w.error for w in batch if w.error is not None), None), now)
         self.settle(now)
@@ -308,7 +306,6 @@ class DiskTier:
             del self._due[object_id]
             if isinstance(slot, Slot):
                 self._flying.add(object_id)
-                self.index.use(entry)
                 self.index.begin_read(entry)
                 batch.append(_Read(entry, slot))
                 size += slot.slot_bytes

@@ -1,4 +1,4 @@
-"""Brings the disk tier up beside a store that serves already; a disk that will not do is an alarm."""
+"""Brings the disk tier up beside a store that serves; a disk that will not do is an alarm."""
 
 import asyncio
 from collections.abc import Callable

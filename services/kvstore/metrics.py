@@ -40,7 +40,6 @@ _DISK_COUNTERS = {
     "read_bytes": "Bytes that came back from disk.",
     "written_bytes": "Bytes that went to disk.",
     "errors": "Batches that failed.",
-    "lost": "Objects that left memory and did not get to disk.",
 }
 MAX_TENANT_LABELS = 100
 
@@ -81,6 +80,11 @@ class StoreMetrics(Collector):
         failed = bool(self._store.disk_failed)
         yield GaugeMetricFamily(
             "baton_kv_disk_failed", "1: a disk is wanted and is switched off.", failed
+        )
+        yield CounterMetricFamily(
+            "baton_kv_disk_moved_down",
+            "Objects that left memory and stay on disk; other evictions are lost.",
+            self._store.moved_down,
         )
         if self._store.disk is not None:
             counts = self._store.disk.counts

@@ -218,6 +218,11 @@ class Store:
         self._retired.add(lock)
         self._bury()
 
+    @property
+    def moved_down(self) -> int:
+        """Objects that left memory and stay on disk."""
+        return self._announcer.moved_down
+
     # Time and bookkeeping
 
     def settle(self) -> None:
@@ -268,6 +273,8 @@ class Announcer:
         """Whether memory has it."""
         self.below: Callable[[ObjectId], bool] = lambda _: False
         """Whether the disk has it."""
+        self.moved_down = 0
+        """Objects that left memory and stay below."""
 
     def stored(self, object_id: ObjectId) -> None:
         """Memory has it now."""
@@ -277,6 +284,7 @@ class Announcer:
 
     def gone(self, object_id: ObjectId) -> None:
         """Memory has it no longer."""
+        self.moved_down += self.below(object_id)
         if not object_id.is_block:
             return
         if self.below(object_id):
