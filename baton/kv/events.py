@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from baton.kv.keys import pack
+from baton.kv.keys import pack, unpack
 from baton.kv.mirror import Delta, Mirror, Space
 from baton.v1 import kvevents_pb2 as pb
 
@@ -38,6 +38,7 @@ class Subscription:
     begin: Iterable[pb.WatchResponse]
     """What it begins with; bounded by what is held, and not counted."""
     wake: Callable[[], None]
+    every_nth: int = 1
     cut: bool = False
     keys: int = 0
     """In the queue."""
@@ -55,7 +56,7 @@ class Subscription:
         if self.queue:
             message, keys = self.queue.popleft()
             self.keys -= keys
-            return message
+            return message if self.every_nth <= 1 else _thin(message, self.every_nth)
         if self.cut:
             raise SlowSubscriberError
         return None
@@ -125,20 +126,23 @@ class EventLog:
             for subscription in list(self._subscriptions):
                 self._give(subscription, message, size)
 
-    def subscribe(self, epoch: str, sequence: int, wake: Callable[[], None]) -> Subscription:
+    def subscribe(
+        self, epoch: str, sequence: int, wake: Callable[[], None], every_nth: int = 1
+    ) -> Subscription:
         """Begin after (epoch, sequence) if the log remembers what came since, else anew.
 
         Args:
             epoch: the last one that the subscriber saw; empty for none.
             sequence: the last one that it saw in that epoch.
             wake: called when there is a message to take.
+            every_nth: as in WatchRequest.
         """
         oldest = self.sequence - len(self._ring)
         if epoch == self.epoch and oldest <= sequence <= self.sequence:
             missed = _messages(self.epoch, sequence + 1, list(self._ring)[sequence - oldest :])
-            subscription = Subscription((message for message, _ in missed), wake)
+            subscription = Subscription((message for message, _ in missed), wake, every_nth)
         else:
-            subscription = Subscription(self._snapshot(), wake)
+            subscription = Subscription(self._snapshot(), wake, every_nth)
         self._subscriptions.add(subscription)
         return subscription
 
@@ -212,6 +216,19 @@ class EventLog:
                     piece=number,
                 )
             )
+
+
+def _thin(message: pb.WatchResponse, every_nth: int) -> pb.WatchResponse:
+    """A copy with about one key in so many. Events stay, emptied: their count is the sequence."""
+    thin = pb.WatchResponse()
+    thin.CopyFrom(message)  # others get the same message
+    runs = list(thin.snapshot.runs)
+    for event in thin.events.events:
+        runs.append(getattr(event, event.WhichOneof("event") or ""))
+    for run in runs:
+        keys = unpack(run.keys)
+        run.keys = pack([k for k in keys if not int.from_bytes(k[:8], "big") % every_nth])
+    return thin
 
 
 def _event(kind: str, run: pb.BlockRun) -> pb.BlockEvent:

@@ -192,9 +192,11 @@ async def test_broken_records_are_not_taken_in(tmp_path: Path) -> None:
 
 async def test_a_file_of_another_size_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "disk"
-    async with running_store(tmp_path, 4 * MIB, disk_path=path) as running:
-        async with connected(running.address, "shm") as client:
-            await fill(running, client, 100)
+    async with (
+        running_store(tmp_path, 4 * MIB, disk_path=path) as running,
+        connected(running.address, "shm") as client,
+    ):
+        await fill(running, client, 100)
     async with running_store(tmp_path, 4 * MIB, disk_path=path, disk_bytes=8 * MIB) as running:
         assert held(running.store) == {}
 
