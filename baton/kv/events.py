@@ -222,10 +222,8 @@ def _thin(message: pb.WatchResponse, every_nth: int) -> pb.WatchResponse:
     """A copy with about one key in so many. Events stay, emptied: their count is the sequence."""
     thin = pb.WatchResponse()
     thin.CopyFrom(message)  # others get the same message
-    runs = list(thin.snapshot.runs)
-    for event in thin.events.events:
-        runs.append(getattr(event, event.WhichOneof("event") or ""))
-    for run in runs:
+    changed = (getattr(event, event.WhichOneof("event") or "") for event in thin.events.events)
+    for run in (*thin.snapshot.runs, *changed):
         keys = unpack(run.keys)
         run.keys = pack([k for k in keys if not int.from_bytes(k[:8], "big") % every_nth])
     return thin
