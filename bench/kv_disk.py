@@ -28,7 +28,7 @@ from services.kvstore.wants import Answer, Want
 LAYOUT = b"L" * 16
 MIB = 1024 * 1024
 ROUNDS = 3
-BATCH = 8
+BATCH_BYTES = 2 * MIB
 
 
 class Reader:
@@ -92,20 +92,20 @@ async def tier(path: Path, arena: Arena, total: int, size: int) -> dict[str, flo
     store = Store("bench", arena, EventLog("e"), reservation_seconds=60, lease_seconds=60)
     file = DiskFile(path, total + total // 4)
     disk = store.add_disk(file, [])
-    count = total // size
+    count, batch = total // size, max(1, BATCH_BYTES // size)
     seconds = {}
     try:
         data = memoryview(bytes(range(256)) * (size // 256))
         digests = [digest(name(n), data) for n in range(count)]
         began = time.perf_counter()
-        for first in range(0, count, BATCH):
-            for number in range(first, min(first + BATCH, count)):
+        for first in range(0, count, batch):
+            for number in range(first, min(first + batch, count)):
                 slot = store.reserve(name(number), size)
                 assert isinstance(slot, Slot)
                 arena.view(slot)[:] = data
                 store.commit(slot, digests[number])
             store.settle()
-            while store.table.free_bytes < 2 * BATCH * size:  # as a writer that is never too fast
+            while store.table.free_bytes < 2 * BATCH_BYTES:  # as a writer that is never too fast
                 await asyncio.sleep(0)
         seconds["tier write"] = time.perf_counter() - began
         written = disk.counts.written_bytes
