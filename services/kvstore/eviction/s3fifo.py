@@ -48,8 +48,9 @@ class S3Fifo(Order):
                 self._ghosts.popitem(last=False)
 
     def first(self, now: int) -> Entry | None:
-        # Each step takes a use from an entry or moves it on, and a pinned one moves once.
-        for _ in range((MAX_USES + 2) * len(self)):
+        pinned = 0
+        # Each step takes a use from an entry, or passes by a pinned one.
+        while pinned <= len(self):
             small = len(self._small) * SMALL_PART >= len(self) or not self._main
             queue = self._small if small else self._main
             entry = next(iter(queue), None)
@@ -57,8 +58,10 @@ class S3Fifo(Order):
                 return None
             if not entry.pinned and not entry.uses:
                 return entry
+            pinned += entry.pinned
             del queue[entry]
             self._main[entry] = None
             entry.uses = entry.uses - 1 if entry.in_main and entry.uses else 0
             entry.in_main, entry.rank = True, now
-        return None
+        # The main queue may be pinned as a whole while it is not the small one's turn.
+        return next((e for q in (self._small, self._main) for e in q if not e.pinned), None)

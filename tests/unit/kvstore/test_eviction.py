@@ -201,6 +201,18 @@ def test_nothing_pinned_goes_however_long_it_was_not_used(order: type[Order]) ->
         assert tier.put(number) is not None
 
 
+def test_what_is_new_goes_where_all_that_is_old_is_pinned(order: type[Order]) -> None:
+    tier = Tier(100, order)
+    for number in range(95):
+        tier.put(number)
+        tier.policy.use(tier.entries[number])
+    for e in tier.entries.values():
+        tier.policy.pin(e)
+    for number in range(1000, 1200):
+        assert tier.put(number) is not None
+    assert all(number in tier.entries for number in range(95))
+
+
 def test_lru_goes_by_last_use() -> None:
     tier = Tier(3, ORDERS["lru"])
     for number in range(3):
