@@ -11,6 +11,8 @@ from baton.cli.errors import CommandError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from baton.cli.kv_stores import Where
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -18,6 +20,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+kv_app = typer.Typer(help="What the KV stores hold.", no_args_is_help=True)
+app.add_typer(kv_app, name="kv")
 
 Prefill = Annotated[int, typer.Option(help="Workers that read prompts.")]
 Decode = Annotated[int, typer.Option(help="Workers that write answers.")]
@@ -56,6 +60,11 @@ Address = Annotated[
         help="The frontend's gRPC host:port. Default: the cluster that runs here.",
         envvar="BATON_ADDRESS",
     ),
+]
+
+
+StoreAddress = Annotated[
+    str, typer.Option("--store", help="A store's gRPC host:port. Default: all of the cluster.")
 ]
 
 
@@ -187,12 +196,74 @@ def models(address: Address = "") -> None:
 @app.command()
 def status(etcd_endpoint: EtcdEndpoint = "", cluster: ClusterName = "") -> None:
     """Show who is in the cluster, and how they are."""
-    from baton.cli.rundir import running
     from baton.cli.status import status as run
 
-    here = running()
-    endpoints = _endpoints(etcd_endpoint) or (here.etcd if here else ("127.0.0.1:2379",))
-    run(endpoints, cluster or (here.cluster if here else "local"), _console())
+    run(*_cluster(etcd_endpoint, cluster), _console())
+
+
+@kv_app.command("stat")
+def kv_stat(
+    store: StoreAddress = "",
+    etcd_endpoint: EtcdEndpoint = "",
+    cluster: ClusterName = "",
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show what each store, tier and tenant holds."""
+    from baton.cli import kv
+
+    kv.stat(_where(store, etcd_endpoint, cluster), _console(), json)
+
+
+@kv_app.command("ls")
+def kv_ls(
+    prefix: Annotated[str, typer.Argument(help="Of keys, hexadecimal. Default: all.")] = "",
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = 100,
+    store: StoreAddress = "",
+    etcd_endpoint: EtcdEndpoint = "",
+    cluster: ClusterName = "",
+) -> None:
+    """List objects."""
+    from baton.cli import kv
+
+    kv.ls(_where(store, etcd_endpoint, cluster), _console(), prefix, tenant, limit)
+
+
+@kv_app.command("get")
+def kv_get(
+    key: Annotated[str, typer.Argument(help="Its key or how it begins, hexadecimal.")],
+    out: Annotated[Path | None, typer.Option(help="File. Default: standard output.")] = None,
+    store: StoreAddress = "",
+    etcd_endpoint: EtcdEndpoint = "",
+    cluster: ClusterName = "",
+) -> None:
+    """Write the bytes of one object, verified."""
+    from baton.cli import kv
+
+    kv.get(_where(store, etcd_endpoint, cluster), key, out)
+
+
+@kv_app.command("drop")
+def kv_drop(
+    keys: Annotated[list[str], typer.Argument(help="Whole keys, hexadecimal.")],
+    store: StoreAddress = "",
+    etcd_endpoint: EtcdEndpoint = "",
+    cluster: ClusterName = "",
+) -> None:
+    """Forget objects in every tier."""
+    from baton.cli import kv
+
+    kv.drop(_where(store, etcd_endpoint, cluster), _console(), keys)
+
+
+@kv_app.command("verify")
+def kv_verify(
+    store: StoreAddress = "", etcd_endpoint: EtcdEndpoint = "", cluster: ClusterName = ""
+) -> None:
+    """Read every object and check its digest; exit code 1 if some were wrong."""
+    from baton.cli import kv
+
+    kv.verify(_where(store, etcd_endpoint, cluster), _console())
 
 
 @config_app.command("show")
@@ -236,6 +307,21 @@ def _console(stderr: bool = False) -> "Console":
 
 def _endpoints(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _cluster(etcd_endpoint: str, cluster: str) -> tuple[tuple[str, ...], str]:
+    """Where etcd is, and the cluster's name; those of the cluster that runs here if not said."""
+    from baton.cli.rundir import running
+
+    here = running()
+    endpoints = _endpoints(etcd_endpoint) or (here.etcd if here else ("127.0.0.1:2379",))
+    return endpoints, cluster or (here.cluster if here else "local")
+
+
+def _where(store: str, etcd_endpoint: str, cluster: str) -> "Where":
+    from baton.cli.kv_stores import Where
+
+    return Where(store, *_cluster(etcd_endpoint, cluster))
 
 
 def _local_address() -> str:

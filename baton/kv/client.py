@@ -135,6 +135,7 @@ class KvStoreClient:
         object_bytes: int,
         sources: Sequence[common_pb2.KvSource] = (),
         wait: float = 0.0,
+        tenant: str = "",
     ) -> Fetching:
         """Ask for objects, also such that nobody has computed yet.
 
@@ -144,6 +145,7 @@ class KvStoreClient:
             object_bytes: length of each object.
             sources: other stores that hold them or may come to.
             wait: seconds to wait for what is not there; 0: what store and sources hold now.
+            tenant: on whose share what is brought from sources is counted.
 
         Returns:
             Batches of `Fetched` to iterate over; close it in a `finally`:
@@ -165,6 +167,7 @@ class KvStoreClient:
             sources=sources,
             wait=_duration(wait),
             traceparent=tracing.inject(),
+            tenant=tenant,
         )
         trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
         fetching = Fetching(connection, object_ids, object_bytes, wait, trusted=trusted)
@@ -177,6 +180,8 @@ class KvStoreClient:
         layout_id: bytes,
         object_bytes: int,
         last_is_partial: bool = False,
+        tenant: str = "",
+        recompute_seconds: float = 0.0,
     ) -> Reservation:
         """Ask for room to write objects to. Never waits for room.
 
@@ -185,6 +190,8 @@ class KvStoreClient:
             layout_id: their layout.
             object_bytes: length of each object, above 0.
             last_is_partial: the last key names a partial block, which is kept briefly.
+            tenant: on whose share and quota the objects are counted.
+            recompute_seconds: how long computing one of them again would take; 0: not known.
 
         Returns:
             Slots for the keys that got one. Write, `commit`, and `aclose` it in a `finally`.
@@ -202,6 +209,8 @@ class KvStoreClient:
             object_bytes=object_bytes,
             last_is_partial=last_is_partial,
             traceparent=tracing.inject(),
+            tenant=tenant,
+            recompute_seconds=recompute_seconds,
         )
         try:
             answer = await connection.ask(number, pb.PutRequest(reserve=frame), RESERVE_SECONDS)

@@ -16,6 +16,7 @@ from baton.v1.kvevents_pb2_grpc import (
 
 SERVICE_NAME = "baton.v1.KvEventService"
 HEARTBEAT_SECONDS = 1.0
+MAX_EVERY_NTH = 65_536
 
 
 class KvEventService(KvEventServiceServicer):
@@ -41,8 +42,14 @@ class KvEventService(KvEventServiceServicer):
         request: pb.WatchRequest,
         context: Any,  # noqa: ARG002
     ) -> AsyncIterator[pb.WatchResponse]:
+        if not 0 <= request.every_nth <= MAX_EVERY_NTH:
+            raise BatonError(
+                Reason.INVALID_FIELD, f"every_nth is 0 to {MAX_EVERY_NTH}", field="every_nth"
+            )
         awake = asyncio.Event()
-        subscription = self._log.subscribe(request.epoch, request.sequence, awake.set)
+        subscription = self._log.subscribe(
+            request.epoch, request.sequence, awake.set, request.every_nth
+        )
         try:
             while True:
                 message = subscription.take()

@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from baton.kv.keys import pack
+from baton.kv.keys import pack, unpack
 from baton.kv.mirror import Delta, Mirror, Space
 from baton.v1 import kvevents_pb2 as pb
 
 __all__ = ["Delta", "EventLog", "Mirror", "SlowSubscriberError", "Space", "Subscription"]
+
+STORED = "stored"
+EVICTED = "evicted"
+MOVED = "moved"
 
 MAX_RUN_KEYS = 4096
 """Keys in one run: 64 KiB."""
@@ -34,6 +38,7 @@ class Subscription:
     begin: Iterable[pb.WatchResponse]
     """What it begins with; bounded by what is held, and not counted."""
     wake: Callable[[], None]
+    every_nth: int = 1
     cut: bool = False
     keys: int = 0
     """In the queue."""
@@ -51,14 +56,14 @@ class Subscription:
         if self.queue:
             message, keys = self.queue.popleft()
             self.keys -= keys
-            return message
+            return message if self.every_nth <= 1 else _thin(message, self.every_nth)
         if self.cut:
             raise SlowSubscriberError
         return None
 
 
 class EventLog:
-    """The writing side: call `stored` and `evicted`, then `flush` once per turn of the event loop.
+    """The writing side: tell it what happens, then `flush` once per turn of the event loop.
 
     Args:
         epoch: new with every start of the process.
@@ -81,35 +86,37 @@ class EventLog:
         self._ring_keys = ring_keys
         self._queue_keys = queue_keys
         self._held: dict[Space, dict[bytes, None]] = {}
-        self._pending: list[tuple[bool, Space, list[bytes]]] = []
+        self._pending: list[tuple[str, Space, list[bytes]]] = []
         self._ring: deque[tuple[pb.BlockEvent, int]] = deque()
         self._ring_size = 0
         self._subscriptions: set[Subscription] = set()
 
     def stored(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
         """A block became readable in a tier."""
-        self._append(True, (layout_id, tier), key)
+        self._append(STORED, (layout_id, tier), key)
 
     def evicted(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
         """A block is gone from a tier."""
-        self._append(False, (layout_id, tier), key)
+        self._append(EVICTED, (layout_id, tier), key)
+
+    def moved(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
+        """A block is in this tier now, and in no other."""
+        self._append(MOVED, (layout_id, tier), key)
 
     def flush(self) -> None:
         """Number what happened since the last flush and hand it to subscribers."""
         pending, self._pending = self._pending, []
         events = []
-        for is_stored, space, keys in pending:
-            held = self._held.setdefault(space, {})
-            if is_stored:
-                held.update(dict.fromkeys(keys))
+        for kind, space, keys in pending:
+            if kind == EVICTED:
+                self._remove(space, keys)
             else:
-                for key in keys:
-                    held.pop(key, None)
-                if not held:
-                    del self._held[space]
+                self._held.setdefault(space, {}).update(dict.fromkeys(keys))
+            if kind == MOVED:
+                for other in [s for s in self._held if s[0] == space[0] and s != space]:
+                    self._remove(other, keys)
             run = pb.BlockRun(layout_id=space[0], tier=space[1], keys=pack(keys))
-            event = pb.BlockEvent(stored=run) if is_stored else pb.BlockEvent(evicted=run)
-            events.append((event, len(keys)))
+            events.append((_event(kind, run), len(keys)))
         if not events:
             return
         first = self.sequence + 1
@@ -119,20 +126,23 @@ class EventLog:
             for subscription in list(self._subscriptions):
                 self._give(subscription, message, size)
 
-    def subscribe(self, epoch: str, sequence: int, wake: Callable[[], None]) -> Subscription:
+    def subscribe(
+        self, epoch: str, sequence: int, wake: Callable[[], None], every_nth: int = 1
+    ) -> Subscription:
         """Begin after (epoch, sequence) if the log remembers what came since, else anew.
 
         Args:
             epoch: the last one that the subscriber saw; empty for none.
             sequence: the last one that it saw in that epoch.
             wake: called when there is a message to take.
+            every_nth: as in WatchRequest.
         """
         oldest = self.sequence - len(self._ring)
         if epoch == self.epoch and oldest <= sequence <= self.sequence:
             missed = _messages(self.epoch, sequence + 1, list(self._ring)[sequence - oldest :])
-            subscription = Subscription((message for message, _ in missed), wake)
+            subscription = Subscription((message for message, _ in missed), wake, every_nth)
         else:
-            subscription = Subscription(self._snapshot(), wake)
+            subscription = Subscription(self._snapshot(), wake, every_nth)
         self._subscriptions.add(subscription)
         return subscription
 
@@ -154,16 +164,25 @@ class EventLog:
         """What is held as of the last flush."""
         return {space: set(keys) for space, keys in self._held.items()}
 
-    def _append(self, is_stored: bool, space: Space, key: bytes) -> None:
+    def _remove(self, space: Space, keys: Iterable[bytes]) -> None:
+        held = self._held.get(space)
+        if held is None:
+            return
+        for key in keys:
+            held.pop(key, None)
+        if not held:
+            del self._held[space]
+
+    def _append(self, kind: str, space: Space, key: bytes) -> None:
         pending = self._pending
         if not pending:
             self.on_pending()
         if pending:
-            last_stored, last_space, keys = pending[-1]
-            if last_stored == is_stored and last_space == space and len(keys) < MAX_RUN_KEYS:
+            last_kind, last_space, keys = pending[-1]
+            if last_kind == kind and last_space == space and len(keys) < MAX_RUN_KEYS:
                 keys.append(key)
                 return
-        pending.append((is_stored, space, [key]))
+        pending.append((kind, space, [key]))
 
     def _remember(self, events: list[tuple[pb.BlockEvent, int]]) -> None:
         self._ring.extend(events)
@@ -197,6 +216,23 @@ class EventLog:
                     piece=number,
                 )
             )
+
+
+def _thin(message: pb.WatchResponse, every_nth: int) -> pb.WatchResponse:
+    """A copy with about one key in so many. Events stay, emptied: their count is the sequence."""
+    thin = pb.WatchResponse()
+    thin.CopyFrom(message)  # others get the same message
+    changed = (getattr(event, event.WhichOneof("event") or "") for event in thin.events.events)
+    for run in (*thin.snapshot.runs, *changed):
+        keys = unpack(run.keys)
+        run.keys = pack([k for k in keys if not int.from_bytes(k[:8], "big") % every_nth])
+    return thin
+
+
+def _event(kind: str, run: pb.BlockRun) -> pb.BlockEvent:
+    if kind == STORED:
+        return pb.BlockEvent(stored=run)
+    return pb.BlockEvent(evicted=run) if kind == EVICTED else pb.BlockEvent(tier_moved=run)
 
 
 T = TypeVar("T")

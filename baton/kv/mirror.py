@@ -28,10 +28,12 @@ class Mirror:
     """One instance's contents, kept by applying the messages of its event stream in order.
 
     Use: watch `request()`, call `opened()`, then `apply` each message. When `stale` becomes true a
-    message was missed: nothing more is applied until the stream is watched anew.
+    message was missed: nothing more is applied until the stream is watched anew. `every_nth`: only
+    about one key in so many, as in WatchRequest.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every_nth: int = 1) -> None:
+        self._every_nth = every_nth
         self.epoch = ""
         self.sequence = 0
         self.stale = False
@@ -40,7 +42,7 @@ class Mirror:
 
     def request(self) -> pb.WatchRequest:
         """Where the next watch begins: after the last event that was applied."""
-        return pb.WatchRequest(epoch=self.epoch, sequence=self.sequence)
+        return pb.WatchRequest(epoch=self.epoch, sequence=self.sequence, every_nth=self._every_nth)
 
     def opened(self) -> None:
         """A watch on `request` begins: what an earlier one left half done is forgotten."""
@@ -86,7 +88,7 @@ class Mirror:
 
     def _replace(self, runs: Sequence[pb.BlockRun]) -> Delta:
         now: dict[Space, set[bytes]] = {}
-        for run in runs:
+        for run in filter(lambda run: run.keys, runs):
             now.setdefault((run.layout_id, run.tier), set()).update(unpack(run.keys))
         delta = Delta()
         for space in now.keys() | self.held.keys():
@@ -120,6 +122,8 @@ class Mirror:
             self._store(run, delta)
 
     def _store(self, run: pb.BlockRun, delta: Delta) -> None:
+        if not run.keys:
+            return
         space = (run.layout_id, run.tier)
         held = self.held.setdefault(space, set())
         new = [key for key in unpack(run.keys) if key not in held]

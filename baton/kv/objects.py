@@ -12,6 +12,8 @@ MAX_WANT_KEYS = 65_536
 """Keys in one Want."""
 MAX_CHUNK_BYTES = 1024 * 1024
 """Bytes in one chunk of gRPC transport."""
+MAX_TENANT_BYTES = 128
+"""Of a tenant's name in UTF-8."""
 MAX_PART = 65_535
 """Largest group, shard and part."""
 

@@ -7,8 +7,14 @@ GRPC = "grpc"
 TRANSPORTS = (SHM, GRPC)
 """Between a worker and its store."""
 
-TIERS = (pb.TIER_DRAM,)
-"""Of a store."""
+TIERS = (pb.TIER_DRAM, pb.TIER_DISK)
+"""Of a store. A block is announced in the best one that has it."""
+
+
+def tier_name(tier: int) -> str:
+    """A tier as people and metrics call it: `engine`, `dram`, `disk`."""
+    return pb.Tier.Name(pb.Tier.ValueType(tier)).removeprefix("TIER_").lower()
+
 
 ALWAYS = "always"
 REMOTE = "remote"

@@ -77,6 +77,7 @@ class Server:
         self._health = _Health(incarnation)
         self._services: list[str] = []
         self._ready = False
+        self._parts: dict[str, bool] = {}
         self._publishing: asyncio.Task[None] | None = None
         self._port = 0
         self._server = grpc.aio.server(
@@ -150,8 +151,12 @@ class Server:
         """Say in health whether new work is welcome."""
         if ready != self._ready:
             self._ready = ready
-            if self._publishing is None or self._publishing.done():
-                self._publishing = asyncio.create_task(self._publish_ready())
+            self._publish_soon()
+
+    def set_part(self, name: str, well: bool) -> None:
+        """Say in health how a part of the process is that can fail without the process doing so."""
+        self._parts[name] = well
+        self._publish_soon()
 
     async def drain(self, grace: float) -> None:
         """Take no new call, let running ones end for `grace` seconds, then cancel them.
@@ -165,11 +170,17 @@ class Server:
         self._health.closing.set()
         await self._server.stop(grace)
 
-    async def _publish_ready(self) -> None:
-        published: bool | None = None
-        while published is not self._ready:
-            published = self._ready
-            await self._publish(published)
+    def _publish_soon(self) -> None:
+        if self._publishing is None or self._publishing.done():
+            self._publishing = asyncio.create_task(self._publish_all())
+
+    async def _publish_all(self) -> None:
+        published: tuple[bool, dict[str, bool]] | None = None
+        while published != (self._ready, self._parts):
+            published = (self._ready, dict(self._parts))
+            await self._publish(self._ready)
+            for name, well in published[1].items():
+                await self._health.set(name, _SERVING if well else _NOT_SERVING)
 
     async def _publish(self, ready: bool) -> None:
         for service in ("", READINESS, *self._services):

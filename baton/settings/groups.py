@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from baton.kv.registry import TRANSPORTS
-from baton.settings.values import Bytes, Cores, Endpoints, Port, Transports
+from baton.settings.values import Bytes, Cores, Endpoints, Port, TenantBytes, Transports
 
 MIB = 1024 * 1024
 
@@ -146,6 +146,17 @@ class KvSettings(Group):
     arena_bytes: Bytes = Field(512 * MIB, ge=1 * MIB, description="memory for KV objects")
     arena_dir: Path = Field(
         default_factory=_arena_dir, description="where the arena's file is mapped from"
+    )
+    disk_bytes: Bytes = Field(
+        0, ge=0, description="disk for KV objects that memory has no room for; 0: none"
+    )
+    disk_path: Path | None = Field(
+        None, description="the file for them, which outlives the process; needed with disk_bytes"
+    )
+    tenant_bytes: TenantBytes = Field(
+        {},
+        description="most bytes that a tenant may hold in a tier, name=bytes, separated by commas; "
+        "others share what there is",
     )
     reservation_seconds: float = Field(
         10, gt=0, le=3600, description="time for a writer to commit what it reserved"

@@ -56,6 +56,18 @@ def _cores(value: object) -> object:
     return tuple(sorted(cores))
 
 
+def _tenant_bytes(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    quotas = {}
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        name, found, size = part.rpartition("=")
+        if not found or not name:
+            raise ValueError(f"{part!r} is not name=bytes")
+        quotas[name] = size
+    return quotas
+
+
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 """A number of bytes: `1048576`, `512MiB`, `1GiB`."""
 
@@ -74,6 +86,9 @@ Transports = Annotated[
     tuple[str, ...], NoDecode, BeforeValidator(_comma_list), AfterValidator(_transports)
 ]
 """Names of KV transports separated by commas, at least one."""
+
+TenantBytes = Annotated[dict[str, Bytes], NoDecode, BeforeValidator(_tenant_bytes)]
+"""`name=bytes` pairs separated by commas."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 takes a free one."""

@@ -57,7 +57,9 @@ class WorkerCore:
         self._io = ThreadPoolExecutor(1, thread_name_prefix="kv-io", initializer=give_way)
         self._scratch = memoryview(bytearray(engine.info.block_bytes))
         self._fetch_rate = FetchRate()
-        self._publisher = Publisher(engine, store, self._io)
+        self._publisher = Publisher(
+            engine, store, self._io, lambda: self.stats.prefill_tokens_per_second
+        )
         self._loop = EngineLoop(engine, self._deliver, failed, cores)
         self.streams: dict[int, WorkStream] = {}
         """Open streams by the engine's sequence id; bounded by its queue and its pages."""
@@ -105,7 +107,14 @@ class WorkerCore:
             self.model, info.weights_digest, info.layout.layout_id, b"", start.kv_salt
         )
         request = sequence_request(start, next(self._ids), root, info)
-        fetch = Fetch(self.engine, self.store, self._io, self._scratch, self._fetch_rate)
+        fetch = Fetch(
+            self.engine,
+            self.store,
+            self._io,
+            self._scratch,
+            self._fetch_rate,
+            start.context.tenant,
+        )
         stream = WorkStream(
             start,
             request,

@@ -62,6 +62,7 @@ class Fetch:
         io: Executor,
         scratch: memoryview,
         rate: FetchRate,
+        tenant: str,
     ) -> None:
         """Prepare it.
 
@@ -72,7 +73,9 @@ class Fetch:
             scratch: a block's room, which only that thread uses: blocks are checked there. It stays
                 in the processor's cache, and fresh memory would cost more than the copy.
             rate: told how fast it went.
+            tenant: whose request it is for.
         """
+        self._tenant = tenant
         self._engine = engine
         self._store = store
         self._io = io
@@ -140,6 +143,7 @@ class Fetch:
                 info.block_bytes,
                 self._sources or (),
                 wait,
+                self._tenant,
             )
         except StoreAway as error:
             log.info("kv.get.store_away", blocks=len(wanted), error=str(error))

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -35,8 +35,9 @@ class _Block:
 class Publishing:
     """What one sequence still has to publish."""
 
-    def __init__(self, sequence_id: int) -> None:
+    def __init__(self, sequence_id: int, tenant: str) -> None:
         self.sequence_id = sequence_id
+        self.tenant = tenant
         self.bytes = 0
         self.copy_cpu_seconds = 0.0
         """Spent on copying and hashing."""
@@ -62,10 +63,18 @@ class Publisher:
     """Puts the blocks of all sequences of one engine, in order, in batches.
 
     The queue is bounded by the engine's pages: a block waits at most once per sequence that holds
-    it. A store that is away or full costs later requests time and nothing else.
+    it. A store that is away or full costs later requests time and nothing else. `prefill_rate`: the
+    engine's prompt tokens per second, 0 while unknown.
     """
 
-    def __init__(self, engine: Engine, store: KvStoreClient, io: Executor) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        store: KvStoreClient,
+        io: Executor,
+        prefill_rate: Callable[[], float],
+    ) -> None:
+        self._prefill_rate = prefill_rate
         self._engine = engine
         self._store = store
         self._io = io
@@ -117,9 +126,11 @@ class Publisher:
                     block.owner.settled()
 
     def _next_batch(self) -> list[_Block]:
-        # Only the last key of a reservation may name a partial block.
+        # Only the last key of a reservation may name a partial block, and one tenant is charged.
         batch: list[_Block] = []
         while self._queue and len(batch) < self._batch_blocks:
+            if batch and self._queue[0].owner.tenant != batch[0].owner.tenant:
+                break
             batch.append(self._queue.popleft())
             if batch[-1].partial:
                 break
@@ -128,8 +139,14 @@ class Publisher:
     async def _publish(self, batch: list[_Block]) -> None:
         info = self._engine.info
         keys = [block.key for block in batch]
+        rate = self._prefill_rate()
         reservation = await self._store.reserve(
-            keys, info.layout.layout_id, info.block_bytes, last_is_partial=batch[-1].partial
+            keys,
+            info.layout.layout_id,
+            info.block_bytes,
+            last_is_partial=batch[-1].partial,
+            tenant=batch[0].owner.tenant,
+            recompute_seconds=info.layout.block_tokens / rate if rate else 0.0,
         )
         try:
             if reservation.slots:

@@ -67,7 +67,7 @@ class WorkStream:
         self._block_tokens = block_tokens
         self._fetch = fetch
         self._publisher = publisher
-        self._publishing = Publishing(request.id)
+        self._publishing = Publishing(request.id, start.context.tenant)
         self._sink = sink
         self._on_ended = ended
         self._begun = False

@@ -14,6 +14,7 @@ from baton.rpc.server import Server
 from baton.settings import KvStoreSettings
 from baton.telemetry.logs import get_logger
 from baton.v1.cluster_pb2 import ROLE_KVSTORE, Instance
+from services.kvstore import disk_start
 from services.kvstore.arena import STEP_BYTES, Arena
 from services.kvstore.metrics import StoreMetrics
 from services.kvstore.peers import Peers
@@ -23,11 +24,14 @@ from services.kvstore.store import Store
 log = get_logger(__name__)
 
 TICK_SECONDS = 0.05
+DISK_PART = "baton.kv.disk"
+"""In health: not serving means that memory goes on alone. The store itself stays ready."""
 
 
 async def compose(process: Process, settings: KvStoreSettings) -> None:
     """Start the store: arena, state, peers, server, registration."""
     kv, stack = settings.kv, process.stack
+    disk_start.check(kv)
     arena = stack.enter_context(Arena(kv.arena_dir, kv.arena_bytes // STEP_BYTES * STEP_BYTES))
     events = EventLog(secrets.token_hex(8))
     store = Store(
@@ -36,8 +40,10 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         events,
         reservation_seconds=kv.reservation_seconds,
         lease_seconds=kv.lease_seconds,
+        quotas=kv.tenant_bytes,
     )
     stack.callback(store.close)
+    stack.push_async_callback(store.close_disk)
     stack.enter_context(StoreMetrics(store))
     process.spawn(touch_arena(store), "touch-arena")
     process.spawn(keep_time(store), "keep-time")
@@ -52,6 +58,16 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     server.add(KvStoreService(store).register, SERVICE_NAME)
     server.add(KvEventService(events).register, EVENTS_NAME)
     await server.start()
+    if kv.disk_bytes and kv.disk_path is not None:
+        server.set_part(DISK_PART, True)
+        coming = disk_start.add_disk(
+            store,
+            kv.disk_path,
+            kv.disk_bytes,
+            lambda: server.set_part(DISK_PART, False),
+            verify=kv.verify != NEVER,
+        )
+        process.spawn(coming, "kv-disk")
 
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
     instance = Instance(

@@ -82,6 +82,11 @@ class Arena:
         start = self.file_offset(slot)
         return self._view[start : start + slot.object_bytes]
 
+    def pages(self, slot: Slot) -> memoryview:
+        """As `view`, to the end of the object's last page: what direct I/O reads and writes."""
+        start = self.file_offset(slot)
+        return self._view[start : start + slot.slot_bytes]
+
     def carve(self, offset: int, size: int) -> None:
         """A range of data gets new slots: whoever still reads old ones there must notice."""
         for page in range(offset // PAGE_BYTES, (offset + size) // PAGE_BYTES):

@@ -203,7 +203,8 @@ class Asks:
             ask, ready = self._backlog.popleft()
             object_id = ask.object_ids[ready.index]
             if object_id in self._interest and object_id not in self._flights:
-                flight = self._flights.begin(object_id, ready.object_bytes, ready.digest)
+                tenant = next(iter(self._interest[object_id])).tenant
+                flight = self._flights.begin(object_id, ready.object_bytes, ready.digest, tenant)
                 if isinstance(flight, Flight):
                     self._fetching[ready.lease_id] = (ask, flight)
                     fetch.append(ready.lease_id)

@@ -6,6 +6,7 @@ from xxhash import xxh3_128
 
 from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
+from baton.kv.registry import GRPC
 from services.kvstore.slots import Refusal, Slot, State
 from services.kvstore.store import PEER, Store
 
@@ -47,9 +48,11 @@ class Flights:
         """Whether another flight has to wait for one to end."""
         return bool(self._flying) and self._bytes >= self._window_bytes
 
-    def begin(self, object_id: ObjectId, object_bytes: int, digest: bytes) -> Flight | Refusal:
+    def begin(
+        self, object_id: ObjectId, object_bytes: int, digest: bytes, tenant: str = ""
+    ) -> Flight | Refusal:
         """Reserve a slot for an object that is not flying, or PRESENT or EXHAUSTED."""
-        slot = self._store.reserve(object_id, object_bytes)
+        slot = self._store.reserve(object_id, object_bytes, tenant=tenant)
         if isinstance(slot, Refusal):
             return slot
         flight = Flight(slot, digest, start_digest(object_id, object_bytes))
@@ -65,7 +68,7 @@ class Flights:
         self._store.arena.view(slot)[flight.got : end] = data
         flight.hash.update(data)
         flight.got = end
-        self._store.moved_bytes[PEER] += len(data)
+        self._store.moved_bytes[PEER, GRPC] += len(data)
         return True
 
     def finish(self, flight: Flight) -> bool:

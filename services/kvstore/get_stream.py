@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 
 from opentelemetry.trace import Span
 
-from baton.kv.objects import MAX_CHUNK_BYTES, MAX_WANT_KEYS, object_ids
+from baton.kv.objects import MAX_CHUNK_BYTES, MAX_TENANT_BYTES, MAX_WANT_KEYS, object_ids
+from baton.kv.registry import GRPC, SHM
 from baton.rpc.errors import BatonError, Reason
 from baton.telemetry import tracing
 from baton.v1 import common_pb2
@@ -29,10 +30,16 @@ _ADDRESS = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,253}:\d{1,5}")
 
 
 class GetStream:
-    """Handles a reader's frames; `outbox` holds the answers. Is the Asker of its wants."""
+    """Handles a reader's frames; `outbox` holds the answers. Is the Asker of its wants.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: the store.
+        shared: the reader maps the arena, and asks for no bytes.
+    """
+
+    def __init__(self, store: Store, *, shared: bool = False) -> None:
         self._store = store
+        self._shared = shared
         self._wants: dict[int, Want] = {}
         """Wants that are not answered or still have leases."""
         self._spans: dict[Want, Span] = {}
@@ -124,10 +131,12 @@ class GetStream:
         wait = frame.wait.seconds + frame.wait.nanos / 1e9
         if not 0 <= wait <= MAX_WAIT_SECONDS:
             raise _invalid("wait", f"is 0 to {MAX_WAIT_SECONDS:g} s")
+        if len(frame.tenant.encode()) > MAX_TENANT_BYTES:
+            raise _invalid("tenant", f"has at most {MAX_TENANT_BYTES} bytes")
         sources = _sources(frame.sources)
         now = self._store.clock()
         deadline = now + (wait or INSTANT_SECONDS)
-        want = Want(self, number, ids, deadline, instant=wait == 0)
+        want = Want(self, number, ids, deadline, instant=wait == 0, tenant=frame.tenant)
         want.set_sources(sources, self._store.store_id)
         self._wants[number] = want
         if frame.traceparent:
@@ -180,6 +189,8 @@ class GetStream:
         self._leases[self._last_id] = (lease, want)
         self._ids[lease] = self._last_id
         slot = lease.slot
+        if self._shared:
+            self._store.moved_bytes[GET, SHM] += slot.object_bytes
         return pb.ReadyObject(
             index=index,
             lease_id=self._last_id,
@@ -203,7 +214,7 @@ class GetStream:
         view = self._store.arena.view(lease.slot)
         data = bytes(view[at : at + MAX_CHUNK_BYTES])
         end = at + len(data)
-        self._store.moved_bytes[GET] += len(data)
+        self._store.moved_bytes[GET, GRPC] += len(data)
         last = end >= lease.slot.object_bytes
         if last:
             del self._fetches[number]

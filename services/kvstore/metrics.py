@@ -1,11 +1,15 @@
 """What the store shows at /metrics: read from its state when somebody asks, so always exact."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from baton.kv.registry import tier_name
+from baton.v1 import kvstore_pb2 as pb
+from services.kvstore import inspect
 from services.kvstore.store import Store
 
 _GAUGES = {
@@ -25,6 +29,20 @@ _COUNTERS = {
     "evictions": "Objects evicted.",
 }
 
+_TIER: dict[str, tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str]] = {
+    "capacity_bytes": (GaugeMetricFamily, "Bytes that can hold objects."),
+    "used_bytes": (GaugeMetricFamily, "Bytes taken."),
+    "objects": (GaugeMetricFamily, "Objects."),
+    "evictions": (CounterMetricFamily, "Objects that had to make room."),
+    "bad_objects": (CounterMetricFamily, "Objects dropped because their bytes were wrong."),
+}
+_DISK_COUNTERS = {
+    "read_bytes": "Bytes that came back from disk.",
+    "written_bytes": "Bytes that went to disk.",
+    "errors": "Batches that failed.",
+}
+MAX_TENANT_LABELS = 100
+
 
 class StoreMetrics(Collector):
     """Families `baton_kv_*`. Use as a context manager: registered while the store lives."""
@@ -41,7 +59,7 @@ class StoreMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         # Another thread asks; a count may be one event old, and none is torn.
-        stat = self._store.stat()
+        stat = inspect.stat(self._store)
         pinned = self._store.table.pinned_bytes
         yield GaugeMetricFamily("baton_kv_pinned_bytes", "Bytes leased or reserved.", pinned)
         for name, text in _GAUGES.items():
@@ -49,8 +67,50 @@ class StoreMetrics(Collector):
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"baton_kv_{name}", text, getattr(stat, name))
         moved = CounterMetricFamily(
-            "baton_kv_moved_bytes", "Bytes that travelled through the store.", labels=["way"]
+            "baton_kv_moved_bytes", "Bytes that came and went.", labels=["way", "transport"]
         )
-        for way, size in self._store.moved_bytes.items():
-            moved.add_metric([way], size)
+        for (way, transport), size in self._store.moved_bytes.items():
+            moved.add_metric([way, transport], size)
         yield moved
+        yield from _by_tier(stat)
+        yield _by_tenant(stat)
+        yield from self._disk()
+
+    def _disk(self) -> Iterable[Metric]:
+        failed = bool(self._store.disk_failed)
+        yield GaugeMetricFamily(
+            "baton_kv_disk_failed", "1: a disk is wanted and is switched off.", failed
+        )
+        yield CounterMetricFamily(
+            "baton_kv_disk_moved_down",
+            "Objects that left memory and stay on disk; other evictions are lost.",
+            self._store.moved_down,
+        )
+        if self._store.disk is not None:
+            counts = self._store.disk.counts
+            for name, text in _DISK_COUNTERS.items():
+                yield CounterMetricFamily(f"baton_kv_disk_{name}", text, getattr(counts, name))
+
+
+def _by_tier(stat: pb.StatResponse) -> Iterable[Metric]:
+    for name, (kind, text) in _TIER.items():
+        family = kind(f"baton_kv_tier_{name}", text, labels=["tier"])
+        for tier in stat.tiers:
+            family.add_metric([tier_name(tier.tier)], getattr(tier, name))
+        yield family
+
+
+def _by_tenant(stat: pb.StatResponse) -> Metric:
+    """The largest tenants by name, the others together: names are bounded in number."""
+    family = GaugeMetricFamily(
+        "baton_kv_tenant_bytes", "Bytes that a tenant holds.", labels=["tenant", "tier"]
+    )
+    others: Counter[str] = Counter()
+    for number, tenant in enumerate(stat.tenants):
+        if number < MAX_TENANT_LABELS:
+            family.add_metric([tenant.tenant, tier_name(tenant.tier)], tenant.used_bytes)
+        else:
+            others[tier_name(tenant.tier)] += tenant.used_bytes
+    for tier, size in others.items():
+        family.add_metric(["(others)", tier], size)
+    return family

@@ -1,9 +1,18 @@
 """One writer's stream."""
 
+import math
+
 from opentelemetry.trace import Span
 
 from baton.kv.digest import DIGEST_BYTES, start_digest
-from baton.kv.objects import MAX_CHUNK_BYTES, MAX_RESERVE_KEYS, MAX_WANT_KEYS, object_ids
+from baton.kv.objects import (
+    MAX_CHUNK_BYTES,
+    MAX_RESERVE_KEYS,
+    MAX_TENANT_BYTES,
+    MAX_WANT_KEYS,
+    object_ids,
+)
+from baton.kv.registry import GRPC, SHM
 from baton.kv.writer_lock import WatchedLock
 from baton.rpc.errors import BatonError, Reason
 from baton.telemetry import tracing
@@ -99,6 +108,10 @@ class PutStream:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="reserve") from error
         if frame.object_bytes <= 0:
             raise _invalid("object_bytes", "is above 0")
+        if len(frame.tenant.encode()) > MAX_TENANT_BYTES:
+            raise _invalid("tenant", f"has at most {MAX_TENANT_BYTES} bytes")
+        if not 0 <= frame.recompute_seconds < math.inf:
+            raise _invalid("recompute_seconds", "is finite and not below 0")
         answer = pb.Reserved(correlation_id=frame.correlation_id)
         slots: dict[int, Slot] = {}
         for index, object_id in enumerate(ids):
@@ -107,6 +120,8 @@ class PutStream:
                 frame.object_bytes,
                 partial=frame.last_is_partial and index == len(ids) - 1,
                 writer=self._writer,
+                tenant=frame.tenant,
+                recompute_seconds=frame.recompute_seconds,
             )
             if slot is Refusal.PRESENT:
                 answer.present.append(index)
@@ -144,7 +159,7 @@ class PutStream:
             self._store.arena.view(slot)[upload.written : end] = frame.data
             upload.digest.update(frame.data)
         upload.written = end
-        self._store.moved_bytes[PUT] += len(frame.data)
+        self._store.moved_bytes[PUT, GRPC] += len(frame.data)
 
     def _commit(self, frame: pb.Commit) -> None:
         held = [self._held(frame.correlation_id, index) for index in frame.indexes]
@@ -164,6 +179,8 @@ class PutStream:
         for index, digest in pairs:
             slot = reservation.slots.pop(index)
             reservation.uploads.pop(index, None)
+            if self._writer is not None:
+                self._store.moved_bytes[PUT, SHM] += slot.object_bytes
             readable += self._store.commit(slot, digest)
         self._forget_if_empty(frame.correlation_id)
         answer = pb.Committed(correlation_id=frame.correlation_id, readable=readable)

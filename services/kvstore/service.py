@@ -17,6 +17,7 @@ from baton.v1.kvstore_pb2_grpc import (
     KvStoreServiceServicer,
     add_KvStoreServiceServicer_to_server,
 )
+from services.kvstore import inspect
 from services.kvstore.get_stream import GetStream
 from services.kvstore.outbox import Outbox
 from services.kvstore.put_stream import PutStream
@@ -94,7 +95,7 @@ class KvStoreService(KvStoreServiceServicer):
     ) -> AsyncIterator[pb.GetResponse]:
         opening = await _first(request_iterator)
         shared = self._check(opening.open, opening.HasField("open"))
-        stream = GetStream(self._store)
+        stream = GetStream(self._store, shared=shared)
         stream.outbox.put(pb.GetResponse(opened=_opened(shared)))
         async with aclosing(self._serve(request_iterator, stream)) as answers:
             async for frame in answers:
@@ -105,7 +106,21 @@ class KvStoreService(KvStoreServiceServicer):
         request: pb.StatRequest,  # noqa: ARG002
         context: Any,  # noqa: ARG002
     ) -> pb.StatResponse:
-        return self._store.stat()
+        return inspect.stat(self._store)
+
+    async def List(  # noqa: N802
+        self,
+        request: pb.ListRequest,
+        context: Any,  # noqa: ARG002
+    ) -> pb.ListResponse:
+        return inspect.list_objects(self._store, request)
+
+    async def Drop(  # noqa: N802
+        self,
+        request: pb.DropRequest,
+        context: Any,  # noqa: ARG002
+    ) -> pb.DropResponse:
+        return inspect.drop_objects(self._store, request)
 
     def _check(self, opening: pb.Open, is_open: bool) -> bool:
         """Whether the client shares memory with the store; a wrong secret proves nothing."""

@@ -79,6 +79,33 @@ class SlabAllocator:
             self._close(span)
         return offset
 
+    def adopt(self, start: int, slot_bytes: int, offset: int) -> bool:
+        """Take a slot that an earlier allocator had placed; False where it fits no more.
+
+        Args:
+            start: of its span.
+            slot_bytes: its size.
+            offset: where it begins.
+        """
+        span = self._span_of.get(start // self.slab_bytes)
+        if span is None:
+            slabs = self._slabs_for(slot_bytes)
+            first = start // self.slab_bytes
+            room = self._taken[first : first + slabs]
+            if start % self.slab_bytes or len(room) < slabs or any(room):
+                return False
+            span = self._make(first, slabs, slot_bytes)
+            if offset not in span.free:
+                self._release(span)
+                return False
+        if (span.start, span.slot_bytes) != (start, slot_bytes) or offset not in span.free:
+            return False
+        span.free.remove(offset)
+        span.used.add(offset)
+        if not span.free:
+            self._close(span)
+        return True
+
     def give_back(self, offset: int) -> None:
         """Free a slot.
 
@@ -91,11 +118,7 @@ class SlabAllocator:
         if span.used:
             self._open.setdefault(span.slot_bytes, {})[span] = None
             return
-        if len(span.free) > 1:  # otherwise it was full and is not open
-            self._close(span)
-        for slab in range(span.first_slab, span.first_slab + span.slabs):
-            self._taken[slab] = 0
-            del self._span_of[slab]
+        self._release(span)
 
     def span(self, offset: int) -> Span:
         """The span that a slot lies in.
@@ -114,6 +137,9 @@ class SlabAllocator:
         first = self._taken.find(b"\0" * slabs)
         if first < 0:
             return None
+        return self._make(first, slabs, slot_bytes)
+
+    def _make(self, first: int, slabs: int, slot_bytes: int) -> Span:
         start = first * self.slab_bytes
         count = slabs * self.slab_bytes // slot_bytes
         free = [start + index * slot_bytes for index in reversed(range(count))]
@@ -124,6 +150,15 @@ class SlabAllocator:
         self._open.setdefault(slot_bytes, {})[span] = None
         self._on_carve(start, slabs * self.slab_bytes)
         return span
+
+    def _release(self, span: Span) -> None:
+        """The slabs of an empty span are free for any size."""
+        spans = self._open.get(span.slot_bytes)
+        if spans is not None and span in spans:
+            self._close(span)
+        for slab in range(span.first_slab, span.first_slab + span.slabs):
+            self._taken[slab] = 0
+            del self._span_of[slab]
 
     def _slabs_for(self, slot_bytes: int) -> int:
         """The shortest span that wastes little; for a tiny arena whatever holds one slot."""

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import Enum
 
-from baton.kv.objects import ObjectId
+from services.kvstore.eviction.base import Entry
 
 
 class State(Enum):
@@ -26,18 +26,12 @@ class State(Enum):
     """Given back; the place may belong to another Slot by now."""
 
 
-@dataclass(eq=False, slots=True)
-class Slot:
+@dataclass(eq=False, slots=True, kw_only=True)
+class Slot(Entry):
     """A place in the arena, from the moment it is taken until it is free. Never used again."""
 
-    object_id: ObjectId
     object_bytes: int
-    offset: int
-    """From the beginning of the data."""
-    slot_bytes: int
     generation: int
-    partial: bool
-    """Holds a partial block: kept briefly."""
     writer: Hashable | None
     """Who may write to it from outside; None: only the store itself does."""
     deadline: float
@@ -45,8 +39,6 @@ class Slot:
     state: State = State.RESERVED
     digest: bytes = b""
     leases: int = 0
-    used: int = 0
-    """Counts uses of the table; the least is the least recently used."""
 
 
 @dataclass(eq=False, slots=True)

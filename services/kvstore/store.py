@@ -5,14 +5,20 @@ One event loop owns it. Whoever changes something calls `settle` afterwards, onc
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Protocol
 
 from baton.kv.events import EventLog
 from baton.kv.objects import ObjectId
+from baton.kv.registry import GRPC, SHM
 from baton.kv.writer_lock import WatchedLock
-from baton.v1 import kvevents_pb2, kvstore_pb2
+from baton.v1 import kvevents_pb2
 from services.kvstore.arena import STEP_BYTES, Arena
+from services.kvstore.disk import DiskTier
+from services.kvstore.disk_file import DiskFile, Record
+from services.kvstore.disk_index import DiskIndex
+from services.kvstore.eviction.costs import Costs
+from services.kvstore.eviction.policy import EvictionPolicy
 from services.kvstore.slabs import SlabAllocator
 from services.kvstore.slots import Refusal, Slot, State
 from services.kvstore.table import ObjectTable
@@ -43,6 +49,7 @@ class Store:
         reservation_seconds: time to commit.
         lease_seconds: time to copy.
         partial_seconds: how long partial blocks are kept.
+        quotas: most bytes of tenants in a tier.
         clock: seconds that only go forward.
     """
 
@@ -55,6 +62,7 @@ class Store:
         reservation_seconds: float,
         lease_seconds: float,
         partial_seconds: float = 60.0,
+        quotas: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store_id = store_id
@@ -64,19 +72,30 @@ class Store:
         self._slabs = SlabAllocator(
             arena.header.data_bytes, STEP_BYTES, arena.touched_bytes, arena.carve
         )
+        self._announcer = Announcer(log)
         self.table = ObjectTable(
             self._slabs,
             arena.generations,
-            Announcer(log),
+            self._announcer,
             reservation_seconds=reservation_seconds,
             lease_seconds=lease_seconds,
             partial_seconds=partial_seconds,
+            policy=EvictionPolicy(arena.header.data_bytes, quotas=quotas),
         )
+        self._announcer.above = lambda object_id: self.table.get(object_id) is not None
+        self.disk: DiskTier | None = None
+        self.disk_failed = ""
+        """Why there is no disk although one is wanted; empty where all is well."""
         self.waits = WaitTable(self.table, window_bytes=self.table.cap_bytes // 4)
+        self._costs = Costs()
+        self._quotas = quotas
         self.streams = 0
         """Open Put and Get streams."""
-        self.moved_bytes: Counter[str] = Counter({PUT: 0, GET: 0, PEER: 0})
-        """Bytes that travelled through this process, by way; shared memory is not seen."""
+        self.moved_bytes: Counter[tuple[str, str]] = Counter(
+            {(PUT, GRPC): 0, (PUT, SHM): 0, (GET, GRPC): 0, (GET, SHM): 0, (PEER, GRPC): 0}
+        )
+        """Bytes by way and transport: those that went through this process, and through shared
+        memory those that were committed or leased."""
         self._peers: PeerStores | None = None
         self._retired: set[WatchedLock] = set()
         """Locks of writers whose stream ended."""
@@ -86,6 +105,62 @@ class Store:
         self._peers = peers
         self.waits.seeker = peers
 
+    def add_disk(
+        self,
+        file: DiskFile,
+        records: Iterable[Record],
+        alarm: Callable[[str], None] = lambda _: None,
+        *,
+        verify: bool = True,
+    ) -> DiskTier:
+        """Let objects go to disk. The store takes the file; `close_disk` gives it back.
+
+        Args:
+            file: where they go.
+            records: what it holds already.
+            alarm: called once with the reason when the disk is switched off.
+            verify: whether what comes back is checked.
+        """
+
+        def failed(reason: str) -> None:
+            self.disk_failed = reason
+            alarm(reason)
+
+        index = DiskIndex(file.data_bytes, self._quotas)
+        for record in records:
+            index.restore(record)
+        disk = self.disk = DiskTier(
+            file,
+            index,
+            self.table,
+            self.arena,
+            self.waits,
+            self._announcer,
+            self.commit,
+            verify=verify,
+            clock=self.clock,
+            alarm=failed,
+        )
+        self._announcer.below = index.__contains__
+        self.waits.lower = disk
+        for entry in index.entries():
+            if self.waits.wanted(entry.object_id):
+                disk.bring(entry.object_id)
+        return disk
+
+    async def close_disk(self) -> None:
+        """Let go of the disk; what lies there stays."""
+        if self.disk is not None:
+            await self.disk.close()
+
+    def drop(self, object_id: ObjectId) -> bool:
+        """Forget an object in every tier; answers whether there was one."""
+        slot = self.table.get(object_id)
+        below = self.disk is not None and self.disk.drop(object_id)
+        if slot is not None:
+            self.table.drop(slot)
+        return slot is not None or below
+
     # Writing
 
     def reserve(
@@ -94,11 +169,19 @@ class Store:
         object_bytes: int,
         *,
         partial: bool = False,
-        writer: WatchedLock | None = None,
+        writer: Hashable | None = None,
+        tenant: str = "",
+        recompute_seconds: float = 0.0,
     ) -> Slot | Refusal:
-        """As `ObjectTable.reserve`."""
+        """As `ObjectTable.reserve`; `recompute_seconds` is of one object, 0 where not known."""
         slot = self.table.reserve(
-            object_id, object_bytes, now=self.clock(), partial=partial, writer=writer
+            object_id,
+            object_bytes,
+            now=self.clock(),
+            partial=partial,
+            writer=writer,
+            tenant=tenant,
+            cost=self._costs.relative(recompute_seconds, object_bytes),
         )
         if isinstance(slot, Slot):
             self.waits.reserving(object_id)
@@ -135,12 +218,19 @@ class Store:
         self._retired.add(lock)
         self._bury()
 
+    @property
+    def moved_down(self) -> int:
+        """Objects that left memory and stay on disk."""
+        return self._announcer.moved_down
+
     # Time and bookkeeping
 
     def settle(self) -> None:
         """Answer readers and ask peers, as far as something changed."""
         now = self.clock()
         self.waits.flush(now)
+        if self.disk is not None:
+            self.disk.settle(now)
         if self._peers is not None:
             self._peers.settle(now)
 
@@ -154,6 +244,8 @@ class Store:
             self.waits.lapsed(lease)
         self.waits.expire(now)
         self._bury()
+        if self.disk is not None:
+            self.disk.tick(now)
         self.settle()
 
     def grow(self) -> None:
@@ -165,26 +257,6 @@ class Store:
         while self._retired:
             self._retired.pop().close()
 
-    def stat(self) -> kvstore_pb2.StatResponse:
-        """Exact counts."""
-        stats = self.table.stats()
-        return kvstore_pb2.StatResponse(
-            store_id=self.store_id,
-            epoch=self.log.epoch,
-            capacity_bytes=stats.capacity_bytes,
-            committed_bytes=stats.committed_bytes,
-            objects=stats.objects,
-            leases=stats.leases,
-            reservations=stats.reservations,
-            quarantined=stats.quarantined,
-            waiters=self.waits.waiters,
-            sessions=self.streams,
-            hits=self.waits.hits,
-            misses=self.waits.misses,
-            bad_objects=stats.bad_objects,
-            evictions=stats.evictions,
-        )
-
     def _bury(self) -> None:
         for lock in [lock for lock in self._retired if lock.is_free()]:
             self._retired.remove(lock)
@@ -193,15 +265,39 @@ class Store:
 
 
 class Announcer:
-    """Turns objects into blocks of the event stream."""
+    """Turns objects into blocks of the event stream: each block is in the best tier that has it."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
+        self.above: Callable[[ObjectId], bool] = lambda _: False
+        """Whether memory has it."""
+        self.below: Callable[[ObjectId], bool] = lambda _: False
+        """Whether the disk has it."""
+        self.moved_down = 0
+        """Objects that left memory and stay below."""
 
     def stored(self, object_id: ObjectId) -> None:
+        """Memory has it now."""
         if object_id.is_block:
-            self._log.stored(object_id.layout_id, kvevents_pb2.TIER_DRAM, object_id.key)
+            tell = self._log.moved if self.below(object_id) else self._log.stored
+            tell(object_id.layout_id, kvevents_pb2.TIER_DRAM, object_id.key)
 
-    def evicted(self, object_id: ObjectId) -> None:
-        if object_id.is_block:
+    def gone(self, object_id: ObjectId) -> None:
+        """Memory has it no longer."""
+        self.moved_down += self.below(object_id)
+        if not object_id.is_block:
+            return
+        if self.below(object_id):
+            self._log.moved(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
+        else:
             self._log.evicted(object_id.layout_id, kvevents_pb2.TIER_DRAM, object_id.key)
+
+    def stored_below(self, object_id: ObjectId) -> None:
+        """The disk has it, and had it before this process began."""
+        if object_id.is_block and not self.above(object_id):
+            self._log.stored(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
+
+    def gone_below(self, object_id: ObjectId) -> None:
+        """The disk has it no longer."""
+        if object_id.is_block and not self.above(object_id):
+            self._log.evicted(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)

@@ -15,8 +15,8 @@ from typing import Protocol, TypeVar
 
 from baton.kv.arena_file import PAGE_BYTES
 from baton.kv.objects import ObjectId
-from services.kvstore.eviction import choose_victims
-from services.kvstore.recency import Recency
+from services.kvstore.eviction.policy import EvictionPolicy
+from services.kvstore.places import Places
 from services.kvstore.slabs import SlabAllocator, slot_size
 from services.kvstore.slots import Lease, Refusal, Slot, State, TableStats
 
@@ -26,7 +26,7 @@ class ContentsListener(Protocol):
 
     def stored(self, object_id: ObjectId) -> None: ...
 
-    def evicted(self, object_id: ObjectId) -> None: ...
+    def gone(self, object_id: ObjectId) -> None: ...
 
 
 class Generations(Protocol):
@@ -44,6 +44,7 @@ class ObjectTable:
         slabs: places slots; the table is its only user.
         generations: one counter per page of data, which readers see.
         listener: is told of contents.
+        policy: what goes to make room; None: one without quotas.
         reservation_seconds: time to commit.
         lease_seconds: time to copy.
         partial_seconds: how long partial blocks are kept.
@@ -58,8 +59,8 @@ class ObjectTable:
         reservation_seconds: float,
         lease_seconds: float,
         partial_seconds: float = 60.0,
+        policy: EvictionPolicy[Slot] | None = None,
     ) -> None:
-        self._slabs = slabs
         self._generations = generations
         self._listener = listener
         self._reservation_seconds = reservation_seconds
@@ -68,9 +69,8 @@ class ObjectTable:
         self.cap_bytes = slabs.total_bytes // 2
         self.pinned_bytes = 0
         self._objects: dict[ObjectId, Slot] = {}
-        self._at: dict[int, Slot] = {}
-        """Every slot that is not free, by its offset."""
-        self._recency = Recency()
+        self.policy = policy or EvictionPolicy[Slot](slabs.total_bytes)
+        self._places = Places(slabs, self.policy)
         # Each of these is in order of its deadlines: all entries of one get the same time.
         self._reserved: OrderedDict[Slot, None] = OrderedDict()
         self._leases: OrderedDict[Lease, None] = OrderedDict()
@@ -92,6 +92,8 @@ class ObjectTable:
         now: float,
         partial: bool = False,
         writer: Hashable | None = None,
+        tenant: str = "",
+        cost: float = 1.0,
     ) -> Slot | Refusal:
         """A slot to write one object to, PRESENT or EXHAUSTED. Several may write the same object.
 
@@ -100,33 +102,36 @@ class ObjectTable:
             object_bytes: its length, above 0.
             now: the time.
             partial: it holds a partial block.
-            writer: who writes through shared memory; None: only the store itself writes.
+            writer: who may write at any time; None: only this loop itself writes.
+            tenant: whose share it is counted on.
+            cost: as `Entry.cost`.
         """
         present = self._objects.get(object_id)
         if present is not None:
-            if present in self._recency:
-                self._recency.touch(present)
+            self.policy.use(present)
             return Refusal.PRESENT
         size = slot_size(object_bytes)
         if self.pinned_bytes + size > self.cap_bytes:
             return Refusal.EXHAUSTED
-        offset = self._place(size)
+        offset = self._places.find(size, tenant, self.evict)
         if offset is None:
             return Refusal.EXHAUSTED
         page = offset // PAGE_BYTES
         self._generations[page] += 1
         deadline = now + self._reservation_seconds
         slot = Slot(
-            object_id,
-            object_bytes,
-            offset,
-            size,
-            self._generations[page],
-            partial,
-            writer,
-            deadline,
+            object_id=object_id,
+            slot_bytes=size,
+            tenant=tenant,
+            cost=cost,
+            partial=partial,
+            object_bytes=object_bytes,
+            offset=offset,
+            generation=self._generations[page],
+            writer=writer,
+            deadline=deadline,
         )
-        self._at[offset] = slot
+        self._places.put(slot)
         self._reserved[slot] = None
         self._writers_of[object_id] = self._writers_of.get(object_id, 0) + 1
         self.pinned_bytes += size
@@ -142,7 +147,7 @@ class ObjectTable:
         slot.digest = digest
         self._objects[slot.object_id] = slot
         self._committed_bytes += slot.object_bytes
-        self._recency.touch(slot)
+        self.policy.add(slot)
         if slot.partial:
             slot.deadline = now + self._partial_seconds
             self._partials[slot] = None
@@ -193,8 +198,11 @@ class ObjectTable:
         """The committed slot of an object."""
         return self._objects.get(object_id)
 
-    def lease(self, object_id: ObjectId, now: float) -> Lease | Refusal:
-        """Hold a committed object; ABSENT, or EXHAUSTED where the cap leaves no room."""
+    def lease(self, object_id: ObjectId, now: float, *, use: bool = True) -> Lease | Refusal:
+        """Hold a committed object; ABSENT, or EXHAUSTED where the cap leaves no room.
+
+        `use` says whether somebody asked for it, as opposed to the store's own doings.
+        """
         slot = self._objects.get(object_id)
         if slot is None:
             return Refusal.ABSENT
@@ -202,7 +210,9 @@ class ObjectTable:
             if self.pinned_bytes + slot.slot_bytes > self.cap_bytes:
                 return Refusal.EXHAUSTED
             self.pinned_bytes += slot.slot_bytes
-            self._recency.remove(slot)
+            self.policy.pin(slot)
+        if use:
+            self.policy.use(slot)
         slot.leases += 1
         lease = Lease(slot, now + self._lease_seconds)
         self._leases[lease] = None
@@ -222,7 +232,7 @@ class ObjectTable:
         if slot.state is State.DOOMED:
             self._free(slot)
         else:
-            self._recency.touch(slot)
+            self.policy.unpin(slot)
 
     def report_bad(self, lease: Lease) -> None:
         """A reader found a leased object wrong: drop it, and the lease. Lapsed ones change nothing.
@@ -233,8 +243,27 @@ class ObjectTable:
             return
         if lease.slot.state is State.COMMITTED:
             self._bad += 1
-            self._drop(lease.slot)
+            self.drop(lease.slot)
         self.release(lease)
+
+    # Going
+
+    def evict(self, slot: Slot) -> None:
+        """Drop a committed object for lack of room or because it has had its time."""
+        self._evictions += 1
+        self.drop(slot, evicted=True)
+
+    def drop(self, slot: Slot, *, evicted: bool = False) -> None:
+        """A committed object is no longer readable; its place is free once nobody leases it."""
+        del self._objects[slot.object_id]
+        self._committed_bytes -= slot.object_bytes
+        self._partials.pop(slot, None)
+        self.policy.remove(slot, evicted=evicted)
+        self._listener.gone(slot.object_id)
+        if slot.leases:
+            slot.state = State.DOOMED
+        else:
+            self._free(slot)
 
     # Time
 
@@ -247,15 +276,14 @@ class ObjectTable:
         for lease in leases:
             self.release(lease)
         for slot in list(_due(self._partials, now)):
-            self._evictions += 1
-            self._drop(slot)
+            self.evict(slot)
         return slots, leases
 
     # Facts
 
     def stats(self) -> TableStats:
         return TableStats(
-            capacity_bytes=self._slabs.total_bytes,
+            capacity_bytes=self._places.total_bytes,
             committed_bytes=self._committed_bytes,
             objects=len(self._objects),
             leases=len(self._leases),
@@ -268,7 +296,16 @@ class ObjectTable:
 
     def slots(self) -> list[Slot]:
         """Every slot that is not free."""
-        return list(self._at.values())
+        return list(self._places.at.values())
+
+    def objects(self) -> list[Slot]:
+        """Every committed slot."""
+        return list(self._objects.values())
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes without a slot, in whatever pieces."""
+        return self._places.free_bytes
 
     # Inside
 
@@ -283,35 +320,9 @@ class ObjectTable:
         else:
             del self._writers_of[slot.object_id]
 
-    def _drop(self, slot: Slot) -> None:
-        """A committed object is no longer readable; its place is free once nobody leases it."""
-        del self._objects[slot.object_id]
-        self._committed_bytes -= slot.object_bytes
-        self._partials.pop(slot, None)
-        self._recency.remove(slot)
-        self._listener.evicted(slot.object_id)
-        if slot.leases:
-            slot.state = State.DOOMED
-        else:
-            self._free(slot)
-
     def _free(self, slot: Slot) -> None:
         slot.state = State.FREE
-        del self._at[slot.offset]
-        self._slabs.give_back(slot.offset)
-
-    def _place(self, size: int) -> int | None:
-        """A place for a slot, evicting what must go; None where nothing can make room."""
-        offset = self._slabs.take(size)
-        while offset is None:
-            victims = choose_victims(size, self._slabs, self._recency, self._at)
-            if not victims:
-                return None
-            for slot in victims:
-                self._evictions += 1
-                self._drop(slot)
-            offset = self._slabs.take(size)
-        return offset
+        self._places.give_back(slot)
 
 
 class _Timed(Protocol):

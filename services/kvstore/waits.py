@@ -33,6 +33,16 @@ class Seeker(Protocol):
         """It waits no longer; no error if it was not sought."""
 
 
+class LowerTier(Protocol):
+    """Holds objects that are not in memory."""
+
+    def bring(self, object_id: ObjectId) -> bool:
+        """Fetch it into memory; False where it is not there."""
+
+    def bringing(self, object_id: ObjectId) -> bool:
+        """Whether it is on its way into memory."""
+
+
 class WaitTable:
     """See the module's text.
 
@@ -49,6 +59,7 @@ class WaitTable:
         self._window_bytes = window_bytes
         self._denial_seconds = denial_seconds
         self.seeker: Seeker | None = None
+        self.lower: LowerTier | None = None
         self._waiting: dict[ObjectId, dict[tuple[Want, int], None]] = {}
         self._denied: dict[ObjectId, float] = {}
         """Objects that a local writer will not write, and until when that is remembered."""
@@ -142,6 +153,16 @@ class WaitTable:
                 want.denials.setdefault(index, set()).add(source)
                 self._judge(want, index, now)
 
+    def wanted(self, object_id: ObjectId) -> bool:
+        """Whether somebody waits for it."""
+        return object_id in self._waiting
+
+    def not_below(self, object_id: ObjectId, now: float) -> None:
+        """The lower tier does not bring it: it must come from elsewhere."""
+        for want, index in list(self._waiting.get(object_id, ())):
+            self._seek(want, index)
+            self._judge(want, index, now)
+
     def judge(self, object_id: ObjectId, now: float) -> None:
         """Something changed about who may write an object: answer those who wait in vain."""
         for want, index in list(self._waiting.get(object_id, ())):
@@ -200,6 +221,8 @@ class WaitTable:
         object_id = want.object_ids[index]
         want.waiting.add(index)
         self._waiting.setdefault(object_id, {})[want, index] = None
+        if self.lower is not None and self.lower.bring(object_id):
+            return
         self._seek(want, index)
         self._judge(want, index, now)
 
@@ -227,6 +250,8 @@ class WaitTable:
         """Answer that an object will not come if nobody is left who might bring it."""
         object_id = want.object_ids[index]
         if index not in want.waiting or not want.denied_by_all_sources(index):
+            return
+        if self.lower is not None and self.lower.bringing(object_id):
             return
         if want.instant:
             self._stop_waiting(want, index)

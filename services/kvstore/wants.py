@@ -50,6 +50,8 @@ class Want:
     sources: frozenset[Source] = frozenset()
     local: bool = True
     """Writers of this store may come to write what is missing."""
+    tenant: str = ""
+    """On whose share what is brought for it is counted."""
     waiting: set[int] = field(default_factory=set)
     """Indexes whose object is not here."""
     ready: deque[int] = field(default_factory=deque)

@@ -19,6 +19,8 @@ from baton.settings import GrpcSettings
 from baton.v1 import common_pb2
 from services.kvstore.app import keep_time, touch_arena
 from services.kvstore.arena import Arena
+from services.kvstore.disk_start import add_disk
+from services.kvstore.inspect import stat
 from services.kvstore.peers import Peers
 from services.kvstore.service import SERVICE_NAME, KvStoreService
 from services.kvstore.store import Store
@@ -48,9 +50,9 @@ class RunningStore:
 
     def counts(self) -> tuple[int, ...]:
         """Everything that must be 0 when nobody uses the store."""
-        stat = self.store.stat()
+        counts = stat(self.store)
         pinned = self.store.table.pinned_bytes
-        return (stat.leases, stat.reservations, stat.quarantined, stat.waiters, pinned)
+        return (counts.leases, counts.reservations, counts.quarantined, counts.waiters, pinned)
 
     async def quiet(self, seconds: float = 3.0) -> None:
         """Wait until all counts are back to 0."""
@@ -68,6 +70,10 @@ async def running_store(
     reservation_seconds: float = 10.0,
     lease_seconds: float = 10.0,
     partial_seconds: float = 60.0,
+    disk_path: Path | None = None,
+    disk_bytes: int = 64 * MIB,
+    quotas: dict[str, int] | None = None,
+    verify: bool = True,
 ) -> AsyncIterator[RunningStore]:
     """Run a store until the context is left."""
     async with AsyncExitStack() as stack:
@@ -80,9 +86,13 @@ async def running_store(
             reservation_seconds=reservation_seconds,
             lease_seconds=lease_seconds,
             partial_seconds=partial_seconds,
+            quotas=quotas,
         )
         stack.callback(store.close)
         await touch_arena(store)
+        if disk_path is not None:
+            stack.push_async_callback(store.close_disk)
+            await add_disk(store, disk_path, disk_bytes, lambda: None, verify=verify)
         peers = await stack.enter_async_context(Peers(store, "1"))
         store.join(peers)
         ticking = asyncio.create_task(keep_time(store))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from baton.kv.client import KvStoreClient
+from services.kvstore.inspect import stat
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     RunningStore,
@@ -38,8 +39,8 @@ async def test_a_flipped_bit_is_noticed_and_the_object_dropped(
     found, missing = await get(client, keys, SIZE)
     assert (set(found), missing) == ({0, 2}, {1})
     await store.quiet()
-    assert store.store.stat().bad_objects == 1
-    assert store.store.stat().objects == 2
+    assert stat(store.store).bad_objects == 1
+    assert stat(store.store).objects == 2
     assert await put(client, keys, SIZE) == 3  # written anew
     assert await get(client, keys, SIZE) == ({i: block(i, SIZE) for i in range(3)}, set())
 
@@ -69,7 +70,7 @@ async def test_every_one_of_many_random_changes_is_noticed(store: RunningStore) 
         found, missing = await get(client, keys, SIZE)
         assert missing == set(range(0, 100, 2))
         assert all(data == blocks[index] for index, data in found.items())
-        await eventually(lambda: store.store.stat().bad_objects == 50)
+        await eventually(lambda: stat(store.store).bad_objects == 50)
 
 
 async def test_bytes_that_changed_after_they_were_sealed_are_noticed(store: RunningStore) -> None:

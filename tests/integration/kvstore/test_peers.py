@@ -10,6 +10,7 @@ import pytest
 
 from baton.kv.client import KvStoreClient
 from baton.v1 import common_pb2
+from services.kvstore.inspect import stat
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     MIB,
@@ -56,15 +57,15 @@ async def test_without_a_wait_the_sources_give_what_they_have(pair: Pair, size: 
     found, missing = await get(pair.at_b, keys, size, 0, [pair.a.source])
     assert found == {0: block(0, size)}
     assert missing == {1}
-    assert pair.b.store.stat().objects == 1  # kept: the next reader finds it here
+    assert stat(pair.b.store).objects == 1  # kept: the next reader finds it here
     assert await get(pair.at_b, keys[:1], size) == (found, set())
 
 
 async def test_what_a_peer_commits_later_comes_too(pair: Pair) -> None:
     keys = keys_of(20)
     getting = asyncio.create_task(get(pair.at_b, keys, SIZE, 20, [pair.a.source]))
-    await eventually(lambda: pair.a.store.stat().waiters)
-    assert pair.a.store.stat().leases == pair.b.store.stat().leases == 0
+    await eventually(lambda: stat(pair.a.store).waiters)
+    assert stat(pair.a.store).leases == stat(pair.b.store).leases == 0
     for at in range(0, 20, 5):
         await put(pair.at_a, keys[at : at + 5], SIZE, first=at)
     found, missing = await getting
@@ -74,7 +75,7 @@ async def test_what_a_peer_commits_later_comes_too(pair: Pair) -> None:
 async def test_will_not_come_is_told_across_stores(pair: Pair) -> None:
     keys = keys_of(3)
     getting = asyncio.create_task(get(pair.at_b, keys, SIZE, 30, [pair.a.source]))
-    await eventually(lambda: pair.a.store.stat().waiters)
+    await eventually(lambda: stat(pair.a.store).waiters)
     await put(pair.at_a, keys[:1], SIZE)
     await pair.at_a.will_not_come(keys[1:], LAYOUT)
     async with asyncio.timeout(3):
@@ -87,20 +88,20 @@ async def test_many_wants_need_one_stream_and_one_transfer(pair: Pair) -> None:
     readers = [
         asyncio.create_task(get(pair.at_b, keys, SIZE, 20, [pair.a.source])) for _ in range(40)
     ]
-    await eventually(lambda: pair.b.store.stat().waiters == 40)
-    await eventually(lambda: pair.a.store.stat().waiters == 1)
+    await eventually(lambda: stat(pair.b.store).waiters == 40)
+    await eventually(lambda: stat(pair.a.store).waiters == 1)
     await put(pair.at_a, keys, SIZE)
     for reader in readers:
         found, missing = await reader
         assert (len(found), missing) == (8, set())
-    assert pair.b.store.moved_bytes["peer"] == 8 * SIZE
-    assert pair.a.store.stat().sessions == 3  # the client's Get and Put, and one Get of B
+    assert pair.b.store.moved_bytes["peer", "grpc"] == 8 * SIZE
+    assert stat(pair.a.store).sessions == 3  # the client's Get and Put, and one Get of B
 
 
 async def test_a_reader_that_goes_ends_the_wait_at_the_peer(pair: Pair) -> None:
     async with connected(pair.b.address, "shm") as client:
         fetching = client.fetch(keys_of(3), LAYOUT, SIZE, [pair.a.source], wait=30)
-        await eventually(lambda: pair.a.store.stat().waiters)
+        await eventually(lambda: stat(pair.a.store).waiters)
         del fetching
     await pair.b.quiet(1)
     await pair.a.quiet(1)
@@ -109,10 +110,10 @@ async def test_a_reader_that_goes_ends_the_wait_at_the_peer(pair: Pair) -> None:
 async def test_a_writer_at_home_is_as_good_as_a_source(pair: Pair) -> None:
     keys = keys_of(2)
     getting = asyncio.create_task(get(pair.at_b, keys, SIZE, 20, [pair.a.source]))
-    await eventually(lambda: pair.a.store.stat().waiters)
+    await eventually(lambda: stat(pair.a.store).waiters)
     await put(pair.at_b, keys, SIZE)
     assert (await getting)[1] == set()
-    assert pair.b.store.moved_bytes["peer"] == 0
+    assert pair.b.store.moved_bytes["peer", "grpc"] == 0
 
 
 async def test_a_peer_whose_object_is_bad_drops_it(pair: Pair) -> None:
@@ -122,8 +123,8 @@ async def test_a_peer_whose_object_is_bad_drops_it(pair: Pair) -> None:
     pair.a.store.arena.view(slot)[100] ^= 1
     found, missing = await get(pair.at_b, keys, SIZE, 0, [pair.a.source])
     assert len(found) == len(missing) == 1
-    assert pair.a.store.stat().bad_objects == 1
-    assert pair.b.store.stat().objects == 1  # nothing wrong was kept
+    assert stat(pair.a.store).bad_objects == 1
+    assert stat(pair.b.store).objects == 1  # nothing wrong was kept
 
 
 @pytest.mark.parametrize("where", ["nowhere", "another store"])
@@ -150,10 +151,10 @@ async def test_a_peer_that_restarts_at_its_address_is_asked_again(
     async with running_store(tmp_path / "c", store_id="c") as first:
         source = first.source
         getting = asyncio.create_task(get(pair.at_b, keys_of(3), SIZE, 20, [source]))
-        await eventually(lambda: first.store.stat().waiters)
+        await eventually(lambda: stat(first.store).waiters)
     port = int(source.address.rpartition(":")[2])
     async with running_store(tmp_path / "c", store_id="c", port=port) as second:
-        await eventually(lambda: second.store.stat().waiters)
+        await eventually(lambda: stat(second.store).waiters)
         async with connected(second.address) as writer:
             await put(writer, keys_of(3), SIZE)
         assert (await getting)[1] == set()
@@ -167,4 +168,4 @@ async def test_more_than_fits_comes_through_piece_by_piece(pair: Pair) -> None:
     found, missing = await get(pair.at_b, keys, MIB, 10, [pair.a.source])
     assert found == {i: block(i, MIB) for i in range(12)}
     assert missing == set()
-    assert pair.b.store.moved_bytes["peer"] == 12 * MIB
+    assert pair.b.store.moved_bytes["peer", "grpc"] == 12 * MIB

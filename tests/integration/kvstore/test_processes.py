@@ -148,7 +148,7 @@ async def test_a_store_registers_shows_metrics_and_leaves_no_file(
         writer.close()
         await writer.wait_closed()
         assert "baton_kv_objects 2.0" in text
-        assert f'baton_kv_moved_bytes_total{{way="put"}} {float(2 * SIZE)}' in text
+        assert f'baton_kv_moved_bytes_total{{transport="grpc",way="put"}} {float(2 * SIZE)}' in text
         assert await store.stop() == 0
     assert list((tmp_path / "a").iterdir()) == []
 

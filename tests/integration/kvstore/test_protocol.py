@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import pytest
 
 from baton.kv.digest import object_digest
@@ -12,7 +13,16 @@ from baton.rpc.errors import BatonError, Reason
 from baton.v1 import common_pb2
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from tests.integration.kvstore.conftest import LAYOUT, MIB, RunningStore, eventually, keys_of
+from services.kvstore.inspect import stat
+from tests.integration.kvstore.conftest import (
+    LAYOUT,
+    MIB,
+    RunningStore,
+    connected,
+    eventually,
+    keys_of,
+    put,
+)
 
 KEY = keys_of(1)[0]
 DATA = b"d" * 100
@@ -52,7 +62,7 @@ async def raw(store: RunningStore) -> AsyncIterator[Raw]:
     speaker = Raw(store.address)
     yield speaker
     await speaker.aclose()
-    await eventually(lambda: store.store.stat().sessions == 0, 1)
+    await eventually(lambda: stat(store.store).sessions == 0, 1)
 
 
 async def ended(stream: FrameStream[Any, Any]) -> Reason:
@@ -144,6 +154,12 @@ BAD_RESERVES = {
     "correlation_id": [reserve(correlation_id=-1)],
     "layout": [reserve(layout_id=b"short"), reserve(layout_id=b"")],
     "keys": [reserve(keys=b""), reserve(keys=KEY + b"x"), reserve(keys=KEY * 4097)],
+    "tenant": [reserve(tenant="t" * 129)],
+    "recompute_seconds": [
+        reserve(recompute_seconds=-1.0),
+        reserve(recompute_seconds=float("inf")),
+        reserve(recompute_seconds=float("nan")),
+    ],
     "object_bytes": [reserve(object_bytes=0), reserve(object_bytes=-5)],
     "part": [
         reserve(part=pb.ObjectPart(group=-1)),
@@ -160,7 +176,7 @@ async def test_bad_reserves(raw: Raw, store: RunningStore, field: str) -> None:
     for frame in BAD_RESERVES[field]:
         stream.post(frame)
         assert (await error_of(stream)).reason is Reason.INVALID_FIELD
-    assert store.store.stat().reservations == 0
+    assert stat(store.store).reservations == 0
     stream.post(reserve())  # the stream goes on
     assert len((await stream.read()).reserved.slots) == 1
 
@@ -231,7 +247,7 @@ async def test_bad_commits_make_nothing_readable(
     if frames[0].HasField("reserve"):
         await stream.read()
     assert (await error_of(stream)).reason is reason
-    assert store.store.stat().objects == 0
+    assert stat(store.store).objects == 0
 
 
 async def test_a_commit_after_the_reservation_lapsed_is_not_readable(
@@ -250,6 +266,7 @@ async def test_a_commit_after_the_reservation_lapsed_is_not_readable(
 BAD_WANTS = [
     want(correlation_id=0),
     want(layout_id=b""),
+    want(tenant="\u00e4" * 65),
     want(keys=b"x"),
     want(keys=b""),
     want(keys=KEY * 65_537),
@@ -271,7 +288,7 @@ async def test_bad_wants(raw: Raw, store: RunningStore, bad: int) -> None:
         frame.want.wait.seconds = [-1, 10**9][bad - len(BAD_WANTS)]
     stream.post(frame)
     assert (await error_of(stream)).reason is Reason.INVALID_FIELD
-    assert store.store.stat().waiters == 0
+    assert stat(store.store).waiters == 0
     stream.post(want())
     assert (await stream.read()).missing.timed_out == [0]
 
@@ -296,8 +313,8 @@ async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -
         for lease in (ready.lease_id, 0, -1, 10**12):
             two.post(pb.GetRequest(**{name: message(lease_ids=[lease])}))
             assert (await error_of(two)).reason is Reason.INVALID_FIELD
-    assert store.store.stat().leases == 1
-    assert store.store.stat().objects == 1
+    assert stat(store.store).leases == 1
+    assert stat(store.store).objects == 1
     # Its own reader may fetch it, release it, and release it again.
     assert (await one.read()).WhichOneof("frame") == "done"
     one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[ready.lease_id])))
@@ -318,7 +335,7 @@ async def test_cancelling_is_always_answered_by_done(raw: Raw, store: RunningSto
     for number in (1, 99):
         stream.post(pb.GetRequest(cancel_want=pb.CancelWant(correlation_id=number)))
         assert (await stream.read()).done.correlation_id == number
-    assert store.store.stat().waiters == 0
+    assert stat(store.store).waiters == 0
 
 
 async def test_objects_of_different_shards_are_different_objects(
@@ -335,6 +352,46 @@ async def test_objects_of_different_shards_are_different_objects(
         stream.post(chunk(number=number))
         stream.post(commit(0, digests=digest, number=number))
         assert (await stream.read()).committed.readable == 1
-    assert store.store.stat().objects == 3
+    assert stat(store.store).objects == 3
     store.store.log.flush()
     assert sum(map(len, store.store.log.contents().values())) == 1  # one block
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "field"),
+    [
+        ("List", pb.ListRequest(key_prefix=b"k" * 17), "key_prefix"),
+        ("List", pb.ListRequest(layout_id=b"short"), "layout_id"),
+        ("List", pb.ListRequest(limit=-1), "limit"),
+        ("List", pb.ListRequest(limit=10_001), "limit"),
+        ("List", pb.ListRequest(page=b"made up"), "page"),
+        ("List", pb.ListRequest(tenant="t" * 129), "tenant"),
+        ("Drop", pb.DropRequest(), "keys"),
+        ("Drop", pb.DropRequest(keys=KEY + b"x"), "keys"),
+        ("Drop", pb.DropRequest(keys=KEY * 65_537), "keys"),
+        ("Drop", pb.DropRequest(keys=KEY, layout_id=b"short"), "layout_id"),
+    ],
+)
+async def test_bad_lists_and_drops(raw: Raw, method: str, request_: Any, field: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        await getattr(raw.stub, method)(request_, timeout=5)
+    error = BatonError.from_rpc_error(caught.value)
+    assert error.reason is Reason.INVALID_FIELD
+    assert field in str(error)
+
+
+async def test_pages_of_a_list_hold_every_object_once(raw: Raw, store: RunningStore) -> None:
+    async with connected(store.address, "grpc") as client:
+        keys = keys_of(25)
+        await put(client, keys, 64)
+        seen, page = [], b""
+        while True:
+            answer = await raw.stub.List(pb.ListRequest(limit=4, page=page), timeout=5)
+            seen += [info.key for info in answer.objects]
+            page = answer.next_page
+            if not page:
+                break
+        assert seen == sorted(keys)
+        assert (
+            await raw.stub.Drop(pb.DropRequest(keys=keys[1] + b"nowhere to be fd"), timeout=5)
+        ).dropped == 1

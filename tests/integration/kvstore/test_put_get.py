@@ -6,6 +6,7 @@ import pytest
 
 from baton.kv.client import KvStoreClient
 from baton.rpc.errors import BatonError, Reason
+from services.kvstore.inspect import stat
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     MIB,
@@ -44,8 +45,8 @@ async def test_get_waits_for_objects_that_nobody_has_computed(
 ) -> None:
     keys = keys_of(6)
     getting = asyncio.create_task(get(client, keys, 4096, wait=10))
-    await eventually(lambda: store.store.stat().waiters)
-    assert store.store.stat().leases == 0  # waiting holds nothing
+    await eventually(lambda: stat(store.store).waiters)
+    assert stat(store.store).leases == 0  # waiting holds nothing
     for at in range(0, 6, 2):
         await put(client, keys[at : at + 2], 4096, first=at)
     found, missing = await getting
@@ -84,7 +85,7 @@ async def test_a_wait_ends_at_its_time(client: KvStoreClient) -> None:
 async def test_will_not_come_ends_the_wait(client: KvStoreClient, store: RunningStore) -> None:
     keys = keys_of(2)
     getting = asyncio.create_task(get(client, keys, 4096, wait=30))
-    await eventually(lambda: store.store.stat().waiters)
+    await eventually(lambda: stat(store.store).waiters)
     await put(client, keys[:1], 4096)
     await client.will_not_come(keys[1:], LAYOUT)
     async with asyncio.timeout(2):
@@ -108,7 +109,7 @@ async def test_abandon_yields_what_is_there_and_ends(
     fetching = client.fetch(keys, LAYOUT, 4096, wait=30)
     try:
         async with asyncio.timeout(5):
-            await eventually(lambda: store.store.stat().leases == 2)
+            await eventually(lambda: stat(store.store).leases == 2)
             fetching.abandon()
             found = [fetched.index async for batch in fetching for fetched in batch]
         # Over gRPC, what the store had not told by then counts as not there.
@@ -168,7 +169,7 @@ async def test_closing_a_fetch_early_gives_all_leases_back(
     await put(client, keys, 4096)
     fetching = client.fetch([*keys, *keys_of(1, "never")], LAYOUT, 4096, wait=30)
     await anext(fetching)
-    assert store.store.stat().leases == 5
+    assert stat(store.store).leases == 5
     assert client.leases == 5
     await fetching.aclose()
     await store.quiet(1)
@@ -186,7 +187,7 @@ async def test_a_client_that_goes_gives_everything_back(
         reservation = await client.reserve(keys_of(2, "mine"), LAYOUT, 4096)
         assert (client.leases, client.reservations) == (3, 2)
         assert store.counts()[:2] == (3, 2)
-    await eventually(lambda: store.store.stat().sessions == 0, 1)
+    await eventually(lambda: stat(store.store).sessions == 0, 1)
     # Its process still has views of shared slots: those are given to nobody else yet.
     assert store.counts() == (0, 0, quarantined, 0, 0)
     await reservation.aclose()
@@ -198,7 +199,7 @@ async def test_one_reader_of_many_cancels_and_the_others_lose_nothing(
 ) -> None:
     keys = keys_of(4)
     readers = [asyncio.create_task(get(client, keys, 4096, wait=10)) for _ in range(50)]
-    await eventually(lambda: store.store.stat().waiters == 50)
+    await eventually(lambda: stat(store.store).waiters == 50)
     readers[7].cancel()
     await put(client, keys, 4096)
     for number, reader in enumerate(readers):
@@ -214,7 +215,7 @@ async def test_waiting_readers_get_more_than_the_cap_through_a_small_arena(
     # 40 MiB through an arena of 16 with 8 to hold: leases must flow back for writers to go on.
     keys = keys_of(40)
     readers = [asyncio.create_task(get(client, keys, MIB, wait=20)) for _ in range(3)]
-    await eventually(lambda: store.store.stat().waiters == 3)
+    await eventually(lambda: stat(store.store).waiters == 3)
     for index, key in enumerate(keys):
         async with asyncio.timeout(10):
             while await put(client, [key], MIB, first=index) == 0:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from baton.kv.client import KvStoreClient
+from services.kvstore.inspect import stat
 from tests.integration.kvstore.conftest import (
     RunningStore,
     block,
@@ -63,7 +64,7 @@ async def test_a_writer_killed_while_it_writes_leaves_nothing_readable(
     async with connected(store.address, "shm") as client:
         getting = asyncio.create_task(get(client, keys, SIZE, wait=3))
         async with writing(store, keys) as writer:
-            assert store.store.stat().reservations == 4
+            assert stat(store.store).reservations == 4
             writer.kill()
             # The dead writer's lock is free: its slots may be used again at once.
             await store_without_slots(store)
@@ -72,7 +73,7 @@ async def test_a_writer_killed_while_it_writes_leaves_nothing_readable(
         assert await put(client, keys, SIZE) == 4
         found, _ = await get(client, keys, SIZE)
         assert found == {index: block(index, SIZE) for index in range(4)}
-    assert store.store.stat().bad_objects == 0
+    assert stat(store.store).bad_objects == 0
     assert not list(store.store.arena.path.parent.glob("*.writer"))
 
 
@@ -90,7 +91,7 @@ async def test_slots_of_a_frozen_writer_are_given_to_nobody(tmp_path: Path) -> N
             writer.send_signal(signal.SIGSTOP)
             await eventually(lambda: store.counts()[1:3] == (0, 4))
             await fill(client, 6)
-            assert store.store.stat().quarantined == 4
+            assert stat(store.store).quarantined == 4
             writer.send_signal(signal.SIGCONT)
             # It thaws, writes on into its slots and commits: too late, and nobody was hurt.
             assert writer.stdin is not None

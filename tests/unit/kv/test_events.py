@@ -7,13 +7,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from baton.kv.events import EventLog, Mirror, SlowSubscriberError, Space, Subscription
 from baton.kv.keys import unpack
-from baton.v1.kvevents_pb2 import TIER_DISK, TIER_DRAM, BlockEvent, BlockRun, Events, WatchResponse
+from baton.kv.registry import TIERS
+from baton.v1.kvevents_pb2 import (
+    TIER_DISK,
+    TIER_DRAM,
+    BlockEvent,
+    BlockRun,
+    Events,
+    Tier,
+    WatchResponse,
+)
 
 LAYOUTS = (b"1" * 16, b"2" * 16)
 
 
 def key(number: int) -> bytes:
-    return number.to_bytes(16, "big")
+    return number.to_bytes(8, "big") * 2
 
 
 def nothing() -> None:
@@ -26,10 +35,12 @@ class Replication(RuleBasedStateMachine):
     Truth is kept apart from both. `index` is what a reader builds from the mirror's deltas alone.
     """
 
+    every_nth = 1
+
     def __init__(self) -> None:
         super().__init__()
         self.epochs = 0
-        self.mirror = Mirror()
+        self.mirror = Mirror(self.every_nth)
         self.index: dict[Space, set[bytes]] = {}
         self.travelling: list[WatchResponse] = []
         self.start()
@@ -46,7 +57,7 @@ class Replication(RuleBasedStateMachine):
     def watch(self) -> None:
         request = self.mirror.request()
         self.subscription: Subscription = self.log.subscribe(
-            request.epoch, request.sequence, nothing
+            request.epoch, request.sequence, nothing, request.every_nth
         )
         self.mirror.opened()
         self.travelling.clear()
@@ -62,19 +73,27 @@ class Replication(RuleBasedStateMachine):
 
     @rule(
         layout=st.sampled_from(LAYOUTS),
+        tier=st.sampled_from(TIERS),
         numbers=st.lists(st.integers(0, 30), min_size=1, max_size=8),
         told=st.booleans(),
     )
-    def change(self, layout: bytes, numbers: list[int], told: bool) -> None:
-        space = (layout, TIER_DRAM)
+    def change(self, layout: bytes, tier: Tier.ValueType, numbers: list[int], told: bool) -> None:
+        """What is nowhere is stored; what is in this tier goes; what is in another moves here."""
         for number in numbers:
-            held = self.truth.setdefault(space, set())
-            if key(number) in held:
-                held.remove(key(number))
-                self.log.evicted(layout, TIER_DRAM, key(number))
+            name = key(number)
+            here = self.truth.setdefault((layout, tier), set())
+            others = [s for s in self.truth if s != (layout, tier) and s[0] == layout]
+            before = next((s for s in others if name in self.truth[s]), None)
+            if name in here:
+                here.remove(name)
+                self.log.evicted(layout, tier, name)
+            elif before is not None:
+                self.truth[before].remove(name)
+                here.add(name)
+                self.log.moved(layout, tier, name)
             else:
-                held.add(key(number))
-                self.log.stored(layout, TIER_DRAM, key(number))
+                here.add(name)
+                self.log.stored(layout, tier, name)
         if told:
             self.turn_of_the_loop()
 
@@ -133,7 +152,11 @@ class Replication(RuleBasedStateMachine):
         assert not self.mirror.stale
         expected = {space: keys for space, keys in self.truth.items() if keys}
         assert self.log.contents() == expected
-        assert self.mirror.held == expected
+        thin = {
+            space: {k for k in keys if k[7] % self.every_nth == 0}
+            for space, keys in expected.items()
+        }
+        assert self.mirror.held == {space: keys for space, keys in thin.items() if keys}
 
     @invariant()
     def the_deltas_add_up_to_the_mirror(self) -> None:
@@ -145,6 +168,16 @@ class Replication(RuleBasedStateMachine):
 
 TestReplication = Replication.TestCase
 TestReplication.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+class ThinReplication(Replication):
+    """The same with a subscriber that asks for every third key."""
+
+    every_nth = 3
+
+
+TestThinReplication = ThinReplication.TestCase
+TestThinReplication.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 def drain(subscription: Subscription) -> list[WatchResponse]:

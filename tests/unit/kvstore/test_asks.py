@@ -14,6 +14,7 @@ from baton.v1 import kvstore_pb2 as pb
 from services.kvstore.arena import Arena
 from services.kvstore.asks import RETRY_SECONDS, Asks
 from services.kvstore.flights import Flights
+from services.kvstore.inspect import stat
 from services.kvstore.store import Store
 from services.kvstore.wants import Source, Want
 from tests.unit.kvstore.conftest import Reader, object_id
@@ -125,8 +126,8 @@ def network(tmp_path: Path) -> Iterator[Network]:
         network = Network(store, Flights(store, MIB), time)
         store.join(network)
         yield network
-        stat = store.stat()
-        assert (stat.leases, stat.reservations, stat.waiters) == (0, 0, 0)
+        counts = stat(store)
+        assert (counts.leases, counts.reservations, counts.waiters) == (0, 0, 0)
         assert store.table.pinned_bytes == 0
         assert len(network.flights) == 0
         assert all(asks.idle for asks in network.asks.values())
@@ -149,7 +150,7 @@ def test_several_wants_share_one_ask_and_one_fetch(network: Network) -> None:
     for reader in readers:
         assert set(reader.ready) == {0, 1}
         release_all(network, reader)
-    assert network.store.moved_bytes["peer"] == 2 * SIZE
+    assert network.store.moved_bytes["peer", "grpc"] == 2 * SIZE
 
 
 def test_the_first_of_several_sources_is_taken_and_the_other_released(network: Network) -> None:
@@ -183,7 +184,7 @@ def test_a_source_that_comes_back_is_asked_everything_anew(network: Network) -> 
     (first,) = network.frames("a")
     network.ready("a", first.want, 0)
     network.peer("a").closed(network.time[0])
-    assert network.store.stat().reservations == 0
+    assert stat(network.store).reservations == 0
     assert not reader.done  # a dead source stays a hope
     network.peer("a").opened()
     (second,) = network.frames("a")

@@ -9,6 +9,7 @@ from baton.kv.events import EventLog
 from baton.v1 import kvstore_pb2 as pb
 from services.kvstore.arena import Arena
 from services.kvstore.get_stream import MAX_WANTS, GetStream
+from services.kvstore.inspect import stat
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import LAYOUT, PAGE, object_id
 
@@ -51,10 +52,10 @@ def test_a_want_whose_leases_lapsed_makes_room_for_others(store: Store, time: li
         stream.outbox._frames.clear()
     time[0] += 11  # the reader was stopped, and did not say that it is done
     store.tick()
-    assert store.stat().leases == 0
+    assert stat(store).leases == 0
     stream.handle(want(MAX_WANTS + 1))
     store.settle()
     kinds = [frame.WhichOneof("frame") for frame in stream.outbox._frames]
     assert kinds == ["ready", "done"]
     stream.close()
-    assert (store.stat().leases, store.stat().waiters) == (0, 0)
+    assert (stat(store).leases, stat(store).waiters) == (0, 0)

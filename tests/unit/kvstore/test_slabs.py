@@ -52,6 +52,24 @@ class Slabs(RuleBasedStateMachine):
         used = {offset for span in self.slabs.spans() for offset in span.used}
         assert used == set(self.used)
 
+    @rule(data=st.data())
+    def restart(self, data: st.DataObject) -> None:
+        """Another allocator takes over what is used, in any order, and nothing that contradicts."""
+        known = [
+            (self.slabs.span(offset).start, size, offset) for offset, size in self.used.items()
+        ]
+        slabs = SlabAllocator(
+            16 * SLAB, SLAB, self.usable, lambda at, s: self.carved.append((at, s))
+        )
+        for start, size, offset in data.draw(st.permutations(known)):
+            assert slabs.adopt(start, size, offset)
+            assert not slabs.adopt(start, size, offset)
+            assert not slabs.adopt(start, size + PAGE, offset)
+            assert not slabs.adopt(start, size, offset + PAGE // 2)
+        assert not slabs.adopt(16 * SLAB, PAGE, 16 * SLAB)
+        assert not slabs.adopt(PAGE, PAGE, PAGE)
+        self.slabs = slabs
+
     def teardown(self) -> None:
         for offset in list(self.used):
             self.slabs.give_back(offset)

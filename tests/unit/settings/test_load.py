@@ -61,6 +61,8 @@ def test_lists_sizes_and_paths_are_read(monkeypatch):
     assert settings.engine.model == Path("/models/tiny")
     assert settings.engine.cores == (0, 1, 2, 7)
     assert settings.kv.arena_bytes == 1048576
+    quotas = load(KvStoreSettings, ["--kv-tenant-bytes", "acme=1GiB, b=2MiB"]).kv.tenant_bytes
+    assert quotas == {"acme": 1024**3, "b": 2 * 1024**2}
     assert load(FrontendSettings, ["--models", "a=/x,/y"]).models == ("a=/x", "/y")
 
 
@@ -79,6 +81,9 @@ def test_roles_default_to_the_process():
         (RouterSettings, ["--etcd-cluster", "a/b"], ["etcd.cluster", "pattern"]),
         (RouterSettings, ["--drain-seconds", "soon"], ["drain_seconds", "'soon'", "number"]),
         (KvStoreSettings, ["--kv-arena-bytes", "1 parsec"], ["kv.arena_bytes", "parsec"]),
+        (KvStoreSettings, ["--kv-tenant-bytes", "acme"], ["kv.tenant_bytes", "name=bytes"]),
+        (KvStoreSettings, ["--kv-tenant-bytes", "a=1 parsec"], ["kv.tenant_bytes", "parsec"]),
+        (KvStoreSettings, ["--kv-disk-bytes", "-1"], ["kv.disk_bytes", "0"]),
         (WorkerSettings, ["--engine-kind", "magic"], ["engine.kind", "'torch' or 'sim'"]),
         (WorkerSettings, ["--engine-cores", "two"], ["engine.cores", "'two'", "0-3"]),
         (WorkerSettings, ["--engine-cores", "3-1"], ["engine.cores", "'3-1'", "0-4095"]),

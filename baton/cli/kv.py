@@ -1,0 +1,226 @@
+"""`baton kv`: what the stores hold, and looking after it."""
+
+import json
+import secrets
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console
+from rich.table import Table
+
+from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.cli.kv_stores import ASK_SECONDS, Store, Where, run
+from baton.cli.render import size
+from baton.kv.client import KvStoreClient, StoreAway
+from baton.kv.keys import KEY_BYTES
+from baton.kv.objects import ObjectId
+from baton.kv.registry import tier_name
+from baton.v1 import kvstore_pb2 as pb
+
+BATCH = 128
+"""Objects fetched at once by `verify`."""
+
+
+def stat(where: Where, console: Console, as_json: bool) -> None:
+    """Print what each store, tier and tenant holds."""
+
+    async def act(stores: Sequence[Store]) -> list[pb.StatResponse]:
+        return [await store.ask("Stat", pb.StatRequest()) for store in stores]
+
+    stats = run(where, act)
+    if as_json:
+        console.print_json(json.dumps([MessageToDict(s) for s in stats]))
+        return
+    made = _table("store", "tier", "used", "of", "objects", "evicted", "bad", "state")
+    for s in stats:
+        for tier in s.tiers:
+            made.add_row(
+                s.store_id,
+                tier_name(tier.tier),
+                size(tier.used_bytes),
+                size(tier.capacity_bytes),
+                str(tier.objects),
+                str(tier.evictions),
+                str(tier.bad_objects),
+                tier.failed or "works",
+            )
+    console.print(made)
+    tenants = _table("store", "tenant", "tier", "used", "share")
+    for s in stats:
+        for t in s.tenants:
+            name = t.tenant or "(none named)"
+            share = size(t.share_bytes)
+            tenants.add_row(s.store_id, name, tier_name(t.tier), size(t.used_bytes), share)
+    if tenants.row_count:
+        console.print(tenants)
+
+
+def ls(where: Where, console: Console, prefix: str, tenant: str | None, limit: int) -> None:
+    """Print objects, in order of layout and key."""
+
+    async def act(stores: Sequence[Store]) -> list[tuple[str, pb.ObjectInfo]]:
+        rows: list[tuple[str, pb.ObjectInfo]] = []
+        for store in stores:
+            async for info in store.objects(key_prefix=_key(prefix), tenant=tenant):
+                if len(rows) >= limit:
+                    return rows
+                rows.append((store.address, info))
+        return rows
+
+    made = _table("key", "part", "bytes", "tiers", "tenant", "layout", "store")
+    for address, info in run(where, act):
+        made.add_row(
+            info.key.hex(),
+            f"{info.part.group}/{info.part.shard}/{info.part.part}",
+            str(info.object_bytes),
+            "+".join(map(tier_name, info.tiers)) + (" partial" if info.partial else ""),
+            info.tenant,
+            info.layout_id.hex(),
+            address,
+        )
+    console.print(made)
+
+
+def get(where: Where, key: str, out: Path | None) -> None:
+    """Write one object's bytes, verified, to a file or to standard output.
+
+    Raises:
+        CommandError: no such object, more than one, or its bytes are wrong.
+    """
+
+    async def act(stores: Sequence[Store]) -> bytes:
+        found: dict[ObjectId, tuple[Store, int]] = {}
+        for store in stores:
+            async for info in store.objects(key_prefix=_key(key)):
+                found[_name(info)] = (store, info.object_bytes)
+        if len(found) != 1:
+            raise CommandError(
+                f"{len(found)} objects have a key that begins with {key}: `baton kv ls {key}` "
+                "lists them.",
+                EXIT_FAILED,
+            )
+        ((name, (store, length)),) = found.items()
+        if not name.is_block:
+            raise CommandError("only the first part of a block can be got.", EXIT_FAILED)
+        async with _client(store) as client:
+            copies, _ = await _fetch(client, [name], length)
+        if not copies:
+            raise CommandError("its bytes are wrong: the store forgot it.", EXIT_FAILED)
+        return copies[0]
+
+    data = run(where, act)
+    if out is None:
+        sys.stdout.buffer.write(data)
+    else:
+        out.write_bytes(data)
+
+
+def drop(where: Where, console: Console, keys: Sequence[str]) -> None:
+    """Forget objects by their whole keys, in every store that is meant."""
+    packed = b"".join(_key(key) for key in keys)
+    if len(packed) != KEY_BYTES * len(keys):
+        raise CommandError(f"a key has {2 * KEY_BYTES} hexadecimal digits: see `baton kv ls`.")
+
+    async def act(stores: Sequence[Store]) -> int:
+        answers = [await store.ask("Drop", pb.DropRequest(keys=packed)) for store in stores]
+        return sum(answer.dropped for answer in answers)
+
+    console.print(f"{run(where, act)} objects dropped", highlight=False)
+
+
+def verify(where: Where, console: Console) -> None:
+    """Read every object of every tier and check its digest; wrong ones are forgotten.
+
+    Raises:
+        CommandError: some were wrong.
+    """
+
+    async def act(stores: Sequence[Store]) -> list[tuple[str, int, int, int]]:
+        return [(store.address, *await _verify(store)) for store in stores]
+
+    made = _table("store", "right", "wrong", "gone meanwhile")
+    wrong = 0
+    for address, right, bad, gone in run(where, act):
+        made.add_row(address, str(right), str(bad), str(gone))
+        wrong += bad
+    console.print(made)
+    if wrong:
+        raise CommandError(f"{wrong} objects were wrong, and are forgotten.", EXIT_FAILED)
+
+
+async def _verify(store: Store) -> tuple[int, int, int]:
+    before = await _bad(store)
+    groups: dict[tuple[bytes, int], list[ObjectId]] = {}
+    total = right = 0
+    async for info in store.objects():
+        if _name(info).is_block:
+            total += 1
+            groups.setdefault((info.layout_id, info.object_bytes), []).append(_name(info))
+    async with _client(store) as client:
+        for (_, length), names in groups.items():
+            for at in range(0, len(names), BATCH):
+                right += (await _fetch(client, names[at : at + BATCH], length, keep=False))[1]
+    wrong = await _bad(store) - before
+    return right, wrong, max(0, total - right - wrong)
+
+
+async def _bad(store: Store) -> int:
+    answer = await store.ask("Stat", pb.StatRequest())
+    return sum(tier.bad_objects for tier in answer.tiers)
+
+
+async def _fetch(
+    client: KvStoreClient, names: Sequence[ObjectId], length: int, *, keep: bool = True
+) -> tuple[list[bytes], int]:
+    """Copies whose digest is right (none unless `keep`), and how many those are."""
+    copies, right = [], 0
+    try:
+        fetching = client.fetch([name.key for name in names], names[0].layout_id, length)
+        try:
+            async for batch in fetching:
+                for fetched in batch:
+                    copy = bytes(fetched.data)
+                    if fetched.verify(memoryview(copy)):
+                        right += 1
+                        if keep:
+                            copies.append(copy)
+        finally:
+            await fetching.aclose()
+    except StoreAway as error:
+        raise CommandError(f"the store went away: {error}", EXIT_FAILED) from error
+    return copies, right
+
+
+@asynccontextmanager
+async def _client(store: Store) -> AsyncIterator[KvStoreClient]:
+    async with KvStoreClient(lambda: store.address, "baton-kv", secrets.token_hex(8)) as client:
+        if not await client.wait_connected(ASK_SECONDS):
+            raise CommandError(f"cannot attach to the store at {store.address}.", EXIT_FAILED)
+        yield client
+
+
+def _name(info: pb.ObjectInfo) -> ObjectId:
+    part = info.part
+    return ObjectId(info.layout_id, info.key, part.group, part.shard, part.part)
+
+
+def _key(text: str) -> bytes:
+    try:
+        key = bytes.fromhex(text)
+    except ValueError as error:
+        raise CommandError(
+            f"{text!r} is not a key: an even number of hexadecimal digits."
+        ) from error
+    if len(key) > KEY_BYTES:
+        raise CommandError(f"{text!r} is longer than a key: {2 * KEY_BYTES} hexadecimal digits.")
+    return key
+
+
+def _table(*columns: str) -> Table:
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        made.add_column(name, no_wrap=True)
+    return made

@@ -1,0 +1,139 @@
+"""Hit rates of the orders of eviction on a trace of conversations.
+
+    python bench/eviction.py PATH/conversation_trace.jsonl [--sizes 1000,3000] [--json FILE]
+
+The trace has one JSON object a line with `hash_ids`, one per block of the prompt; equal ids name
+equal prefixes (Mooncake's FAST'25 traces have this form). Each request leases what is there, as a
+reader does, and writes the rest. A hit is a block that is there and all blocks before it too: only
+those need not be computed. `flood`: between any two requests, somebody writes three times as many
+blocks as the request has, each of them once; what counts are the hits of the trace. With `shares`
+that is another tenant, without it is the same one.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from baton.kv.objects import ObjectId
+from services.kvstore.eviction.base import Entry
+from services.kvstore.eviction.policy import DEFAULT_ORDER, ORDERS, EvictionPolicy
+
+LAYOUT = b"L" * 16
+FLOOD = 3
+"""Blocks of the flood for each of the trace."""
+SIZES = (1_000, 3_000, 10_000, 30_000, 60_000)
+
+
+class Cache:
+    """As many blocks as its capacity, of one size."""
+
+    def __init__(self, capacity: int, order: str) -> None:
+        self.policy = EvictionPolicy[Entry](capacity, ORDERS[order])
+        self.capacity = capacity
+        self.entries: dict[int, Entry] = {}
+        self.evictions = 0
+
+    def request(self, ids: Iterable[int], tenant: str) -> int:
+        """Read what is there, write the rest; answers how many leading blocks were there."""
+        hits, leading, missing, held = 0, True, [], []
+        for number in ids:
+            entry = self.entries.get(number)
+            if entry is None:
+                leading = False
+                missing.append(number)
+                continue
+            hits += leading
+            self.policy.pin(entry)
+            self.policy.use(entry)
+            held.append(entry)
+        for entry in held:
+            self.policy.unpin(entry)
+        for number in missing:
+            self.write(number, tenant)
+        return hits
+
+    def write(self, number: int, tenant: str) -> None:
+        if number in self.entries:
+            return
+        while len(self.entries) >= self.capacity:
+            (victim,) = self.policy.choose(1, tenant, lambda entry: [entry], list)
+            self.policy.remove(victim, evicted=True)
+            self.policy.refund(victim.tenant, 1)
+            del self.entries[int.from_bytes(victim.object_id.key, "big")]
+            self.evictions += 1
+        name = ObjectId(LAYOUT, number.to_bytes(16, "big"))
+        entry = self.entries[number] = Entry(object_id=name, slot_bytes=1, tenant=tenant)
+        self.policy.charge(tenant, 1)
+        self.policy.add(entry)
+
+
+def run(requests: list[list[int]], capacity: int, order: str, flood: str) -> dict[str, object]:
+    """Replay the trace; answers the share of blocks hit and the time per block."""
+    cache = Cache(capacity, order)
+    hits = blocks = 0
+    alien = 1 << 64
+    began = time.process_time()
+    for ids in requests:
+        hits += cache.request(ids, "a")
+        blocks += len(ids)
+        if flood:
+            for alien in range(alien + 1, alien + 1 + FLOOD * len(ids)):  # noqa: B020
+                cache.write(alien, "b" if flood == "shares" else "a")
+    micros = (time.process_time() - began) / blocks / (1 + FLOOD if flood else 1) * 1e6
+    return {
+        "order": order,
+        "capacity_blocks": capacity,
+        "flood": flood,
+        "hit_rate": hits / blocks,
+        "microseconds_per_block": micros,
+        "evictions": cache.evictions,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("trace", type=Path)
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, SIZES)), help="blocks, comma-separated"
+    )
+    parser.add_argument("--orders", default=",".join(ORDERS))
+    parser.add_argument("--requests", type=int, default=0, help="only so many; 0: all")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    lines = args.trace.read_text().splitlines()[: args.requests or None]
+    requests = [json.loads(line)["hash_ids"] for line in lines]
+    total, distinct = sum(map(len, requests)), len({n for ids in requests for n in ids})
+    sizes = [int(size) for size in args.sizes.split(",")]
+    print(
+        f"{len(requests)} requests, {total} blocks, {distinct} distinct: at most "
+        f"{1 - distinct / total:.4f} can be hits"
+    )
+    print(f"{'blocks that fit':26}" + "".join(f"{size:>10}" for size in sizes) + "   µs/block")
+    rows = []
+    for flood in ("", "no shares", "shares"):
+        for order in args.orders.split(","):
+            results = [run(requests, size, order, flood) for size in sizes]
+            rows += results
+            name = (
+                order
+                + (" *" if order == DEFAULT_ORDER else "")
+                + (f", flood, {flood}" if flood else "")
+            )
+            slowest = max(float(str(r["microseconds_per_block"])) for r in results)
+            print(
+                f"{name:26}"
+                + "".join(f"{r['hit_rate']:10.4f}" for r in results)
+                + f"{slowest:11.1f}",
+                flush=True,
+            )
+    print("* the default")
+    if args.json:
+        args.json.write_text(json.dumps({"trace": args.trace.name, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The disk tier against the bare file: bytes per second out of memory and back.
+
+    python bench/kv_disk.py [--path FILE] [--mib 512] [--size 262144] [--json FILE]
+
+`raw` writes and reads the same pieces, from and to the same arena, with the same direct I/O on one
+thread and nothing else. `tier` is the store's own code in one process, with a quarter of the
+data for memory: objects are reserved, filled and committed as fast as the tier takes them, then
+fetched. Digests are checked both ways; `digest` says what that alone costs. Best of three.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from baton.kv.digest import start_digest
+from baton.kv.events import EventLog
+from baton.kv.objects import ObjectId
+from services.kvstore.arena import Arena
+from services.kvstore.disk_file import SLAB_BYTES, DiskFile, Record
+from services.kvstore.slots import Lease, Slot
+from services.kvstore.store import Store
+from services.kvstore.wants import Answer, Want
+
+LAYOUT = b"L" * 16
+MIB = 1024 * 1024
+ROUNDS = 3
+BATCH_BYTES = 2 * MIB
+
+
+class Reader:
+    """Gives back what it is leased."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.count = 0
+        self.done = asyncio.Event()
+
+    def answer(self, want: Want, answer: Answer) -> None:  # noqa: ARG002
+        self.count += len(answer.ready)
+        for _, lease in answer.ready:
+            self.store.waits.release(lease)
+        if answer.done:
+            self.done.set()
+
+    def lapsed(self, want: Want, lease: Lease) -> None:
+        """Never: it gives back at once."""
+
+
+def name(number: int) -> ObjectId:
+    return ObjectId(LAYOUT, number.to_bytes(16, "big"))
+
+
+def digest(object_id: ObjectId, data: memoryview) -> bytes:
+    made = start_digest(object_id, data.nbytes)
+    made.update(data)
+    return made.digest()
+
+
+def timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def raw(path: Path, arena: Arena, total: int, size: int) -> dict[str, float]:
+    """Seconds to write and read the pieces with nothing around it."""
+    file = DiskFile(path, total)
+    view = arena._view[arena.header.data_at :]
+    slots = arena.header.data_bytes // size
+    pieces = [view[n % slots * size : n % slots * size + size] for n in range(total // size)]
+    records = [Record(name(n), size, size, n * size, 0, b"", "", 1.0) for n in range(total // size)]
+    try:
+        return {
+            "raw write": timed(
+                lambda: [file.write(r, p) for r, p in zip(records, pieces, strict=True)]
+            ),
+            "raw read": timed(
+                lambda: [file.read(r.offset, p) for r, p in zip(records, pieces, strict=True)]
+            ),
+            "digest": timed(lambda: [digest(name(0), p) for p in pieces]),
+        }
+    finally:
+        file.close()
+
+
+async def tier(path: Path, arena: Arena, total: int, size: int) -> dict[str, float]:
+    """Seconds to put everything, most of which must go to disk, and to get it back."""
+    store = Store("bench", arena, EventLog("e"), reservation_seconds=60, lease_seconds=60)
+    file = DiskFile(path, total + total // 4)
+    disk = store.add_disk(file, [])
+    count, batch = total // size, max(1, BATCH_BYTES // size)
+    seconds = {}
+    try:
+        data = memoryview(bytes(range(256)) * (size // 256))
+        digests = [digest(name(n), data) for n in range(count)]
+        began = time.perf_counter()
+        for first in range(0, count, batch):
+            for number in range(first, min(first + batch, count)):
+                slot = store.reserve(name(number), size)
+                assert isinstance(slot, Slot)
+                arena.view(slot)[:] = data
+                store.commit(slot, digests[number])
+            store.settle()
+            while store.table.free_bytes < 2 * BATCH_BYTES:  # as a writer that is never too fast
+                await asyncio.sleep(0)
+        seconds["tier write"] = time.perf_counter() - began
+        written = disk.counts.written_bytes
+        reader = Reader(store)
+        below = [n for n in range(count) if store.table.get(name(n)) is None]
+        want = Want(reader, 1, [name(n) for n in below], store.clock() + 60, instant=True)
+        began = time.perf_counter()
+        store.waits.add(want, store.clock())
+        while not reader.done.is_set():
+            store.settle()
+            await asyncio.sleep(0)
+        seconds["tier read"] = (time.perf_counter() - began) * total / (len(below) * size)
+        seconds["tier write"] *= total / written
+        assert reader.count == len(below), f"{reader.count} of {len(below)} came back"
+    finally:
+        await store.close_disk()
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--path", type=Path, default=None, help="default: in the temporary directory"
+    )
+    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--size", type=int, default=256 * 1024)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    total = args.mib * MIB
+    best: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        path = args.path or Path(directory) / "disk"
+        for _ in range(ROUNDS):
+            with Arena(Path("/dev/shm"), total // 4 // SLAB_BYTES * SLAB_BYTES) as arena:
+                while arena.touch_next():
+                    pass
+                found = raw(path, arena, total, args.size)
+                path.unlink()
+                found |= asyncio.run(tier(path, arena, total, args.size))
+                path.unlink()
+            for key, seconds in found.items():
+                best[key] = min(best.get(key, seconds), seconds)
+    rates = {key: total / seconds / 1e9 for key, seconds in best.items()}
+    print(f"{args.mib} MiB in objects of {args.size // 1024} KiB, GB/s")
+    for key, rate in rates.items():
+        peer = rates["raw " + key.split()[1]] if key.startswith("tier") else rate
+        print(
+            f"{key:12}{rate:8.2f}   {rate / peer:5.2f} of raw"
+            if peer != rate
+            else f"{key:12}{rate:8.2f}"
+        )
+    if args.json:
+        args.json.write_text(
+            json.dumps({"size": args.size, "bytes": total, "gb_per_s": rates}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What a policy knows of an object, and what an order of eviction is."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from baton.kv.objects import ObjectId
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Entry:
+    """An object as a policy sees it. What stands below the line is the policy's own."""
+
+    object_id: ObjectId
+    slot_bytes: int
+    """Bytes that it takes in its tier."""
+    offset: int = 0
+    """Where it lies there, from the beginning of the data."""
+    tenant: str = ""
+    """Whose share it is counted on."""
+    cost: float = 1.0
+    """What computing it again takes per byte, compared with the other objects of the tier."""
+    partial: bool = False
+    """Holds a partial block, which goes first."""
+    # ---
+    held: bool = False
+    """The policy has it."""
+    pinned: bool = False
+    """It is in use and can not go now."""
+    uses: int = 0
+    counted: int = 0
+    """When `uses` was last changed, in uses of the whole tier."""
+    rank: float = 0.0
+    """The least goes first; comparable between orders that share a count of uses."""
+    in_main: bool = False
+
+
+class Order(ABC):
+    """Which of a set of entries goes next. `now` counts uses of the tier and never goes back."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def add(self, entry: Entry, now: int) -> None:
+        """It became readable."""
+
+    @abstractmethod
+    def use(self, entry: Entry, now: int) -> None:
+        """Somebody asked for it."""
+
+    @abstractmethod
+    def remove(self, entry: Entry, now: int, *, evicted: bool) -> None:
+        """It is gone; `evicted`: to make room, so that it may come back."""
+
+    @abstractmethod
+    def first(self, now: int) -> Entry | None:
+        """What goes next; None where there is nothing or all of it is pinned.
+
+        One that is pinned when its turn comes counts as used.
+        """

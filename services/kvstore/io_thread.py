@@ -1,0 +1,45 @@
+"""A thread that does one blocking thing after another for an event loop."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from baton.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+Job = Callable[[], Callable[[], None]]
+"""Runs on the thread; what it answers runs on the loop afterwards."""
+
+
+class IoThread:
+    """Jobs in the order they came. The thread is a daemon: one that hangs in the kernel does not
+    keep the process from ending. Whoever submits bounds how many there are.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Do this after what is queued."""
+        self._jobs.put(job)
+
+    async def stop(self, seconds: float) -> bool:
+        """Let what is queued end; answers whether it did in time."""
+        self._jobs.put(None)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._loop.call_soon_threadsafe(job())
+        self._loop.call_soon_threadsafe(self._ended.set)

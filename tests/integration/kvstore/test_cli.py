@@ -1,0 +1,107 @@
+"""`baton kv` against a running store."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from tests.integration.kvstore.conftest import (
+    MIB,
+    block,
+    connected,
+    get,
+    keys_of,
+    put,
+    running_store,
+)
+
+SIZE = 64 * 1024
+
+
+async def call(*arguments: str) -> tuple[int, str, str]:
+    """Run a command; its exit code, output and complaints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        "from baton.cli.app import main; main()",
+        "kv",
+        *arguments,
+        env={**os.environ, "COLUMNS": "250"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(tmp_path: Path) -> None:
+    keys = keys_of(100)
+    async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
+        at = ("--store", running.address)
+        async with connected(running.address, "shm") as client:
+            for first in range(0, 100, 4):
+                await put(client, keys[first : first + 4], SIZE, first)
+                await asyncio.sleep(0.02)
+
+            code, out, _ = await call("stat", *at)
+            assert code == 0
+            assert "dram" in out
+            assert "disk" in out
+            code, out, _ = await call("stat", "--json", *at)
+            (stat,) = json.loads(out)
+            assert [tier["tier"] for tier in stat["tiers"]] == [2, 3]
+            held = {slot.object_id.key for slot in running.store.table.objects()}
+            assert running.store.disk is not None
+            held |= {e.object_id.key for e in running.store.disk.index.entries()}
+
+            code, out, _ = await call("ls", "--limit", "1000", *at)
+            assert code == 0
+            assert {line.split()[0] for line in out.splitlines()[1:]} == {key.hex() for key in held}
+            some = keys.index(min(held))
+            assert len((await call("ls", keys[some].hex(), *at))[1].splitlines()) == 2
+            assert (await call("ls", "--tenant", "nobody", *at))[1].splitlines()[1:] == []
+
+            file = tmp_path / "object"
+            code, _, _ = await call("get", keys[some].hex(), "--out", str(file), *at)
+            assert code == 0
+            assert file.read_bytes() == block(some, SIZE)
+            code, _, err = await call("get", "ffff", *at)
+            assert code == 1
+            assert "0 objects" in err
+
+            code, out, _ = await call("verify", *at)
+            assert code == 0
+            assert out.splitlines()[1].split()[1:] == [str(len(held)), "0", "0"]
+
+            slot = running.store.table.objects()[0]
+            running.store.arena.view(slot)[100] ^= 1
+            code, out, err = await call("verify", *at)
+            assert code == 1
+            assert "1 objects were wrong" in err
+            # The bytes on disk, if there are any, are right ones.
+            left, _ = await get(client, [slot.object_id.key], SIZE)
+            number = keys.index(slot.object_id.key)
+            assert left in ({}, {0: block(number, SIZE)})
+
+            code, out, _ = await call("drop", keys[some].hex(), keys_of(1, "none")[0].hex(), *at)
+            assert code == 0
+            assert out.startswith("1 objects")
+            assert await get(client, [keys[some]], SIZE) == ({}, {0})
+        await running.quiet()
+
+
+async def test_bad_input_is_a_sentence(tmp_path: Path) -> None:
+    async with running_store(tmp_path, 4 * MIB) as running:
+        at = ("--store", running.address)
+        for arguments, says in (
+            (("ls", "xyz"), "hexadecimal"),
+            (("get", "ab" * 17), "longer than a key"),
+            (("drop", "abcd"), "32 hexadecimal digits"),
+        ):
+            code, _, err = await call(*arguments, *at)
+            assert code == 2
+            assert says in err
+    code, _, err = await call("stat", *at)
+    assert code == 1
+    assert "does not answer" in err

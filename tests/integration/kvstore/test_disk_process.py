@@ -1,0 +1,154 @@
+"""A store's process and its disk: killed amid writes, restarted, refused a disk, full."""
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from baton.kv.client import StoreAway
+from baton.rpc.channels import open_channel
+from baton.rpc.errors import BatonError
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvevents_pb2 import TIER_DISK
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from tests.integration.kvstore.conftest import (
+    MIB,
+    block,
+    connected,
+    get,
+    keys_of,
+    put,
+)
+
+SIZE = 256 * 1024
+KEYS = 400
+
+
+@pytest.fixture
+def spawn_store(spawn_service, tmp_path: Path):
+    """Starts a store's process with a small arena and a disk."""
+    (tmp_path / "arena").mkdir()
+
+    async def spawn(disk: Path = tmp_path / "disk", **env: str):
+        return await spawn_service(
+            "kvstore",
+            {
+                "BATON_KV_ARENA_DIR": str(tmp_path / "arena"),
+                "BATON_KV_ARENA_BYTES": str(16 * MIB),
+                "BATON_KV_DISK_PATH": str(disk),
+                "BATON_KV_DISK_BYTES": str(256 * MIB),
+                **env,
+            },
+            instance_id="store",
+        )
+
+    return spawn
+
+
+async def disk_stat(address: str) -> pb.TierStat:
+    channel = open_channel(address)
+    try:
+        stat = await KvStoreServiceStub(channel).Stat(pb.StatRequest(), timeout=5)
+        return next((tier for tier in stat.tiers if tier.tier == TIER_DISK), pb.TierStat())
+    finally:
+        await channel.close(None)
+
+
+async def until_ready(address: str) -> pb.TierStat:
+    """Wait until the disk is there."""
+    async with asyncio.timeout(20):
+        while not (tier := await disk_stat(address)).capacity_bytes:
+            await asyncio.sleep(0.05)
+    return tier
+
+
+async def write_on(client, first: int) -> None:
+    """Write until the store is gone."""
+    try:
+        for number in range(first, first + 100_000):
+            index = number % KEYS
+            await put(client, [keys_of(KEYS)[index]], SIZE, index)
+    except (StoreAway, BatonError):
+        pass
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_store_killed_amid_writes_serves_no_torn_block(spawn_store, seed: int) -> None:
+    draw = random.Random(seed)
+    kept = 0
+    for round_ in range(4):
+        store = await spawn_store()
+        await until_ready(store.address)
+        async with connected(store.address, "shm") as client:
+            found, missing = await get(client, keys_of(KEYS), SIZE)
+            assert all(data == block(index, SIZE) for index, data in found.items())
+            assert len(found) + len(missing) == KEYS
+            kept += len(found)
+            if round_ < 3:
+                writing = asyncio.create_task(write_on(client, draw.randrange(KEYS)))
+                await asyncio.sleep(draw.uniform(0.3, 0.9))
+                store.kill()
+                await writing
+            else:
+                assert (await disk_stat(store.address)).bad_objects == 0
+    assert kept > 50
+
+
+async def test_what_lies_on_disk_survives_an_orderly_end(spawn_store) -> None:
+    store = await spawn_store()
+    await until_ready(store.address)
+    async with connected(store.address, "shm") as client:
+        for index in range(120):
+            await put(client, [keys_of(KEYS)[index]], SIZE, index)
+    objects = (await disk_stat(store.address)).objects
+    assert objects > 20
+    assert await store.stop() == 0
+    store = await spawn_store()
+    assert (await until_ready(store.address)).objects >= objects
+
+
+async def test_a_disk_that_can_not_be_had_is_an_alarm_and_no_error(
+    spawn_store, tmp_path: Path
+) -> None:
+    store = await spawn_store(tmp_path / "no" / "such" / "place")
+    async with connected(store.address, "shm") as client:
+        assert await put(client, keys_of(8), SIZE) == 8
+        found, missing = await get(client, keys_of(8), SIZE)
+        assert not missing
+        assert found[7] == block(7, SIZE)
+    assert "No such file" in (await disk_stat(store.address)).failed
+    channel = open_channel(store.address)
+    try:
+        ask = health_pb2_grpc.HealthStub(channel)
+        serving = health_pb2.HealthCheckResponse.SERVING
+        deadline = time.monotonic() + 5
+        part = health_pb2.HealthCheckRequest(service="baton.kv.disk")
+        while (await ask.Check(part, timeout=5)).status == serving:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        ready = health_pb2.HealthCheckRequest(service="readiness")
+        assert (await ask.Check(ready, timeout=5)).status == serving
+    finally:
+        await channel.close(None)
+    assert "memory goes on alone" in store.log_tail(200)
+    assert await store.stop() == 0
+
+
+async def test_more_disk_than_there_is_is_an_alarm(spawn_store) -> None:
+    store = await spawn_store(BATON_KV_DISK_BYTES="900TiB")
+    async with connected(store.address, "shm") as client:
+        assert await put(client, keys_of(8), SIZE) == 8
+    async with asyncio.timeout(10):
+        while not (await disk_stat(store.address)).failed:
+            await asyncio.sleep(0.05)
+    assert await store.stop() == 0
+
+
+async def test_a_size_without_a_path_says_what_to_do(spawn_service, tmp_path: Path) -> None:
+    env = {"BATON_KV_ARENA_DIR": str(tmp_path), "BATON_KV_DISK_BYTES": "1GiB"}
+    store = await spawn_service("kvstore", env, wait=False)
+    assert await store.wait(20) == 2
+    assert "BATON_KV_DISK_PATH" in store.log_tail()
