@@ -1,6 +1,7 @@
 """Whole clusters of real processes."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,12 +184,17 @@ async def start_cluster(
             "BATON_KV_STORE_ID": "kvstore-0",
             "BATON_KV_ARENA_DIR": str(tmp_path),
             "BATON_KV_ARENA_BYTES": "256MiB",
+            "BATON_KV_DISK_PATH": str(tmp_path / "kv.disk"),
             "BATON_DISAGGREGATION": "always",
             **env,
         }
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
-        there = {"BATON_KV_STORE_ID": "kvstore-1", "BATON_KV_ARENA_DIR": str(elsewhere)}
+        there = {
+            "BATON_KV_STORE_ID": "kvstore-1",
+            "BATON_KV_ARENA_DIR": str(elsewhere),
+            "BATON_KV_DISK_PATH": str(elsewhere / "kv.disk"),
+        }
         named = [
             *(("prefill", f"prefill-{i}", {}) for i in range(prefill)),
             *(("decode", f"decode-{i}", there if far else {}) for i in range(decode)),
@@ -206,6 +212,7 @@ async def start_cluster(
         kvstore, router, frontend = services[prefill + decode :][:3]
         client = AsyncClient(frontend.address, timeout=60)
         clients.append(client)
+        own = {identity: more for _, identity, more in named}
         cluster = Cluster(
             kvstore,
             router,
@@ -217,10 +224,10 @@ async def start_cluster(
             f"http://{frontend.instance.http_address}",
             services[-1] if far else None,
             lambda name, identity, **more: spawn_service(
-                name, {**settings, **more}, instance_id=identity
+                name, {**settings, **own.get(identity, {}), **more}, instance_id=identity
             ),
         )
-        await _settled(cluster)
+        await _settled(cluster, apart=settings["BATON_DISAGGREGATION"] == "always")
         return cluster
 
     yield start
@@ -228,13 +235,19 @@ async def start_cluster(
         await client.close()
 
 
-async def _settled(cluster: Cluster) -> None:
-    """Until the router knows every worker's load: a request went through."""
+async def _settled(cluster: Cluster, *, apart: bool) -> None:
+    """Until the router knows every worker's load: a request went through, both pools if `apart`."""
+    pool = {worker.instance_id for worker in cluster.prefills}
     async with asyncio.timeout(READY_SECONDS):
         while not await cluster.client.models():
             await asyncio.sleep(0.05)
-        stream = cluster.client.generate([1, 2, 3], model=MODEL, max_tokens=2, ignore_eos=True)
-        await stream.answer()
+        for number in itertools.count(3):
+            stream = cluster.client.generate(
+                [number] * 3, model=MODEL, max_tokens=2, ignore_eos=True
+            )
+            steps = (await stream.answer()).steps
+            if not (pool and apart) or pool & {s.instance for s in steps if s.name == "prefill"}:
+                return
 
 
 async def empty_engines(cluster: Cluster) -> None:

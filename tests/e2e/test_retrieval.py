@@ -6,7 +6,7 @@ Wrong KV shows here as a wrong answer: the last test exchanges two objects to pr
 import asyncio
 import mmap
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,14 +109,6 @@ def questions(one_process: OneProcess) -> list[Asked]:
     return one_process.ask([q.messages for q in drawn], [q.expected for q in drawn])
 
 
-async def in_dram(cluster: Cluster) -> None:
-    """What workers write lies there already, and a decode worker reads it from there."""
-
-
-BRING = {kvevents_pb2.TIER_DRAM: in_dram}
-"""What makes the next reader of every object find it in a tier."""
-
-
 async def answer(cluster: Cluster, prompt: Sequence[int]) -> tuple[int, ...]:
     stream = cluster.client.generate(
         prompt, model=MODEL, max_tokens=ANSWER_TOKENS, temperature=0.0, seed=1
@@ -133,29 +125,61 @@ def test_one_process_answers_what_it_was_told(questions):
     assert sum(right) >= 0.75 * len(right), [(asked.answer, asked.value) for asked in questions]
 
 
+async def from_dram(running: Cluster, questions: Sequence[Asked]) -> None:
+    """What workers write lies there already, and a decode worker reads it from there."""
+    decode = running.decodes[0]
+    before = (await running.load(decode)).computed_tokens
+    await right_answers(running, questions)
+    # The decode worker computed answers only: each prompt came to it as KV.
+    computed = (await running.load(decode)).computed_tokens - before
+    assert computed <= sum(len(asked.tokens) for asked in questions)
+
+
+async def from_disk(running: Cluster, questions: Sequence[Asked]) -> None:
+    """All questions' KV does not fit in memory: what was asked first is read back from disk."""
+    await right_answers(running, questions)
+    await empty_engines(running)
+    await right_answers(running, questions)
+    assert (await running.metrics(running.kvstore))["baton_kv_disk_read_bytes_total"] > 0
+
+
+READ: dict[int, Callable[[Cluster, Sequence[Asked]], Awaitable[None]]] = {
+    kvevents_pb2.TIER_DRAM: from_dram,
+    kvevents_pb2.TIER_DISK: from_disk,
+}
+"""Asks everything so that KV comes out of a tier; a new tier has to say how."""
+MEMORY = {
+    kvevents_pb2.TIER_DRAM: {},
+    kvevents_pb2.TIER_DISK: {
+        "BATON_KV_ARENA_BYTES": "32MiB",
+        "BATON_KV_DISK_BYTES": "256MiB",
+    },
+}
+
+
+async def right_answers(running: Cluster, questions: Sequence[Asked]) -> None:
+    """Ask one after the other."""
+    for asked in questions:
+        assert await answer(running, asked.prompt) == asked.tokens
+
+
 @pytest.mark.parametrize("far", [False, True], ids=["one host", "two hosts"])
 @pytest.mark.parametrize("tier", TIERS, ids=kvevents_pb2.Tier.Name)
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_every_way_of_kv_gives_the_same_answers(
     start_cluster, questions, transport, tier, far
 ):
-    env = {**ENGINE, "BATON_KV_TRANSPORTS": transport}
+    env = {**ENGINE, **MEMORY[tier], "BATON_KV_TRANSPORTS": transport}
     running = await start_cluster(engine="torch", env=env, far=far)
-    await BRING[tier](running)
-    before = (await running.load(running.decodes[0])).computed_tokens
-    for asked in questions:
-        stream = running.client.generate(
-            asked.prompt, model=MODEL, max_tokens=ANSWER_TOKENS, temperature=0.0, seed=1
-        )
-        found = await stream.answer()
-        assert found.token_ids == asked.tokens
-        steps = {step.name: step for step in found.steps}
-        assert steps["prefill"].instance == "prefill-0"
-        assert steps["decode"].instance == "decode-0"
-        assert steps["transfer"].detail == transport
-    # The decode worker computed answers only: each prompt came to it as KV.
-    computed = (await running.load(running.decodes[0])).computed_tokens - before
-    assert computed <= sum(len(asked.tokens) for asked in questions)
+    first = questions[0]
+    stream = running.client.generate(
+        first.prompt, model=MODEL, max_tokens=ANSWER_TOKENS, temperature=0.0, seed=1
+    )
+    steps = {step.name: step for step in (await stream.answer()).steps}
+    assert steps["prefill"].instance == "prefill-0", steps
+    assert steps["decode"].instance == "decode-0"
+    assert steps["transfer"].detail.startswith(transport)
+    await READ[tier](running, questions)
     await running.at_baseline()
 
 
