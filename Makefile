@@ -73,6 +73,14 @@ protos: $(DEV) $(GENERATED) ## generate baton/v1 if the protos changed
 soak: $(DEV) $(GENERATED) ## the long runs
 	@$(BIN)/python -m pytest -m soak --timeout 7200
 
+.PHONY: bench-kv
+bench-kv: $(DEV) $(GENERATED) ## how fast the KV store is; ARGS="--peers build/kv-peers"
+	@$(BIN)/python bench/kv.py $(ARGS)
+
+.PHONY: bench-kv-peers
+bench-kv-peers: ## install what bench-kv compares with, into build/kv-peers
+	@PYTHON=$(PYTHON) scripts/kv_peers.sh build/kv-peers
+
 .PHONY: clean
 clean: ## remove what was built; `make distclean` removes the venv too
 	@rm -rf build dist baton/v1 .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -182,8 +182,8 @@ async def _fetch(
         try:
             async for batch in fetching:
                 for fetched in batch:
-                    copy = bytes(fetched.data)
-                    if fetched.verify(memoryview(copy)):
+                    copy = bytearray(fetched.nbytes)
+                    if fetched.copy_to(memoryview(copy)):
                         right += 1
                         if keep:
                             copies.append(copy)

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from baton.kv import bulk
 from baton.kv.arena_file import ArenaFileError, MappedArena
 from baton.kv.frame_stream import FrameStream
 from baton.kv.registry import GRPC, SHM, TRANSPORTS
@@ -21,8 +22,11 @@ from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 OPEN_SECONDS = 3.0
 """For each step of attaching."""
 
-GetStream = FrameStream[pb.GetRequest, pb.GetResponse]
-PutStream = FrameStream[pb.PutRequest, pb.PutResponse]
+GET_METHOD = "/baton.v1.KvStoreService/Get"
+PUT_METHOD = "/baton.v1.KvStoreService/Put"
+
+GetStream = FrameStream[pb.GetRequest, pb.GetResponse | bulk.ReadBulk]
+PutStream = FrameStream[pb.PutRequest | bytes, pb.PutResponse]
 
 
 class StoreAway(Exception):  # noqa: N818  # a state of the world more than an error
@@ -43,7 +47,23 @@ class Attachment:
     """Held as long as this process may write to the arena."""
     get: GetStream
     put: PutStream
+    channel: grpc.aio.Channel
     closing: AsyncExitStack
+
+    async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
+        """Ask which objects are there.
+
+        Raises:
+            StoreAway: the store does not answer.
+            BatonError: it refuses.
+        """
+        try:
+            return await KvStoreServiceStub(self.channel).Lookup(request, timeout=OPEN_SECONDS)
+        except grpc.RpcError as error:
+            refusal = BatonError.from_rpc_error(error)
+            if refusal.reason is Reason.INVALID_FIELD:
+                raise refusal from error
+            raise StoreAway(f"the store did not answer a lookup: {refusal}") from error
 
     async def aclose(self) -> None:
         """End streams and channel, and let go of the writer's lock."""
@@ -81,6 +101,7 @@ async def attach(
             lock=lock,
             get=get,
             put=put,
+            channel=channel,
             closing=stack.pop_all(),
         )
 
@@ -106,19 +127,30 @@ async def open_get(
         BatonError: the store refuses.
         TimeoutError: it does not answer.
     """
-    call: Any = KvStoreServiceStub(channel).Get  # the stubs want an iterator of requests
+    call: Any = channel.stream_stream(  # the stubs want an iterator of requests
+        GET_METHOD,
+        request_serializer=pb.GetRequest.SerializeToString,
+        response_deserializer=bulk.decode_get_response,
+    )
     stream: GetStream = FrameStream(call())
     stack.push_async_callback(stream.aclose)
     stream.post(pb.GetRequest(open=opening))
     async with asyncio.timeout(OPEN_SECONDS):
-        return stream, (await stream.read()).opened.transport
+        answer = await stream.read()
+    if not isinstance(answer, pb.GetResponse):
+        raise BatonError(Reason.INTERNAL, "the store sent data before it was asked for any")
+    return stream, answer.opened.transport
 
 
 async def open_put(
     channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
 ) -> tuple[PutStream, str]:
     """As `open_get`, for writing."""
-    call: Any = KvStoreServiceStub(channel).Put
+    call: Any = channel.stream_stream(
+        PUT_METHOD,
+        request_serializer=bulk.encode,
+        response_deserializer=pb.PutResponse.FromString,
+    )
     stream: PutStream = FrameStream(call())
     stack.push_async_callback(stream.aclose)
     stream.post(pb.PutRequest(open=opening))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from types import TracebackType
 
-from google.protobuf.duration_pb2 import Duration
-
+from baton.kv.arena_file import MappedArena
+from baton.kv.arena_index import tag_of
 from baton.kv.attach import StoreAway, attach
 from baton.kv.connection import Connection
-from baton.kv.fetching import Fetched, Fetching
+from baton.kv.fetched import Fetched
+from baton.kv.fetching import Fetching
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
 from baton.kv.registry import ALWAYS, NEVER, SHM, TRANSPORTS
@@ -27,6 +28,7 @@ log = get_logger(__name__)
 RESERVE_SECONDS = 5.0
 FIRST_RETRY_SECONDS = 0.05
 LAST_RETRY_SECONDS = 2.0
+MAP_AGAIN_SECONDS = 0.1
 
 
 class KvStoreClient:
@@ -105,6 +107,12 @@ class KvStoreClient:
         return self._connection.transport if self._connection is not None else ""
 
     @property
+    def memory_mapped(self) -> bool:
+        """Whether copies wait for no page of shared memory any more; True where none is shared."""
+        arena = self._connection.arena if self._connection is not None else None
+        return arena is None or arena.populated_bytes == arena.header.data_bytes
+
+    @property
     def shm_domain(self) -> str:
         """Names the memory shared with the store; empty where none is."""
         return self._connection.shm_domain if self._connection is not None else ""
@@ -161,18 +169,45 @@ class KvStoreClient:
         """
         connection = self._here()
         object_ids = [ObjectId(layout_id, key) for key in keys]
-        frame = pb.Want(
-            layout_id=layout_id,
-            keys=pack(keys),
-            sources=sources,
-            wait=_duration(wait),
+        trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
+        fetching = Fetching(
+            connection,
+            object_ids,
+            object_bytes,
+            wait,
+            sources,
+            trusted=trusted,
             traceparent=tracing.inject(),
             tenant=tenant,
         )
-        trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
-        fetching = Fetching(connection, object_ids, object_bytes, wait, trusted=trusted)
-        fetching.start(frame)
+        fetching.start()
         return fetching
+
+    async def lookup(self, keys: Sequence[bytes], layout_id: bytes) -> list[bool]:
+        """Which objects the store holds now, per key; nothing is leased or fetched.
+
+        Args:
+            keys: 1 to 65,536 block keys of 16 bytes.
+            layout_id: their layout.
+
+        Raises:
+            StoreAway: the store cannot be reached.
+            BatonError: the store refused.
+        """
+        connection = self._here()
+        held = [False] * len(keys)
+        unknown: Sequence[int] = range(len(keys))
+        if connection.arena is not None:
+            held = connection.arena.index.holds(pack(keys), tag_of(layout_id, 0, 0, 0)).tolist()
+            unknown = [index for index, found in enumerate(held) if not found]
+        if unknown:
+            wanted = keys if len(unknown) == len(keys) else [keys[index] for index in unknown]
+            answer = await connection.lookup(
+                pb.LookupRequest(layout_id=layout_id, keys=pack(wanted))
+            )
+            for index, found in zip(unknown, answer.held, strict=True):
+                held[index] = bool(found)
+        return held
 
     async def reserve(
         self,
@@ -257,6 +292,10 @@ class KvStoreClient:
         """Attach and stay until the connection breaks."""
         attachment = await attach(address, self._client_id, self._incarnation, self._transports)
         connection = Connection(attachment)
+        mapping = None
+        if connection.arena is not None:
+            mapping = asyncio.create_task(_map_memory(connection.arena), name="kv-map-memory")
+            mapping.add_done_callback(_log_failure)
         try:
             await self._set(connection)
             log.info("attached to kv store", store=connection.store_id, by=connection.transport)
@@ -265,6 +304,8 @@ class KvStoreClient:
             log.warning("kv store is away", store=connection.store_id, reason=connection.reason)
         finally:
             self._connection = None
+            if mapping is not None:
+                mapping.cancel()
             await connection.aclose()
 
     async def _set(self, connection: Connection) -> None:
@@ -273,12 +314,14 @@ class KvStoreClient:
             self._changed.notify_all()
 
 
+async def _map_memory(arena: MappedArena) -> None:
+    """Map the arena's memory in the background, so that the first copies need not wait for it."""
+    loop = asyncio.get_running_loop()
+    while await loop.run_in_executor(None, arena.populate_next):
+        if arena.populated_bytes >= arena.touched_bytes:
+            await asyncio.sleep(MAP_AGAIN_SECONDS)  # the store has not touched the rest yet
+
+
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("kv client failed", exc_info=error)
-
-
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromNanoseconds(int(seconds * 1e9))
-    return duration

@@ -6,19 +6,27 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from baton.kv.attach import Attachment, StoreAway
+from baton.kv.bulk import ReadBulk
+from baton.kv.keys import pack
+from baton.kv.objects import MAX_WANT_KEYS, ObjectId
 from baton.kv.registry import GRPC, SHM
+from baton.kv.staging import Staging
 from baton.rpc.errors import BatonError
 from baton.v1 import kvstore_pb2 as pb
+
+TELL_SECONDS = 0.02
+TELL_OBJECTS = 4096
+"""What was read through the index is told to the store after so long, or when it is so many."""
 
 
 class Reader(Protocol):
     """Waits for the answers of one want."""
 
-    def on_ready(self, objects: Sequence[pb.ReadyObject]) -> None: ...
+    def on_ready(self, number: int, objects: Sequence[pb.ReadyObject]) -> None: ...
 
-    def on_chunk(self, chunk: pb.ReadChunk) -> None: ...
+    def on_piece(self, lease_id: int, offset: int, data: memoryview) -> None: ...
 
-    def on_done(self) -> None: ...
+    def on_done(self, number: int) -> None: ...
 
     def on_broken(self) -> None: ...
 
@@ -38,12 +46,16 @@ class Connection:
         self.lock = attachment.lock
         self.get = attachment.get
         self.put = attachment.put
+        self.staging = Staging()
         self.transport = GRPC if attachment.arena is None else SHM
         self.broken = asyncio.Event()
         self.reason = ""
         self.leases = 0
         self.reservations = 0
         self._number = 0
+        self._read: list[ObjectId] = []
+        """Read without a lease, and not told yet."""
+        self._telling: asyncio.TimerHandle | None = None
         self._readers: dict[int, Reader] = {}
         self._lease_readers: dict[int, Reader] = {}
         """Whose bytes come in chunks, by lease."""
@@ -69,12 +81,6 @@ class Connection:
         """Route nothing more."""
         self._readers.pop(number, None)
 
-    def fetch(self, lease_ids: Sequence[int], reader: Reader) -> None:
-        """Ask for bytes, and route the chunks to `reader`."""
-        for lease_id in lease_ids:
-            self._lease_readers[lease_id] = reader
-        self.get.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=lease_ids)))
-
     def give_back(self, good: Sequence[int], bad: Sequence[int]) -> None:
         """Release leases, and report those whose objects were wrong."""
         if self.broken.is_set():
@@ -86,6 +92,41 @@ class Connection:
             self.get.post(pb.GetRequest(release=pb.Release(lease_ids=good)))
         if bad:
             self.get.post(pb.GetRequest(report_bad=pb.ReportBad(lease_ids=bad)))
+
+    async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
+        """Ask which objects are there.
+
+        Raises:
+            StoreAway: the store cannot be reached.
+            BatonError: the store refused.
+        """
+        return await self._attachment.lookup(request)
+
+    def has_read(self, object_ids: Sequence[ObjectId]) -> None:
+        """Note what was read without a lease; the store is told now and then."""
+        if not self._read:
+            self._telling = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
+        self._read.extend(object_ids)
+        if len(self._read) >= TELL_OBJECTS:
+            self._tell()
+
+    def _tell(self) -> None:
+        read, self._read = self._read, []
+        if self._telling is not None:
+            self._telling.cancel()
+        if self.broken.is_set():
+            return
+        kinds: dict[ObjectId, list[bytes]] = {}
+        for object_id in read:
+            kinds.setdefault(object_id._replace(key=b""), []).append(object_id.key)
+        for kind, keys in kinds.items():
+            for at in range(0, len(keys), MAX_WANT_KEYS):
+                frame = pb.HasRead(
+                    layout_id=kind.layout_id,
+                    keys=pack(keys[at : at + MAX_WANT_KEYS]),
+                    part=kind.message(),
+                )
+                self.get.post(pb.GetRequest(has_read=frame))
 
     # Writing
 
@@ -134,6 +175,7 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close it. Reservations that are still open keep the writer's lock until they are not."""
+        self._tell()
         self.fail("closed")
         for task in self._tasks:
             task.cancel()
@@ -149,23 +191,28 @@ class Connection:
         except BatonError as error:
             self.fail(f"the store's Get stream ended: {error}")
 
-    def _take(self, frame: pb.GetResponse) -> None:
+    def _take(self, frame: pb.GetResponse | ReadBulk) -> None:
+        if isinstance(frame, ReadBulk):
+            for lease_id, offset, data in frame.pieces():
+                owner = self._lease_readers.get(lease_id)
+                if owner is not None:
+                    owner.on_piece(lease_id, offset, data)
+            return
         kind = frame.WhichOneof("frame")
-        if kind == "read_chunk":
-            owner = self._lease_readers.get(frame.read_chunk.lease_id)
-            if owner is not None:
-                owner.on_chunk(frame.read_chunk)
-        elif kind == "ready":
+        if kind == "ready":
             reader = self._readers.get(frame.ready.correlation_id)
             if reader is not None:  # else it was cancelled, which gave these leases back
                 self.leases += len(frame.ready.objects)
-                reader.on_ready(frame.ready.objects)
+                if self.arena is None:
+                    for ready in frame.ready.objects:
+                        self._lease_readers[ready.lease_id] = reader
+                reader.on_ready(frame.ready.correlation_id, frame.ready.objects)
         elif kind in ("done", "error"):
             # A refused want is one that nothing comes for.
             number = frame.done.correlation_id or frame.error.correlation_id
             reader = self._readers.pop(number, None)
             if reader is not None:
-                reader.on_done()
+                reader.on_done(number)
 
     async def _read_put(self) -> None:
         try:

@@ -1,15 +1,24 @@
-"""Objects on their way from a store to a reader."""
+"""Objects on their way from a store to a reader.
+
+In shared memory the reader first looks into the arena's index and copies what it finds there, with
+no word to the store and no lease: an object that goes meanwhile shows in its slot's generation, and
+is then asked for like one that was not found. What is asked for comes leased.
+"""
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from baton.kv.arena_file import ArenaFileError, MappedArena
+from google.protobuf.duration_pb2 import Duration
+
+from baton.kv.arena_file import ArenaFileError
+from baton.kv.arena_index import tag_of
 from baton.kv.attach import StoreAway
 from baton.kv.connection import Connection
-from baton.kv.digest import start_digest
+from baton.kv.fetched import Fetched
+from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
 from baton.v1 import common_pb2
 from baton.v1 import kvstore_pb2 as pb
@@ -23,47 +32,16 @@ ABANDON_SECONDS = 1.0
 """How long what is on its way may take after `abandon`."""
 
 
-class Fetched:
-    """One object, leased until the next batch is asked for.
+class _Coming:
+    """A leased object whose bytes are on their way."""
 
-    Copy `data` out, then `verify` the copy. Both may be done on any thread.
-    """
+    __slots__ = ("got", "index", "pieces", "ready")
 
-    def __init__(
-        self,
-        index: int,
-        data: memoryview,
-        object_id: ObjectId,
-        ready: pb.ReadyObject,
-        generation: Callable[[], int],
-        trusted: bool,
-    ) -> None:
+    def __init__(self, index: int, ready: pb.ReadyObject) -> None:
         self.index = index
-        """Which of the fetched keys."""
-        self.data = data
-        self.lease_id = ready.lease_id
-        self.bad = False
-        """A verification failed: the store is told, and the object counts as missing."""
-        self._object_id = object_id
-        self._digest = ready.digest
-        self._expected = ready.generation
-        self._generation = generation
-        self._trusted = trusted
-
-    def verify(self, copy: memoryview) -> bool:
-        """Whether a copy of `data`, made before, holds the object: its generation and digest.
-
-        The digest is left out where the client's `verify` says so.
-        """
-        good = self._trusted
-        if not good:
-            digest = start_digest(self._object_id, copy.nbytes)
-            digest.update(copy)
-            good = digest.digest() == self._digest
-        # The generation comes last: what was copied before it was checked is what was committed.
-        good = good and self._generation() == self._expected
-        self.bad = self.bad or not good
-        return good
+        self.ready = ready
+        self.pieces: list[memoryview] = []
+        self.got = 0
 
 
 class Fetching(AsyncIterator[list[Fetched]]):
@@ -78,22 +56,31 @@ class Fetching(AsyncIterator[list[Fetched]]):
         object_ids: Sequence[ObjectId],
         object_bytes: int,
         wait: float,
+        sources: Sequence[common_pb2.KvSource],
         *,
         trusted: bool,
+        traceparent: str = "",
+        tenant: str = "",
     ) -> None:
         self._connection = connection
-        self._number = connection.number()
         self._ids = object_ids
         self._object_bytes = object_bytes
         self._trusted = trusted
-        self._silent_after = time.monotonic() + wait + GRACE_SECONDS
+        self._sources = sources
+        self._traceparent = traceparent
+        self._tenant = tenant
+        now = time.monotonic()
+        self._deadline = now + wait if wait else 0.0
+        self._silent_after = now + wait + GRACE_SECONDS
+        self._asked: dict[int, Sequence[int]] = {}
+        """Open wants, and the indexes that each asks for."""
         self._coming: set[int] = set(range(len(object_ids)))
         self._arrived: deque[Fetched] = deque()
-        self._partial: dict[int, tuple[pb.ReadyObject, bytearray]] = {}
-        """Objects whose chunks are coming, by lease."""
+        self._partial: dict[int, _Coming] = {}
+        """Objects whose bytes are coming, by lease."""
         self._held: list[Fetched] = []
         self._awake = asyncio.Event()
-        self._done = self._abandoned = self._closed = False
+        self._abandoned = self._closed = False
         self._abandoned_until = 0.0
         self._first_at = self._last_at = 0.0
         self.missing: set[int] = set()
@@ -107,15 +94,18 @@ class Fetching(AsyncIterator[list[Fetched]]):
         """From the first object's arrival until the last batch was consumed."""
         return self._last_at - self._first_at
 
-    def start(self, frame: pb.Want) -> None:
-        """Ask the store. For the client."""
-        frame.correlation_id = self._number
-        self._connection.want(self._number, pb.GetRequest(want=frame), self)
+    def start(self) -> None:
+        """Look into the index, and ask the store for the rest. For the client."""
+        if self._connection.arena is not None and self._ids:
+            self._look()
+        if self._coming:
+            self._ask(sorted(self._coming))
 
     def replace_sources(self, sources: Sequence[common_pb2.KvSource]) -> None:
         """Change where else to look for what has not come."""
-        if not (self._done or self._closed):
-            frame = pb.WantSources(correlation_id=self._number, sources=sources)
+        self._sources = sources
+        for number in self._asked:
+            frame = pb.WantSources(correlation_id=number, sources=sources)
             self._connection.get.post(pb.GetRequest(want_sources=frame))
 
     def abandon(self) -> None:
@@ -129,7 +119,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
         patience = max(self._silent_after, time.monotonic() + GRACE_SECONDS)
         while not self._arrived:
             # With gRPC, bytes of what was ready may still be on their way when all is answered.
-            over = self._done or self._abandoned
+            over = not self._asked or self._abandoned
             if (over and not self._partial) or self._closed:
                 await self.aclose()
                 raise StopAsyncIteration
@@ -150,7 +140,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
         while self._arrived and (not self._held or size < MAX_BATCH_BYTES):
             fetched = self._arrived.popleft()
             self._held.append(fetched)
-            size += fetched.data.nbytes
+            size += fetched.nbytes
         return list(self._held)
 
     async def aclose(self) -> None:
@@ -159,60 +149,74 @@ class Fetching(AsyncIterator[list[Fetched]]):
             return
         self._closed = True
         self._give_back()
-        self._connection.give_back(
-            [*(fetched.lease_id for fetched in self._arrived), *self._partial], []
-        )
+        leases = [fetched.lease_id for fetched in self._arrived if fetched.lease_id]
+        self._connection.give_back([*leases, *self._partial], [])
         self.missing.update(self._coming)
         self.missing.update(fetched.index for fetched in self._arrived)
-        self.missing.update(ready.index for ready, _ in self._partial.values())
+        self.missing.update(coming.index for coming in self._partial.values())
         self._arrived.clear()
         self._partial.clear()
-        self._connection.forget(self._number)
-        if not self._done and not self._connection.broken.is_set():
-            cancel = pb.CancelWant(correlation_id=self._number)
-            self._connection.get.post(pb.GetRequest(cancel_want=cancel))
+        for number in self._asked:
+            self._connection.forget(number)
+            if not self._connection.broken.is_set():
+                cancel = pb.CancelWant(correlation_id=number)
+                self._connection.get.post(pb.GetRequest(cancel_want=cancel))
+        self._asked.clear()
         self._awake.set()
 
     # Reader
 
-    def on_ready(self, objects: Sequence[pb.ReadyObject]) -> None:
+    def on_ready(self, number: int, objects: Sequence[pb.ReadyObject]) -> None:
+        asked = self._asked.get(number, ())
         if self._abandoned:
             self._connection.give_back([ready.lease_id for ready in objects], [])
             return
         bad = []
-        wanted = []
         for ready in objects:
-            if ready.index not in self._coming or ready.object_bytes != self._object_bytes:
+            index = asked[ready.index] if 0 <= ready.index < len(asked) else -1
+            if index not in self._coming or ready.object_bytes != self._object_bytes:
                 bad.append(ready.lease_id)
-                continue
-            self._coming.discard(ready.index)
-            wanted.append(ready)
+            elif self._connection.arena is None:
+                self._coming.discard(index)
+                self._partial[ready.lease_id] = _Coming(index, ready)
+            else:
+                self._coming.discard(index)
+                place = (ready.offset_bytes, ready.generation)
+                if not self._map(index, *place, ready.digest, ready.lease_id):
+                    self.missing.add(index)
+                    bad.append(ready.lease_id)
         self._first_at = self._first_at or time.monotonic()
-        arena = self._connection.arena
-        if arena is not None:
-            bad.extend(self._map(arena, wanted))
-        elif wanted:
-            self._partial.update({ready.lease_id: (ready, bytearray()) for ready in wanted})
-            self._connection.fetch([ready.lease_id for ready in wanted], self)
         if bad:
             self._connection.give_back([], bad)
         self._awake.set()
 
-    def on_chunk(self, chunk: pb.ReadChunk) -> None:
-        ready, buffer = self._partial[chunk.lease_id]
-        buffer += chunk.data
-        if not chunk.last:
+    def on_piece(self, lease_id: int, offset: int, data: memoryview) -> None:
+        coming = self._partial.get(lease_id)
+        if coming is None:
+            return  # a piece beyond the end, or one of an object that was found wrong
+        coming.pieces.append(data)
+        in_order = offset == coming.got and data.nbytes > 0
+        coming.got += data.nbytes
+        if in_order and coming.got < self._object_bytes:
             return
-        del self._partial[chunk.lease_id]
-        if len(buffer) == ready.object_bytes:
-            self._arrive(ready, memoryview(buffer), lambda: ready.generation)
+        del self._partial[lease_id]
+        if in_order and coming.got == self._object_bytes:
+            generation = coming.ready.generation
+            self._arrive(
+                coming.index,
+                coming.pieces,
+                coming.ready.digest,
+                lease_id,
+                partial(int, generation),
+                generation,
+            )
         else:  # gone while it was sent
-            self.missing.add(ready.index)
-            self._connection.give_back([ready.lease_id], [])
+            self.missing.add(coming.index)
+            self._connection.give_back([lease_id], [])
         self._awake.set()
 
-    def on_done(self) -> None:
-        self._done = True
+    def on_done(self, number: int) -> None:
+        self._asked.pop(number, None)
         self._awake.set()
 
     def on_broken(self) -> None:
@@ -220,36 +224,94 @@ class Fetching(AsyncIterator[list[Fetched]]):
 
     # Inside
 
-    def _map(self, arena: MappedArena, objects: Sequence[pb.ReadyObject]) -> list[int]:
-        """Take objects from shared memory; answers leases of those that lie outside of it."""
-        outside = []
-        for ready in objects:
-            try:
-                data = arena.readable(ready.offset_bytes, ready.object_bytes)
-            except ArenaFileError:
-                self.missing.add(ready.index)
-                outside.append(ready.lease_id)
-            else:
-                self._arrive(ready, data, partial(arena.generation, ready.offset_bytes))
-        return outside
+    def _look(self) -> None:
+        """Take from shared memory what the index shows."""
+        arena = self._connection.arena
+        assert arena is not None
+        layout_id, _, group, shard, part = self._ids[0]
+        tag = tag_of(layout_id, group, shard, part)
+        keys = pack([object_id.key for object_id in self._ids])
+        for found in arena.index.find(keys, tag):
+            if found.object_bytes == self._object_bytes and self._map(
+                found.which, found.offset_bytes, found.generation, found.digest, 0
+            ):
+                self._coming.discard(found.which)
+                self._first_at = self._first_at or time.monotonic()
+
+    def _ask(self, indexes: Sequence[int]) -> None:
+        """Ask the store."""
+        number = self._connection.number()
+        self._asked[number] = indexes
+        wait = Duration()
+        if self._deadline:
+            wait.FromNanoseconds(max(1, int((self._deadline - time.monotonic()) * 1e9)))
+        first = self._ids[indexes[0]]
+        want = pb.Want(
+            correlation_id=number,
+            layout_id=first.layout_id,
+            keys=pack([self._ids[index].key for index in indexes]),
+            part=first.message(),
+            sources=self._sources,
+            wait=wait,
+            traceparent=self._traceparent,
+            tenant=self._tenant,
+            send_bytes=self._connection.arena is None,
+        )
+        self._connection.want(number, pb.GetRequest(want=want), self)
+
+    def _map(self, index: int, offset: int, generation: int, digest: bytes, lease_id: int) -> bool:
+        """Take an object from shared memory; False where it lies outside of the arena."""
+        arena = self._connection.arena
+        assert arena is not None
+        try:
+            data = arena.readable(offset, self._object_bytes)
+        except ArenaFileError:
+            return False
+        now = partial(arena.generation, offset)
+        self._arrive(index, (data,), digest, lease_id, now, generation)
+        return True
 
     def _arrive(
-        self, ready: pb.ReadyObject, data: memoryview, generation: Callable[[], int]
+        self,
+        index: int,
+        pieces: Sequence[memoryview],
+        digest: bytes,
+        lease_id: int,
+        generation: "partial[int]",
+        expected: int,
     ) -> None:
-        object_id = self._ids[ready.index]
         self._arrived.append(
-            Fetched(ready.index, data, object_id, ready, generation, self._trusted)
+            Fetched(
+                index,
+                pieces,
+                self._object_bytes,
+                self._ids[index],
+                None if self._trusted else digest,
+                lease_id,
+                generation,
+                expected,
+            )
         )
 
     def _give_back(self) -> None:
+        """The consumer is done with a batch: end its leases, and ask for what went meanwhile."""
         if not self._held:
             return
         held, self._held = self._held, []
-        bad = [fetched for fetched in held if fetched.bad]
-        good = [fetched for fetched in held if not fetched.bad]
-        self.missing.update(fetched.index for fetched in bad)
-        self.bytes += sum(fetched.data.nbytes for fetched in good)
         self._last_at = time.monotonic()
+        good = [fetched for fetched in held if not fetched.bad]
+        bad = [fetched for fetched in held if fetched.bad]
+        self.bytes += self._object_bytes * len(good)
+        self.missing.update(fetched.index for fetched in bad if fetched.lease_id)
         self._connection.give_back(
-            [fetched.lease_id for fetched in good], [fetched.lease_id for fetched in bad]
+            [fetched.lease_id for fetched in good if fetched.lease_id],
+            [fetched.lease_id for fetched in bad if fetched.lease_id],
         )
+        read = [self._ids[fetched.index] for fetched in good if not fetched.lease_id]
+        if read:
+            self._connection.has_read(read)
+        # What was read without a lease and is not right has gone, or is wrong: the store knows.
+        again = [fetched.index for fetched in bad if not fetched.lease_id]
+        self._coming.update(again)
+        if again and not (self._closed or self._abandoned or self._connection.broken.is_set()):
+            self._ask(again)

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
+from baton.kv import bulk
 from baton.kv.connection import Connection
 from baton.kv.digest import start_digest
+from baton.kv.fetched import STRIDE_BYTES
 from baton.kv.objects import MAX_CHUNK_BYTES, ObjectId
 from baton.v1 import kvstore_pb2 as pb
 
@@ -15,7 +17,11 @@ INLINE_BYTES = 256 * 1024
 
 
 class Reservation:
-    """Slots to write objects to; see `KvStoreClient.reserve`. Call `aclose` in a `finally`."""
+    """Slots to write objects to; see `KvStoreClient.reserve`. Call `aclose` in a `finally`.
+
+    Objects are written with `write`, or into their slot and then sealed. Both may be done on any
+    thread, each object on one.
+    """
 
     def __init__(
         self,
@@ -29,10 +35,10 @@ class Reservation:
         self._connection = connection
         self._number = number
         self._ids = object_ids
+        self._object_bytes = object_bytes
         self._executor = executor
         self._closed = False
-        self._sealed: dict[int, bytes] = {}
-        """Digests by index."""
+        self._digests: dict[int, bytes] = {}
         self.slots: dict[int, memoryview] = {}
         """Where to write, by index of the key: exactly the object's length, writable. No thread
         may write to one that was committed, or to any after `aclose`."""
@@ -41,24 +47,42 @@ class Reservation:
         self.exhausted = frozenset(answer.exhausted)
         """Indexes that there is no room for now."""
         arena = connection.arena
-        for slot in answer.slots:
+        for index, offset in zip(answer.indexes, answer.offsets_bytes, strict=True):
             if arena is None:
-                self.slots[slot.index] = memoryview(bytearray(object_bytes))
+                self.slots[index] = connection.staging.take(object_bytes)
             else:
-                self.slots[slot.index] = arena.writable(slot.offset_bytes, object_bytes)
+                self.slots[index] = arena.writable(offset, object_bytes)
         # As long as somebody may write to the arena, this process must count as alive to the store.
         self._lock = connection.lock if self.slots else None
         if self._lock is not None:
             self._lock.hold()
         connection.reservations += len(self.slots)
 
-    def seal(self, index: int) -> None:
-        """Digest what was written to a slot, which is final now. Any thread may call it.
+    def write(self, index: int, source: memoryview) -> None:
+        """Copy an object's bytes into its slot and seal it.
 
-        Best called right after writing, while the bytes are in the processor's cache: `commit`
-        digests what was not sealed.
+        Raises:
+            KeyError: the index has no slot.
+            ValueError: `source` is not as long as the object.
         """
-        self._sealed[index] = _digest(self._ids[index], self.slots[index])
+        slot = self.slots[index]
+        if source.nbytes != self._object_bytes:
+            raise ValueError(f"{source.nbytes} bytes are no object of {self._object_bytes}")
+        digest = start_digest(self._ids[index], self._object_bytes)
+        for at in range(0, self._object_bytes, STRIDE_BYTES):
+            part = source[at : at + STRIDE_BYTES]
+            slot[at : at + STRIDE_BYTES] = part
+            digest.update(part)
+        self._digests[index] = digest.digest()
+
+    def seal(self, index: int) -> None:
+        """Take the digest of a slot that has all its bytes, while they are still in cache.
+
+        Nothing may be written to it after this. `commit` seals what was not.
+        """
+        digest = start_digest(self._ids[index], self._object_bytes)
+        digest.update(self.slots[index])
+        self._digests[index] = digest.digest()
 
     async def commit(self, indexes: Sequence[int]) -> int:
         """Make written objects readable; answers how many are, whoever wrote them first.
@@ -73,20 +97,19 @@ class Reservation:
             return 0
         connection = self._connection
         connection.check()
-        open_ = [index for index in indexes if index not in self._sealed]
-        if open_ and len(open_) * self.slots[open_[0]].nbytes < INLINE_BYTES:
-            self._seal_all(open_)
-        elif open_:
+        unsealed = [index for index in indexes if index not in self._digests]
+        if len(unsealed) * self._object_bytes < INLINE_BYTES:
+            self._seal(unsealed)
+        else:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._executor, self._seal_all, open_)
-        digests = b"".join(self._sealed[index] for index in indexes)
+            await loop.run_in_executor(self._executor, self._seal, unsealed)
         if connection.arena is None:
-            for index in indexes:
-                await self._upload(index)
+            await self._upload(indexes)
+        digests = b"".join([self._digests[index] for index in indexes])
         frame = pb.Commit(correlation_id=self._number, indexes=indexes, digests=digests)
         response = await connection.ask(self._number, pb.PutRequest(commit=frame), COMMIT_SECONDS)
         for index in indexes:
-            del self.slots[index]
+            self._drop(self.slots.pop(index))
         if not connection.broken.is_set():
             connection.reservations -= len(indexes)
         return response.committed.readable
@@ -104,23 +127,29 @@ class Reservation:
         if self._lock is not None:
             self._lock.let_go()
 
-    def _seal_all(self, indexes: Sequence[int]) -> None:
+    def _seal(self, indexes: Sequence[int]) -> None:
         for index in indexes:
             self.seal(index)
 
-    async def _upload(self, index: int) -> None:
-        data = self.slots[index]
-        for at in range(0, data.nbytes, MAX_CHUNK_BYTES):
-            chunk = pb.WriteChunk(
-                correlation_id=self._number,
-                index=index,
-                offset_bytes=at,
-                data=bytes(data[at : at + MAX_CHUNK_BYTES]),
-            )
-            await self._connection.put.send(pb.PutRequest(write_chunk=chunk))
+    def _drop(self, slot: memoryview) -> None:
+        if self._connection.arena is None:
+            self._connection.staging.give_back(slot)
 
-
-def _digest(object_id: ObjectId, data: memoryview) -> bytes:
-    digest = start_digest(object_id, data.nbytes)
-    digest.update(data)
-    return digest.digest()
+    async def _upload(self, indexes: Sequence[int]) -> None:
+        """Send bytes, several objects in one frame where they are small."""
+        head, parts, room = pb.WriteChunk(correlation_id=self._number), [], MAX_CHUNK_BYTES
+        for index in indexes:
+            slot, at = self.slots[index], 0
+            while at < self._object_bytes:
+                if not head.indexes:
+                    head.offset_bytes = at
+                head.indexes.append(index)
+                part = slot[at : at + room]
+                parts.append(part)
+                at, room = at + part.nbytes, room - part.nbytes
+                if not room:
+                    await self._connection.put.send(bulk.write_chunk(head, parts))
+                    head, parts = pb.WriteChunk(correlation_id=self._number), []
+                    room = MAX_CHUNK_BYTES
+        if parts:
+            await self._connection.put.send(bulk.write_chunk(head, parts))

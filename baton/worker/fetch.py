@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-import numpy as np
-
 from baton.engine.base import Admitted, Engine
 from baton.kv.client import Fetched, Fetching, KvStoreClient, StoreAway
 from baton.telemetry.logs import get_logger
@@ -172,12 +170,9 @@ class Fetch:
         """Copy, check the copy, and only then let the engine see it. Answers what was good."""
         good = []
         began = time.thread_time()
-        copy = np.frombuffer(self._scratch, dtype=np.uint8)
         for fetched in batch:
             index = wanted[fetched.index]
-            # numpy lets other threads run meanwhile, a memoryview would not.
-            np.copyto(copy, np.frombuffer(fetched.data, dtype=np.uint8))
-            if fetched.verify(self._scratch):
+            if fetched.copy_to(self._scratch):
                 self._engine.write_block(sequence_id, first + index, self._scratch)
                 good.append(index)
         self._copy_cpu_seconds += time.thread_time() - began

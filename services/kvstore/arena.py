@@ -15,7 +15,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from baton.kv.arena_file import PAGE_BYTES, ArenaHeader, generations
+import numpy as np
+
+from baton.kv.arena_file import (
+    PAGE_BYTES,
+    ArenaHeader,
+    advise_huge,
+    generations,
+    populate,
+    touched_bytes,
+)
 from baton.kv.file_locks import create_locked, remove_if_abandoned
 from baton.kv.writer_lock import LOCK_SUFFIX
 from baton.settings import StartupError
@@ -49,14 +58,20 @@ class Arena:
             raise _unusable(directory, error) from error
         try:
             os.ftruncate(self._file, self.header.file_bytes)
+            # What lies before the data gets its memory at once.
+            os.posix_fallocate(self._file, 0, self.header.data_at)
             os.pwrite(self._file, self.header.pack(), 0)
-            self._view = memoryview(mmap.mmap(self._file, self.header.file_bytes))
+            mapping = mmap.mmap(self._file, self.header.file_bytes)
+            advise_huge(mapping)
+            self._view = memoryview(mapping)
         except OSError as error:
             self.__exit__()
             raise _unusable(directory, error) from error
         self.generations = generations(self._view, self.header)
-        self.touched_bytes = 0
-        """How much of the data has memory behind it."""
+        self._counters = np.frombuffer(self.generations, dtype=np.int64)
+        self.index = self._view[self.header.index_at : self.header.data_at]
+        """What `SharedIndex` writes."""
+        self._touched = touched_bytes(self._view)
 
     def __enter__(self) -> "Arena":
         return self
@@ -64,6 +79,11 @@ class Arena:
     def __exit__(self, *_: object) -> None:
         self.path.unlink(missing_ok=True)
         os.close(self._file)
+
+    @property
+    def touched_bytes(self) -> int:
+        """How much of the data has memory behind it; clients see it too."""
+        return self._touched[0]
 
     @property
     def shm_domain(self) -> str:
@@ -89,8 +109,7 @@ class Arena:
 
     def carve(self, offset: int, size: int) -> None:
         """A range of data gets new slots: whoever still reads old ones there must notice."""
-        for page in range(offset // PAGE_BYTES, (offset + size) // PAGE_BYTES):
-            self.generations[page] += 1
+        self._counters[offset // PAGE_BYTES : (offset + size) // PAGE_BYTES] += 1
 
     def touch_next(self) -> bool:
         """Put memory behind the next step of the data; False where all has some. Blocks for ms.
@@ -102,8 +121,10 @@ class Arena:
         """
         if self.touched_bytes >= self.header.data_bytes:
             return False
-        os.pwrite(self._file, bytes(STEP_BYTES), self.header.data_at + self.touched_bytes)
-        self.touched_bytes += STEP_BYTES
+        start = self.header.data_at + self.touched_bytes
+        if not populate(self._view[start : start + STEP_BYTES], write=True):
+            os.pwrite(self._file, bytes(STEP_BYTES), start)
+        self._touched[0] += STEP_BYTES
         return True
 
 

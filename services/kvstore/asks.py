@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.duration_pb2 import Duration
 
+from baton.kv.bulk import ReadBulk
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
 from baton.v1 import kvstore_pb2 as pb
@@ -138,15 +139,17 @@ class Asks:
         out, self._out = self._out, []
         return out
 
-    def handle(self, response: pb.GetResponse, now: float) -> None:
+    def handle(self, response: pb.GetResponse | ReadBulk, now: float) -> None:
         """Take one frame of the peer in; afterwards send `frames`."""
+        if isinstance(response, ReadBulk):
+            for lease_id, offset, data in response.pieces():
+                self._take_chunk(lease_id, offset, data, now)
+            return
         kind = response.WhichOneof("frame")
         if kind == "ready":
             ask = self._asks.get(response.ready.correlation_id)
             if ask is not None:  # else it was cancelled, which ends its leases
                 self._take_ready(ask, response.ready.objects)
-        elif kind == "read_chunk":
-            self._take_chunk(response.read_chunk, now)
         elif kind == "missing":
             ask = self._asks.get(response.missing.correlation_id)
             if ask is not None:
@@ -215,23 +218,23 @@ class Asks:
         if fetch:
             self._out.append(pb.GetRequest(fetch=pb.Fetch(lease_ids=fetch)))
 
-    def _take_chunk(self, chunk: pb.ReadChunk, now: float) -> None:
-        ask, flight = self._fetching.get(chunk.lease_id, (None, None))
+    def _take_chunk(self, lease_id: int, offset: int, data: memoryview, now: float) -> None:
+        ask, flight = self._fetching.get(lease_id, (None, None))
         if ask is None or flight is None:
             return
         object_id = flight.slot.object_id
-        if not self._flights.write(flight, chunk.offset_bytes, chunk.data):
+        if not self._flights.write(flight, offset, data):
             self._flights.drop(flight)
             self._failed(object_id, now)
-        elif not chunk.last:
+        elif data.nbytes and flight.got < flight.slot.object_bytes:
             return
         elif not self._flights.finish(flight):
             # Gone while it was sent, or wrong: in both cases the peer looks after it.
-            bad = pb.ReportBad(lease_ids=[chunk.lease_id])
+            bad = pb.ReportBad(lease_ids=[lease_id])
             self._out.append(pb.GetRequest(report_bad=bad))
             self._failed(object_id, now)
-        del self._fetching[chunk.lease_id]
-        self._release(ask, chunk.lease_id)
+        del self._fetching[lease_id]
+        self._release(ask, lease_id)
 
     def _failed(self, object_id: ObjectId, now: float) -> None:
         if object_id not in self._interest:

@@ -60,7 +60,7 @@ class Flights:
         self._bytes += slot.slot_bytes
         return flight
 
-    def write(self, flight: Flight, offset: int, data: bytes) -> bool:
+    def write(self, flight: Flight, offset: int, data: memoryview) -> bool:
         """Take in the next bytes; False where they do not fit, or the slot lapsed."""
         slot, end = flight.slot, flight.got + len(data)
         if slot.state is not State.RESERVED or offset != flight.got or end > slot.object_bytes:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from opentelemetry.trace import Span
 
+from baton.kv import bulk
 from baton.kv.objects import MAX_CHUNK_BYTES, MAX_TENANT_BYTES, MAX_WANT_KEYS, object_ids
 from baton.kv.registry import GRPC, SHM
 from baton.rpc.errors import BatonError, Reason
@@ -26,6 +27,8 @@ INSTANT_SECONDS = 5.0
 """How long a want without a wait may take to bring what sources hold."""
 _READY_OBJECTS = 4096
 """Objects in one Ready, some 200 KiB."""
+_CHUNK_OBJECTS = 4096
+"""Objects in one ReadChunk."""
 _ADDRESS = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,253}:\d{1,5}")
 
 
@@ -43,18 +46,21 @@ class GetStream:
         self._wants: dict[int, Want] = {}
         """Wants that are not answered or still have leases."""
         self._spans: dict[Want, Span] = {}
+        self._sending: set[Want] = set()
+        """Wants whose objects are sent as soon as they are leased."""
         self._leases: dict[int, tuple[Lease, Want]] = {}
         self._ids: dict[Lease, int] = {}
         self._last_id = 0
         self._fetches: dict[int, int] = {}
-        """Leases to send, and how much of each is sent."""
-        self.outbox: Outbox[pb.GetResponse] = Outbox(more=self._next_chunk)
+        """Leases to send, and how much of each is sent; only of the first one something is."""
+        self.outbox: Outbox[pb.GetResponse | bytes] = Outbox(more=self._next_chunk)
         self._handlers: dict[str, Callable[[pb.GetRequest], None]] = {
             "want": lambda frame: self._want(frame.want),
             "want_sources": lambda frame: self._replace_sources(frame.want_sources),
             "cancel_want": lambda frame: self._cancel(frame.cancel_want.correlation_id),
             "fetch": lambda frame: self._fetch(frame.fetch.lease_ids),
             "release": lambda frame: self._release(frame.release.lease_ids, bad=False),
+            "has_read": lambda frame: self._has_read(frame.has_read),
             "report_bad": lambda frame: self._release(frame.report_bad.lease_ids, bad=True),
         }
         store.streams += 1
@@ -85,6 +91,7 @@ class GetStream:
         self._leases.clear()
         self._ids.clear()
         self._fetches.clear()
+        self._sending.clear()
         self._store.streams -= 1
         self._store.settle()
 
@@ -96,6 +103,8 @@ class GetStream:
             part = answer.ready[at : at + _READY_OBJECTS]
             objects = [self._lease(want, index, lease) for index, lease in part]
             self.outbox.put(pb.GetResponse(ready=pb.Ready(correlation_id=number, objects=objects)))
+            if want in self._sending:
+                self._fetches.update((ready.lease_id, 0) for ready in objects)
         if answer.will_not_come or answer.timed_out:
             missing = pb.Missing(
                 correlation_id=number,
@@ -105,6 +114,7 @@ class GetStream:
             self.outbox.put(pb.GetResponse(missing=missing))
         if answer.done:
             self.outbox.put(pb.GetResponse(done=pb.Done(correlation_id=number)))
+            self._sending.discard(want)
             self._end_span(want)
             self._forget_if_over(want)
 
@@ -143,6 +153,8 @@ class GetStream:
             span = tracing.tracer().start_span("kvstore.get", tracing.extract(frame.traceparent))
             span.set_attribute("baton.kv.objects", len(ids))
             self._spans[want] = span
+        if frame.send_bytes:
+            self._sending.add(want)
         self._store.waits.add(want, now)
 
     def _replace_sources(self, frame: pb.WantSources) -> None:
@@ -160,6 +172,7 @@ class GetStream:
                 if number is not None:
                     del self._leases[number]
             self._store.waits.cancel(want)
+            self._sending.discard(want)
             self._end_span(want)
         self.outbox.put(pb.GetResponse(done=pb.Done(correlation_id=correlation_id)))
 
@@ -182,6 +195,13 @@ class GetStream:
                 self._store.waits.release(lease, bad=bad)
                 self._forget_if_over(want)
 
+    def _has_read(self, frame: pb.HasRead) -> None:
+        try:
+            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
+        except ValueError as error:
+            raise BatonError(Reason.INVALID_FIELD, str(error), field="has_read") from error
+        self._store.moved_bytes[GET, SHM] += self._store.waits.have_read(ids)
+
     # Inside
 
     def _lease(self, want: Want, index: int, lease: Lease) -> pb.ReadyObject:
@@ -200,29 +220,32 @@ class GetStream:
             digest=slot.digest,
         )
 
-    def _next_chunk(self) -> pb.GetResponse | None:
-        """Bytes of the lease that is next; a lease that ended is answered as gone."""
-        if not self._fetches:
+    def _next_chunk(self) -> bytes | None:
+        """Bytes of the leases that are next, as one frame; those that ended are gone."""
+        head = pb.ReadChunk()
+        parts: list[memoryview] = []
+        room = MAX_CHUNK_BYTES
+        while self._fetches and room and len(head.lease_ids) < _CHUNK_OBJECTS:
+            number, at = next(iter(self._fetches.items()))
+            if not head.lease_ids:
+                head.offset_bytes = at
+            lease, _ = self._leases.get(number, (None, None))
+            size = left = 0
+            if lease is not None:
+                left = lease.slot.object_bytes - at
+                size = min(left, room)
+                parts.append(self._store.arena.view(lease.slot)[at : at + size])
+            if size < left:
+                self._fetches[number] = at + size
+            else:
+                del self._fetches[number]
+            head.lease_ids.append(number)
+            head.pieces_bytes.append(size)
+            room -= size
+        if not head.lease_ids:
             return None
-        number, at = next(iter(self._fetches.items()))
-        lease, _ = self._leases.get(number, (None, None))
-        if lease is None:
-            del self._fetches[number]
-            return pb.GetResponse(
-                read_chunk=pb.ReadChunk(lease_id=number, offset_bytes=at, last=True)
-            )
-        view = self._store.arena.view(lease.slot)
-        data = bytes(view[at : at + MAX_CHUNK_BYTES])
-        end = at + len(data)
-        self._store.moved_bytes[GET, GRPC] += len(data)
-        last = end >= lease.slot.object_bytes
-        if last:
-            del self._fetches[number]
-        else:
-            self._fetches[number] = end
-        return pb.GetResponse(
-            read_chunk=pb.ReadChunk(lease_id=number, offset_bytes=at, data=data, last=last)
-        )
+        self._store.moved_bytes[GET, GRPC] += MAX_CHUNK_BYTES - room
+        return bulk.read_chunk(head, parts)
 
     def _check_ids(self, ids: list[int]) -> None:
         if not all(0 < number <= self._last_id for number in ids):

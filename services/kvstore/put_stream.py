@@ -4,6 +4,7 @@ import math
 
 from opentelemetry.trace import Span
 
+from baton.kv.bulk import WriteBulk
 from baton.kv.digest import DIGEST_BYTES, start_digest
 from baton.kv.objects import (
     MAX_CHUNK_BYTES,
@@ -55,21 +56,22 @@ class PutStream:
         self.outbox: Outbox[pb.PutResponse] = Outbox()
         store.streams += 1
 
-    def handle(self, frame: pb.PutRequest) -> None:
+    def handle(self, frame: pb.PutRequest | WriteBulk) -> None:
         """Take one frame in. A bad one is answered by an error and changes nothing.
 
         Raises:
             BatonError: the frame names nothing that the error could be about: the stream ends.
         """
-        kind = frame.WhichOneof("frame")
         correlation_id = 0
         try:
+            if isinstance(frame, WriteBulk):
+                correlation_id = frame.head.correlation_id
+                self._write(frame.head, frame.data)
+                return
+            kind = frame.WhichOneof("frame")
             if kind == "reserve":
                 correlation_id = frame.reserve.correlation_id
                 self._reserve(frame.reserve)
-            elif kind == "write_chunk":
-                correlation_id = frame.write_chunk.correlation_id
-                self._write(frame.write_chunk)
             elif kind == "commit":
                 correlation_id = frame.commit.correlation_id
                 self._commit(frame.commit)
@@ -129,11 +131,8 @@ class PutStream:
                 answer.exhausted.append(index)
             else:
                 slots[index] = slot
-                answer.slots.add(
-                    index=index,
-                    offset_bytes=self._store.arena.file_offset(slot),
-                    generation=slot.generation,
-                )
+        answer.indexes.extend(slots)
+        answer.offsets_bytes.extend(map(self._store.arena.file_offset, slots.values()))
         if slots:
             span = None
             if frame.traceparent:
@@ -143,23 +142,31 @@ class PutStream:
             self._reservations[frame.correlation_id] = _Reservation(slots, span)
         self.outbox.put(pb.PutResponse(reserved=answer))
 
-    def _write(self, frame: pb.WriteChunk) -> None:
-        reservation, slot = self._held(frame.correlation_id, frame.index)
+    def _write(self, head: pb.WriteChunk, data: memoryview) -> None:
         if self._writer is not None:
             raise _invalid("write_chunk", "belongs to streams without shared memory")
-        if not 0 < len(frame.data) <= MAX_CHUNK_BYTES:
+        if not 0 < data.nbytes <= MAX_CHUNK_BYTES:
             raise _invalid("data", f"is 1 to {MAX_CHUNK_BYTES} bytes")
-        upload = reservation.uploads.get(frame.index)
-        if upload is None:
-            upload = reservation.uploads[frame.index] = _Upload(slot)
-        end = upload.written + len(frame.data)
-        if frame.offset_bytes != upload.written or end > slot.object_bytes:
-            raise _invalid("offset_bytes", f"continues at {upload.written} within the object")
-        if slot.state is State.RESERVED:  # else it lapsed, which the commit will say
-            self._store.arena.view(slot)[upload.written : end] = frame.data
-            upload.digest.update(frame.data)
-        upload.written = end
-        self._store.moved_bytes[PUT, GRPC] += len(frame.data)
+        # Looked at as a whole before anything is written: a bad frame changes nothing.
+        pieces: list[tuple[Slot, _Upload, memoryview]] = []
+        offset = head.offset_bytes
+        for index in head.indexes:
+            reservation, slot = self._held(head.correlation_id, index)
+            upload = reservation.uploads.setdefault(index, _Upload(slot))
+            if offset != upload.written or not 0 <= offset < slot.object_bytes:
+                raise _invalid("offset_bytes", f"continues at {upload.written} within the object")
+            piece, data = data[: slot.object_bytes - offset], data[slot.object_bytes - offset :]
+            pieces.append((slot, upload, piece))
+            offset = 0
+        if data.nbytes or len(set(head.indexes)) < len(pieces) or not pieces[-1][2].nbytes:
+            raise _invalid("indexes", "names the objects whose bytes these are, each once")
+        for slot, upload, piece in pieces:
+            if slot.state is State.RESERVED:  # else it lapsed, which the commit will say
+                view = self._store.arena.view(slot)
+                view[upload.written : upload.written + piece.nbytes] = piece
+                upload.digest.update(piece)
+            upload.written += piece.nbytes
+            self._store.moved_bytes[PUT, GRPC] += piece.nbytes
 
     def _commit(self, frame: pb.Commit) -> None:
         held = [self._held(frame.correlation_id, index) for index in frame.indexes]

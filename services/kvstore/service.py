@@ -4,10 +4,12 @@ import asyncio
 import hmac
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import grpc
 
+from baton.kv import bulk
+from baton.kv.objects import MAX_WANT_KEYS, object_ids
 from baton.kv.registry import GRPC, SHM
 from baton.kv.writer_lock import WatchedLock
 from baton.rpc.errors import BatonError, Reason
@@ -43,6 +45,19 @@ class _Stream(Protocol[Request, Response]):
     def close(self) -> None: ...
 
 
+class _Methods:
+    """Takes a service's handlers from the generated code, as a server would."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Any] = {}
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """The same handlers in another shape."""
+
+    def add_registered_method_handlers(self, _service: str, handlers: dict[str, Any]) -> None:
+        self.handlers.update(handlers)
+
+
 class KvStoreService(KvStoreServiceServicer):
     """See the module's text."""
 
@@ -52,7 +67,21 @@ class KvStoreService(KvStoreServiceServicer):
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server: `Server.add(service.register, SERVICE_NAME)`."""
-        add_KvStoreServiceServicer_to_server(self, server)
+        methods = _Methods()
+        add_KvStoreServiceServicer_to_server(self, cast(grpc.aio.Server, methods))
+        # The streams carry bulk data, which is not to be copied into messages and out of them.
+        methods.handlers["Put"] = grpc.stream_stream_rpc_method_handler(
+            self.Put,
+            request_deserializer=bulk.decode_put_request,
+            response_serializer=pb.PutResponse.SerializeToString,
+        )
+        methods.handlers["Get"] = grpc.stream_stream_rpc_method_handler(
+            self.Get,
+            request_deserializer=pb.GetRequest.FromString,
+            response_serializer=bulk.encode,
+        )
+        handler = grpc.method_handlers_generic_handler(SERVICE_NAME, methods.handlers)
+        server.add_generic_rpc_handlers((handler,))
 
     async def Attach(  # noqa: N802
         self,
@@ -76,10 +105,12 @@ class KvStoreService(KvStoreServiceServicer):
 
     async def Put(  # noqa: N802
         self,
-        request_iterator: AsyncIterator[pb.PutRequest],
+        request_iterator: AsyncIterator[pb.PutRequest | bulk.WriteBulk],
         context: Any,  # noqa: ARG002
     ) -> AsyncIterator[pb.PutResponse]:
         opening = await _first(request_iterator)
+        if not isinstance(opening, pb.PutRequest):
+            raise BatonError(Reason.INVALID_FIELD, "the first frame is open", field="open")
         shared = self._check(opening.open, opening.HasField("open"))
         writer = self._watch(opening.open.writer_lock) if shared else None
         stream = PutStream(self._store, writer)
@@ -88,11 +119,11 @@ class KvStoreService(KvStoreServiceServicer):
             async for frame in answers:
                 yield frame
 
-    async def Get(  # noqa: N802
+    async def Get(  # type: ignore[override]  # noqa: N802  # bulk frames are bytes already
         self,
         request_iterator: AsyncIterator[pb.GetRequest],
         context: Any,  # noqa: ARG002
-    ) -> AsyncIterator[pb.GetResponse]:
+    ) -> AsyncIterator[pb.GetResponse | bytes]:
         opening = await _first(request_iterator)
         shared = self._check(opening.open, opening.HasField("open"))
         stream = GetStream(self._store, shared=shared)
@@ -100,6 +131,18 @@ class KvStoreService(KvStoreServiceServicer):
         async with aclosing(self._serve(request_iterator, stream)) as answers:
             async for frame in answers:
                 yield frame
+
+    async def Lookup(  # noqa: N802
+        self,
+        request: pb.LookupRequest,
+        context: Any,  # noqa: ARG002
+    ) -> pb.LookupResponse:
+        try:
+            ids = object_ids(request.layout_id, request.keys, request.part, MAX_WANT_KEYS)
+        except ValueError as error:
+            raise BatonError(Reason.INVALID_FIELD, str(error), field="keys") from error
+        table = self._store.table
+        return pb.LookupResponse(held=bytes(table.get(one) is not None for one in ids))
 
     async def Stat(  # noqa: N802
         self,

@@ -19,6 +19,7 @@ from services.kvstore.disk_file import DiskFile, Record
 from services.kvstore.disk_index import DiskIndex
 from services.kvstore.eviction.costs import Costs
 from services.kvstore.eviction.policy import EvictionPolicy
+from services.kvstore.index import SharedIndex
 from services.kvstore.slabs import SlabAllocator
 from services.kvstore.slots import Refusal, Slot, State
 from services.kvstore.table import ObjectTable
@@ -77,6 +78,7 @@ class Store:
             self._slabs,
             arena.generations,
             self._announcer,
+            index=SharedIndex(arena),
             reservation_seconds=reservation_seconds,
             lease_seconds=lease_seconds,
             partial_seconds=partial_seconds,

@@ -29,6 +29,14 @@ class ContentsListener(Protocol):
     def gone(self, object_id: ObjectId) -> None: ...
 
 
+class ReadIndex(Protocol):
+    """Shows readers what is readable."""
+
+    def add(self, slot: Slot, /) -> None: ...
+
+    def remove(self, slot: Slot, /) -> None: ...
+
+
 class Generations(Protocol):
     """A counter per page of data."""
 
@@ -48,6 +56,7 @@ class ObjectTable:
         reservation_seconds: time to commit.
         lease_seconds: time to copy.
         partial_seconds: how long partial blocks are kept.
+        index: is told of committed slots.
     """
 
     def __init__(
@@ -56,6 +65,7 @@ class ObjectTable:
         generations: Generations,
         listener: ContentsListener,
         *,
+        index: ReadIndex | None = None,
         reservation_seconds: float,
         lease_seconds: float,
         partial_seconds: float = 60.0,
@@ -63,6 +73,7 @@ class ObjectTable:
     ) -> None:
         self._generations = generations
         self._listener = listener
+        self._index = index
         self._reservation_seconds = reservation_seconds
         self._lease_seconds = lease_seconds
         self._partial_seconds = partial_seconds
@@ -152,6 +163,8 @@ class ObjectTable:
             slot.deadline = now + self._partial_seconds
             self._partials[slot] = None
         self._listener.stored(slot.object_id)
+        if self._index is not None:
+            self._index.add(slot)
         return True
 
     def abandon(self, slot: Slot) -> None:
@@ -197,6 +210,13 @@ class ObjectTable:
     def get(self, object_id: ObjectId) -> Slot | None:
         """The committed slot of an object."""
         return self._objects.get(object_id)
+
+    def use(self, object_id: ObjectId) -> Slot | None:
+        """The object was read without a lease, which counts as used; None where it is gone."""
+        slot = self._objects.get(object_id)
+        if slot is not None:
+            self.policy.use(slot)
+        return slot
 
     def lease(self, object_id: ObjectId, now: float, *, use: bool = True) -> Lease | Refusal:
         """Hold a committed object; ABSENT, or EXHAUSTED where the cap leaves no room.
@@ -255,6 +275,8 @@ class ObjectTable:
 
     def drop(self, slot: Slot, *, evicted: bool = False) -> None:
         """A committed object is no longer readable; its place is free once nobody leases it."""
+        if self._index is not None:
+            self._index.remove(slot)
         del self._objects[slot.object_id]
         self._committed_bytes -= slot.object_bytes
         self._partials.pop(slot, None)

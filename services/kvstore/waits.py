@@ -10,7 +10,7 @@ What cannot be leased now stays where it is, evictable, and is leased once lease
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -122,6 +122,12 @@ class WaitTable:
         else:
             self._table.release(lease)
         self._let_go(lease)
+
+    def have_read(self, object_ids: Sequence[ObjectId]) -> int:
+        """A reader found these by itself and copied them; answers the bytes of those still here."""
+        slots = [self._table.use(object_id) for object_id in object_ids]
+        self.hits += len(object_ids)
+        return sum(slot.object_bytes for slot in slots if slot is not None)
 
     # What happens elsewhere
 

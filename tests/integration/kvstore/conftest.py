@@ -175,8 +175,8 @@ async def get(
     try:
         async for batch in fetching:
             for fetched in batch:
-                copy = bytearray(fetched.data)
-                if fetched.verify(memoryview(copy)):
+                copy = bytearray(fetched.nbytes)
+                if fetched.copy_to(memoryview(copy)):
                     found[fetched.index] = bytes(copy)
     finally:
         await fetching.aclose()

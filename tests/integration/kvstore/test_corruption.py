@@ -96,13 +96,13 @@ async def test_a_slot_that_changed_hands_while_it_was_copied_is_noticed(
         await put(client, keys, SIZE)
         fetching = client.fetch(keys, LAYOUT, SIZE)
         (fetched,) = await anext(fetching)
-        copy = bytearray(fetched.data)
-        assert fetched.verify(memoryview(copy))
+        copy = bytearray(fetched.nbytes)
+        assert fetched.copy_to(memoryview(copy))
         # As if the lease had lapsed and another writer had got the place.
         slot = store.store.table.get(next(iter(store.store.table.slots())).object_id)
         assert slot is not None
         store.store.arena.carve(slot.offset, slot.slot_bytes)
-        assert not fetched.verify(memoryview(copy))
+        assert not fetched.copy_to(memoryview(copy))
         await fetching.aclose()
         assert fetching.missing == {0}
 

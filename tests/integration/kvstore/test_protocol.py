@@ -83,7 +83,7 @@ def want(**more: object) -> pb.GetRequest:
 
 
 def chunk(data: bytes = DATA, offset: int = 0, index: int = 0, number: int = 1) -> pb.PutRequest:
-    frame = pb.WriteChunk(correlation_id=number, index=index, offset_bytes=offset, data=data)
+    frame = pb.WriteChunk(correlation_id=number, indexes=[index], offset_bytes=offset, data=data)
     return pb.PutRequest(write_chunk=frame)
 
 
@@ -178,7 +178,7 @@ async def test_bad_reserves(raw: Raw, store: RunningStore, field: str) -> None:
         assert (await error_of(stream)).reason is Reason.INVALID_FIELD
     assert stat(store.store).reservations == 0
     stream.post(reserve())  # the stream goes on
-    assert len((await stream.read()).reserved.slots) == 1
+    assert len((await stream.read()).reserved.indexes) == 1
 
 
 async def test_an_object_larger_than_the_arena_finds_no_room(raw: Raw) -> None:
@@ -318,12 +318,13 @@ async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -
     # Its own reader may fetch it, release it, and release it again.
     assert (await one.read()).WhichOneof("frame") == "done"
     one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[ready.lease_id])))
-    assert (await one.read()).read_chunk.data == DATA
+    sent = (await one.read()).read_chunk
+    assert (sent.lease_ids, sent.pieces_bytes, sent.data) == ([ready.lease_id], [100], DATA)
     for _ in range(2):
         one.post(pb.GetRequest(release=pb.Release(lease_ids=[ready.lease_id])))
     one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[ready.lease_id])))
     gone = (await one.read()).read_chunk
-    assert (gone.data, gone.last) == (b"", True)
+    assert (gone.lease_ids, gone.pieces_bytes, gone.data) == ([ready.lease_id], [0], b"")
 
 
 async def test_cancelling_is_always_answered_by_done(raw: Raw, store: RunningStore) -> None:
@@ -348,7 +349,7 @@ async def test_objects_of_different_shards_are_different_objects(
         digest = object_digest(KEY, LAYOUT, 0, shard, 0, memoryview(DATA))
         number = shard + 1
         stream.post(reserve(correlation_id=number, part=part))
-        assert len((await stream.read()).reserved.slots) == 1
+        assert len((await stream.read()).reserved.indexes) == 1
         stream.post(chunk(number=number))
         stream.post(commit(0, digests=digest, number=number))
         assert (await stream.read()).committed.readable == 1

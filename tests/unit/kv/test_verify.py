@@ -1,36 +1,53 @@
-"""Which copies of KV are checked against their digest."""
+"""Which copies of KV are checked, and against what."""
+
+import random
+from itertools import pairwise
 
 import pytest
 
 from baton.kv.digest import start_digest
-from baton.kv.fetching import Fetched
+from baton.kv.fetched import STRIDE_BYTES, Fetched
 from baton.kv.objects import ObjectId
-from baton.v1 import kvstore_pb2 as pb
 
-DATA = b"what the store holds"
+DATA = random.Random(1).randbytes(2 * STRIDE_BYTES + 77)
 OBJECT = ObjectId(b"l" * 16, b"k" * 16)
 
 
-def fetched(*, trusted: bool, generation: int = 4) -> Fetched:
+def fetched(data: bytes, *, trusted: bool = False, generation: int = 4, cuts=()) -> Fetched:
     digest = start_digest(OBJECT, len(DATA))
     digest.update(DATA)
-    ready = pb.ReadyObject(lease_id=1, generation=4, digest=digest.digest())
-    return Fetched(0, memoryview(DATA), OBJECT, ready, lambda: generation, trusted)
+    ends = [0, *cuts, len(data)]
+    pieces = [memoryview(data)[a:b] for a, b in pairwise(ends)]
+    expected = None if trusted else digest.digest()
+    return Fetched(0, pieces, len(data), OBJECT, expected, 1, lambda: generation, 4)
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_a_right_copy_is_good(trusted):
-    assert fetched(trusted=trusted).verify(memoryview(bytes(DATA)))
+@pytest.mark.parametrize("cuts", [(), (1,), (5, 5, 300_000), (STRIDE_BYTES,)])
+def test_a_right_copy_is_good_however_it_came(trusted, cuts):
+    target = bytearray(len(DATA))
+    found = fetched(DATA, trusted=trusted, cuts=cuts)
+    assert found.copy_to(memoryview(target))
+    assert target == DATA
+    assert not found.bad
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_a_flipped_bit_is_noticed_unless_the_copy_is_trusted(trusted):
-    flipped = memoryview(bytes([DATA[0] ^ 1]) + DATA[1:])
-    found = fetched(trusted=trusted)
-    assert found.verify(flipped) is trusted
+@pytest.mark.parametrize("at", [0, STRIDE_BYTES - 1, STRIDE_BYTES, len(DATA) - 1])
+def test_a_flipped_bit_is_noticed_unless_copies_are_trusted(trusted, at):
+    flipped = bytearray(DATA)
+    flipped[at] ^= 1
+    found = fetched(bytes(flipped), trusted=trusted)
+    assert found.copy_to(memoryview(bytearray(len(DATA)))) is trusted
     assert found.bad is not trusted
 
 
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_slot_that_was_given_to_another_object_is_noticed_always(trusted):
-    assert not fetched(trusted=trusted, generation=6).verify(memoryview(DATA))
+    found = fetched(DATA, trusted=trusted, generation=6)
+    assert not found.copy_to(memoryview(bytearray(len(DATA))))
+
+
+def test_a_target_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="no room"):
+        fetched(DATA).copy_to(memoryview(bytearray(5)))

@@ -1,6 +1,7 @@
 """The arena's file: refused where it does not fit, owned by the living, gone with its owner."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_other_files_are_no_arenas(tmp_path: Path) -> None:
     with pytest.raises(ArenaFileError, match="open"):
         MappedArena(path)
     header = ArenaHeader.plan(MIB)
-    wrong = ArenaHeader(header.generations_at, header.data_at, 1 << 40, header.secret)
+    wrong = replace(header, data_bytes=1 << 40)
     for content in (b"", b"x" * 5000, header.pack(), wrong.pack()):
         path.write_bytes(content)
         with pytest.raises(ArenaFileError):

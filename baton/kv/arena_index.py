@@ -1,0 +1,117 @@
+"""What a store holds, as a table in the arena's file that readers look things up in by themselves.
+
+    fingerprints: u64 per entry, 0 for an empty one; eight neighbours are a bucket
+    rows: per entry key (2), tag, offset, generation, object_bytes, digest (2), each u64
+
+Numbers are little-endian. A fingerprint decides the bucket; what finds its bucket full is left out,
+and readers ask the store for what they do not find. The store writes a row before its fingerprint
+and takes the fingerprint away before anything else happens to the object; readers look at the
+fingerprint before and after they copied the row. What a row says is a hint: only the generation and
+the digest, checked after copying the object, say that the copy is right.
+"""
+
+import hashlib
+import struct
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+WAYS = 8
+"""Entries of a bucket: their fingerprints fill a cache line."""
+ROW = struct.Struct("<16s4Q16s")
+ENTRY_BYTES = 8 + ROW.size
+BYTES_PER_ENTRY = 16 * 1024
+"""Of data. Objects are larger as a rule, so that few buckets are full."""
+MIN_ENTRIES = 1024
+
+FACTOR = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio: multiplying spreads what differs anywhere into the high bits."""
+_MASK = (1 << 64) - 1
+_PART = struct.Struct("<16sIII")
+_KEY = struct.Struct("<QQ")
+
+
+def index_entries(data_bytes: int) -> int:
+    """How many entries the index of an arena has: a power of two."""
+    wanted = max(MIN_ENTRIES, data_bytes // BYTES_PER_ENTRY)
+    return int(1 << (wanted - 1).bit_length())
+
+
+@lru_cache(maxsize=256)
+def tag_of(layout_id: bytes, group: int, shard: int, part: int) -> int:
+    """What tells objects of one key apart: 64 bits over layout, group, shard and part."""
+    packed = _PART.pack(layout_id, group, shard, part)
+    return int.from_bytes(hashlib.sha256(b"baton.kv.1/tag\0" + packed).digest()[:8], "little")
+
+
+def place(key: bytes, tag: int, entries: int) -> tuple[int, int]:
+    """An object's fingerprint, and the first entry of its bucket."""
+    low, high = _KEY.unpack(key)
+    fingerprint = (low ^ tag) or 1
+    mixed = ((fingerprint ^ (high >> 7)) * FACTOR) & _MASK
+    return fingerprint, (mixed >> (64 - (entries // WAYS).bit_length() + 1)) * WAYS
+
+
+class Found(NamedTuple):
+    """An object as the index describes it."""
+
+    which: int
+    """Of the keys, from 0."""
+    offset_bytes: int
+    generation: int
+    object_bytes: int
+    digest: bytes
+
+
+class IndexReader:
+    """Looks objects up.
+
+    Args:
+        index: the index as mapped, fingerprints first.
+        entries: as `index_entries` answers.
+    """
+
+    def __init__(self, index: memoryview, entries: int) -> None:
+        numbers = np.frombuffer(index, dtype="<u8")
+        self._fingerprints = numbers[:entries].reshape(-1, WAYS)
+        self._rows = numbers[entries : 9 * entries].reshape(-1, 8)
+        self._shift = np.uint64(64 - (entries // WAYS).bit_length() + 1)
+
+    def holds(self, keys: bytes, tag: int) -> NDArray[np.bool_]:
+        """Which of the packed 16-byte keys are there: one bool per key."""
+        there = np.zeros(len(keys) // 16, dtype=bool)
+        there[self._match(keys, tag)[0]] = True
+        return there
+
+    def find(self, keys: bytes, tag: int) -> list[Found]:
+        """What is there of the packed 16-byte keys, in their order."""
+        indexes, rows = self._match(keys, tag)
+        digests = rows[:, 6:8].tobytes()
+        return [
+            Found(index, offset, generation, size, digests[16 * at : 16 * at + 16])
+            for at, (index, (offset, generation, size)) in enumerate(
+                zip(indexes.tolist(), rows[:, 3:6].tolist(), strict=True)
+            )
+        ]
+
+    def _match(self, keys: bytes, tag: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
+        """Indexes of the keys that are there, and their rows."""
+        names = np.frombuffer(keys, dtype="<u8").reshape(-1, 2)
+        wanted = names[:, 0] ^ np.uint64(tag)
+        wanted[wanted == 0] = 1
+        mixed = (wanted ^ (names[:, 1] >> np.uint64(7))) * np.uint64(FACTOR)
+        buckets = (mixed >> self._shift).astype(np.intp)
+        at, way = np.nonzero(self._fingerprints[buckets] == wanted[:, None])
+        entries = buckets[at] * WAYS + way
+        rows = self._rows[entries]
+        good = (
+            (rows[:, 0] == names[at, 0])
+            & (rows[:, 1] == names[at, 1])
+            & (rows[:, 2] == np.uint64(tag))
+            & (self._fingerprints.reshape(-1)[entries] == wanted[at])
+        )
+        if good.all():
+            return at, rows
+        return at[good], rows[good]

@@ -1,0 +1,152 @@
+"""Frames with bulk data, as bytes on the wire and back, without copying the data more than once.
+
+The format is protobuf's own: any protobuf library reads and writes the same bytes. A library would
+copy the data into its message, then into the wire's bytes, and as often on the other side. Here the
+data is joined into the wire's bytes once, and read in place. Chunks have their data last, so what
+stands before it is an ordinary small message.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from google.protobuf.message import Message
+
+from baton.v1 import kvstore_pb2 as pb
+
+_LENGTH_DELIMITED = 2
+_DATA_TAG = bytes([pb.ReadChunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED])
+_READ_TAG = bytes([pb.GetResponse.READ_CHUNK_FIELD_NUMBER << 3 | _LENGTH_DELIMITED])
+_WRITE_TAG = bytes([pb.PutRequest.WRITE_CHUNK_FIELD_NUMBER << 3 | _LENGTH_DELIMITED])
+assert _DATA_TAG[0] == pb.WriteChunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+
+
+class ReadBulk(NamedTuple):
+    """A GetResponse with a ReadChunk: what precedes the data, and the data."""
+
+    head: pb.ReadChunk
+    data: memoryview
+
+    def pieces(self) -> Iterator[tuple[int, int, memoryview]]:
+        """Lease, offset in its object and bytes of each piece; no bytes: the object is gone.
+
+        Data that is shorter than the head says ends early.
+        """
+        at, offset = 0, self.head.offset_bytes
+        for lease_id, size in zip(self.head.lease_ids, self.head.pieces_bytes, strict=False):
+            yield lease_id, offset, self.data[at : at + size]
+            at, offset = at + size, 0
+
+
+class WriteBulk(NamedTuple):
+    """A PutRequest with a WriteChunk."""
+
+    head: pb.WriteChunk
+    data: memoryview
+
+
+def encode(frame: Message | bytes) -> bytes:
+    """Serialize a frame; one that is bytes already, from below, is taken as it is."""
+    return frame if isinstance(frame, bytes) else frame.SerializeToString()
+
+
+def read_chunk(head: pb.ReadChunk, parts: Sequence[memoryview]) -> bytes:
+    """A GetResponse with a ReadChunk whose data are the `parts` joined."""
+    return _join(_READ_TAG, head.SerializeToString(), parts)
+
+
+def write_chunk(head: pb.WriteChunk, parts: Sequence[memoryview]) -> bytes:
+    """A PutRequest with a WriteChunk whose data are the `parts` joined."""
+    return _join(_WRITE_TAG, head.SerializeToString(), parts)
+
+
+def decode_get_response(wire: bytes) -> pb.GetResponse | ReadBulk:
+    """Parse a GetResponse. The data of a chunk refers to `wire`.
+
+    Raises:
+        google.protobuf.message.DecodeError: malformed.
+    """
+    if wire.startswith(_READ_TAG):
+        split = _split(wire)
+        if split is not None:
+            return ReadBulk(pb.ReadChunk.FromString(split[0]), split[1])
+        frame = pb.GetResponse.FromString(wire)
+        if frame.HasField("read_chunk"):
+            return ReadBulk(frame.read_chunk, memoryview(frame.read_chunk.data))
+        return frame
+    return pb.GetResponse.FromString(wire)
+
+
+def decode_put_request(wire: bytes) -> pb.PutRequest | WriteBulk:
+    """Parse a PutRequest. The data of a chunk refers to `wire`.
+
+    Raises:
+        google.protobuf.message.DecodeError: malformed.
+    """
+    if wire.startswith(_WRITE_TAG):
+        split = _split(wire)
+        if split is not None:
+            return WriteBulk(pb.WriteChunk.FromString(split[0]), split[1])
+        frame = pb.PutRequest.FromString(wire)
+        if frame.HasField("write_chunk"):
+            return WriteBulk(frame.write_chunk, memoryview(frame.write_chunk.data))
+        return frame
+    return pb.PutRequest.FromString(wire)
+
+
+def _join(tag: bytes, head: bytes, parts: Sequence[memoryview]) -> bytes:
+    size = sum(part.nbytes for part in parts)
+    if size:
+        head += _DATA_TAG + _varint(size)
+    return b"".join((tag, _varint(len(head) + size), head, *parts))
+
+
+def _split(wire: bytes) -> tuple[bytes, memoryview] | None:
+    """Head and data of the chunk that is all of `wire`; None where that is not its shape.
+
+    Walks over the fields until the data, which must reach to the end of both messages.
+    """
+    try:
+        size, at = _read_varint(wire, 1)
+        if at + size != len(wire):
+            return None
+        begin = at
+        while at < len(wire):
+            start = at
+            tag, at = _read_varint(wire, at)
+            if tag & 7 == 0:
+                _, at = _read_varint(wire, at)
+                continue
+            if tag & 7 != _LENGTH_DELIMITED:
+                return None
+            size, at = _read_varint(wire, at)
+            if tag == _DATA_TAG[0]:
+                if at + size != len(wire):
+                    return None
+                return wire[begin:start], memoryview(wire)[at:]
+            at += size
+    except IndexError:  # cut short: the library says what is wrong
+        return None
+    return None
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(wire: bytes, at: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = wire[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+        if shift > 63:
+            raise IndexError("no varint is that long")

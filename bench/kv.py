@@ -1,0 +1,446 @@
+"""How fast objects go into a store and come out, against memcpy and what else stores KV.
+
+A store in a process of its own. Batches of 64 objects of one size are put (reserve, copy, digest,
+commit; two batches in flight, as workers do) and got (find, copy, check), digests on. Beside each,
+the same pieces are copied to and from shared memory of the same size with nothing else done.
+The best round counts, for both: on a machine with other work a median tells how much it had.
+
+    python bench/kv.py [--rounds 5] [--clients 4] [--peers build/kv-peers] [--json FILE]
+"""
+
+import argparse
+import asyncio
+import json
+import mmap
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import uvloop
+
+from baton.cluster.local_etcd import free_port
+from baton.kv.arena_file import populate
+from baton.kv.client import KvStoreClient
+from baton.rpc.channels import OPTIONS
+from baton.telemetry import logs
+
+ROOT = Path(__file__).parents[1]
+LAYOUT = b"L" * 16
+COUNT = 64
+ARENA_BYTES = 2 << 30
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = {"64 KiB": 64 * KIB, "256 KiB": 256 * KIB, "1 MiB": MIB, "4 MiB": 4 * MIB}
+ROUND_BYTES = 256 * MIB
+"""Put, and then got, in one round: more than caches hold."""
+LANES = 2
+MESSAGE_BYTES = MIB
+Row = dict[str, float]
+
+
+class Shared:
+    """Shared memory like the arena's, mapped in this process, with nothing in it but copies."""
+
+    def __init__(self, size: int) -> None:
+        with tempfile.TemporaryFile(dir="/dev/shm") as file:
+            file.truncate(size)
+            self.write = memoryview(mmap.mmap(file.fileno(), size))
+            self.read = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        populate(self.write, write=True)
+        populate(self.read, write=False)
+        self._next = 0
+
+    def places(self, count: int, size: int) -> list[int]:
+        """Where the next objects go: all over the memory, as in an arena that is full."""
+        if self._next + count * size > self.write.nbytes:
+            self._next = 0
+        begin, self._next = self._next, self._next + count * size
+        return list(range(begin, begin + count * size, size))
+
+
+async def put_batch(client: KvStoreClient, keys: list[bytes], sources: list[memoryview]) -> None:
+    size = sources[0].nbytes
+    while True:
+        reservation = await client.reserve(keys, LAYOUT, size)
+        try:
+            if reservation.exhausted:  # others hold half of the arena
+                await asyncio.sleep(0.001)
+                continue
+            for index in reservation.slots:
+                reservation.write(index, sources[index])
+            assert await reservation.commit(range(len(keys))) == len(keys)
+            return
+        finally:
+            await reservation.aclose()
+
+
+async def put_all(
+    client: KvStoreClient, batches: list[list[bytes]], sources: list[memoryview]
+) -> None:
+    waiting = deque(batches)
+
+    async def lane() -> None:
+        while waiting:
+            await put_batch(client, waiting.popleft(), sources)
+
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(LANES):
+            lanes.create_task(lane())
+
+
+async def get_batch(client: KvStoreClient, keys: list[bytes], targets: list[memoryview]) -> None:
+    fetching = client.fetch(keys, LAYOUT, targets[0].nbytes)
+    try:
+        async for batch in fetching:
+            for fetched in batch:
+                assert fetched.copy_to(targets[fetched.index])
+        assert not fetching.missing, len(fetching.missing)
+    finally:
+        await fetching.aclose()
+
+
+def copy_in(shared: Shared, places: list[int], sources: list[memoryview]) -> None:
+    size = sources[0].nbytes
+    for place, source in zip(places, sources, strict=True):
+        shared.write[place : place + size] = source
+
+
+def copy_out(shared: Shared, places: list[int], targets: list[memoryview]) -> None:
+    size = targets[0].nbytes
+    for place, target in zip(places, targets, strict=True):
+        target[:] = shared.read[place : place + size]
+
+
+async def attached(address: str, transport: str, stack: list[KvStoreClient]) -> KvStoreClient:
+    client = KvStoreClient(lambda: address, "bench", secrets.token_hex(4), transports=[transport])
+    await client.__aenter__()
+    stack.append(client)
+    assert await client.wait_connected(30)
+    while not client.memory_mapped:
+        await asyncio.sleep(0.05)
+    return client
+
+
+async def through_store(
+    address: str, transport: str, size: int, rounds: int, shared: Shared
+) -> Row:
+    """GB/s of the best round, and of the same copies alone."""
+    sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
+    targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
+    batches = max(1, (ROUND_BYTES if transport == "shm" else ROUND_BYTES // 4) // (COUNT * size))
+    total = batches * COUNT * size / 1e9
+    seen: dict[str, list[float]] = {}
+    clients: list[KvStoreClient] = []
+    client = await attached(address, transport, clients)
+    try:
+        for number in range(rounds + 1):
+            keys = [[secrets.token_bytes(16) for _ in range(COUNT)] for _ in range(batches)]
+            places = [shared.places(COUNT, size) for _ in range(batches)]
+            began = time.perf_counter()
+            for batch in places:
+                copy_in(shared, batch, sources)
+            copied = time.perf_counter()
+            await put_all(client, keys, sources)
+            put = time.perf_counter()
+            for batch in places:
+                copy_out(shared, batch, targets)
+            read = time.perf_counter()
+            for names in keys:
+                await get_batch(client, names, targets)
+            got = time.perf_counter()
+            if number:  # the first one warms up
+                seen.setdefault("memcpy in", []).append(total / (copied - began))
+                seen.setdefault("memcpy out", []).append(total / (read - put))
+                seen.setdefault("put", []).append(total / (put - copied))
+                seen.setdefault("get", []).append(total / (got - read))
+    finally:
+        for one in clients:
+            await one.__aexit__(None, None, None)
+    return {name: max(values) for name, values in seen.items()}
+
+
+async def lookups(address: str, transport: str) -> float:
+    """Keys per second, in batches of 4,096 of which half are held."""
+    clients: list[KvStoreClient] = []
+    client = await attached(address, transport, clients)
+    try:
+        held = [secrets.token_bytes(16) for _ in range(2048)]
+        source = [memoryview(secrets.token_bytes(4096))] * 2048
+        await put_batch(client, held, source)
+        # The store is asked for what is not in its index: all held is the common case.
+        rates = []
+        for _ in range(30):
+            began = time.perf_counter()
+            answer = await client.lookup([*held, *held], LAYOUT)
+            rates.append(len(answer) / (time.perf_counter() - began))
+            assert sum(answer) == 4096
+        return statistics.median(rates)
+    finally:
+        for one in clients:
+            await one.__aexit__(None, None, None)
+
+
+# Several clients
+
+
+async def load(address: str, size: int, seconds: float) -> None:
+    """One of several clients: on a line of standard input it puts, on another one it gets."""
+    loop = asyncio.get_running_loop()
+    sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
+    targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
+    clients: list[KvStoreClient] = []
+    client = await attached(address, "shm", clients)
+    batches = max(1, 64 * MIB // (COUNT * size))
+    keys = [[secrets.token_bytes(16) for _ in range(COUNT)] for _ in range(batches)]
+    await put_all(client, keys, sources)
+    try:
+        for what in ("put", "get"):
+            print("ready", flush=True)
+            await loop.run_in_executor(None, sys.stdin.readline)
+            done, began = 0, time.perf_counter()
+            while time.perf_counter() - began < seconds:
+                if what == "put":
+                    keys = [[secrets.token_bytes(16) for _ in range(COUNT)] for _ in range(batches)]
+                    await put_all(client, keys, sources)
+                    done += batches * COUNT * size
+                else:
+                    for names in keys:
+                        await get_batch(client, names, targets)
+                        done += COUNT * size
+            print(done / (time.perf_counter() - began) / 1e9, flush=True)
+    finally:
+        for one in clients:
+            await one.__aexit__(None, None, None)
+
+
+def several(address: str, count: int, size: int, seconds: float) -> Row:
+    """GB/s of `count` clients together."""
+    command = [sys.executable, __file__, "--load", address, str(size), str(seconds)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
+        for _ in range(count)
+    ]
+    try:
+        row = {}
+        for what in ("put", "get"):
+            for process in processes:
+                assert process.stdout is not None
+                assert process.stdout.readline().strip() == "ready"
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            row[what] = sum(float(process.stdout.readline()) for process in processes)  # type: ignore[union-attr]
+        return row
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+# A bare byte stream
+
+
+async def bare_server(port: int) -> None:
+    async def down(requests, _context):  # type: ignore[no-untyped-def]
+        data = bytes(MESSAGE_BYTES)
+        async for wanted in requests:
+            for _ in range(int(wanted)):
+                yield data
+
+    async def up(requests, _context):  # type: ignore[no-untyped-def]
+        async for data in requests:
+            if len(data) < MESSAGE_BYTES:
+                yield b"."
+
+    server = grpc.aio.server(options=OPTIONS)
+    methods = {
+        "Down": grpc.stream_stream_rpc_method_handler(down),
+        "Up": grpc.stream_stream_rpc_method_handler(up),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("Bare", methods),))
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+async def bare(port: int, rounds: int) -> Row:
+    """GB/s of a grpc.aio stream of byte messages of 1 MiB, each way."""
+    count = 256
+    seen: dict[str, list[float]] = {"put": [], "get": []}
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
+        await asyncio.wait_for(channel.channel_ready(), 20)
+        down, up = (channel.stream_stream(f"/Bare/{name}")() for name in ("Down", "Up"))
+        data = bytes(MESSAGE_BYTES)
+        try:
+            for _ in range(rounds + 1):
+                began = time.perf_counter()
+                await down.write(str(count).encode())
+                for _ in range(count):
+                    await down.read()
+                got = time.perf_counter()
+                for _ in range(count):
+                    await up.write(data)
+                await up.write(b"end")
+                await up.read()
+                seen["get"].append(count * MESSAGE_BYTES / (got - began) / 1e9)
+                seen["put"].append(count * MESSAGE_BYTES / (time.perf_counter() - got) / 1e9)
+        finally:
+            down.cancel()
+            up.cancel()
+    return {name: max(rates[1:]) for name, rates in seen.items()}
+
+
+@contextmanager
+def running(command: list[str], **env: str) -> Iterator[None]:
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT), **env})
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def store(arena_bytes: int = ARENA_BYTES) -> Iterator[str]:
+    """A store without a cluster: it serves all the same, and goes on looking for etcd."""
+    port = free_port()
+    with running(
+        [sys.executable, "-m", "services.kvstore"],
+        BATON_GRPC_PORT=str(port),
+        BATON_ETCD_ENDPOINTS="127.0.0.1:1",
+        BATON_TELEMETRY_LOG_LEVEL="error",
+        BATON_KV_ARENA_BYTES=str(arena_bytes),
+    ):
+        yield f"127.0.0.1:{port}"
+
+
+def peers(directory: Path, rounds: int) -> dict[str, dict[str, Row]]:
+    """What other stores do with the same batches: rows by peer and size."""
+    python = directory / "venv" / "bin" / "python"
+    script = ROOT / "bench" / "kv_peers.py"
+    results = {}
+    for name in ("redis", "mooncake"):
+        command = [str(python), str(script), name, str(directory / "root"), str(rounds)]
+        env = {
+            **os.environ,
+            "LD_LIBRARY_PATH": ":".join(map(str, directory.glob("root/**/x86_64-linux-gnu"))),
+        }
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=400, check=False, env=env
+        )
+        if answer.returncode:
+            print(f"{name} did not run:\n{answer.stderr[-2000:]}", file=sys.stderr)
+            continue
+        results[name] = json.loads(answer.stdout.strip().splitlines()[-1])
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--peers", type=Path, help="where make bench-kv-peers installed them")
+    parser.add_argument("--only", choices=["shm", "grpc", "clients", "lookups"], action="append")
+    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    parser.add_argument("--load", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    logs.configure("bench", "bench", "error")
+    if options.load:
+        address, size, seconds = options.load
+        uvloop.run(load(address, int(size), float(seconds)))
+        return
+    if options.bare:
+        uvloop.run(bare_server(options.bare))
+        return
+    # One loop for all: grpc.aio does not survive the end of a loop that others follow.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        measure(runner, options)
+
+
+def measure(runner: asyncio.Runner, options: argparse.Namespace) -> None:
+    only = options.only or ["shm", "grpc", "lookups", "clients"]
+    results: dict[str, object] = {}
+    shared = Shared(ARENA_BYTES)
+    print(f"{COUNT} objects at a time, digests on, GB/s (best of {options.rounds} rounds)\n")
+    if "shm" in only:
+        print(f"{'shared memory':14}" + "".join(f"{h:>11}" for h in _SHM_HEADS))
+        with store() as address:
+            for name, size in SIZES.items():
+                row = runner.run(through_store(address, "shm", size, options.rounds, shared))
+                row |= {
+                    "put/memcpy": row["put"] / row["memcpy in"],
+                    "get/memcpy": row["get"] / row["memcpy out"],
+                }
+                results[f"shm {name}"] = row
+                print(f"{name:14}" + "".join(f"{row[h]:11.2f}" for h in _SHM_HEADS), flush=True)
+    if "grpc" in only:
+        port = free_port()
+        with running([sys.executable, __file__, "--bare", str(port)]), store() as address:
+            stream = results["bare stream"] = runner.run(bare(port, options.rounds))
+            print(f"\n{'gRPC':14}{'put':>11}{'of bare':>11}{'get':>11}{'of bare':>11}")
+            print(f"{'bare stream':14}{stream['put']:11.2f}{'':11}{stream['get']:11.2f}")
+            for name, size in SIZES.items():
+                row = runner.run(through_store(address, "grpc", size, options.rounds, shared))
+                results[f"grpc {name}"] = row
+                print(
+                    f"{name:14}{row['put']:11.2f}{row['put'] / stream['put']:11.2f}"
+                    f"{row['get']:11.2f}{row['get'] / stream['get']:11.2f}",
+                    flush=True,
+                )
+    if "lookups" in only:
+        with store() as address:
+            for transport in ("shm", "grpc"):
+                rate = runner.run(lookups(address, transport))
+                results[f"lookups {transport}"] = rate
+                print(f"\nlookups, 4,096 keys at a time, {transport}: {rate / 1e6:.2f} M keys/s")
+    if "clients" in only:
+        print(
+            f"\n{'clients':14}{'put 1':>11}{'put ' + str(options.clients):>11}"
+            f"{'get 1':>11}{'get ' + str(options.clients):>11}"
+        )
+        with store() as address:
+            for name, size in SIZES.items():
+                one = several(address, 1, size, 2.0)
+                many = several(address, options.clients, size, 2.0)
+                results[f"clients {name}"] = {"one": one, "many": many}
+                print(
+                    f"{name:14}{one['put']:11.2f}{many['put']:11.2f}"
+                    f"{one['get']:11.2f}{many['get']:11.2f}",
+                    flush=True,
+                )
+    if options.peers:
+        found = results["peers"] = peers(options.peers, options.rounds)
+        print(
+            f"\n{'peers':14}"
+            + "".join(f"{name + w:>16}" for name in found for w in (" put", " get"))
+        )
+        for name in SIZES:
+            print(
+                f"{name:14}"
+                + "".join(
+                    f"{rows[name][w]:16.2f}" for rows in found.values() for w in ("put", "get")
+                )
+            )
+        print(
+            f"{'M lookups/s':14}"
+            + "".join(f"{rows['lookups']['rate'] / 1e6:16.2f}{'':16}" for rows in found.values())
+        )
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+_SHM_HEADS = ("memcpy in", "put", "put/memcpy", "memcpy out", "get", "get/memcpy")
+
+if __name__ == "__main__":
+    main()
