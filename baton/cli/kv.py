@@ -174,7 +174,7 @@ async def _bad(store: Store) -> int:
 
 async def _fetch(
     client: KvStoreClient, names: Sequence[ObjectId], length: int, *, keep: bool = True
-) -> tuple[list[bytes], int]:
+) -> tuple[list[bytearray], int]:
     """Copies whose digest is right (none unless `keep`), and how many those are."""
     copies, right = [], 0
     try:
