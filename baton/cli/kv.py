@@ -109,7 +109,7 @@ def get(where: Where, key: str, out: Path | None) -> None:
             copies, _ = await _fetch(client, [name], length)
         if not copies:
             raise CommandError("its bytes are wrong: the store forgot it.", EXIT_FAILED)
-        return copies[0]
+        return bytes(copies[0])
 
     data = run(where, act)
     if out is None:
