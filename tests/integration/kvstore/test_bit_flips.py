@@ -14,6 +14,7 @@ import pytest
 from baton.kv.client import KvStoreClient
 from baton.kv.registry import ALWAYS, NEVER
 from baton.rpc.errors import BatonError, Reason
+from services.kvstore.inspect import stat
 from tests.integration.kvstore.conftest import LAYOUT, RunningStore, eventually
 
 SIZE = 16 * 1024
@@ -137,7 +138,7 @@ async def test_bits_flipped_in_the_arena(
             noticed += BATCH - len(found)
             reached += len(wrong(found, blocks))
         assert (noticed, reached) == ((flips, 0) if verify == ALWAYS else (0, flips))
-        await eventually(lambda: store.store.stat().bad_objects == noticed)
+        await eventually(lambda: stat(store.store).bad_objects == noticed)
 
 
 @pytest.mark.parametrize(("verify", "flips"), [(ALWAYS, 400), (NEVER, 50)])

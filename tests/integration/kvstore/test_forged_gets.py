@@ -9,6 +9,7 @@ from baton.kv.keys import chain_root, prompt_keys
 from baton.rpc.channels import open_channel
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from services.kvstore.inspect import stat
 from tests.integration.kvstore.conftest import LAYOUT, RunningStore, connected, put
 
 SIZE = 4096
@@ -58,7 +59,7 @@ async def test_other_salts_models_layouts_and_forged_ids_get_nothing(
             shifted = b"".join(own)[8:-8]
             assert await served(client, [shifted[at : at + 16] for at in range(0, 784, 16)]) == 0
             assert not any(await client.lookup(forged, LAYOUT))
-    assert store.store.stat().bad_objects == 0
+    assert stat(store.store).bad_objects == 0
 
 
 async def test_a_stale_place_gets_nothing(store: RunningStore) -> None:
@@ -71,7 +72,7 @@ async def test_a_stale_place_gets_nothing(store: RunningStore) -> None:
             batch = await anext(fetching)
             assert len(batch) == BLOCKS
             for slot in store.store.table.slots():
-                store.store.table._drop(slot)
+                store.store.table.drop(slot)
             others = chain(salt=f"new {turn}".encode())
             assert await put(client, others, SIZE, first=1000) == BLOCKS
             for fetched in batch:
