@@ -186,7 +186,7 @@ async def _fetch(
                     if fetched.copy_to(memoryview(copy)):
                         right += 1
                         if keep:
-                            copies.append(copy)
+                            copies.append(bytes(copy))
         finally:
             await fetching.aclose()
     except StoreAway as error:

@@ -72,7 +72,7 @@ async def test_a_stale_place_gets_nothing(store: RunningStore) -> None:
             batch = await anext(fetching)
             assert len(batch) == BLOCKS
             for slot in store.store.table.slots():
-                store.store.table._drop(slot)
+                store.store.table.drop(slot)
             others = chain(salt=f"new {turn}".encode())
             assert await put(client, others, SIZE, first=1000) == BLOCKS
             for fetched in batch:
