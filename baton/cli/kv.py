@@ -109,7 +109,7 @@ def get(where: Where, key: str, out: Path | None) -> None:
             copies, _ = await _fetch(client, [name], length)
         if not copies:
             raise CommandError("its bytes are wrong: the store forgot it.", EXIT_FAILED)
-        return bytes(copies[0])
+        return copies[0]
 
     data = run(where, act)
     if out is None:
@@ -174,7 +174,7 @@ async def _bad(store: Store) -> int:
 
 async def _fetch(
     client: KvStoreClient, names: Sequence[ObjectId], length: int, *, keep: bool = True
-) -> tuple[list[bytearray], int]:
+) -> tuple[list[bytes], int]:
     """Copies whose digest is right (none unless `keep`), and how many those are."""
     copies, right = [], 0
     try:
