@@ -240,7 +240,9 @@ def show(results: dict[str, Any], cases: list[Case]) -> None:
     print(f"{'':18}" + "".join(f"{column:>9}" for column in columns))
     for case in cases:
         tokens = case.batch * (case.steps or case.prompt)
-        seconds = {name: statistics.median(each) for name, each in results["seconds"][case.name].items()}
+        seconds = {
+            name: statistics.median(each) for name, each in results["seconds"][case.name].items()
+        }
         limit = found["cases"][case.name]
         row = [f"{tokens / seconds['baton']:9.0f}"]
         for name in peers:

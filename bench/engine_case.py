@@ -23,9 +23,7 @@ class Case:
         """Distinct random prompts. Decode cases get the same every turn: their KV is cached."""
         turn = 0 if self.steps else turn
         draw = random.Random(f"{self.name} {turn}")
-        return [
-            [draw.randrange(300, VOCAB) for _ in range(self.prompt)] for _ in range(self.batch)
-        ]
+        return [[draw.randrange(300, VOCAB) for _ in range(self.prompt)] for _ in range(self.batch)]
 
 
 CASES = (

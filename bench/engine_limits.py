@@ -1,4 +1,4 @@
-"""What the machine allows: read bandwidth, matrix products, and the bare chain of a model's maps."""
+"""What the machine allows: read bandwidth, matrix products, the bare chain of a model's maps."""
 
 import time
 from collections.abc import Callable
@@ -49,9 +49,7 @@ class Chain:
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
         self._head = weights.head
-        self._maps = [
-            (layer.qkv, layer.o, layer.gate_up, layer.down) for layer in weights.layers
-        ]
+        self._maps = [(layer.qkv, layer.o, layer.gate_up, layer.down) for layer in weights.layers]
         self._inputs = (config.hidden_size, config.heads * config.head_size, config.mlp_size)
         self._embedding = weights.embedding
         hidden, queries, mlp = self._inputs

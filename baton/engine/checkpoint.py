@@ -148,9 +148,7 @@ class _Reader:
 
     def linear(self, inputs: int, outputs: Mapping[str, int]) -> Linear:
         """The maps of these names to so many values each, side by side."""
-        weights = [
-            self.tensor(f"{name}.weight", size, inputs) for name, size in outputs.items()
-        ]
+        weights = [self.tensor(f"{name}.weight", size, inputs) for name, size in outputs.items()]
         biases = [self.optional(f"{name}.bias", size) for name, size in outputs.items()]
         found = [bias for bias in biases if bias is not None]
         if len(found) not in (0, len(biases)):

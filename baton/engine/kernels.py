@@ -35,7 +35,7 @@ class Kernels(ABC):
     def add_norm(
         self, hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float
     ) -> Tensor:
-        """Add delta to hidden in place; answer hidden / rms(hidden) · weight, all [tokens, size]."""
+        """Add delta to hidden in place; answer hidden / rms(hidden) · weight: [tokens, size]."""
 
     @abstractmethod
     def gate(self, both: Tensor) -> Tensor:
