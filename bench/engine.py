@@ -2,8 +2,9 @@
 
 A random Llama of 292M parameters in bfloat16. Decode: tokens per second at batch 1, 8 and 32 after
 512-token prompts; prefill: prompt tokens per second. The engines take turns, case by case, with the
-same prompts; the median of the rounds counts. The limit of decode is the chain of linear maps plus
-reading the KV once; of prefill, the chain plus attention's arithmetic at the chain's pace.
+same prompts; the best of the rounds counts, since the machine may have other work. The limit of
+decode is the chain of linear maps plus reading the KV once; of prefill, the chain plus attention's
+arithmetic at the chain's pace.
 
     python bench/engine.py [--device cuda] [--rounds 3] [--native off] [--json FILE]
 
@@ -14,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import time
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from engine_case import CASES, CHUNK_TOKENS, SETTLE_STEPS, VOCAB, Case
+from engine_case import CASES, CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, VOCAB, Case
 from engine_limits import Chain, PlainChain, matmul_rate, read_bandwidth
 
 from baton.engine.base import Admitted, Engine, Sampling, SequenceRequest, Stopping, Tokens
@@ -72,6 +72,7 @@ class Ours:
             chunk_tokens=options.chunk_tokens,
             kv_bytes=options.kv_bytes,
         )
+        self._now = CLOCKS[options.clock]
         began = time.perf_counter()
         self._engine: Engine = create_engine(settings)
         self._engine.warm_up()
@@ -84,7 +85,7 @@ class Ours:
         drawn: dict[int, int] = {}
         stopping = Stopping(max_tokens=case.steps + 64 if case.steps else 1, ignore_eos=True)
         ids = []
-        began = time.perf_counter()
+        began = self._now()
         for prompt in case.prompts(turn):
             asked = SequenceRequest(
                 self._next_id, b"bench", tuple(prompt), Sampling(seed=0, temperature=0), stopping
@@ -105,10 +106,10 @@ class Ours:
         if case.steps:
             for _ in range(SETTLE_STEPS):
                 step()
-            began = time.perf_counter()
+            began = self._now()
             for _ in range(case.steps):
                 step()
-        seconds = time.perf_counter() - began
+        seconds = self._now() - began
         for each in ids:
             engine.close(each)
         if not case.steps:
@@ -120,18 +121,18 @@ class Vllm:
     """vLLM in a process and a venv of its own."""
 
     def __init__(self, options: argparse.Namespace, model: Path) -> None:
+        cores = sorted(os.sched_getaffinity(0))[: options.threads]
         env = {
             **os.environ,
-            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
+            "VLLM_CPU_OMP_THREADS_BIND": options.bind or ",".join(map(str, cores)),
             "VLLM_CPU_KVCACHE_SPACE": "4",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
         }
-        env["VLLM_CPU_OMP_THREADS_BIND"] = options.bind or env["VLLM_CPU_OMP_THREADS_BIND"]
         self._log = (ROOT / "build" / "bench" / "vllm.log").open("w")
         self._process = subprocess.Popen(
-            [str(PEERS), str(ROOT / "bench" / "peer_vllm.py"), str(model), str(options.threads)],
+            [str(PEERS), str(ROOT / "bench" / "peer_vllm.py"), str(model), options.clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -182,12 +183,14 @@ def limits(options: argparse.Namespace, model: Path, cases: list[Case]) -> dict[
     with torch.inference_mode():
         chain = Chain(config, read_weights(model, config, dtype, device))
         plain = PlainChain(config, chain)
-        bandwidth = read_bandwidth(device)
+        bandwidth = read_bandwidth(device, options.clock)
         answer: dict[str, Any] = {
             "read_gb_per_second": bandwidth / 1e9,
-            "matmul_tflops": matmul_rate(device, dtype) / 1e12,
+            "matmul_tflops": matmul_rate(device, dtype, options.clock) / 1e12,
             "cases": {
-                case.name: _limit(case, config, chain, plain, bandwidth, dtype.itemsize)
+                case.name: _limit(
+                    case, config, (chain, plain), bandwidth, dtype.itemsize, options.clock
+                )
                 for case in cases
             },
         }
@@ -197,24 +200,25 @@ def limits(options: argparse.Namespace, model: Path, cases: list[Case]) -> dict[
 def _limit(
     case: Case,
     config: ModelConfig,
-    chain: Chain,
-    plain: Chain,
+    chains: tuple[Chain, Chain],
     bandwidth: float,
     itemsize: int,
+    clock: str,
 ) -> dict[str, float]:
+    chain, plain = chains
     if case.steps:
         context = case.prompt + SETTLE_STEPS + case.steps / 2
         kv_bytes = 2 * config.layers * config.kv_heads * config.head_size * itemsize
         rest = case.batch * context * kv_bytes / bandwidth
-        linear = chain.seconds(case.batch, case.batch)
-        torch_linear = plain.seconds(case.batch, case.batch)
+        linear = chain.seconds(case.batch, case.batch, clock)
+        torch_linear = plain.seconds(case.batch, case.batch, clock)
         steps = case.steps
     else:
         tokens = case.batch * case.prompt
         step = min(tokens, CHUNK_TOKENS)
         steps = tokens / step
-        linear = chain.seconds(step, 1)
-        torch_linear = plain.seconds(step, 1)
+        linear = chain.seconds(step, 1, clock)
+        torch_linear = plain.seconds(step, 1, clock)
         pairs = case.batch * case.prompt * (case.prompt + 1) / 2
         operations = 4 * config.layers * config.heads * config.head_size * pairs / steps
         rest = operations * linear / (2 * chain.layer_values * step)
@@ -230,8 +234,8 @@ def show(results: dict[str, Any], cases: list[Case]) -> None:
     """The table."""
     found = results["limits"]
     print(
-        f"{results['cpu']}, {results['threads']} threads, torch {torch.__version__}, native "
-        f"{results['native']}; reads {found['read_gb_per_second']:.1f} GB/s, multiplies "
+        f"{results['cpu']}, {results['threads']} threads, {results['clock']} time, torch "
+        f"{torch.__version__}, native {results['native']}; reads {found['read_gb_per_second']:.1f} GB/s, multiplies "
         f"{found['matmul_tflops']:.2f} TFLOP/s"
     )
     peers = [name for name in next(iter(results["seconds"].values())) if name != "baton"]
@@ -240,9 +244,7 @@ def show(results: dict[str, Any], cases: list[Case]) -> None:
     print(f"{'':18}" + "".join(f"{column:>9}" for column in columns))
     for case in cases:
         tokens = case.batch * (case.steps or case.prompt)
-        seconds = {
-            name: statistics.median(each) for name, each in results["seconds"][case.name].items()
-        }
+        seconds = {name: min(each) for name, each in results["seconds"][case.name].items()}
         limit = found["cases"][case.name]
         row = [f"{tokens / seconds['baton']:9.0f}"]
         for name in peers:
@@ -264,7 +266,8 @@ def main() -> None:
     parser.add_argument("--kv-bytes", type=int, default=2 << 30)
     parser.add_argument("--cases", default="", help="only those whose name contains this")
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--bind", default="", help="VLLM_CPU_OMP_THREADS_BIND; empty: every core")
+    parser.add_argument("--bind", default="", help="vLLM's cores; empty: the first")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: with --threads 1")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     options = parser.parse_args()
     if options.native is None:
@@ -290,6 +293,7 @@ def main() -> None:
         "threads": options.threads,
         "native": options.native,
         "chunk_tokens": options.chunk_tokens,
+        "clock": options.clock,
         "torch": torch.__version__,
         "vllm": peer.version if peer else None,
         "start_seconds": ours.start_seconds,

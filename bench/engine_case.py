@@ -1,6 +1,7 @@
 """What one engine is asked in bench/engine.py. Needs nothing: peers import it in their own venv."""
 
 import random
+import time
 from dataclasses import dataclass
 
 VOCAB = 8192
@@ -38,3 +39,5 @@ SETTLE_STEPS = 2
 """Steps after the last prompt was read that are not timed."""
 CHUNK_TOKENS = 2048
 """Prompt tokens per step, in every engine."""
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+"""What seconds are: where others use the machine too, CPU time of one thread can be trusted."""

@@ -1,9 +1,9 @@
 """What the machine allows: read bandwidth, matrix products, the bare chain of a model's maps."""
 
-import time
 from collections.abc import Callable
 
 import torch
+from engine_case import CLOCKS
 
 from baton.engine.checkpoint import Weights
 from baton.engine.config import ModelConfig
@@ -13,15 +13,18 @@ _READ_BYTES = 1 << 30
 _MATMUL_SIZE = {"cpu": 2048, "cuda": 8192}
 
 
-def seconds(run: Callable[[], object], device: torch.device, least: float = 0.3) -> float:
+def seconds(
+    run: Callable[[], object], device: torch.device, clock: str, least: float = 0.3
+) -> float:
     """The shortest of several runs."""
+    now = CLOCKS[clock]
 
     def once() -> float:
-        began = time.perf_counter()
+        began = now()
         run()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return time.perf_counter() - began
+        return now() - began
 
     once()
     found = [once()]
@@ -30,18 +33,18 @@ def seconds(run: Callable[[], object], device: torch.device, least: float = 0.3)
     return min(found)
 
 
-def read_bandwidth(device: torch.device) -> float:
+def read_bandwidth(device: torch.device, clock: str) -> float:
     """Bytes per second when all threads read memory that is in no cache."""
     data = torch.ones(_READ_BYTES // 4, dtype=torch.float32, device=device)
-    return _READ_BYTES / seconds(data.sum, device)
+    return _READ_BYTES / seconds(data.sum, device, clock)
 
 
-def matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
+def matmul_rate(device: torch.device, dtype: torch.dtype, clock: str) -> float:
     """Floating-point operations per second of a large square product."""
     size = _MATMUL_SIZE[device.type]
     by = make_linear(torch.randn(size, size, device=device).to(dtype), None)
     x = torch.randn(size, size, device=device).to(dtype)
-    return 2 * size**3 / seconds(lambda: by(x), device)
+    return 2 * size**3 / seconds(lambda: by(x), device, clock)
 
 
 class Chain:
@@ -57,7 +60,7 @@ class Chain:
         per_layer = hidden * (queries + 2 * keys) + queries * hidden + 3 * hidden * mlp
         self.layer_values = config.layers * per_layer
 
-    def seconds(self, tokens: int, rows: int) -> float:
+    def seconds(self, tokens: int, rows: int, clock: str) -> float:
         """Of one pass over so many tokens, and the head over so many rows."""
         like = self._embedding
         hidden, queries, mlp = (
@@ -70,7 +73,7 @@ class Chain:
                 qkv(hidden), o(queries), gate_up(hidden), down(mlp)
             self._head(last)
 
-        return seconds(run, like.device)
+        return seconds(run, like.device, clock)
 
 
 class PlainChain(Chain):

@@ -7,9 +7,8 @@ that the model is loaded.
 import json
 import os
 import sys
-import time
 
-from engine_case import CHUNK_TOKENS, SETTLE_STEPS, Case
+from engine_case import CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, Case
 
 
 def main() -> None:
@@ -18,7 +17,7 @@ def main() -> None:
     os.dup2(2, 1)
     import vllm
 
-    model, threads = sys.argv[1:3]
+    model, clock = sys.argv[1:3]
     llm = vllm.LLM(
         model=model,
         dtype="bfloat16",
@@ -35,15 +34,16 @@ def main() -> None:
         answers.write(json.dumps(fields) + "\n")
         answers.flush()
 
-    say(version=vllm.__version__, threads=threads)
+    say(version=vllm.__version__)
     for line in sys.stdin:
         asked = json.loads(line)
         case = Case(*asked["case"])
-        say(seconds=run(llm, case, asked["turn"]))
+        say(seconds=run(llm, case, asked["turn"], clock))
 
 
-def run(llm: object, case: Case, turn: int) -> float:
+def run(llm: object, case: Case, turn: int, clock: str) -> float:
     """Seconds of the timed part."""
+    now = CLOCKS[clock]
     import vllm
 
     engine = llm.llm_engine
@@ -54,7 +54,7 @@ def run(llm: object, case: Case, turn: int) -> float:
         detokenize=False,
     )
     names = [f"{turn}-{case.name}-{i}" for i in range(case.batch)]
-    began = time.perf_counter()
+    began = now()
     for name, prompt in zip(names, case.prompts(turn), strict=True):
         engine.add_request(name, {"prompt_token_ids": prompt}, params)
     drawn: dict[str, int] = {}
@@ -66,17 +66,17 @@ def run(llm: object, case: Case, turn: int) -> float:
     while len(drawn) < case.batch:
         step()
     if not case.steps:
-        seconds = time.perf_counter() - began
+        seconds = now() - began
         while engine.has_unfinished_requests():
             step()
         return seconds
     for _ in range(SETTLE_STEPS):
         step()
     before = sum(drawn.values())
-    began = time.perf_counter()
+    began = now()
     while sum(drawn.values()) - before < case.steps * case.batch:
         step()
-    seconds = time.perf_counter() - began
+    seconds = now() - began
     engine.abort_request(names)
     while engine.has_unfinished_requests():
         step()

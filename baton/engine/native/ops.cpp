@@ -19,9 +19,11 @@
 #include <type_traits>
 #include <vector>
 
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
+
+#define INLINE inline __attribute__((always_inline))
 
 namespace {
 
@@ -35,12 +37,12 @@ template <class T, int N>
 struct Simd {
   using C = T;
   typedef C V __attribute__((vector_size(N * sizeof(C))));
-  static V load(const T* from) {
+  static INLINE V load(const T* from) {
     V v;
     std::memcpy(&v, from, sizeof v);
     return v;
   }
-  static void store(T* to, V v) { std::memcpy(to, &v, sizeof v); }
+  static INLINE void store(T* to, V v) { std::memcpy(to, &v, sizeof v); }
 };
 
 // Spelled out: where lanes are counted by a template's parameter, GCC cannot convert them.
@@ -65,17 +67,30 @@ struct Simd<BFloat16, N> : Words<N> {
   using typename Words<N>::V;
   using typename Words<N>::W;
   using typename Words<N>::H;
-  static V load(const BFloat16* from) {
+  static INLINE V load(const BFloat16* from) { return (V)(words(from) << 16); }
+  static INLINE W words(const BFloat16* from) {
     H half;
     std::memcpy(&half, from, sizeof half);
-    return (V)(__builtin_convertvector(half, W) << 16);
+#ifdef __AVX512F__
+    // GCC 12 takes the conversion of a whole vector to pieces.
+    if constexpr (N == 16) return (W)_mm512_cvtepu16_epi32((__m256i)half);
+#endif
+    return __builtin_convertvector(half, W);
   }
-  static W rounded(V v) {  // to nearest, ties to even; in the upper halves
+  static INLINE W rounded(V v) {  // to nearest, ties to even; in the upper halves
     W bits = (W)v;
     return bits + 0x7FFF + ((bits >> 16) & 1);
   }
-  static void store(BFloat16* to, V v) {
-    H half = __builtin_convertvector(rounded(v) >> 16, H);
+  static INLINE void store(BFloat16* to, V v) {
+    const W words = rounded(v) >> 16;
+#ifdef __AVX512F__
+    if constexpr (N == 16) {
+      const __m256i half = _mm512_cvtepi32_epi16((__m512i)words);
+      std::memcpy(to, &half, sizeof half);
+      return;
+    }
+#endif
+    const H half = __builtin_convertvector(words, H);
     std::memcpy(to, &half, sizeof half);
   }
 };
@@ -86,13 +101,13 @@ template <class T>
 constexpr int kLanes = 64 / sizeof(Computed<T>);
 
 template <class V>
-V maximum(V a, V b) {
+INLINE V maximum(V a, V b) {
   return a > b ? a : b;
 }
 
 // The sum of a vector's N values.
 template <int N, class C, class V>
-C total(V v) {
+INLINE C total(V v) {
   if constexpr (N == 1) {
     return v[0];
   } else {
@@ -103,8 +118,27 @@ C total(V v) {
   }
 }
 
+// Adjacent pairs of a's values added, then of b's.
+template <int N, class C, class V>
+INLINE V fold(V a, V b) {
+  typedef std::conditional_t<sizeof(C) == 4, int32_t, int64_t> I;
+  typename Simd<I, N>::V even, odd;
+  for (int i = 0; i < N; ++i) even[i] = 2 * i, odd[i] = 2 * i + 1;
+  return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
+}
+
+// The sums of N vectors' values: one lane each.
+template <int N, class C, class V>
+INLINE V totals(V (&of)[N]) {
+#pragma GCC unroll 4
+  for (int count = N / 2; count >= 1; count /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < count; ++i) of[i] = fold<N, C>(of[2 * i], of[2 * i + 1]);
+  return of[0];
+}
+
 template <class C, int N>
-typename Simd<C, N>::V exponential(typename Simd<C, N>::V x) {
+INLINE typename Simd<C, N>::V exponential(typename Simd<C, N>::V x) {
   using V = typename Simd<C, N>::V;
   if constexpr (std::is_same_v<C, double>) {
     V y;
@@ -297,19 +331,82 @@ struct Attention {
     return pool + shape.keys(page, layer) + position % shape.block * shape.row;
   }
 
+  // What a softmax over blocks has found so far, for rows that lie side by side.
+  struct State {
+    const Computed<T>* q;  // scaled
+    Computed<T>* found;
+    Computed<T>* best;
+    Computed<T>* sums;
+  };
+
+  // The next `count` keys of a block for R query rows; `scores` is room for R rows of them.
+  template <int N, int SIZE, int R>
+  void block_of(const T* k, const T* v, int64_t count, State state, Computed<T>* scores) const {
+    using C = Computed<T>;
+    using From = Simd<T, N>;
+    using Own = Simd<C, N>;
+    const int64_t size = SIZE ? SIZE : shape.size, row = shape.row;
+    const int64_t padded = (count + N - 1) / N * N;
+    constexpr C hidden = -std::numeric_limits<C>::infinity();
+    for (int64_t from = 0; from < padded; from += N) {
+      typename Own::V parts[R][N];
+      for (int t = 0; t < N; ++t) {
+        const T* const key = k + std::min(from + t, count - 1) * row;
+        typename Own::V sum[R]{};
+        for (int64_t i = 0; i < size; i += N) {
+          const auto values = From::load(key + i);
+          for (int r = 0; r < R; ++r) sum[r] += values * Own::load(state.q + r * size + i);
+        }
+        for (int r = 0; r < R; ++r) parts[r][t] = sum[r];
+      }
+      for (int r = 0; r < R; ++r)
+        Own::store(scores + r * padded + from, totals<N, C>(parts[r]));
+    }
+    C shrink[R];
+    for (int r = 0; r < R; ++r) {
+      C* const own = scores + r * padded;
+      std::fill(own + count, own + padded, hidden);
+      typename Own::V most = Own::load(own), sum{};
+      for (int64_t t = N; t < padded; t += N) most = maximum(most, Own::load(own + t));
+      C top = state.best[r];
+      for (int t = 0; t < N; ++t) top = std::max(top, most[t]);
+      for (int64_t t = 0; t < padded; t += N) {
+        const auto weight = exponential<C, N>(Own::load(own + t) - top);
+        Own::store(own + t, weight);
+        sum += weight;
+      }
+      shrink[r] = std::exp(state.best[r] - top);
+      state.best[r] = top;
+      state.sums[r] = state.sums[r] * shrink[r] + total<N, C>(sum);
+    }
+    // Four vectors of values at a time: as many sums as hide an addition's latency.
+    constexpr int G = SIZE ? 4 : 1;
+    for (int64_t i = 0; i < size; i += G * N) {
+      typename Own::V value[R][G];
+      for (int r = 0; r < R; ++r)
+        for (int g = 0; g < G; ++g)
+          value[r][g] = Own::load(state.found + r * size + i + g * N) * shrink[r];
+      for (int64_t t = 0; t < count; ++t)
+        for (int g = 0; g < G; ++g) {
+          const auto values = From::load(v + t * row + i + g * N);
+          for (int r = 0; r < R; ++r) value[r][g] += values * scores[r * padded + t];
+        }
+      for (int r = 0; r < R; ++r)
+        for (int g = 0; g < G; ++g) Own::store(state.found + r * size + i + g * N, value[r][g]);
+    }
+  }
+
   // A sequence's single token for KV heads [first_head, last_head). Lanes are values of a head, so
   // that KV is read once and in order: this is bound by memory.
   template <int N, int SIZE>
   void single(int64_t sequence, int64_t first_head, int64_t last_head) const {
     using C = Computed<T>;
-    using From = Simd<T, N>;
-    using Own = Simd<C, N>;
     const int64_t size = SIZE ? SIZE : shape.size, group = shape.group, block = shape.block;
     const int64_t rows = (last_head - first_head) * group, head = first_head * group;
     const int64_t padded = (block + N - 1) / N * N;
     const Span span = spans[sequence];
     const int64_t keys = span.start + 1;
-    std::vector<C> memory(rows * (2 * size + 2) + padded);
+    std::vector<C> memory(rows * (2 * size + 2) + 2 * padded);
     C* const q = memory.data();
     C* const found = q + rows * size;
     C* const best = found + rows * size;
@@ -325,38 +422,20 @@ struct Attention {
       for (int64_t kv = first_head; kv < last_head; ++kv) {
         const T* const k = page + kv * size;
         const T* const v = k + block * shape.row;
-        for (int64_t t = 0; t < count; ++t)
-          for (int64_t byte = 0; byte < size * int64_t(sizeof(T)); byte += 64) {
-            const int64_t to = t * shape.row + kv * size;
-            __builtin_prefetch(reinterpret_cast<const char*>(next + to) + byte);
-            __builtin_prefetch(reinterpret_cast<const char*>(next + to + block * shape.row) + byte);
-          }
-        for (int64_t row = (kv - first_head) * group; row < (kv - first_head + 1) * group; ++row) {
-          C most = best[row];
-          for (int64_t t = 0; t < count; ++t) {
-            typename Own::V sum{};
-            for (int64_t i = 0; i < size; i += N)
-              sum += From::load(k + t * shape.row + i) * Own::load(q + row * size + i);
-            scores[t] = total<N, C>(sum);
-            most = std::max(most, scores[t]);
-          }
-          std::fill(scores + count, scores + padded, -std::numeric_limits<C>::infinity());
-          const C shrink = std::exp(best[row] - most);
-          typename Own::V sum{};
-          for (int64_t t = 0; t < padded; t += N) {
-            const auto weight = exponential<C, N>(Own::load(scores + t) - most);
-            Own::store(scores + t, weight);
-            sum += weight;
-          }
-          best[row] = most;
-          sums[row] = sums[row] * shrink + total<N, C>(sum);
-          for (int64_t i = 0; i < size; i += N) {
-            auto value = Own::load(found + row * size + i) * shrink;
-            for (int64_t t = 0; t < count; ++t)
-              value += From::load(v + t * shape.row + i) * scores[t];
-            Own::store(found + row * size + i, value);
-          }
+        // The next block's keys and values, in order and a head's share at a time: where one core
+        // has few misses under way, memory's own prefetching must be led.
+        const int64_t share = block * size * sizeof(T), at = kv * share;
+        for (int64_t byte = at; byte < at + share; byte += 64) {
+          __builtin_prefetch(reinterpret_cast<const char*>(next) + byte, 0, 2);
+          __builtin_prefetch(reinterpret_cast<const char*>(next + block * shape.row) + byte, 0, 2);
         }
+        const int64_t last = (kv - first_head + 1) * group;
+        int64_t row = last - group;
+        const auto state = [&](int64_t of) {
+          return State{q + of * size, found + of * size, best + of, sums + of};
+        };
+        for (; row + 2 <= last; row += 2) block_of<N, SIZE, 2>(k, v, count, state(row), scores);
+        for (; row < last; ++row) block_of<N, SIZE, 1>(k, v, count, state(row), scores);
       }
     }
     for (int64_t row = 0; row < rows; ++row)
@@ -378,15 +457,15 @@ struct Multiply {
   static constexpr int kValues = 1;
   using V = typename Simd<C, kLanes>::V;
   using E = C;
-  using L = V;
-  static V add(V sum, E element, L lanes) { return sum + element * lanes; }
-  static E element(const T* values) { return static_cast<C>(values[0]); }
-  static const E* key(const T* values, E* copy, int64_t n) {
+  typedef V L __attribute__((may_alias));
+  static INLINE V add(V sum, E element, L lanes) { return sum + element * lanes; }
+  static INLINE E element(const T* values) { return static_cast<C>(values[0]); }
+  static INLINE const E* key(const T* values, E* copy, int64_t n) {
     widen(values, copy, n);
     return copy;
   }
-  static void value(const T* const* rows, E* to, int64_t n) { widen(rows[0], to, n); }
-  static void weights(const V* rows, E* to) { std::memcpy(to, rows, sizeof(V)); }
+  static INLINE void value(const T* const* rows, E* to, int64_t n) { widen(rows[0], to, n); }
+  static INLINE void weights(const V* rows, E* to) { std::memcpy(to, rows, sizeof(V)); }
 };
 
 #ifdef __AVX512BF16__
@@ -398,29 +477,28 @@ struct Dot {
   using S = Simd<BFloat16, 16>;
   using V = S::V;
   using E = uint32_t;
-  using L = S::W;
-  static V add(V sum, E element, L lanes) {
+  typedef S::W L __attribute__((may_alias));
+  static INLINE V add(V sum, E element, L lanes) {
     return (V)_mm512_dpbf16_ps((__m512)sum, (__m512bh)lanes, (__m512bh)_mm512_set1_epi32(element));
   }
-  static E element(const BFloat16* values) {
+  static INLINE E element(const BFloat16* values) {
     E pair;
     std::memcpy(&pair, values, sizeof pair);
     return pair;
   }
-  static const E* key(const BFloat16* values, E*, int64_t) {
+  static INLINE const E* key(const BFloat16* values, E*, int64_t) {
     return reinterpret_cast<const E*>(values);
   }
-  static void value(const BFloat16* const* rows, E* to, int64_t n) {
+  static INLINE void value(const BFloat16* const* rows, E* to, int64_t n) {
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
-      const L low = (L)S::load(rows[0] + i) >> 16, high = (L)S::load(rows[1] + i);
-      const L pairs = low | high;
+      const S::W pairs = S::words(rows[0] + i) | S::words(rows[1] + i) << 16;
       std::memcpy(to + i, &pairs, sizeof pairs);
     }
     for (; i < n; ++i) to[i] = uint32_t(rows[0][i].x) | uint32_t(rows[1][i].x) << 16;
   }
-  static void weights(const V* rows, E* to) {
-    const L pairs = (S::rounded(rows[0]) >> 16) | (S::rounded(rows[1]) & 0xFFFF0000u);
+  static INLINE void weights(const V* rows, E* to) {
+    const S::W pairs = (S::rounded(rows[0]) >> 16) | (S::rounded(rows[1]) & 0xFFFF0000u);
     std::memcpy(to, &pairs, sizeof pairs);
   }
 };
@@ -432,20 +510,29 @@ constexpr int kKeys = 64;   // keys between two rescalings
 
 // sums[j] += Σ_s rows[j][s · stride] · lanes[s]
 template <class M>
-inline __attribute__((always_inline)) void multiply(const typename M::E* const* rows,
+INLINE void multiply(const typename M::E* const* rows,
                                                     int64_t stride, const typename M::E* lanes,
                                                     int64_t steps,
                                                     typename M::V (&sums)[kRows][kWide]) {
+  // Names of their own keep them in registers.
+  typename M::V held[kRows][kWide];
+#pragma GCC unroll 4
+  for (int j = 0; j < kRows; ++j)
+#pragma GCC unroll 4
+    for (int w = 0; w < kWide; ++w) held[j][w] = sums[j][w];
   for (int64_t s = 0; s < steps; ++s) {
-    typename M::L by[kWide];
-    std::memcpy(by, lanes + s * kWide * M::kLanes, sizeof by);
+    const auto* const by = reinterpret_cast<const typename M::L*>(lanes) + s * kWide;
 #pragma GCC unroll 4
     for (int j = 0; j < kRows; ++j) {
       const auto element = rows[j][s * stride];
 #pragma GCC unroll 4
-      for (int w = 0; w < kWide; ++w) sums[j][w] = M::add(sums[j][w], element, by[w]);
+      for (int w = 0; w < kWide; ++w) held[j][w] = M::add(held[j][w], element, by[w]);
     }
   }
+#pragma GCC unroll 4
+  for (int j = 0; j < kRows; ++j)
+#pragma GCC unroll 4
+    for (int w = 0; w < kWide; ++w) sums[j][w] = held[j][w];
 }
 
 // A tile of a chunk's tokens for one KV head. Lanes are rows of the query matrix (tokens by heads of
