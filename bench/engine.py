@@ -235,8 +235,11 @@ def show(results: dict[str, Any], cases: list[Case]) -> None:
     found = results["limits"]
     print(
         f"{results['cpu']}, {results['threads']} threads, {results['clock']} time, torch "
-        f"{torch.__version__}, native {results['native']}; reads {found['read_gb_per_second']:.1f} GB/s, multiplies "
-        f"{found['matmul_tflops']:.2f} TFLOP/s"
+        f"{torch.__version__}, native {results['native']}"
+    )
+    print(
+        f"reads {found['read_gb_per_second']:.1f} GB/s, multiplies "
+        f"{found['matmul_tflops']:.2f} TFLOP/s, starts in {results['start_seconds']:.1f} s"
     )
     peers = [name for name in next(iter(results["seconds"].values())) if name != "baton"]
     columns = ["tok/s", *[part for name in peers for part in (name, "ratio")], "limit", "of it"]
