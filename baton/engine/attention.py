@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from baton.engine.kernels import Kernels, PlainKernels
+
 _SMALL_BLOCKS = 8
 """Sequences up to this long share a group whatever their lengths."""
 _LEAST_FILL = 0.7
@@ -62,7 +64,12 @@ class Step:
     """[tokens]"""
     slots: Tensor
     """[layers, 2 · tokens]: rows of the pool's tokens to write, K's before V's."""
+    spans: Tensor
+    """[sequences, 3]: a sequence's first token in the batch, how many, and the first's position."""
+    table: Tensor
+    """[sequences, blocks]: pages, beyond a sequence's end its last one."""
     groups: tuple[Group, ...]
+    """Empty for kernels that do without."""
 
 
 class PagedKv:
@@ -78,8 +85,14 @@ class PagedKv:
         head_size: int,
         dtype: torch.dtype,
         device: torch.device,
+        kernels: Kernels | None = None,
     ) -> None:
+        """Take memory for a model of this shape; kernels are the plain ones unless given."""
+        self.kernels = PlainKernels() if kernels is None else kernels
         self.block_tokens = block_tokens
+        self.heads = heads
+        self.kv_heads = kv_heads
+        self.head_size = head_size
         self.scratch_page = pages
         """One page more than asked for: what is not to be kept is written there."""
         shape = (pages + 1, layers, 2, block_tokens, kv_heads, head_size)
@@ -88,8 +101,6 @@ class PagedKv:
         self._slots = self.pool.view(-1, kv_heads * head_size)
         self._layers = layers
         self._heads_per_kv_head = heads // kv_heads
-        self._kv_heads = kv_heads
-        self._head_size = head_size
         self._group_blocks = _GROUP_BYTES[device.type] // (
             2 * self._blocks.shape[1] * dtype.itemsize
         )
@@ -97,6 +108,8 @@ class PagedKv:
 
     def group(self, queries: Sequence[Query]) -> list[list[int]]:
         """Group queries, by index: single tokens with others of like length, chunks each alone."""
+        if not self.kernels.grouped:
+            return [[i] for i in range(len(queries))]
         size = self.block_tokens
         groups = [[i] for i, query in enumerate(queries) if query.end - query.start > 1]
         single = [i for i, query in enumerate(queries) if query.end - query.start == 1]
@@ -118,33 +131,34 @@ class PagedKv:
         size = self.block_tokens
         positions: list[int] = []
         slots: list[int] = []
+        spans: list[tuple[int, int, int]] = []
         planned = []
         for group in groups:
             first = len(positions)
             for query in group:
+                spans.append((len(positions), query.end - query.start, query.start))
                 positions.extend(range(query.start, query.end))
                 for position in range(query.start, query.end):
                     kept = position >= query.stored
                     page = query.pages[position // size] if kept else self.scratch_page
                     slots.append(page * self._layers * 2 * size + position % size)
-            planned.append(self._group(group, first, len(positions)))
+            if self.kernels.grouped:
+                planned.append(self._group(group, first, len(positions)))
         steps = torch.arange(self._layers, device=device).unsqueeze(1) * (2 * size)
         keys = torch.tensor(slots, device=device) + steps
         return Step(
             positions=torch.tensor(positions, device=device),
             slots=torch.cat((keys, keys + size), dim=1),
+            spans=torch.tensor(spans, device=device),
+            table=self._table([query for group in groups for query in group]),
             groups=tuple(planned),
         )
 
     def _group(self, group: Sequence[Query], first: int, last: int) -> Group:
         device = self.pool.device
-        blocks = max(query.blocks(self.block_tokens) for query in group)
-        table = []
-        for query in group:
-            pages = query.pages[: query.blocks(self.block_tokens)]
-            # The padding is a page of the sequence's own: hidden, but never another's garbage.
-            table.extend([*pages, *[pages[-1]] * (blocks - len(pages))])
-        keys = torch.tensor(table, device=device) * (2 * self._layers)
+        table = self._table(group)
+        blocks = table.shape[1]
+        keys = table.flatten() * (2 * self._layers)
         layers = torch.arange(self._layers, device=device).unsqueeze(1) * 2
         columns = torch.arange(blocks * self.block_tokens, device=device)
         if len(group) == 1:
@@ -164,6 +178,16 @@ class PagedKv:
             blocks=torch.cat((keys + layers, keys + layers + 1), dim=1),
             mask=mask.masked_fill_(hidden, -torch.inf),
         )
+
+    def _table(self, queries: Sequence[Query]) -> Tensor:
+        """[queries, blocks of the longest]: pages."""
+        blocks = max(query.blocks(self.block_tokens) for query in queries)
+        rows = []
+        for query in queries:
+            pages = query.pages[: query.blocks(self.block_tokens)]
+            # The padding is a page of the sequence's own: hidden, but never another's garbage.
+            rows.append([*pages, *[pages[-1]] * (blocks - len(pages))])
+        return torch.tensor(rows, device=self.pool.device)
 
     def attend(self, layer: int, step: Step, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Write K and V [tokens, kv_heads, head_size] of the batch; answer the attention of q.
@@ -185,7 +209,7 @@ class PagedKv:
             keys, values = self._gather(group, layer)
             rows = self._rows(q[group.first : group.last], group.sequences)
             found = scaled_dot_product_attention(rows, keys, values, attn_mask=group.mask)
-            shape = (group.sequences, self._kv_heads, self._heads_per_kv_head, -1, self._head_size)
+            shape = (group.sequences, self.kv_heads, self._heads_per_kv_head, -1, self.head_size)
             out[group.first : group.last] = (
                 found.view(shape).permute(0, 3, 1, 2, 4).reshape(-1, *q.shape[1:])
             )
@@ -193,9 +217,9 @@ class PagedKv:
 
     def _rows(self, q: Tensor, sequences: int) -> Tensor:
         """[sequences · n, heads, size] → [sequences, kv_heads, heads per kv head · n, size]"""
-        shape = (sequences, -1, self._kv_heads, self._heads_per_kv_head, self._head_size)
+        shape = (sequences, -1, self.kv_heads, self._heads_per_kv_head, self.head_size)
         rows = q.view(shape).permute(0, 2, 3, 1, 4)
-        return rows.reshape(sequences, self._kv_heads, -1, self._head_size)
+        return rows.reshape(sequences, self.kv_heads, -1, self.head_size)
 
     def _gather(self, group: Group, layer: int) -> tuple[Tensor, Tensor]:
         """K and V of a group's sequences, each [sequences, kv_heads, tokens, head_size]."""
@@ -206,7 +230,7 @@ class PagedKv:
             self._workspace = self._workspace.new_empty(need)
         found = self._workspace[:need].view(rows.shape[0], -1)
         torch.index_select(self._blocks, 0, rows, out=found)
-        shape = (2, group.sequences, -1, self._kv_heads, self._head_size)
+        shape = (2, group.sequences, -1, self.kv_heads, self.head_size)
         keys, values = found.view(shape).transpose(2, 3)
         return keys, values
 

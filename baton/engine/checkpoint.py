@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from baton.engine.config import CheckpointError, ModelConfig
+from baton.engine.linear import Linear, make_linear
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -21,27 +22,18 @@ _PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
-    """A linear map: weight [out, in], bias [out] or None."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
 class LayerWeights:
     """One transformer block. Norms are weights [size]; q_norm and k_norm only in Qwen3."""
 
     attention_norm: Tensor
-    q: Linear
-    k: Linear
-    v: Linear
+    qkv: Linear
+    """Queries, keys and values side by side."""
     o: Linear
     q_norm: Tensor | None
     k_norm: Tensor | None
     mlp_norm: Tensor
-    gate: Linear
-    up: Linear
+    gate_up: Linear
+    """Gates and what they let through, side by side."""
     down: Linear
 
 
@@ -53,8 +45,8 @@ class Weights:
     """[vocab, hidden]"""
     layers: tuple[LayerWeights, ...]
     norm: Tensor
-    head: Tensor
-    """[vocab, hidden]; the embedding itself where the two are tied."""
+    head: Linear
+    """hidden → vocab; its weight is the embedding where the two are tied."""
 
 
 def read_weights(
@@ -62,8 +54,7 @@ def read_weights(
 ) -> Weights:
     """Read a checkpoint's weights.
 
-    On the CPU in the checkpoint's own dtype nothing is copied: processes that serve the same files
-    share them in the page cache.
+    Maps that read the same input are joined, so that one product computes them.
 
     Raises:
         CheckpointError: a file or a tensor is missing, damaged, or of no use to this engine.
@@ -155,10 +146,16 @@ class _Reader:
     def optional(self, name: str, *shape: int) -> Tensor | None:
         return self.tensor(name, *shape) if name in self else None
 
-    def linear(self, name: str, inputs: int, outputs: int) -> Linear:
-        return Linear(
-            self.tensor(f"{name}.weight", outputs, inputs), self.optional(f"{name}.bias", outputs)
-        )
+    def linear(self, inputs: int, outputs: Mapping[str, int]) -> Linear:
+        """The maps of these names to so many values each, side by side."""
+        weights = [self.tensor(f"{name}.weight", size, inputs) for name, size in outputs.items()]
+        biases = [self.optional(f"{name}.bias", size) for name, size in outputs.items()]
+        found = [bias for bias in biases if bias is not None]
+        if len(found) not in (0, len(biases)):
+            raise CheckpointError(
+                f"{self._directory} has a bias for some of {', '.join(outputs)} and not for others."
+            )
+        return make_linear(_joined(weights), _joined(found) if found else None)
 
     def drop(self, name: str) -> None:
         """A tensor that may be there and is not needed."""
@@ -173,6 +170,10 @@ class _Reader:
             )
 
 
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 def _weights(reader: _Reader, config: ModelConfig) -> Weights:
     hidden = config.hidden_size
     embedding = reader.tensor("model.embed_tokens.weight", config.vocab_tokens, hidden)
@@ -183,7 +184,10 @@ def _weights(reader: _Reader, config: ModelConfig) -> Weights:
     else:
         head = reader.tensor("lm_head.weight", config.vocab_tokens, hidden)
     return Weights(
-        embedding, tuple(_layers(reader, config)), reader.tensor("model.norm.weight", hidden), head
+        embedding,
+        tuple(_layers(reader, config)),
+        reader.tensor("model.norm.weight", hidden),
+        make_linear(head, None),
     )
 
 
@@ -192,16 +196,17 @@ def _layers(reader: _Reader, config: ModelConfig) -> Iterator[LayerWeights]:
     queries, keys = config.heads * head, config.kv_heads * head
     for i in range(config.layers):
         at = f"model.layers.{i}"
+        heads = f"{at}.self_attn"
         yield LayerWeights(
             attention_norm=reader.tensor(f"{at}.input_layernorm.weight", hidden),
-            q=reader.linear(f"{at}.self_attn.q_proj", hidden, queries),
-            k=reader.linear(f"{at}.self_attn.k_proj", hidden, keys),
-            v=reader.linear(f"{at}.self_attn.v_proj", hidden, keys),
-            o=reader.linear(f"{at}.self_attn.o_proj", queries, hidden),
-            q_norm=reader.optional(f"{at}.self_attn.q_norm.weight", head),
-            k_norm=reader.optional(f"{at}.self_attn.k_norm.weight", head),
+            qkv=reader.linear(
+                hidden,
+                {f"{heads}.q_proj": queries, f"{heads}.k_proj": keys, f"{heads}.v_proj": keys},
+            ),
+            o=reader.linear(queries, {f"{heads}.o_proj": hidden}),
+            q_norm=reader.optional(f"{heads}.q_norm.weight", head),
+            k_norm=reader.optional(f"{heads}.k_norm.weight", head),
             mlp_norm=reader.tensor(f"{at}.post_attention_layernorm.weight", hidden),
-            gate=reader.linear(f"{at}.mlp.gate_proj", hidden, mlp),
-            up=reader.linear(f"{at}.mlp.up_proj", hidden, mlp),
-            down=reader.linear(f"{at}.mlp.down_proj", mlp, hidden),
+            gate_up=reader.linear(hidden, {f"{at}.mlp.gate_proj": mlp, f"{at}.mlp.up_proj": mlp}),
+            down=reader.linear(mlp, {f"{at}.mlp.down_proj": hidden}),
         )

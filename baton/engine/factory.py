@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +13,12 @@ from baton.engine.scheduler import Limits
 from baton.engine.sim import TOKEN_BYTES, Costs, SimRunner
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
+from baton.telemetry.logs import get_logger
+
+if TYPE_CHECKING:
+    from baton.engine.kernels import Kernels
+
+log = get_logger(__name__)
 
 BLOCK_TOKENS = 16
 _SIM_VOCAB_TOKENS = 32_000
@@ -89,8 +96,43 @@ def _torch(settings: EngineSettings) -> Engine:
         config.head_size,
         element,
         device,
+        _kernels(settings, config),
     )
     return PagedEngine(info, TorchRunner(model, kv), pages, _limits(settings))
+
+
+def _kernels(settings: EngineSettings, config: ModelConfig) -> "Kernels":
+    """The compiled kernels where they are asked for and can be had, else the plain ones.
+
+    Raises:
+        StartupError: they are required and cannot be had.
+    """
+    from baton.engine.kernels import PlainKernels
+    from baton.engine.native.build import build
+    from baton.engine.native.kernels import NativeKernels, built_kernels
+
+    required = settings.native == "required"
+    problem = ""
+    if settings.device != "cpu":
+        problem = f"there are none for {settings.device}"
+    elif not NativeKernels.can_run(config.heads, config.kv_heads, config.head_size):
+        problem = "there are none for heads of this model's shape"
+    elif required:
+        try:
+            return NativeKernels(build())
+        except (RuntimeError, OSError) as error:
+            problem = f"they could not be built: {error}"
+    elif settings.native == "auto":
+        kernels = built_kernels()
+        if kernels is not None:
+            return kernels
+        log.info("engine_native_absent", build="python -m baton.engine.native.build")
+    if required:
+        raise StartupError(
+            f"BATON_ENGINE_NATIVE is required and there are no compiled operators: {problem}. "
+            "Install a C++ compiler and ninja, or set auto."
+        )
+    return PlainKernels()
 
 
 def _sim(settings: EngineSettings) -> Engine:

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, rms_norm, silu
+from torch.nn.functional import embedding
 
 from baton.engine.attention import PagedKv, Step
-from baton.engine.checkpoint import LayerWeights, Linear, Weights
+from baton.engine.checkpoint import Weights
 from baton.engine.config import ModelConfig
-from baton.engine.rope import inverse_frequencies, rotate, rotations
+from baton.engine.kernels import Heads
+from baton.engine.rope import inverse_frequencies, rotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +42,22 @@ def forward(model: Model, kv: PagedKv, tokens: Tensor, step: Step, rows: Tensor)
     Returns:
         Logits [rows, vocab] in the weights' dtype.
     """
-    config, weights = model.config, model.weights
+    config, weights, kernels = model.config, model.weights, kv.kernels
     hidden = embedding(tokens, weights.embedding)
     rotation = rotations(model.frequencies, step.positions, hidden.dtype)
+    delta: Tensor | None = None
     for index, layer in enumerate(weights.layers):
-        normed = _norm(hidden, layer.attention_norm, config)
-        q, k, v = _project(config, layer, normed, rotation)
-        hidden = hidden + _linear(kv.attend(index, step, q, k, v), layer.o)
-        normed = _norm(hidden, layer.mlp_norm, config)
-        gated = silu(_linear(normed, layer.gate)) * _linear(normed, layer.up)
-        hidden = hidden + _linear(gated, layer.down)
-    return linear(_norm(hidden[rows], weights.norm, config), weights.head)
-
-
-def _project(
-    config: ModelConfig, layer: LayerWeights, hidden: Tensor, rotation: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """q [tokens, heads, size], k and v [tokens, kv_heads, size], rotated."""
-    q = _linear(hidden, layer.q).view(-1, config.heads, config.head_size)
-    k = _linear(hidden, layer.k).view(-1, config.kv_heads, config.head_size)
-    v = _linear(hidden, layer.v).view(-1, config.kv_heads, config.head_size)
-    if layer.q_norm is not None:
-        q = _norm(q, layer.q_norm, config)
-    if layer.k_norm is not None:
-        k = _norm(k, layer.k_norm, config)
-    return rotate(q, *rotation), rotate(k, *rotation), v
-
-
-def _norm(x: Tensor, weight: Tensor, config: ModelConfig) -> Tensor:
-    return rms_norm(x, weight.shape, weight, config.norm_epsilon)
-
-
-def _linear(x: Tensor, by: Linear) -> Tensor:
-    return linear(x, by.weight, by.bias)
+        normed = kernels.add_norm(hidden, delta, layer.attention_norm, config.norm_epsilon)
+        heads = Heads(index, rotation, layer.q_norm, layer.k_norm, config.norm_epsilon)
+        attended = kernels.attend(kv, step, heads, layer.qkv(normed))
+        if index == config.layers - 1:
+            # After the last KV nobody reads the other tokens.
+            hidden, attended = hidden[rows], attended[rows]
+            if not rows.numel():
+                return hidden.new_empty(0, config.vocab_tokens)
+        normed = kernels.add_norm(hidden, layer.o(attended), layer.mlp_norm, config.norm_epsilon)
+        delta = layer.down(kernels.gate(layer.gate_up(normed)))
+    return weights.head(kernels.add_norm(hidden, delta, weights.norm, config.norm_epsilon))
 
 
 def element_type(name: str) -> torch.dtype:

@@ -120,6 +120,11 @@ class EngineSettings(Group):
     cores: Cores = Field(
         (), description="cores that compute threads keep to, like 0,2-3; empty: any"
     )
+    native: Literal["auto", "off", "required"] = Field(
+        "auto",
+        description="compiled operators on CPU: auto takes them where they were built "
+        "(python -m baton.engine.native.build), required builds them at start",
+    )
     context_tokens: int = Field(
         0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
     )

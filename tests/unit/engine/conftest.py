@@ -10,6 +10,7 @@ import torch
 
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
+from baton.engine.native.build import build
 from baton.engine.random_checkpoint import write_random_checkpoint
 from baton.settings import EngineSettings
 
@@ -36,14 +37,31 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 MakeEngine = Callable[..., Engine]
 
 
+@pytest.fixture(scope="session")
+def native_library() -> Path:
+    """The compiled operators, built on first use."""
+    if not any(map(shutil.which, ("c++", "g++", "clang++"))) or not shutil.which("ninja"):
+        pytest.skip("the compiled operators need a C++ compiler and ninja")
+    return build()
+
+
 @pytest.fixture
-def make_engine(checkpoints: dict[str, Path]) -> Iterator[MakeEngine]:
-    """Makes engines, `torch` in float64 unless told otherwise; closes them after the test."""
+def make_engine(
+    checkpoints: dict[str, Path], request: pytest.FixtureRequest
+) -> Iterator[MakeEngine]:
+    """Makes engines, `torch` in float64 unless told otherwise; closes them after the test.
+
+    The kind `native` is `torch` with the compiled operators.
+    """
     made: list[Engine] = []
 
     def make(kind: str = "torch", family: str = "llama", **settings: object) -> Engine:
+        native = kind == "native"
+        if native:
+            request.getfixturevalue("native_library")
         fields: dict[str, object] = {
-            "kind": kind,
+            "kind": "torch" if native else kind,
+            "native": "required" if native else "off",
             "model": checkpoints[family],
             "dtype": "float64",
             "sim_time_scale": 0,

@@ -137,7 +137,7 @@ def test_an_output_layer_that_config_leaves_open_is_tied_if_it_is_not_there(
         del config["tie_word_embeddings"]
         (path / "config.json").write_text(json.dumps(config))
         weights = read_weights(path, read_config(path), torch.float32, CPU)
-        assert (weights.head is weights.embedding) == tied
+        assert (weights.head.weight is weights.embedding) == tied
 
 
 def test_the_digest_names_weights_and_configuration(tmp_path: Path) -> None:

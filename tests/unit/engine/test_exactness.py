@@ -25,6 +25,9 @@ ENGINES = [
     ("torch", "llama"),
     ("torch", "qwen2"),
     ("torch", "qwen3"),
+    ("native", "llama"),
+    ("native", "qwen2"),
+    ("native", "qwen3"),
 ]
 GREEDY = Sampling(seed=0, temperature=0)
 SEEDED = Sampling(

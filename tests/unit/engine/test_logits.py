@@ -10,7 +10,9 @@ from torch import Tensor
 from baton.engine.attention import PagedKv, Query
 from baton.engine.checkpoint import read_weights
 from baton.engine.config import read_config
+from baton.engine.kernels import Kernels, PlainKernels
 from baton.engine.model import forward, make_model
+from baton.engine.native.kernels import NativeKernels
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
 CPU = torch.device("cpu")
@@ -20,13 +22,22 @@ def ids(length: int) -> list[int]:
     return torch.randint(0, 512, (length,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
-def logits(path: Path, tokens: list[int], dtype: torch.dtype, chunk: int) -> Tensor:
+@pytest.fixture(params=["plain", "native"])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    if request.param == "plain":
+        return PlainKernels()
+    return NativeKernels(request.getfixturevalue("native_library"))
+
+
+def logits(
+    path: Path, tokens: list[int], dtype: torch.dtype, chunk: int, kernels: Kernels | None = None
+) -> Tensor:
     """Logits after every token, computed in chunks over pages in no particular order."""
     config = read_config(path)
     model = make_model(config, read_weights(path, config, dtype, CPU))
     pages = torch.randperm(200, generator=torch.Generator().manual_seed(2)).tolist()
     kv = PagedKv(
-        200, config.layers, 16, config.heads, config.kv_heads, config.head_size, dtype, CPU
+        200, config.layers, 16, config.heads, config.kv_heads, config.head_size, dtype, CPU, kernels
     )
     parts = []
     with torch.inference_mode():
@@ -48,23 +59,25 @@ def reference(path: Path, tokens: list[int], dtype: torch.dtype) -> Tensor:
 
 
 @pytest.mark.parametrize("family", ["llama", "llama-tied", "qwen2", "qwen3"])
-def test_logits_equal_those_of_transformers(checkpoints: dict[str, Path], family: str) -> None:
+def test_logits_equal_those_of_transformers(
+    checkpoints: dict[str, Path], kernels: Kernels, family: str
+) -> None:
     path = checkpoints[family]
     for length in LENGTHS:
         expected = reference(path, ids(length), torch.float32)
-        found = logits(path, ids(length), torch.float32, chunk=512)
+        found = logits(path, ids(length), torch.float32, 512, kernels)
         assert found.shape == expected.shape
         assert (found - expected).abs().max().item() < 1e-4
         assert expected.std().item() > 0.5, "logits this flat would hide mistakes"
 
 
 def test_in_bfloat16_logits_are_as_good_as_those_of_transformers(
-    checkpoints: dict[str, Path],
+    checkpoints: dict[str, Path], kernels: Kernels
 ) -> None:
     for family in ("llama", "qwen2", "qwen3"):
         exact = reference(checkpoints[family], ids(500), torch.float32)
         theirs = reference(checkpoints[family], ids(500), torch.bfloat16)
-        ours = logits(checkpoints[family], ids(500), torch.bfloat16, chunk=128)
+        ours = logits(checkpoints[family], ids(500), torch.bfloat16, 128, kernels)
         assert (ours - exact).pow(2).mean() < 1.5 * (theirs - exact).pow(2).mean()
 
 

@@ -1,0 +1,49 @@
+"""Linear maps; on a CPU in bfloat16 their weights are laid out once the way oneDNN reads them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """x ↦ x · weightᵀ + bias."""
+
+    weight: Tensor
+    """[out, in]; packed, only oneDNN knows what is where."""
+    bias: Tensor | None
+    """[out]"""
+    packed: bool = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, in] → [tokens, out]"""
+        if not self.packed:
+            return linear(x, self.weight, self.bias)
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.weight, self.bias, "none", [], ""
+        )
+        return found
+
+
+def make_linear(weight: Tensor, bias: Tensor | None) -> Linear:
+    """A linear map with weight [out, in], packed where that pays.
+
+    Plain, oneDNN lays a bfloat16 weight out anew in every call: with few tokens that costs as much
+    as the product.
+    """
+    if not packs(weight):
+        return Linear(weight, bias)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+    return Linear(packed, bias, packed=True)
+
+
+def packs(weight: Tensor) -> bool:
+    """Whether such a weight is packed."""
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype is torch.bfloat16
+        and torch.backends.mkldnn.is_available()
+        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )

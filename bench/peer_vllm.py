@@ -1,0 +1,87 @@
+"""vLLM as bench/engine.py's peer: cases come on standard input, seconds go to standard output.
+
+Runs in the venv of `make bench-peers`. One line of JSON per case and answer; the first answer says
+that the model is loaded.
+"""
+
+import json
+import os
+import sys
+
+from engine_case import CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, Case
+
+
+def main() -> None:
+    # The libraries print to standard output too: what they say goes to standard error.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import vllm
+
+    model, clock = sys.argv[1:3]
+    llm = vllm.LLM(
+        model=model,
+        dtype="bfloat16",
+        max_model_len=4096,
+        max_num_seqs=64,
+        max_num_batched_tokens=CHUNK_TOKENS,
+        enforce_eager=True,
+        enable_prefix_caching=True,
+        skip_tokenizer_init=True,
+        seed=0,
+    )
+
+    def say(**fields: object) -> None:
+        answers.write(json.dumps(fields) + "\n")
+        answers.flush()
+
+    say(version=vllm.__version__)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        case = Case(*asked["case"])
+        say(seconds=run(llm, case, asked["turn"], clock))
+
+
+def run(llm: object, case: Case, turn: int, clock: str) -> float:
+    """Seconds of the timed part."""
+    now = CLOCKS[clock]
+    import vllm
+
+    engine = llm.llm_engine
+    params = vllm.SamplingParams(
+        max_tokens=case.steps + 64 if case.steps else 1,
+        temperature=0,
+        ignore_eos=True,
+        detokenize=False,
+    )
+    names = [f"{turn}-{case.name}-{i}" for i in range(case.batch)]
+    began = now()
+    for name, prompt in zip(names, case.prompts(turn), strict=True):
+        engine.add_request(name, {"prompt_token_ids": prompt}, params)
+    drawn: dict[str, int] = {}
+
+    def step() -> None:
+        for output in engine.step():
+            drawn[output.request_id] = len(output.outputs[0].token_ids)
+
+    while len(drawn) < case.batch:
+        step()
+    if not case.steps:
+        seconds = now() - began
+        while engine.has_unfinished_requests():
+            step()
+        return seconds
+    for _ in range(SETTLE_STEPS):
+        step()
+    before = sum(drawn.values())
+    began = now()
+    while sum(drawn.values()) - before < case.steps * case.batch:
+        step()
+    seconds = now() - began
+    engine.abort_request(names)
+    while engine.has_unfinished_requests():
+        step()
+    return seconds * case.steps * case.batch / (sum(drawn.values()) - before)
+
+
+if __name__ == "__main__":
+    main()

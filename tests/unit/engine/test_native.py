@@ -1,0 +1,174 @@
+"""Compiled operators: what they compute beside the plain ones, and what happens without them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from baton.engine.attention import PagedKv, Query, Step
+from baton.engine.factory import create_engine
+from baton.engine.kernels import Heads, Kernels, PlainKernels
+from baton.engine.linear import make_linear, packs
+from baton.engine.native import build as native_build
+from baton.engine.native.kernels import NativeKernels, built_kernels
+from baton.settings import EngineSettings, StartupError
+
+CPU = torch.device("cpu")
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
+DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+# heads, kv_heads, head_size, block_tokens: groups of 1 to 8, sizes that fill no vector, odd blocks.
+SHAPES = [(4, 4, 64, 16), (8, 1, 16, 16), (6, 2, 128, 16), (4, 2, 24, 16), (10, 2, 40, 5)]
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def attended(
+    kernels: Kernels, shape: tuple[int, int, int, int], dtype: torch.dtype, normed: bool
+) -> tuple[list[Tensor], Tensor]:
+    """Attention of four sequences over several steps, and the pool after them."""
+    heads, kv_heads, size, block = shape
+    kv = PagedKv(150, 2, block, heads, kv_heads, size, dtype, CPU, kernels)
+    order = torch.randperm(150, generator=torch.Generator().manual_seed(1)).tolist()
+    norms = [1 + 0.1 * random(size, dtype=dtype, seed=s) for s in (2, 3)] if normed else [None] * 2
+    done = [0, 0, 0, 0]
+    found = []
+    for number, counts in enumerate([(90, 17, 1, 33), (1, 40, 1, 2), (50, 1, 1, 1), (1, 1, 1, 1)]):
+        queries = [
+            Query(order[i * 37 : i * 37 + 37], at, at + count, at)
+            for i, (at, count) in enumerate(zip(done, counts, strict=True))
+        ]
+        lines = [
+            random(count, (heads + 2 * kv_heads) * size, dtype=dtype, seed=10 * number + i)
+            for i, count in enumerate(counts)
+        ]
+        groups = kv.group(queries)
+        sequence = [i for group in groups for i in group]
+        step = kv.plan([[queries[i] for i in group] for group in groups])
+        out = kernels.attend(
+            kv,
+            step,
+            Heads(1, rotation(step, size, dtype), norms[0], norms[1], 1e-6),
+            torch.cat([lines[i] for i in sequence]),
+        )
+        parts = dict(zip(sequence, out.split([counts[i] for i in sequence]), strict=True))
+        found.extend(parts[i] for i in range(4))
+        done = [at + count for at, count in zip(done, counts, strict=True)]
+    return found, kv.pool
+
+
+def rotation(step: Step, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    angles = step.positions.double().view(-1, 1, 1) / torch.arange(1, size // 2 + 1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def assert_near(found: Tensor, expected: Tensor) -> None:
+    tolerance = TOLERANCES[found.dtype]
+    difference = (found.double() - expected.double()).abs()
+    assert (difference <= tolerance * (1 + expected.double().abs())).all(), difference.max()
+
+
+@DTYPES
+@pytest.mark.parametrize("normed", [False, True], ids=["", "q/k norms"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_attention_is_that_of_the_plain_kernels(
+    native_library: Path,
+    shape: tuple[int, int, int, int],
+    dtype: torch.dtype,
+    normed: bool,
+    threads: int,
+) -> None:
+    expected, plain_pool = attended(PlainKernels(), shape, dtype, normed)
+    torch.set_num_threads(threads)
+    try:
+        found, pool = attended(NativeKernels(native_library), shape, dtype, normed)
+    finally:
+        torch.set_num_threads(1)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_near(ours, theirs)
+    assert_near(pool, plain_pool)
+
+
+@DTYPES
+@pytest.mark.parametrize("size", [7, 64, 200])
+def test_norms_and_gates_are_those_of_the_plain_kernels(
+    native_library: Path, dtype: torch.dtype, size: int
+) -> None:
+    native, plain = NativeKernels(native_library), PlainKernels()
+    for tokens in (0, 1, 5, 600):
+        hidden = random(tokens, size, dtype=dtype, seed=1)
+        delta, weight = random(tokens, size, dtype=dtype, seed=2), random(size, dtype=dtype, seed=3)
+        for added in (None, delta):
+            ours, theirs = hidden.clone(), hidden.clone()
+            assert_near(
+                native.add_norm(ours, added, weight, 1e-5),
+                plain.add_norm(theirs, added, weight, 1e-5),
+            )
+            assert torch.equal(ours, theirs)
+        both = 10 * random(tokens, 2 * size, dtype=dtype, seed=4)
+        assert_near(native.gate(both), plain.gate(both))
+
+
+def test_gates_of_any_size_stay_numbers(native_library: Path) -> None:
+    gates = torch.tensor([-1e30, -200.0, -88.0, -1e-20, 0.0, 1e-20, 88.0, 200.0, 1e30]).repeat(1, 3)
+    both = torch.cat((gates, torch.ones_like(gates)), dim=1)
+    assert_near(NativeKernels(native_library).gate(both), PlainKernels().gate(both))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_packed_map_is_the_plain_one(biased: bool) -> None:
+    weight = random(48, 40, dtype=torch.bfloat16, seed=1)
+    if not packs(weight):
+        pytest.skip("oneDNN has no bfloat16 on this CPU")
+    bias = random(48, dtype=torch.bfloat16, seed=2) if biased else None
+    by = make_linear(weight, bias)
+    assert by.packed
+    for tokens in (1, 2, 33, 600):
+        x = random(tokens, 40, dtype=torch.bfloat16, seed=tokens)
+        assert_near(by(x), torch.nn.functional.linear(x, weight, bias))
+    assert not make_linear(weight.float(), None).packed
+
+
+def test_shapes_that_do_not_go_together_are_refused(native_library: Path) -> None:
+    native = NativeKernels(native_library)
+    with pytest.raises(RuntimeError, match="add_norm"):
+        native.add_norm(torch.zeros(2, 8), None, torch.zeros(9), 1e-5)
+    assert not NativeKernels.can_run(heads=4, kv_heads=2, head_size=12)
+    assert not NativeKernels.can_run(heads=64, kv_heads=1, head_size=64)
+
+
+def test_without_a_library_the_plain_kernels_serve(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    assert built_kernels() is None
+    settings = EngineSettings(model=checkpoints["llama"], kv_bytes=2**20)
+    assert settings.native == "auto"
+    create_engine(settings).close_engine()
+    assert not list(tmp_path.iterdir()), "nothing is built unless asked for"
+
+
+def test_required_without_a_compiler_is_a_sentence(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    settings = EngineSettings(model=checkpoints["llama"], native="required")
+    with pytest.raises(StartupError, match="compiler and ninja"):
+        create_engine(settings)
+
+
+def test_a_library_of_another_cpu_or_source_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = native_build.library_path()
+    monkeypatch.setattr(native_build, "_cpu_flags", lambda: "flags: another")
+    other = native_build.library_path()
+    source = tmp_path / "ops.cpp"
+    source.write_text("// changed")
+    monkeypatch.setattr(native_build, "SOURCE", source)
+    assert len({own, other, native_build.library_path()}) == 3
