@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch import Tensor
+from torch import Tensor, split
 from torch.nn.functional import rms_norm, silu
 
 from baton.engine.rope import rotate
@@ -73,8 +73,8 @@ class PlainKernels(Kernels):
         return silu(gates) * values
 
     def attend(self, kv: "PagedKv", step: "Step", heads: Heads, qkv: Tensor) -> Tensor:
-        sizes = (kv.heads, kv.kv_heads, kv.kv_heads)
-        q, k, v = qkv.view(qkv.shape[0], -1, kv.head_size).split(sizes, dim=1)
+        sizes = [kv.heads, kv.kv_heads, kv.kv_heads]
+        q, k, v = split(qkv.view(qkv.shape[0], -1, kv.head_size), sizes, dim=1)
         if heads.q_norm is not None:
             q = rms_norm(q, heads.q_norm.shape, heads.q_norm, heads.epsilon)
         if heads.k_norm is not None:

@@ -41,9 +41,5 @@ def make_linear(weight: Tensor, bias: Tensor | None) -> Linear:
 
 def packs(weight: Tensor) -> bool:
     """Whether such a weight is packed."""
-    return (
-        weight.device.type == "cpu"
-        and weight.dtype is torch.bfloat16
-        and torch.backends.mkldnn.is_available()
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    )
+    plain = weight.device.type != "cpu" or weight.dtype is not torch.bfloat16
+    return not plain and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

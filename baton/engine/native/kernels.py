@@ -68,4 +68,4 @@ def built_kernels() -> NativeKernels | None:
 
 @cache
 def _load(library: Path) -> None:
-    torch.ops.load_library(library)
+    torch.ops.load_library(library)  # type: ignore[no-untyped-call]
