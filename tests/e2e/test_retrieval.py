@@ -209,7 +209,10 @@ async def exchange(
     found: dict[int, bytes] = {}
     try:
         async for batch in fetching:
-            found.update({each.index: bytes(each.data) for each in batch})
+            for each in batch:
+                copy = bytearray(each.nbytes)
+                each.copy_to(memoryview(copy))
+                found[each.index] = bytes(copy)
     finally:
         await fetching.aclose()
     assert len(found) == 2 * len(pairs), "not all objects are in the store"
