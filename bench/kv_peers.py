@@ -88,7 +88,12 @@ class Mooncake:
         port, metrics = free_port(), free_port()
         master = Path(sys.executable).parent / "mooncake_master"
         self.process = subprocess.Popen(
-            [str(master), f"--rpc_port={port}", f"--metrics_port={metrics}"],
+            [
+                str(master),
+                f"--rpc_port={port}",
+                f"--metrics_port={metrics}",
+                "--default_kv_lease_ttl=200",
+            ],
             env=environment(root),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -140,6 +145,7 @@ def main() -> None:
                 for keys in batches:
                     peer.get(keys, size)
                 got = time.perf_counter()
+                time.sleep(0.5)  # what was read is held for a moment, and cannot be removed
                 for keys in batches:
                     peer.remove(keys)
                 puts.append(total / (put - began))
