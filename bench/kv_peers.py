@@ -83,6 +83,8 @@ class Mooncake:
     """mooncake_master and MooncakeDistributedStore over TCP; the segment is this process's."""
 
     def __init__(self, root: Path) -> None:
+        # Segment and client share a process here: without this, what is put would not travel.
+        os.environ["MC_STORE_MEMCPY"] = "0"
         from mooncake.store import MooncakeDistributedStore
 
         port, metrics = free_port(), free_port()

@@ -128,8 +128,8 @@ async def test_kills_and_freezes_at_random_moments(
         seen = await stat(store.address)
         bad, hits = bad + seen.bad_objects, hits + seen.hits
     finally:
-        for worker in workers:
-            await worker.kill()
+        ends = await asyncio.gather(*(worker.kill() for worker in workers), return_exceptions=True)
+    assert ends == [None] * len(workers)
     assert [worker.wrong for worker in workers] == [[], [], [], []]
     assert bad == 0
     moved = {what: sum(w.moved for w in workers if w.what == what) for what in WORKERS}
