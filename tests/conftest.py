@@ -18,6 +18,9 @@ from baton.cluster.local_etcd import LocalEtcd
 from baton.rpc.parent import PARENT_ENV
 from baton.v1.cluster_pb2 import Instance
 
+# NIXL listens on whatever UCX may use.
+os.environ.setdefault("UCX_NET_DEVICES", "lo")
+
 ROOT = Path(__file__).parent.parent
 READY_SECONDS = 60.0
 STOP_SECONDS = 15.0

@@ -7,6 +7,10 @@ GRPC = "grpc"
 TRANSPORTS = (SHM, GRPC)
 """Between a worker and its store."""
 
+NIXL = "nixl"
+PEER_TRANSPORTS = (NIXL, GRPC)
+"""Between stores of different hosts."""
+
 TIERS = (pb.TIER_DRAM, pb.TIER_DISK)
 """Of a store. A block is announced in the best one that has it."""
 

@@ -7,8 +7,16 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from baton.kv.registry import TRANSPORTS
-from baton.settings.values import Bytes, Cores, Endpoints, Port, TenantBytes, Transports
+from baton.kv.registry import PEER_TRANSPORTS, TRANSPORTS
+from baton.settings.values import (
+    Bytes,
+    Cores,
+    Endpoints,
+    PeerTransports,
+    Port,
+    TenantBytes,
+    Transports,
+)
 
 MIB = 1024 * 1024
 
@@ -174,6 +182,11 @@ class KvSettings(Group):
     )
     transports: Transports = Field(
         TRANSPORTS, description="workers: what KV may travel by, best first; grpc works everywhere"
+    )
+    peer_transports: PeerTransports = Field(
+        PEER_TRANSPORTS,
+        description="stores: what KV may travel by between them, best first; nixl where it is "
+        "installed and works, grpc everywhere",
     )
     verify: Literal["always", "remote", "never"] = Field(
         "always",

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
 from pydantic_settings import NoDecode
 
-from baton.kv.registry import TRANSPORTS
+from baton.kv.registry import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
 MAX_CORE = 4095
 
@@ -32,12 +32,19 @@ def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def _transports(value: tuple[str, ...]) -> tuple[str, ...]:
-    unknown = [name for name in value if name not in TRANSPORTS]
-    if unknown or not value:
-        raise ValueError(
-            f"takes some of {', '.join(TRANSPORTS)}, not {','.join(unknown) or 'none'}"
-        )
+def _some_of(names: tuple[str, ...]) -> AfterValidator:
+    def check(value: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in value if name not in names]
+        if unknown or not value:
+            raise ValueError(f"takes some of {', '.join(names)}, not {','.join(unknown) or 'none'}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _with_grpc(value: tuple[str, ...]) -> tuple[str, ...]:
+    if GRPC not in value:
+        raise ValueError(f"needs {GRPC} too: the others fall back on it")
     return value
 
 
@@ -83,12 +90,21 @@ Endpoints = Annotated[
 """`host:port` values separated by commas, at least one."""
 
 Transports = Annotated[
-    tuple[str, ...], NoDecode, BeforeValidator(_comma_list), AfterValidator(_transports)
+    tuple[str, ...], NoDecode, BeforeValidator(_comma_list), _some_of(TRANSPORTS)
 ]
 """Names of KV transports separated by commas, at least one."""
 
 TenantBytes = Annotated[dict[str, Bytes], NoDecode, BeforeValidator(_tenant_bytes)]
 """`name=bytes` pairs separated by commas."""
+
+PeerTransports = Annotated[
+    tuple[str, ...],
+    NoDecode,
+    BeforeValidator(_comma_list),
+    _some_of(PEER_TRANSPORTS),
+    AfterValidator(_with_grpc),
+]
+"""Names of KV transports between stores separated by commas, grpc among them."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 takes a free one."""

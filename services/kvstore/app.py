@@ -8,7 +8,7 @@ from baton.cluster.registration import Registration
 from baton.kv.event_service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.event_service import KvEventService
 from baton.kv.events import EventLog
-from baton.kv.registry import ALWAYS, NEVER
+from baton.kv.registry import ALWAYS, NEVER, NIXL
 from baton.rpc.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import KvStoreSettings
@@ -17,7 +17,10 @@ from baton.v1.cluster_pb2 import ROLE_KVSTORE, Instance
 from services.kvstore import disk_start
 from services.kvstore.arena import STEP_BYTES, Arena
 from services.kvstore.metrics import StoreMetrics
+from services.kvstore.nixl_agent import NixlAgent, agent_name
+from services.kvstore.nixl_thread import NixlThread
 from services.kvstore.peers import Peers
+from services.kvstore.pushes import Pushes
 from services.kvstore.service import SERVICE_NAME, KvStoreService
 from services.kvstore.store import Store
 
@@ -49,15 +52,21 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     process.spawn(keep_time(store), "keep-time")
     if kv.verify != ALWAYS:
         log.warning("copies of KV are not all verified", verify=kv.verify)
-    peers = Peers(store, process.incarnation, verify=kv.verify != NEVER)
+    nixl = None
+    if NIXL in kv.peer_transports:
+        nixl = nixl_thread(arena, process.instance_id, process.incarnation)
+    peers = Peers(store, process.incarnation, nixl=nixl, verify=kv.verify != NEVER)
     store.join(await stack.enter_async_context(peers))
 
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
-    server.add(KvStoreService(store).register, SERVICE_NAME)
+    server.add(KvStoreService(store, Pushes(store, nixl)).register, SERVICE_NAME)
     server.add(KvEventService(events).register, EVENTS_NAME)
     await server.start()
+    if nixl is not None:
+        # Whoever finds nobody listening here takes it that nothing is written any more.
+        stack.push_async_callback(nixl.close)
     if kv.disk_bytes and kv.disk_path is not None:
         server.set_part(DISK_PART, True)
         coming = disk_start.add_disk(
@@ -89,6 +98,11 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         await registration.update(draining=True)
 
     process.on_drain(drain)
+
+
+def nixl_thread(arena: Arena, store_id: str, incarnation: str) -> NixlThread:
+    """The store's NIXL agent, which is made when it is first needed."""
+    return NixlThread(lambda: NixlAgent(agent_name(store_id, incarnation), arena.file))
 
 
 async def keep_time(store: Store) -> None:

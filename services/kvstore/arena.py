@@ -93,6 +93,11 @@ class Arena:
         text = f"{boot.read_text().strip() if boot.exists() else ''}/{where.st_dev}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    @property
+    def file(self) -> memoryview:
+        """The whole file, writable: for transports that write to it from outside."""
+        return self._view
+
     def file_offset(self, slot: Slot) -> int:
         """Where a slot's bytes begin in the file."""
         return self.header.data_at + slot.offset

@@ -2,12 +2,13 @@
 
 Objects that wants wait for are asked for once, however many wants there are, separately with and
 without a wait. What the peer has is fetched (by whichever peer has it first) and committed here,
-which fulfils the wants. A peer that breaks is asked everything anew when it is back; until then
+which fulfils the wants: the peer writes it into the arena where both use NIXL (`landings`), else it
+comes as chunks over gRPC. A peer that breaks is asked everything anew when it is back; until then
 the wants stay as they are.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.duration_pb2 import Duration
@@ -15,8 +16,10 @@ from google.protobuf.duration_pb2 import Duration
 from baton.kv.bulk import ReadBulk
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
+from baton.kv.registry import GRPC, NIXL
 from baton.v1 import kvstore_pb2 as pb
 from services.kvstore.flights import Flight, Flights
+from services.kvstore.landings import Landing, Landings, in_pushes
 from services.kvstore.waits import WaitTable
 from services.kvstore.wants import Source, Want
 
@@ -26,6 +29,8 @@ RETRY_SECONDS = 0.1
 """After a fetched object found no room here, or the peer refused."""
 MAX_FAILURES = 3
 """Bad or broken fetches of one object after which this peer counts as not having it."""
+STALL_SECONDS = 5.0
+"""Without a chunk, while some are awaited, after which other peers may fetch the same objects."""
 
 
 @dataclass(eq=False, slots=True)
@@ -49,10 +54,14 @@ class Asks:
         source: the peer.
         flights: objects on their way, of all peers.
         waits: is told what the peer does not have.
+        landings: what the peer is asked to write into the arena.
     """
 
-    def __init__(self, source: Source, flights: Flights, waits: WaitTable) -> None:
+    def __init__(
+        self, source: Source, flights: Flights, waits: WaitTable, landings: Landings
+    ) -> None:
         self.source = source
+        self.landings = landings
         self._flights = flights
         self._waits = waits
         self._interest: dict[ObjectId, dict[Want, None]] = {}
@@ -62,17 +71,23 @@ class Asks:
         self._asks: dict[int, _Ask] = {}
         self._fetching: dict[int, tuple[_Ask, Flight]] = {}
         """By the peer's lease."""
+        self._heard = 0.0
+        """When the last chunk came, or the first was asked for."""
         self._backlog: deque[tuple[_Ask, pb.ReadyObject]] = deque()
         """Leased at the peer, waiting for other flights to end."""
+        self._landing: dict[int, _Ask] = {}
+        """By the peer's lease, of objects that the peer is asked to write."""
         self._later: deque[tuple[float, ObjectId]] = deque()
         self._failures: dict[ObjectId, int] = {}
         self._number = 0
         self._out: list[pb.GetRequest] = []
+        self._releasing: pb.Release | None = None
+        """The frame of `_out` that gives leases back."""
 
     @property
     def idle(self) -> bool:
         """Whether nothing is wanted of this peer."""
-        return not self._interest and not self._fetching
+        return not self._interest and not self._fetching and self.landings.idle
 
     # Interest
 
@@ -100,19 +115,29 @@ class Asks:
 
     # The connection
 
-    def opened(self) -> None:
-        """A stream to the peer is there; it knows nothing."""
+    def opened(self, epoch: str, now: float) -> None:
+        """A stream to the peer is there; it knows nothing.
+
+        Args:
+            epoch: changes when the peer starts anew.
+            now: the time.
+        """
         self._out.clear()
+        self._releasing = None
+        self.landings.opened(epoch, now)
 
     def closed(self, now: float) -> None:
         """The stream is gone, or could not be opened: what it had begun is to be asked anew."""
         self._out.clear()
+        self._releasing = None
         self._asks.clear()
         self._asked.clear()
         self._backlog.clear()
         fetching, self._fetching = self._fetching, {}
         for _, flight in fetching.values():
             self._flights.drop(flight)
+        self._landing.clear()
+        self.landings.closed(now)
         for object_id, wants in list(self._interest.items()):
             for want in list(wants):
                 if want.instant:
@@ -127,6 +152,7 @@ class Asks:
         """What to send now."""
         while self._later and self._later[0][0] <= now:
             self._ask_again(self._later.popleft()[1])
+        self._give_up_what_is_late(now)
         self._start_flights(now)
         groups: dict[tuple[bytes, int, int, int, bool], list[ObjectId]] = {}
         for object_id, instant in self._due:
@@ -136,7 +162,8 @@ class Asks:
         for (*_, instant), object_ids in groups.items():
             for at in range(0, len(object_ids), ASK_KEYS):
                 self._ask(object_ids[at : at + ASK_KEYS], instant, now)
-        out, self._out = self._out, []
+        out, self._out = [*self._out, *self.landings.frames(now)], []
+        self._releasing = None
         return out
 
     def handle(self, response: pb.GetResponse | ReadBulk, now: float) -> None:
@@ -150,6 +177,12 @@ class Asks:
             ask = self._asks.get(response.ready.correlation_id)
             if ask is not None:  # else it was cancelled, which ends its leases
                 self._take_ready(ask, response.ready.objects)
+        elif kind == "nixl_answer":
+            self.landings.answered(response.nixl_answer, now)
+        elif kind == "push_ended":
+            landing = self.landings.ended(response.push_ended.push_id, now)
+            if landing is not None:
+                self.landed(landing, [False] * len(landing.flights), now, written=False)
         elif kind == "missing":
             ask = self._asks.get(response.missing.correlation_id)
             if ask is not None:
@@ -162,6 +195,34 @@ class Asks:
                 for object_id in ask.open:
                     self._asked.pop((object_id, ask.instant), None)
                     self._later.append((now + RETRY_SECONDS, object_id))
+
+    def landed(
+        self, landing: Landing, right: Sequence[bool], now: float, *, written: bool = True
+    ) -> None:
+        """A push is over.
+
+        Args:
+            landing: the push.
+            right: of each of its flights, whether its object is there and was found to be right.
+            now: the time.
+            written: whether the peer says that it has written the objects.
+        """
+        if not written:
+            self._flights.failures[NIXL] += 1
+        for (lease_id, flight), good in zip(landing.flights.items(), right, strict=True):
+            object_id = flight.slot.object_id
+            ask = self._landing.pop(lease_id, None)
+            if not written:
+                self._flights.drop(flight)
+            kept = written and self._flights.landed(flight, good=good)
+            if ask is None:
+                continue  # the stream that it was leased on is gone
+            if not kept:
+                self._failed(object_id, now)
+            if written and not good:
+                self._report(ask, lease_id)
+            else:
+                self._release(ask, lease_id)
 
     # Inside
 
@@ -201,27 +262,63 @@ class Asks:
             self._backlog.append((ask, ready))
 
     def _start_flights(self, now: float) -> None:
+        if self.landings.undecided(now):
+            return
         fetch = []
+        batch: dict[int, Flight] = {}
+        up = self.landings.up
         while self._backlog and not self._flights.full:
             ask, ready = self._backlog.popleft()
             object_id = ask.object_ids[ready.index]
             if object_id in self._interest and object_id not in self._flights:
                 tenant = next(iter(self._interest[object_id])).tenant
-                flight = self._flights.begin(object_id, ready.object_bytes, ready.digest, tenant)
+                # Chunks are written by the store itself; a peer may write when least expected.
+                writer = self.landings if up else None
+                flight = self._flights.begin(
+                    object_id, ready.object_bytes, ready.digest, tenant, writer=writer
+                )
                 if isinstance(flight, Flight):
-                    self._fetching[ready.lease_id] = (ask, flight)
-                    fetch.append(ready.lease_id)
+                    if up:
+                        self._landing[ready.lease_id] = ask
+                        batch[ready.lease_id] = flight
+                    else:
+                        self._fetching[ready.lease_id] = (ask, flight)
+                        fetch.append(ready.lease_id)
                     continue
             self._release(ask, ready.lease_id)
             # No room, or another peer is faster: nothing is left to do then unless that fails.
             self._later.append((now + RETRY_SECONDS, object_id))
+        for part in in_pushes(batch):
+            self.landings.begin(part, [self._flights.offset(one) for one in part.values()], now)
         if fetch:
+            if len(fetch) == len(self._fetching):
+                self._heard = now
             self._out.append(pb.GetRequest(fetch=pb.Fetch(lease_ids=fetch)))
+
+    def _give_up_what_is_late(self, now: float) -> None:
+        """Let other peers fetch what this one should have sent by now."""
+        late = []
+        if self._fetching and self._heard + STALL_SECONDS <= now:
+            self._flights.failures[GRPC] += 1
+            for lease_id, (ask, flight) in self._fetching.items():
+                self._flights.drop(flight)
+                late.append((lease_id, ask, flight))
+            self._fetching.clear()
+        for landing in self.landings.overdue(now):
+            self._flights.failures[NIXL] += 1
+            late += [
+                (lease_id, self._landing.pop(lease_id), flight)
+                for lease_id, flight in landing.flights.items()
+            ]
+        for lease_id, ask, flight in late:
+            self._failed(flight.slot.object_id, now)
+            self._release(ask, lease_id)
 
     def _take_chunk(self, lease_id: int, offset: int, data: memoryview, now: float) -> None:
         ask, flight = self._fetching.get(lease_id, (None, None))
         if ask is None or flight is None:
             return
+        self._heard = now
         object_id = flight.slot.object_id
         if not self._flights.write(flight, offset, data):
             self._flights.drop(flight)
@@ -230,9 +327,10 @@ class Asks:
             return
         elif not self._flights.finish(flight):
             # Gone while it was sent, or wrong: in both cases the peer looks after it.
-            bad = pb.ReportBad(lease_ids=[lease_id])
-            self._out.append(pb.GetRequest(report_bad=bad))
+            del self._fetching[lease_id]
+            self._report(ask, lease_id)
             self._failed(object_id, now)
+            return
         del self._fetching[lease_id]
         self._release(ask, lease_id)
 
@@ -271,7 +369,18 @@ class Asks:
                 self._waits.deny_from(want, object_id, self.source, now)
 
     def _release(self, ask: _Ask, lease_id: int) -> None:
-        self._out.append(pb.GetRequest(release=pb.Release(lease_ids=[lease_id])))
+        if self._releasing is None:
+            self._out.append(pb.GetRequest(release=pb.Release()))
+            self._releasing = self._out[-1].release
+        self._releasing.lease_ids.append(lease_id)
+        self._let_go(ask)
+
+    def _report(self, ask: _Ask, lease_id: int) -> None:
+        """The object is not what it should be: the peer drops it, and the lease."""
+        self._out.append(pb.GetRequest(report_bad=pb.ReportBad(lease_ids=[lease_id])))
+        self._let_go(ask)
+
+    def _let_go(self, ask: _Ask) -> None:
         ask.leased -= 1
         self._cancel_if_unneeded(ask)
 

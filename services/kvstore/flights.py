@@ -1,12 +1,13 @@
 """Objects that are being fetched from other stores into slots of this one."""
 
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from xxhash import xxh3_128
 
 from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
-from baton.kv.registry import GRPC
+from baton.kv.registry import GRPC, NIXL
 from services.kvstore.slots import Refusal, Slot, State
 from services.kvstore.store import PEER, Store
 
@@ -32,8 +33,9 @@ class Flights:
 
     def __init__(self, store: Store, window_bytes: int, *, verify: bool = True) -> None:
         self._store = store
-        self._verify = verify
         self._window_bytes = window_bytes
+        self.verify = verify
+        self.failures = store.peer_failures
         self._flying: dict[ObjectId, Flight] = {}
         self._bytes = 0
 
@@ -49,10 +51,23 @@ class Flights:
         return bool(self._flying) and self._bytes >= self._window_bytes
 
     def begin(
-        self, object_id: ObjectId, object_bytes: int, digest: bytes, tenant: str = ""
+        self,
+        object_id: ObjectId,
+        object_bytes: int,
+        digest: bytes,
+        tenant: str = "",
+        writer: Hashable | None = None,
     ) -> Flight | Refusal:
-        """Reserve a slot for an object that is not flying, or PRESENT or EXHAUSTED."""
-        slot = self._store.reserve(object_id, object_bytes, tenant=tenant)
+        """Reserve a slot for an object that is not flying, or PRESENT or EXHAUSTED.
+
+        Args:
+            object_id: the object.
+            object_bytes: its length.
+            digest: what its bytes must have.
+            tenant: on whose share it is counted.
+            writer: who writes them into the arena, if this process does not.
+        """
+        slot = self._store.reserve(object_id, object_bytes, tenant=tenant, writer=writer)
         if isinstance(slot, Refusal):
             return slot
         flight = Flight(slot, digest, start_digest(object_id, object_bytes))
@@ -73,9 +88,38 @@ class Flights:
 
     def finish(self, flight: Flight) -> bool:
         """All bytes came: commit the object if they are right, else give its slot back."""
+        right = not self.verify or flight.hash.digest() == flight.digest
+        return self._settle(flight, right and flight.got == flight.slot.object_bytes)
+
+    def offset(self, flight: Flight) -> int:
+        """Where a peer that writes into the arena puts the object, in the arena's file."""
+        return self._store.arena.file_offset(flight.slot)
+
+    def check(self, flights: Sequence[Flight]) -> list[bool]:
+        """Whether objects that a peer has written are right. On any thread; takes long."""
+        right = []
+        for flight in flights:
+            flight.hash.update(self._store.arena.view(flight.slot))
+            right.append(flight.hash.digest() == flight.digest)
+        return right
+
+    def landed(self, flight: Flight, *, good: bool) -> bool:
+        """A peer has written an object: commit it if it is right, else give its slot back."""
+        self._store.moved_bytes[PEER, NIXL] += flight.slot.object_bytes
+        return self._settle(flight, good and flight.slot.state is State.RESERVED)
+
+    def quarantine(self, flight: Flight) -> None:
+        """A peer that was to write it is not heard of, and may write still."""
+        self._forget(flight)
+        self._store.lose([flight.slot])
+
+    def bury(self, flights: Iterable[Flight]) -> None:
+        """The peer does not write these any more."""
+        self._store.abandon(flight.slot for flight in flights)
+
+    def _settle(self, flight: Flight, good: bool) -> bool:
+        """Nobody writes to it any more: commit it if it is good, else give its slot back."""
         slot = flight.slot
-        right = not self._verify or flight.hash.digest() == flight.digest
-        good = right and flight.got == slot.object_bytes
         self._forget(flight)
         if good:
             self._store.commit(slot, flight.digest)

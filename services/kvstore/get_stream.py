@@ -13,7 +13,8 @@ from baton.telemetry import tracing
 from baton.v1 import common_pb2
 from baton.v1 import kvstore_pb2 as pb
 from services.kvstore.outbox import Outbox
-from services.kvstore.slots import Lease
+from services.kvstore.pushes import PushStream, Send
+from services.kvstore.slots import Lease, Slot
 from services.kvstore.store import GET, Store
 from services.kvstore.wants import Answer, Source, Want
 
@@ -38,9 +39,16 @@ class GetStream:
     Args:
         store: the store.
         shared: the reader maps the arena, and asks for no bytes.
+        pushes: what this reader, if it is a store, asks to be written into its memory.
     """
 
-    def __init__(self, store: Store, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        shared: bool = False,
+        pushes: Callable[[Send], PushStream] | None = None,
+    ) -> None:
         self._store = store
         self._shared = shared
         self._wants: dict[int, Want] = {}
@@ -63,6 +71,14 @@ class GetStream:
             "has_read": lambda frame: self._has_read(frame.has_read),
             "report_bad": lambda frame: self._release(frame.report_bad.lease_ids, bad=True),
         }
+        self._pushes: PushStream | None = None
+        if pushes is not None:
+            self._pushes = stream = pushes(self.outbox.put)
+            self._handlers |= {
+                "nixl_offer": lambda frame: stream.offer(frame.nixl_offer),
+                "push": lambda frame: stream.push(frame.push, self._leased(frame.push.lease_ids)),
+                "abandon_pushes": lambda frame: stream.abandon(frame.abandon_pushes),
+            }
         store.streams += 1
 
     def handle(self, frame: pb.GetRequest) -> None:
@@ -84,6 +100,8 @@ class GetStream:
 
     def close(self) -> None:
         """The stream ended: its wants and leases do too."""
+        if self._pushes is not None:
+            self._pushes.close()
         for want in list(self._wants.values()):
             self._store.waits.cancel(want)
             self._end_span(want)
@@ -143,7 +161,7 @@ class GetStream:
             raise _invalid("wait", f"is 0 to {MAX_WAIT_SECONDS:g} s")
         if len(frame.tenant.encode()) > MAX_TENANT_BYTES:
             raise _invalid("tenant", f"has at most {MAX_TENANT_BYTES} bytes")
-        sources = _sources(frame.sources)
+        sources = sources_of(frame.sources)
         now = self._store.clock()
         deadline = now + (wait or INSTANT_SECONDS)
         want = Want(self, number, ids, deadline, instant=wait == 0, tenant=frame.tenant)
@@ -161,7 +179,7 @@ class GetStream:
         want = self._wants.get(frame.correlation_id)
         if want is None or not want.open:
             return  # it was answered while the frame travelled
-        sources = _sources(frame.sources)
+        sources = sources_of(frame.sources)
         self._store.waits.replace_sources(want, sources, self._store.store_id, self._store.clock())
 
     def _cancel(self, correlation_id: int) -> None:
@@ -184,6 +202,14 @@ class GetStream:
         for number in ids:
             self._fetches.setdefault(number, 0)
         self.outbox.wake()
+
+    def _leased(self, lease_ids: Iterable[int]) -> list[Slot] | None:
+        """The slots of leases; None where one of them has ended."""
+        ids = list(lease_ids)
+        self._check_ids(ids)
+        if not all(number in self._leases for number in ids):
+            return None
+        return [self._leases[number][0].slot for number in ids]
 
     def _release(self, lease_ids: Iterable[int], *, bad: bool) -> None:
         ids = list(lease_ids)
@@ -262,7 +288,12 @@ class GetStream:
             span.end()
 
 
-def _sources(messages: Iterable[common_pb2.KvSource]) -> list[Source]:
+def sources_of(messages: Iterable[common_pb2.KvSource]) -> list[Source]:
+    """The sources that a request names.
+
+    Raises:
+        BatonError: too many, or one is malformed.
+    """
     sources = [Source(message.store_id, message.address) for message in messages]
     if len(sources) > MAX_SOURCES:
         raise _invalid("sources", f"are at most {MAX_SOURCES}")

@@ -72,6 +72,14 @@ class StoreMetrics(Collector):
         for (way, transport), size in self._store.moved_bytes.items():
             moved.add_metric([way, transport], size)
         yield moved
+        failures = CounterMetricFamily(
+            "baton_kv_peer_failures",
+            "Transfers from other stores that failed.",
+            labels=["transport"],
+        )
+        for transport, count in self._store.peer_failures.items():
+            failures.add_metric([transport], count)
+        yield failures
         yield from _by_tier(stat)
         yield _by_tenant(stat)
         yield from self._disk()

@@ -2,8 +2,10 @@
 
 import asyncio
 import hmac
+import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Protocol, TypeVar, cast
 
 import grpc
@@ -22,6 +24,8 @@ from baton.v1.kvstore_pb2_grpc import (
 from services.kvstore import inspect
 from services.kvstore.get_stream import GetStream
 from services.kvstore.outbox import Outbox
+from services.kvstore.pull import Pulls
+from services.kvstore.pushes import Pushes
 from services.kvstore.put_stream import PutStream
 from services.kvstore.sessions import Session, Sessions
 from services.kvstore.store import Store
@@ -61,8 +65,10 @@ class _Methods:
 class KvStoreService(KvStoreServiceServicer):
     """See the module's text."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, pushes: Pushes) -> None:
         self._store = store
+        self._pushes = pushes
+        self._pulls = Pulls(store)
         self._sessions = Sessions()
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -126,7 +132,9 @@ class KvStoreService(KvStoreServiceServicer):
     ) -> AsyncIterator[pb.GetResponse | bytes]:
         opening = await _first(request_iterator)
         shared = self._check(opening.open, opening.HasField("open"))
-        stream = GetStream(self._store, shared=shared)
+        session = self._sessions.find(opening.open.session_id)
+        assert session is not None  # checked just now
+        stream = GetStream(self._store, shared=shared, pushes=partial(self._pushes.stream, session))
         stream.outbox.put(pb.GetResponse(opened=_opened(shared)))
         async with aclosing(self._serve(request_iterator, stream)) as answers:
             async for frame in answers:
@@ -150,6 +158,15 @@ class KvStoreService(KvStoreServiceServicer):
         context: Any,  # noqa: ARG002
     ) -> pb.StatResponse:
         return inspect.stat(self._store)
+
+    async def Pull(  # noqa: N802
+        self,
+        request: pb.PullRequest,
+        context: Any,
+    ) -> pb.PullResponse:
+        left = context.time_remaining()
+        # A second less than the caller waits: it is told what did not come.
+        return await self._pulls.run(request, math.inf if left is None else max(0.0, left - 1))
 
     async def List(  # noqa: N802
         self,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from baton.kv.events import EventLog
 from baton.kv.objects import ObjectId
-from baton.kv.registry import GRPC, SHM
+from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS, SHM
 from baton.kv.writer_lock import WatchedLock
 from baton.v1 import kvevents_pb2
 from services.kvstore.arena import STEP_BYTES, Arena
@@ -94,10 +94,20 @@ class Store:
         self.streams = 0
         """Open Put and Get streams."""
         self.moved_bytes: Counter[tuple[str, str]] = Counter(
-            {(PUT, GRPC): 0, (PUT, SHM): 0, (GET, GRPC): 0, (GET, SHM): 0, (PEER, GRPC): 0}
+            {
+                (PUT, GRPC): 0,
+                (PUT, SHM): 0,
+                (GET, GRPC): 0,
+                (GET, SHM): 0,
+                (GET, NIXL): 0,
+                (PEER, GRPC): 0,
+                (PEER, NIXL): 0,
+            }
         )
         """Bytes by way and transport: those that went through this process, and through shared
         memory those that were committed or leased."""
+        self.peer_failures: Counter[str] = Counter(dict.fromkeys(PEER_TRANSPORTS, 0))
+        """Transfers from other stores that failed, by transport."""
         self._peers: PeerStores | None = None
         self._retired: set[WatchedLock] = set()
         """Locks of writers whose stream ended."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,19 +15,36 @@ from baton.kv.client import KvStoreClient
 from baton.kv.event_service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.event_service import KvEventService
 from baton.kv.events import EventLog
+from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS
+from baton.rpc.channels import open_channel
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from baton.v1 import common_pb2
-from services.kvstore.app import keep_time, touch_arena
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from services.kvstore.app import keep_time, nixl_thread, touch_arena
 from services.kvstore.arena import Arena
 from services.kvstore.disk_start import add_disk
 from services.kvstore.inspect import stat
+from services.kvstore.landings import PUSH_SECONDS
+from services.kvstore.nixl_agent import LIBRARIES
+from services.kvstore.nixl_thread import NixlThread
 from services.kvstore.peers import Peers
+from services.kvstore.pushes import Pushes
 from services.kvstore.service import SERVICE_NAME, KvStoreService
 from services.kvstore.store import Store
 
 MIB = 1024 * 1024
 LAYOUT = b"L" * 16
+
+needs_nixl = pytest.mark.skipif(
+    not any(importlib.util.find_spec(name) for name in LIBRARIES),
+    reason="NIXL is not installed (it has no wheel for this platform): stores use gRPC",
+)
+EACH_PEER_TRANSPORT = [
+    pytest.param(name, marks=[needs_nixl] if name == NIXL else []) for name in PEER_TRANSPORTS
+]
+"""For tests that hold whatever stores use between them."""
 
 
 async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
@@ -43,6 +61,8 @@ class RunningStore:
     store: Store
     address: str
     peers: Peers
+    pushes: Pushes
+    nixl: NixlThread | None
 
     @property
     def source(self) -> common_pb2.KvSource:
@@ -54,11 +74,16 @@ class RunningStore:
         pinned = self.store.table.pinned_bytes
         return (counts.leases, counts.reservations, counts.quarantined, counts.waiters, pinned)
 
+    def pushes_left(self) -> tuple[int, ...]:
+        """The same for NIXL: what is written to others, what others may write here, or should."""
+        expected = self.nixl.expected if self.nixl is not None else 0
+        return (self.pushes.live, self.peers.quarantined, expected)
+
     async def quiet(self, seconds: float = 3.0) -> None:
         """Wait until all counts are back to 0."""
         with contextlib.suppress(TimeoutError):
-            await eventually(lambda: not any(self.counts()), seconds)
-        assert not any(self.counts()), self.counts()
+            await eventually(lambda: not any(self.counts() + self.pushes_left()), seconds)
+        assert not any(self.counts() + self.pushes_left()), (self.counts(), self.pushes_left())
 
 
 @asynccontextmanager
@@ -74,8 +99,11 @@ async def running_store(
     disk_bytes: int = 64 * MIB,
     quotas: dict[str, int] | None = None,
     verify: bool = True,
+    peer_transport: str = GRPC,
+    push_seconds: float = PUSH_SECONDS,
+    retry_seconds: float = 0.5,
 ) -> AsyncIterator[RunningStore]:
-    """Run a store until the context is left."""
+    """Run a store until the context is left. `peer_transport` is the best that it uses."""
     async with AsyncExitStack() as stack:
         arena = stack.enter_context(Arena(directory, arena_bytes))
         log = EventLog(secrets.token_hex(4))
@@ -93,16 +121,31 @@ async def running_store(
         if disk_path is not None:
             stack.push_async_callback(store.close_disk)
             await add_disk(store, disk_path, disk_bytes, lambda: None, verify=verify)
-        peers = await stack.enter_async_context(Peers(store, "1"))
+        incarnation = secrets.token_hex(4)
+        nixl = None
+        if peer_transport == NIXL:
+            nixl = nixl_thread(arena, store.store_id, incarnation)
+        peers = await stack.enter_async_context(
+            Peers(
+                store,
+                incarnation,
+                nixl=nixl,
+                push_seconds=push_seconds,
+                retry_seconds=retry_seconds,
+            )
+        )
         store.join(peers)
         ticking = asyncio.create_task(keep_time(store))
         stack.callback(ticking.cancel)
         server = await stack.enter_async_context(Server(GrpcSettings(port=port), "kvstore"))
-        server.add(KvStoreService(store).register, SERVICE_NAME)
+        pushes = Pushes(store, nixl)
+        server.add(KvStoreService(store, pushes).register, SERVICE_NAME)
         server.add(KvEventService(log, 0.2).register, EVENTS_NAME)
         await server.start()
         server.set_ready(True)
-        yield RunningStore(store, server.address, peers)
+        if nixl is not None:
+            stack.push_async_callback(nixl.close)
+        yield RunningStore(store, server.address, peers, pushes, nixl)
 
 
 @asynccontextmanager
@@ -110,13 +153,14 @@ async def connected(
     address: str | Callable[[], str | None],
     *transports: str,
     client_id: str = "client",
+    seconds: float = 5,
 ) -> AsyncIterator[KvStoreClient]:
     """A client that is attached; `transports` as KvStoreClient takes them, both if none."""
     resolve = address if callable(address) else lambda: address
     async with KvStoreClient(
         resolve, client_id, "1", transports=transports or ("shm", "grpc")
     ) as client:
-        assert await client.wait_connected(5)
+        assert await client.wait_connected(seconds)
         yield client
 
 
@@ -181,3 +225,59 @@ async def get(
     finally:
         await fetching.aclose()
     return found, fetching.missing
+
+
+@pytest.fixture
+def spawn_store(spawn_service, tmp_path: Path):
+    """Starts a store's process with an arena directory of its own."""
+
+    async def spawn(name: str, peer_transport: str = GRPC, port: int = 0):
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        env = {
+            "BATON_KV_ARENA_DIR": str(directory),
+            "BATON_KV_ARENA_BYTES": str(16 * MIB),
+            "BATON_KV_PEER_TRANSPORTS": ",".join({peer_transport, GRPC}),
+            "BATON_GRPC_PORT": str(port),
+        }
+        return await spawn_service("kvstore", env, instance_id=name)
+
+    return spawn
+
+
+async def stat_at(address: str) -> pb.StatResponse:
+    channel = open_channel(address)
+    try:
+        return await KvStoreServiceStub(channel).Stat(pb.StatRequest(), timeout=5)
+    finally:
+        await channel.close(None)
+
+
+async def wait_stat(address: str, seconds: float = 5.0, **counts: int) -> None:
+    """Wait until the store reports these counts."""
+    async with asyncio.timeout(seconds):
+        while True:
+            now = await stat_at(address)
+            if all(getattr(now, name) == count for name, count in counts.items()):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def assert_baseline(address: str) -> None:
+    await wait_stat(address, leases=0, reservations=0, quarantined=0, waiters=0, sessions=0)
+
+
+def source(service) -> common_pb2.KvSource:
+    return common_pb2.KvSource(store_id=service.instance_id, address=service.address)
+
+
+async def metric(service, name: str) -> float:
+    """The value that a process shows at /metrics."""
+    host, _, port = service.instance.http_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    (line,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
+    return float(line.rpartition(" ")[2])

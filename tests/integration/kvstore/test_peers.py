@@ -5,13 +5,20 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from baton.kv.client import KvStoreClient
+from baton.kv.registry import PEER_TRANSPORTS
+from baton.rpc.channels import open_channel
 from baton.v1 import common_pb2
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from services.kvstore.inspect import stat
 from tests.integration.kvstore.conftest import (
+    EACH_PEER_TRANSPORT,
     LAYOUT,
     MIB,
     RunningStore,
@@ -35,17 +42,29 @@ class Pair:
     b: RunningStore
     at_a: KvStoreClient
     at_b: KvStoreClient
+    transport: str
+
+    def assert_moved(self, size: int) -> None:
+        """So much came to B, all of it by the transport that is under test."""
+        moved = self.b.store.moved_bytes
+        came = {by: moved["peer", by] for by in PEER_TRANSPORTS if moved["peer", by]}
+        assert came == ({self.transport: size} if size else {})
+        assert not any(self.b.store.peer_failures.values())
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
+@pytest.fixture(params=EACH_PEER_TRANSPORT)
+async def pair(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    transport = request.param
     async with AsyncExitStack() as stack:
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
         enter = stack.enter_async_context
-        stores = [await enter(running_store(tmp_path / name, store_id=name)) for name in "ab"]
+        stores = [
+            await enter(running_store(tmp_path / name, store_id=name, peer_transport=transport))
+            for name in "ab"
+        ]
         clients = [await enter(connected(store.address, "shm")) for store in stores]
-        yield Pair(*stores, *clients)
+        yield Pair(*stores, *clients, transport)
         for store in stores:
             await store.quiet()
 
@@ -70,6 +89,7 @@ async def test_what_a_peer_commits_later_comes_too(pair: Pair) -> None:
         await put(pair.at_a, keys[at : at + 5], SIZE, first=at)
     found, missing = await getting
     assert (found, missing) == ({i: block(i, SIZE) for i in range(20)}, set())
+    pair.assert_moved(20 * SIZE)
 
 
 async def test_will_not_come_is_told_across_stores(pair: Pair) -> None:
@@ -94,7 +114,7 @@ async def test_many_wants_need_one_stream_and_one_transfer(pair: Pair) -> None:
     for reader in readers:
         found, missing = await reader
         assert (len(found), missing) == (8, set())
-    assert pair.b.store.moved_bytes["peer", "grpc"] == 8 * SIZE
+    pair.assert_moved(8 * SIZE)
     assert stat(pair.a.store).sessions == 3  # the client's Get and Put, and one Get of B
 
 
@@ -113,7 +133,7 @@ async def test_a_writer_at_home_is_as_good_as_a_source(pair: Pair) -> None:
     await eventually(lambda: stat(pair.a.store).waiters)
     await put(pair.at_b, keys, SIZE)
     assert (await getting)[1] == set()
-    assert pair.b.store.moved_bytes["peer", "grpc"] == 0
+    pair.assert_moved(0)
 
 
 async def test_a_peer_whose_object_is_bad_drops_it(pair: Pair) -> None:
@@ -168,4 +188,66 @@ async def test_more_than_fits_comes_through_piece_by_piece(pair: Pair) -> None:
     found, missing = await get(pair.at_b, keys, MIB, 10, [pair.a.source])
     assert found == {i: block(i, MIB) for i in range(12)}
     assert missing == set()
-    assert pair.b.store.moved_bytes["peer", "grpc"] == 12 * MIB
+    pair.assert_moved(12 * MIB)
+
+
+async def test_objects_are_pulled_on_a_hint_and_found_by_the_next_reader(pair: Pair) -> None:
+    keys = keys_of(5)
+    await put(pair.at_a, keys[:4], SIZE)
+    await put(pair.at_b, keys[:1], SIZE)
+    answer = await pull(pair, keys, [pair.a.source])
+    assert list(answer.missing) == [4]
+    pair.assert_moved(3 * SIZE)
+    await pair.b.quiet()
+    assert await get(pair.at_b, keys, SIZE) == ({i: block(i, SIZE) for i in range(4)}, {4})
+    pair.assert_moved(3 * SIZE)  # nothing more was fetched
+
+
+async def test_more_than_may_be_held_at_once_is_pulled(pair: Pair) -> None:
+    for at in range(0, 12, 6):
+        await put(pair.at_a, keys_of(12)[at : at + 6], MIB, first=at)
+    assert list((await pull(pair, keys_of(12), [pair.a.source])).missing) == []
+    pair.assert_moved(12 * MIB)
+
+
+async def test_a_pull_that_is_cancelled_or_comes_to_nothing_leaves_nothing(pair: Pair) -> None:
+    gone = common_pb2.KvSource(store_id="gone", address="127.0.0.1:1")
+    answer = await pull(pair, keys_of(2), [gone])
+    assert list(answer.missing) == [0, 1]
+    pulling = asyncio.create_task(pull(pair, keys_of(2), [gone]))
+    await asyncio.sleep(0)
+    pulling.cancel()
+    await asyncio.wait([pulling])
+    await pair.b.quiet(1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sources": []},
+        {"keys": b""},
+        {"keys": b"k" * 17},
+        {"keys": b"k" * 16 * 4097},
+        {"layout_id": b"short"},
+        {"tenant": "t" * 1000},
+        {"sources": [common_pb2.KvSource(store_id="x", address="nowhere")]},
+    ],
+)
+async def test_a_malformed_pull_is_refused(pair: Pair, wrong: dict[str, Any]) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await pull(pair, keys_of(1), [pair.a.source], wrong)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def pull(
+    pair: Pair,
+    keys: list[bytes],
+    sources: list[common_pb2.KvSource],
+    others: dict[str, Any] | None = None,
+) -> pb.PullResponse:
+    fields = {"layout_id": LAYOUT, "keys": b"".join(keys), "sources": sources} | (others or {})
+    channel = open_channel(pair.b.address)
+    try:
+        return await KvStoreServiceStub(channel).Pull(pb.PullRequest(**fields), timeout=6)
+    finally:
+        await channel.close(None)

@@ -5,68 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from baton.rpc.channels import open_channel
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from tests.integration.kvstore.conftest import (
+    EACH_PEER_TRANSPORT,
     LAYOUT,
-    MIB,
+    assert_baseline,
     block,
     connected,
     eventually,
     get,
     keys_of,
+    metric,
     put,
+    source,
+    wait_stat,
 )
 
 SIZE = 64 * 1024
 
 
-@pytest.fixture
-def spawn_store(spawn_service, tmp_path: Path):
-    """Starts a store's process with an arena directory of its own."""
-
-    async def spawn(name: str):
-        directory = tmp_path / name
-        directory.mkdir(exist_ok=True)
-        env = {"BATON_KV_ARENA_DIR": str(directory), "BATON_KV_ARENA_BYTES": str(16 * MIB)}
-        return await spawn_service("kvstore", env, instance_id=name)
-
-    return spawn
-
-
-async def stat(address: str) -> pb.StatResponse:
-    channel = open_channel(address)
-    try:
-        return await KvStoreServiceStub(channel).Stat(pb.StatRequest(), timeout=5)
-    finally:
-        await channel.close(None)
-
-
-async def wait_stat(address: str, seconds: float = 5.0, **counts: int) -> None:
-    """Wait until the store reports these counts."""
-    async with asyncio.timeout(seconds):
-        while True:
-            now = await stat(address)
-            if all(getattr(now, name) == count for name, count in counts.items()):
-                return
-            await asyncio.sleep(0.02)
-
-
-async def assert_baseline(address: str) -> None:
-    await wait_stat(address, leases=0, reservations=0, quarantined=0, waiters=0, sessions=0)
-
-
-def source(service) -> common_pb2.KvSource:
-    return common_pb2.KvSource(store_id=service.instance_id, address=service.address)
-
-
 @pytest.mark.parametrize("c_is_named", ["from the start", "when A is dead"])
+@pytest.mark.parametrize("transport", EACH_PEER_TRANSPORT)
 async def test_get_starts_before_a_computes_then_a_dies_and_c_fulfils_it(
-    spawn_store, c_is_named: str
+    spawn_store, c_is_named: str, transport: str
 ) -> None:
-    a, b, c = await asyncio.gather(*(spawn_store(name) for name in ("a", "b", "c")))
+    a, b, c = await asyncio.gather(*(spawn_store(name, transport) for name in ("a", "b", "c")))
     keys = keys_of(6)
     async with (
         connected(b.address, "shm") as decode,
@@ -101,6 +63,8 @@ async def test_get_starts_before_a_computes_then_a_dies_and_c_fulfils_it(
         assert found == {index: block(index, SIZE) for index in range(6)}
         assert fetching.missing == set()
         await wait_stat(c.address, leases=0, reservations=0, waiters=0)
+        moved = await metric(b, f'baton_kv_moved_bytes_total{{transport="{transport}",way="peer"}}')
+        assert moved == 6 * SIZE
         # What came from elsewhere is B's own now.
         await wait_stat(b.address, leases=0, reservations=0, waiters=0, objects=6)
     await assert_baseline(b.address)
@@ -144,14 +108,9 @@ async def test_a_store_registers_shows_metrics_and_leaves_no_file(
     assert store.instance.shm_domain
     async with connected(store.address, "grpc") as client:
         await put(client, keys_of(2), SIZE)
-        host, _, port = store.instance.http_address.rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-        text = (await reader.read()).decode()
-        writer.close()
-        await writer.wait_closed()
-        assert "baton_kv_objects 2.0" in text
-        assert f'baton_kv_moved_bytes_total{{transport="grpc",way="put"}} {float(2 * SIZE)}' in text
+        assert await metric(store, "baton_kv_objects") == 2
+        moved = 'baton_kv_moved_bytes_total{transport="grpc",way="put"}'
+        assert await metric(store, moved) == 2 * SIZE
         assert await store.stop() == 0
     assert list((tmp_path / "a").iterdir()) == []
 

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.kvstore.conftest import MIB, eventually
-from tests.integration.kvstore.test_processes import assert_baseline, stat
+from tests.integration.kvstore.conftest import MIB, assert_baseline, eventually, stat_at
 
 ROOT = Path(__file__).parents[3]
 SOAKER = Path(__file__).parent / "soaker.py"
@@ -115,7 +114,7 @@ async def test_kills_and_freezes_at_random_moments(
                 await asyncio.sleep(draw.choice([0.05, 0.3, 0.9]))
                 victim.signal(signal.SIGCONT)
             elif victim is store:
-                seen = await stat(store.address)
+                seen = await stat_at(store.address)
                 bad, hits = bad + seen.bad_objects, hits + seen.hits
                 store.kill()
                 store = await spawn_service("kvstore", env, instance_id="store")
@@ -125,7 +124,7 @@ async def test_kills_and_freezes_at_random_moments(
                 await victim.start(draw.randrange(1 << 30))
         for worker in workers:
             await worker.at_work()
-        seen = await stat(store.address)
+        seen = await stat_at(store.address)
         bad, hits = bad + seen.bad_objects, hits + seen.hits
     finally:
         ends = await asyncio.gather(*(worker.kill() for worker in workers), return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from services.kvstore.arena import Arena
 from services.kvstore.asks import RETRY_SECONDS, Asks
 from services.kvstore.flights import Flights
 from services.kvstore.inspect import stat
+from services.kvstore.landings import Landings
 from services.kvstore.store import Store
 from services.kvstore.wants import Source, Want
 from tests.unit.kvstore.conftest import Reader, object_id
@@ -36,7 +38,8 @@ class Network:
     def peer(self, name: str) -> Asks:
         source = Source(name, f"{name}:1")
         if source not in self.asks:
-            self.asks[source] = Asks(source, self.flights, self.store.waits)
+            landings = Landings(self.flights, None, count(1))
+            self.asks[source] = Asks(source, self.flights, self.store.waits, landings)
         return self.asks[source]
 
     def seek(self, want: Want, object_id: ObjectId) -> None:
@@ -190,7 +193,7 @@ def test_a_source_that_comes_back_is_asked_everything_anew(network: Network) -> 
     network.peer("a").closed(network.time[0])
     assert stat(network.store).reservations == 0
     assert not reader.done  # a dead source stays a hope
-    network.peer("a").opened()
+    network.peer("a").opened("e", network.time[0])
     (second,) = network.frames("a")
     assert second.want.correlation_id != first.want.correlation_id
     assert len(unpack(second.want.keys)) == 2
@@ -285,11 +288,11 @@ def test_wrong_bytes_are_reported_and_asked_for_again_a_few_times(
     (asked,) = network.frames("a")
     for lease in (1, 2):
         network.ready("a", asked.want, 0, first_lease=lease)
-        report, release, asked = network.chunk_of("a", lease, data)
+        report, asked = network.chunk_of("a", lease, data)  # which ends the lease as well
         assert list(report.report_bad.lease_ids) == [lease]
-        assert kinds([release, asked]) == ["release", "want"]
+        assert kinds([asked]) == ["want"]
     network.ready("a", asked.want, 0, first_lease=3)
-    assert kinds(network.chunk_of("a", 3, data)) == ["report_bad", "release"]
+    assert kinds(network.chunk_of("a", 3, data)) == ["report_bad"]
     # By now the peer counts as not having it, and nobody else may bring it.
     assert not reader.ready
     assert reader.timed_out if wait == 0 else reader.will_not_come == {0}
