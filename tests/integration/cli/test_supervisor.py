@@ -171,7 +171,7 @@ def test_the_demo_answers_and_says_what_happened(baton: Start) -> None:
     steps = [line.split()[0] for line in run.stdout.splitlines() if line.strip()]
     for step in ("route", "prefill", "transfer", "decode"):
         assert steps.count(step) >= 1, run.stdout
-    assert run.stdout.count("prompt tokens") == 2
+    assert run.stdout.count("prompt tokens") == 3
     cached = [int(line.split()[-3]) for line in run.stdout.splitlines() if "prompt tokens" in line]
     assert cached[1] > 0  # the second turn finds the first one's KV
     assert run.left(pids, 1.0) == {}
