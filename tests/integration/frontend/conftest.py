@@ -138,6 +138,7 @@ class ScriptedWorker(WorkerServiceServicer):
                         stream = frame.start.stream_id
                         task = asyncio.create_task(self._work(frame.start, out))
                         self.streams[stream] = mine[stream] = task
+                        await asyncio.sleep(0)  # a task that never began would not clean up
                     case "generate":
                         go = self._go.get(frame.generate.stream_id)
                         if go is not None and not go.done():
