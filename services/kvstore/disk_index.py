@@ -57,7 +57,7 @@ class DiskIndex:
 
     @property
     def capacity_bytes(self) -> int:
-        return self._places.total_bytes
+        return self._places.capacity_bytes
 
     def get(self, object_id: ObjectId) -> DiskEntry | None:
         return self._objects.get(object_id)

@@ -74,11 +74,12 @@ class Places(Generic[E]):
     @property
     def free_bytes(self) -> int:
         """Bytes that nothing lies in, in whatever pieces."""
-        return self._slabs.total_bytes - self.used_bytes
+        return self._slabs.usable_bytes - self.used_bytes
 
     @property
-    def total_bytes(self) -> int:
-        return self._slabs.total_bytes
+    def capacity_bytes(self) -> int:
+        """Bytes that have memory behind them, and so can be used now."""
+        return self._slabs.usable_bytes
 
     def _beside(self, entry: E) -> Sequence[E]:
         return self._entries(self._slabs.span(entry.offset))

@@ -305,7 +305,7 @@ class ObjectTable:
 
     def stats(self) -> TableStats:
         return TableStats(
-            capacity_bytes=self._places.total_bytes,
+            capacity_bytes=self._places.capacity_bytes,
             committed_bytes=self._committed_bytes,
             objects=len(self._objects),
             leases=len(self._leases),

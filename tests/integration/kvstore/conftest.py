@@ -240,7 +240,10 @@ def spawn_store(spawn_service, tmp_path: Path):
             "BATON_KV_PEER_TRANSPORTS": ",".join({peer_transport, GRPC}),
             "BATON_GRPC_PORT": str(port),
         }
-        return await spawn_service("kvstore", env, instance_id=name)
+        service = await spawn_service("kvstore", env, instance_id=name)
+        # Until all its memory is there, a store refuses what it has no room for yet.
+        await wait_stat(service.address, capacity_bytes=16 * MIB)
+        return service
 
     return spawn
 
