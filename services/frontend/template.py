@@ -41,6 +41,8 @@ class ChatTemplate:
         if source is not None:
             try:
                 self._template = _environment().from_string(source)
+                # jinja2 chains maps here, and copies the chain for every rendering.
+                self._template.globals = dict(self._template.globals)
             except jinja2.TemplateError as error:
                 self._broken = f"the model's chat template does not compile: {_short(error)}"
 

@@ -11,19 +11,21 @@ from pathlib import Path
 
 import torch
 
-SOURCE = Path(__file__).with_name("ops.cpp")
+SOURCE = Path(__file__).parent
 _FLAGS = ["-std=c++20", "-O3", "-march=native", "-fopenmp", "-Wno-ignored-attributes"]
 
 
 def library_path() -> Path:
-    """Where the library for this source, torch and CPU is or would be.
+    """Where the library for these sources, torch and CPU is or would be.
 
     In the directory that torch keeps extensions in: $TORCH_EXTENSIONS_DIR, or the user's cache.
     """
     kept = os.environ.get("TORCH_EXTENSIONS_DIR")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = Path(kept) if kept else cache / "torch_extensions"
-    digest = hashlib.sha256(SOURCE.read_bytes())
+    digest = hashlib.sha256()
+    for source in sorted((*SOURCE.glob("*.cpp"), *SOURCE.glob("*.h"))):
+        digest.update(source.read_bytes())
     for part in (torch.__version__, platform.machine(), _cpu_flags(), *_FLAGS):
         digest.update(b"\0" + part.encode())
     return directory / f"baton_native_{digest.hexdigest()[:16]}.so"
@@ -50,7 +52,7 @@ def build() -> Path:
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             load(
                 name=path.stem,
-                sources=[str(SOURCE)],
+                sources=[str(SOURCE / "ops.cpp")],
                 extra_cflags=_FLAGS,
                 extra_ldflags=["-fopenmp"],
                 build_directory=scratch,

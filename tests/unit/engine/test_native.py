@@ -168,7 +168,6 @@ def test_a_library_of_another_cpu_or_source_is_not_taken(
     own = native_build.library_path()
     monkeypatch.setattr(native_build, "_cpu_flags", lambda: "flags: another")
     other = native_build.library_path()
-    source = tmp_path / "ops.cpp"
-    source.write_text("// changed")
-    monkeypatch.setattr(native_build, "SOURCE", source)
+    (tmp_path / "ops.h").write_text("// changed")
+    monkeypatch.setattr(native_build, "SOURCE", tmp_path)
     assert len({own, other, native_build.library_path()}) == 3
