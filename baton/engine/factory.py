@@ -186,6 +186,7 @@ def _limits(settings: EngineSettings) -> Limits:
         # A sequence waits at least until the next step.
         max_waiting=max(1, settings.max_waiting),
         chunk_tokens=settings.chunk_tokens,
+        decode_chunk_tokens=settings.decode_chunk_tokens or settings.chunk_tokens,
     )
 
 

@@ -29,6 +29,8 @@ class Limits:
     max_waiting: int
     chunk_tokens: int
     """Tokens computed in one step; at least a block of prompt is, however many sequences decode."""
+    decode_chunk_tokens: int
+    """The same, of a step in which sequences decode: they all wait for it."""
 
 
 @dataclass(slots=True)
@@ -134,7 +136,8 @@ class Scheduler:
                 # A token whose KV is in place is computed all the same: its logits are not.
                 plan.work.append(Work(sequence, len(sequence.tokens) - 1, len(sequence.tokens)))
         limits = self._limits
-        budget = max(limits.chunk_tokens - len(plan.work), limits.block_tokens)
+        most = limits.decode_chunk_tokens if plan.work else limits.chunk_tokens
+        budget = max(min(most, limits.chunk_tokens) - len(plan.work), limits.block_tokens)
         for sequence in chunked:
             if budget == 0:
                 break

@@ -124,6 +124,13 @@ class EngineSettings(Group):
     chunk_tokens: int = Field(
         512, ge=1, le=1_000_000, description="prompt tokens computed in one step, at most"
     )
+    decode_chunk_tokens: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="the same for a step that also writes answers, which wait for it; 0: 32 on a "
+        "decode worker, chunk_tokens elsewhere",
+    )
     threads: int = Field(0, ge=0, le=4096, description="compute threads; 0: the library's choice")
     cores: Cores = Field(
         (), description="cores that compute threads keep to, like 0,2-3; empty: any"

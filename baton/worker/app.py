@@ -24,6 +24,8 @@ from baton.worker.load import keep_metrics
 from baton.worker.service import WorkerService
 
 STORE_SECONDS = 2.0
+DECODE_CHUNK_TOKENS = 32
+"""Prompt tokens in a step of a decode worker, unless set otherwise: answers go on meanwhile."""
 
 log = get_logger(__name__)
 
@@ -152,7 +154,12 @@ def check_cores(cores: Sequence[int]) -> None:
 
 
 def _load(settings: WorkerSettings) -> Engine:
-    engine = create_engine(settings.engine)
+    engine_settings = settings.engine
+    if settings.role == "decode" and not engine_settings.decode_chunk_tokens:
+        engine_settings = engine_settings.model_copy(
+            update={"decode_chunk_tokens": DECODE_CHUNK_TOKENS}
+        )
+    engine = create_engine(engine_settings)
     engine.warm_up()
     return engine
 

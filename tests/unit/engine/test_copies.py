@@ -65,7 +65,9 @@ def request(number: int, tokens: int) -> SequenceRequest:
 
 
 def engine_of(pages: int, runner: Runner) -> PagedEngine:
-    limits = Limits(block_tokens=4, max_running=8, max_waiting=8, chunk_tokens=64)
+    limits = Limits(
+        block_tokens=4, max_running=8, max_waiting=8, chunk_tokens=64, decode_chunk_tokens=64
+    )
     return PagedEngine(INFO, runner, pages, limits)
 
 

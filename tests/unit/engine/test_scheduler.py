@@ -19,10 +19,16 @@ NOW = 0.0
 class Bench:
     """A scheduler whose sequences draw the token 7 for ever."""
 
-    def __init__(self, pages: int, max_running: int = 64, chunk_tokens: int = 64) -> None:
+    def __init__(
+        self, pages: int, max_running: int = 64, chunk_tokens: int = 64, decode_chunk: int = 64
+    ) -> None:
         self.pool = PagePool(pages)
         limits = Limits(
-            block_tokens=BLOCK, max_running=max_running, max_waiting=8, chunk_tokens=chunk_tokens
+            block_tokens=BLOCK,
+            max_running=max_running,
+            max_waiting=8,
+            chunk_tokens=chunk_tokens,
+            decode_chunk_tokens=decode_chunk,
         )
         self.scheduler = Scheduler(self.pool, limits)
         self.pages = pages
@@ -110,6 +116,16 @@ def test_decodes_come_first_and_a_chunk_fills_the_budget() -> None:
     assert [(work.start, work.end) for work in bench.step().work] == [(1, 2), (0, 19)]
     assert [(work.start, work.end) for work in bench.step().work] == [(2, 3), (19, 38)]
     assert [(work.start, work.end) for work in bench.step().work] == [(3, 4), (38, 50)]
+
+
+def test_a_step_that_decodes_takes_the_smaller_chunk() -> None:
+    bench = Bench(pages=64, chunk_tokens=20, decode_chunk=9)
+    bench.add([1] * 30)
+    assert [(work.start, work.end) for work in bench.step().work] == [(0, 20)]
+    assert [(work.start, work.end) for work in bench.step().work] == [(20, 30)]
+    bench.add([2] * 30)
+    assert [(work.start, work.end) for work in bench.step().work] == [(30, 31), (0, 8)]
+    assert [(work.start, work.end) for work in bench.step().work] == [(31, 32), (8, 16)]
 
 
 def test_prompts_get_on_however_many_decode() -> None:
