@@ -33,7 +33,7 @@ from mixed_load import Load, Request, Targets, figures, from_json, run, to_json
 from baton.client import AsyncClient, Delta
 
 SYSTEMS = ("split", "combined", "vllm")
-RATES = (0.1, 0.2, 0.3)
+RATES = (0.1, 0.15, 0.2)
 PEERS = ROOT / "build" / "peers" / "bin" / "python"
 CHUNK_TOKENS = 512
 VLLM_SECONDS = 120
@@ -182,8 +182,8 @@ def main() -> None:
     )
     parser.add_argument("--system", action="append", help="default: all of " + ", ".join(SYSTEMS))
     parser.add_argument("--rate", type=float, action="append", help=f"prompts/s; default {RATES}")
-    parser.add_argument("--seconds", type=float, default=20.0, help="per point")
-    parser.add_argument("--layers", type=int, default=4, help="of the model: 4 have 64M weights")
+    parser.add_argument("--seconds", type=float, default=40.0, help="per point")
+    parser.add_argument("--layers", type=int, default=12, help="of the model: 12 have 154M weights")
     parser.add_argument("--first-token", type=float, default=8.0, help="target, seconds")
     parser.add_argument("--inter-token", type=float, default=0.2, help="target, seconds")
     parser.add_argument("--from", dest="sources", type=Path, action="append", help="show these")
