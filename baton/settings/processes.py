@@ -67,6 +67,13 @@ class RouterSettings(ProcessSettings):
         "auto",
         description="prefill on another worker than decode: auto where it pays, always, never",
     )
+    hot_after: int = Field(
+        4,
+        ge=0,
+        le=1_000_000,
+        description="requests within about 10 s that waited beside the KV of their prefix, or "
+        "brought it from another store, before one more store is told to pull it; 0: none is told",
+    )
 
 
 class WorkerSettings(ProcessSettings):

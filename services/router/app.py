@@ -12,7 +12,10 @@ from baton.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from services.router.cluster_view import ClusterView
 from services.router.costs import Policy
 from services.router.fleet import Fleet
+from services.router.hints import HintSender
+from services.router.hot import HotPrefixes
 from services.router.index import PrefixIndex
+from services.router.placer import Spread
 from services.router.service import SERVICE_NAME, RouterService
 from services.router.tickets import TicketBook
 
@@ -38,7 +41,13 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
-    service = RouterService(fleet, Policy(disaggregation=settings.disaggregation))
+    policy = Policy(disaggregation=settings.disaggregation)
+    spread = None
+    if settings.hot_after:
+        sender = HintSender(fleet.store_address)
+        process.spawn(sender.run(), "hints")
+        spread = Spread(HotPrefixes(settings.hot_after, policy), sender.offer)
+    service = RouterService(fleet, policy, spread=spread)
     server.add(service.register, SERVICE_NAME)
     await server.start()
 

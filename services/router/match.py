@@ -78,13 +78,47 @@ class Match:
             total += blocks
         return total
 
-    def stores(self) -> list[str]:
-        """Stores that hold any block of the match, the one with the most blocks first."""
+    def in_stores(self) -> int:
+        """Length in blocks of the longest prefix of which stores hold every block."""
+        total = 0
+        for mask, blocks in self.runs:
+            if not mask & self._slots.store_bits:
+                break
+            total += blocks
+        return total
+
+    def lacks(self, store_id: str, blocks: int) -> bool:
+        """Whether any of the first blocks is not in a store's memory."""
+        near = self._slots.bits(store_id, DRAM)
+        for mask, count in self.runs:
+            if blocks <= 0:
+                break
+            if not mask & near:
+                return True
+            blocks -= count
+        return blocks > 0
+
+    def stores(self, first: int | None = None) -> list[str]:
+        """Stores that hold any block of the match, the one with the most blocks first.
+
+        Args:
+            first: look at so many leading blocks only; None: at all.
+        """
+        runs = self.runs if first is None else self._first(first)
         seen = 0
-        for mask, _ in self.runs:
+        for mask, _ in runs:
             seen |= mask
         held = {}
         for holder in self._slots.holders(seen & self._slots.store_bits):
             bits = self._slots.holder_bits(holder)
-            held[holder] = sum(blocks for mask, blocks in self.runs if mask & bits)
+            held[holder] = sum(blocks for mask, blocks in runs if mask & bits)
         return sorted(held, key=lambda holder: (-held[holder], holder))
+
+    def _first(self, blocks: int) -> list[tuple[int, int]]:
+        runs = []
+        for mask, count in self.runs:
+            if blocks <= 0:
+                break
+            runs.append((mask, min(count, blocks)))
+            blocks -= count
+        return runs

@@ -20,6 +20,14 @@ PREDICTED_SECONDS = Histogram(
 PROMPT_TOKENS = Counter(
     "baton_router_prompt_tokens_total", "Prompt tokens of placements", ["expected"]
 )
+HINTS = Counter(
+    "baton_router_hints_total",
+    "Hints that stores should pull a hot prefix: pulled, partial, failed, dropped",
+    ["outcome"],
+)
+HINTED_BLOCKS = Counter(
+    "baton_router_hinted_blocks_total", "Blocks that stores have since they were told to pull them"
+)
 SESSIONS = Gauge("baton_router_sessions", "Open Place streams")
 TICKETS = Gauge("baton_router_tickets", "Open tickets")
 INSTANCES = Gauge("baton_router_instances", "Live workers and stores by role", ["role"])

@@ -1,5 +1,7 @@
 """Answers one place query: from the wire to a decision and back, with its ticket."""
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from zlib import crc32
 
 from baton.kv.keys import KEY_BYTES
@@ -7,6 +9,7 @@ from baton.rpc.errors import BatonError, Reason
 from baton.v1 import common_pb2, router_pb2
 from services.router.costs import Policy, Query, Worker
 from services.router.fleet import Fleet
+from services.router.hot import Hint, HotPrefixes
 from services.router.match import Match
 from services.router.placement import POLICY, Decision, place
 from services.router.tickets import Pledge
@@ -15,12 +18,27 @@ MAX_CHOICES = 16
 MAX_SOURCES = 16
 
 
-class Placer:
-    """Places requests on a fleet. Plain: time comes in as an argument."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Who decides what other stores should hold, and who is told."""
 
-    def __init__(self, fleet: Fleet, policy: Policy = POLICY) -> None:
+    hot: HotPrefixes
+    tell: Callable[[Hint], None]
+
+
+class Placer:
+    """Places requests on a fleet. Plain: time comes in as an argument.
+
+    Args:
+        fleet: where to place.
+        policy: constants of the cost model.
+        spread: hears of every placement; None: hot prefixes stay where they are.
+    """
+
+    def __init__(self, fleet: Fleet, policy: Policy = POLICY, spread: Spread | None = None) -> None:
         self._fleet = fleet
         self._policy = policy
+        self._spread = spread
 
     def place(self, query: router_pb2.PlaceQuery, session: int, now: float) -> router_pb2.Placement:
         """Choose a placement and open its ticket.
@@ -39,6 +57,8 @@ class Placer:
             raise BatonError(
                 Reason.MODEL_NOT_FOUND, f"no worker serves the model {model!r}", field="model"
             )
+        workers = self._fleet.candidates(model)
+        matches = {chain.layout_id: self._match(chain) for chain in query.chains}
         decision = place(
             Query(
                 prompt_tokens=query.prompt_tokens,
@@ -46,16 +66,37 @@ class Placer:
                 n=query.n or 1,
                 output_tokens=query.output_tokens,
                 excluded=frozenset(query.excluded_instances),
-                matches={chain.layout_id: self._match(chain) for chain in query.chains},
+                matches=matches,
                 seed=crc32(query.context.request_id.encode(), query.correlation_id & 0xFFFFFFFF),
             ),
-            self._fleet.candidates(model),
+            workers,
             self._policy,
         )
+        if self._spread is not None:
+            self._suggest(self._spread, query, matches, decision, workers, now)
         pledges = _pledges(query, decision)
         ticket = self._fleet.tickets.issue(session, now, pledges)
         self._fleet.pledges_changed(pledges)
         return self._placement(query.correlation_id, ticket, decision)
+
+    def _suggest(
+        self,
+        spread: Spread,
+        query: router_pb2.PlaceQuery,
+        matches: Mapping[bytes, Match],
+        decision: Decision,
+        workers: Sequence[Worker],
+        now: float,
+    ) -> None:
+        layout_id = decision.writer.layout_id
+        for chain in query.chains:
+            if chain.layout_id == layout_id:
+                tenant = query.context.tenant
+                match = matches[layout_id]
+                hint = spread.hot.placed(chain.keys, match, decision, workers, tenant, now)
+                if hint is not None:
+                    spread.tell(hint)
+                return
 
     def _match(self, chain: router_pb2.Chain) -> Match:
         packed = chain.keys

@@ -17,7 +17,7 @@ from services.router import metrics
 from services.router.costs import Policy
 from services.router.fleet import Fleet
 from services.router.placement import POLICY
-from services.router.placer import Placer
+from services.router.placer import Placer, Spread
 
 log = get_logger(__name__)
 
@@ -37,15 +37,21 @@ class RouterService(RouterServiceServicer):
 
     Args:
         fleet: where to place.
+        policy: constants of the cost model.
         stall_seconds: a frontend that takes no answer for so long is cut off.
+        spread: as `Placer` takes it.
     """
 
     def __init__(
-        self, fleet: Fleet, policy: Policy = POLICY, stall_seconds: float = STALL_SECONDS
+        self,
+        fleet: Fleet,
+        policy: Policy = POLICY,
+        stall_seconds: float = STALL_SECONDS,
+        spread: Spread | None = None,
     ) -> None:
         self._fleet = fleet
         self._stall_seconds = stall_seconds
-        self._placer = Placer(fleet, policy)
+        self._placer = Placer(fleet, policy, spread)
         self._sessions = itertools.count(1)
         self._stopping = asyncio.Event()
         self._open = False

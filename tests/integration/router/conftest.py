@@ -205,11 +205,12 @@ class World:
     async def store(self, name: str) -> FakeMember:
         return await self.add(name, cluster_pb2.ROLE_KVSTORE)
 
-    async def router(self) -> str:
-        """Start a router in this process; its address."""
+    async def router(self, **fields: Any) -> str:
+        """Start a router in this process, with these settings; its address."""
         settings = RouterSettings(
             grpc=GrpcSettings(port=free_port()),
             etcd={"endpoints": self.etcd.endpoints, "cluster": self.cluster},
+            **fields,
         )
         stack = await self.stack.enter_async_context(AsyncExitStack())
         process = Process("router", "router", secrets.token_hex(8), stack, asyncio.Event())

@@ -1,0 +1,150 @@
+"""Hot prefixes spread: a router tells a real store to pull what placements wait for elsewhere."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from baton.kv.client import KvStoreClient
+from baton.rpc.channels import open_channel
+from baton.v1 import kvstore_pb2
+from baton.v1.cluster_pb2 import ROLE_COMBINED
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from tests.integration.router.conftest import LAYOUT
+
+CHAIN = [i.to_bytes(16, "little") for i in range(64)]
+BLOCK_BYTES = 65_536
+PAGES = {"free_pages": 1000, "total_pages": 1000}
+SLOW_NETWORK = {
+    "prefill_tokens_per_second": 1000.0,
+    "fetch_bytes_per_second": 1.0,
+    "decode_step_seconds": 0.01,
+}
+WAIT = {"pending_prompt_tokens": 30}
+"""30 ms, a little less than what the router thinks that bringing the chain takes."""
+LONG_WAIT = {"pending_prompt_tokens": 2000}
+
+
+def hints(outcome: str) -> float:
+    return REGISTRY.get_sample_value("baton_router_hints_total", {"outcome": outcome}) or 0.0
+
+
+async def stat(service) -> kvstore_pb2.StatResponse:
+    async with open_channel(service.address) as channel:
+        return await KvStoreServiceStub(channel).Stat(kvstore_pb2.StatRequest(), timeout=5)
+
+
+async def ready(service, arena_bytes: int) -> None:
+    while (await stat(service)).capacity_bytes < arena_bytes:
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def hosts(world, spawn_service, tmp_path: Path):
+    """Two stores that share no memory, a worker beside each; the chain lies in the first store."""
+    stores = []
+    for name in ("store-a", "store-b"):
+        (tmp_path / name).mkdir()
+        env = {
+            "BATON_KV_ARENA_DIR": str(tmp_path / name),
+            "BATON_KV_ARENA_BYTES": str(16 << 20),
+            "BATON_KV_PEER_TRANSPORTS": "grpc",
+        }
+        stores.append(await spawn_service("kvstore", env, instance_id=name))
+    workers = [
+        await world.add(f"w{name[-1]}", ROLE_COMBINED, name) for name in ("store-a", "store-b")
+    ]
+    for worker in workers:
+        await worker.load(**PAGES, **SLOW_NETWORK)
+    async with asyncio.timeout(20.0):
+        for store in stores:
+            await ready(store, 16 << 20)
+    async with KvStoreClient(lambda: stores[0].address, "writer", "1") as client:
+        assert await client.wait_connected(5)
+        reservation = await client.reserve(CHAIN, LAYOUT, BLOCK_BYTES)
+        for index, view in reservation.slots.items():
+            view[:] = bytes([index]) * BLOCK_BYTES
+        assert await reservation.commit(sorted(reservation.slots)) == len(CHAIN)
+        await reservation.aclose()
+    return world, stores, workers
+
+
+async def settled(frontend, worker: str) -> None:
+    """Wait until the router knows what the stores hold and how busy the workers are."""
+    async with asyncio.timeout(20.0):
+        while True:
+            answer = await frontend.ask(CHAIN)
+            placed = answer.placement
+            await frontend.give_back([placed.ticket])
+            if placed.decode.instance_id == worker and placed.prediction.cached_tokens == 1024:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_waited_for_prefix_reaches_the_other_store_and_counts_as_local_there(hosts) -> None:
+    world, stores, (a, _) = hosts
+    frontend = world.frontend(await world.router())
+    await settled(frontend, "wa")
+    pulled = hints("pulled")
+    await a.load(**WAIT)
+    async with asyncio.timeout(20.0):
+        while (await stat(stores[1])).objects < len(CHAIN):
+            assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
+            await asyncio.sleep(0.05)
+        while hints("pulled") == pulled:
+            await asyncio.sleep(0.01)
+    assert (await stat(stores[1])).sessions == 0  # nobody asked for it there
+
+    # Its events have told: the other worker has the prefix beside it, and no other store is named.
+    await a.load(**LONG_WAIT)
+    await settled(frontend, "wb")
+    placed = await frontend.place(CHAIN)
+    assert placed.decode.instance_id == "wb"
+    assert not placed.sources
+    local = len(CHAIN) * BLOCK_BYTES / 5e9
+    assert placed.prediction.transfer_seconds == pytest.approx(local)
+
+    async with KvStoreClient(lambda: stores[1].address, "reader", "1") as client:
+        assert await client.wait_connected(5)
+        fetching = client.fetch(CHAIN, LAYOUT, BLOCK_BYTES)
+        copies = {}
+        async for batch in fetching:
+            for fetched in batch:
+                copies[fetched.index] = bytearray(BLOCK_BYTES)
+                assert fetched.copy_to(memoryview(copies[fetched.index]))
+        await fetching.aclose()
+    assert copies == {i: bytes([i]) * BLOCK_BYTES for i in range(len(CHAIN))}
+
+
+async def test_nothing_is_pulled_where_hints_are_switched_off(hosts) -> None:
+    world, stores, (a, _) = hosts
+    frontend = world.frontend(await world.router(hot_after=0))
+    await settled(frontend, "wa")
+    await a.load(**WAIT)
+    for _ in range(30):
+        await frontend.place(CHAIN)
+    await asyncio.sleep(0.5)
+    assert (await stat(stores[1])).objects == 0
+
+
+async def test_a_store_that_cannot_pull_is_told_once_and_placements_go_on(hosts) -> None:
+    world, stores, (a, b) = hosts
+    await world.store("store-c")  # knows no Pull
+    c = await world.add("wc", ROLE_COMBINED, "store-c")
+    await c.load(**PAGES, **SLOW_NETWORK)
+    frontend = world.frontend(await world.router())
+    await settled(frontend, "wa")
+    failed, pulled = hints("failed"), hints("pulled")
+    await b.load(**LONG_WAIT)
+    await a.load(**WAIT)
+    async with asyncio.timeout(20.0):
+        while hints("failed") == failed:
+            assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
+            await asyncio.sleep(0.01)
+    for _ in range(50):
+        assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
+        await asyncio.sleep(0.01)
+    assert hints("failed") - failed == 1
+    assert hints("pulled") == pulled
+    assert (await stat(stores[1])).objects == 0

@@ -1,0 +1,190 @@
+"""A prefix that is wanted more often than its holders can serve is to be held by one store more."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from baton.kv.keys import pack
+from baton.v1 import kvevents_pb2
+from services.router.costs import Query, Worker
+from services.router.hot import HALF_LIFE_SECONDS, LENGTHS, PAUSE_SECONDS, Hint, HotPrefixes
+from services.router.index import PrefixIndex
+from services.router.placement import place
+from services.router.rates import Rates
+
+DRAM, DISK, ENGINE = kvevents_pb2.TIER_DRAM, kvevents_pb2.TIER_DISK, kvevents_pb2.TIER_ENGINE
+LAYOUT = b"L" * 16
+CHAIN = [i.to_bytes(16, "little") for i in range(64)]
+TOKENS = 16
+
+
+def combined(id: str, store: str, pending: int = 0) -> Worker:  # noqa: A002  # as in Worker
+    return Worker(
+        id=id,
+        incarnation="1",
+        address="127.0.0.1:1",
+        reads=True,
+        writes=True,
+        layout_id=LAYOUT,
+        store_id=store,
+        block_tokens=TOKENS,
+        block_bytes=100_000,
+        rates=Rates(1_000, 0.01, remote_bytes_per_second=1e8, local_bytes_per_second=1e9),
+        running=0,
+        waiting=0,
+        pending_prompt_tokens=pending,
+        free_pages=1000,
+        total_pages=1000,
+    )
+
+
+A, B, C = (combined(name, f"store-{name}") for name in "abc")
+BUSY = replace(A, pending_prompt_tokens=50)
+"""It is waited for 50 ms; bringing the chain to another store takes 64."""
+
+
+class Cluster:
+    """Placements as a router makes them, and the hints that come of them."""
+
+    def __init__(self, after: int = 4, limit: int = 1000) -> None:
+        self.index = PrefixIndex()
+        self.hot = HotPrefixes(after, limit=limit)
+        self.readers: list[str] = []
+
+    def ask(self, workers: list[Worker], now: float = 0.0, chain=CHAIN) -> Hint | None:
+        match = self.index.match(chain)
+        query = Query(prompt_tokens=len(chain) * TOKENS + 6, max_tokens=64, matches={LAYOUT: match})
+        decision = place(query, workers)
+        self.readers.append((decision.reader or decision.writer).id)
+        return self.hot.placed(pack(chain), match, decision, workers, "team", now)
+
+    def asked(self, times: int, workers: list[Worker], now: float = 0.0, chain=CHAIN):
+        return [self.ask(workers, now, chain) for _ in range(times)]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """The chain lies in the first store."""
+    made = Cluster()
+    made.index.stored("store-a", DRAM, CHAIN)
+    return made
+
+
+def test_the_store_of_an_idle_worker_is_told_to_pull_what_is_waited_for(cluster: Cluster) -> None:
+    *early, hint = cluster.asked(4, [BUSY, B])
+    assert set(cluster.readers) == {"a"}
+    assert early == [None] * 3
+    assert hint == Hint("store-b", ("store-a",), LAYOUT, pack(CHAIN), 100_000, "team")
+    assert hint.size_bytes == 64 * 100_000
+
+
+def test_nobody_is_told_while_the_holder_serves_at_once(cluster: Cluster) -> None:
+    assert cluster.asked(50, [A, B]) == [None] * 50
+
+
+def test_nobody_is_told_who_is_as_busy(cluster: Cluster) -> None:
+    assert cluster.asked(50, [BUSY, replace(B, pending_prompt_tokens=50)]) == [None] * 50
+
+
+def test_the_least_busy_workers_store_is_told(cluster: Cluster) -> None:
+    hint = cluster.asked(4, [BUSY, replace(B, pending_prompt_tokens=30), C])[-1]
+    assert hint is not None
+    assert hint.store_id == "store-c"
+
+
+@pytest.mark.parametrize("field", ["draining", "silent"])
+def test_workers_that_leave_get_nothing(cluster: Cluster, field: str) -> None:
+    assert cluster.asked(8, [BUSY, replace(B, **{field: True})]) == [None] * 8
+
+
+def test_a_worker_without_a_store_or_of_another_layout_gets_nothing(cluster: Cluster) -> None:
+    others = [replace(B, store_id=""), replace(C, layout_id=b"M" * 16, writes=False)]
+    assert cluster.asked(8, [BUSY, *others]) == [None] * 8
+
+
+def test_who_holds_it_already_is_not_told(cluster: Cluster) -> None:
+    cluster.index.stored("store-b", DRAM, CHAIN)
+    busy = [BUSY, replace(B, pending_prompt_tokens=45), C]
+    hints = [hint for hint in cluster.asked(8, busy) if hint]
+    assert [hint.store_id for hint in hints] == ["store-c"]
+    assert hints[0].sources == ("store-a", "store-b")
+
+
+def test_what_a_store_has_on_its_disk_only_may_be_pulled(cluster: Cluster) -> None:
+    cluster.index.stored("store-b", DISK, CHAIN)
+    hint = cluster.asked(4, [BUSY, B])[-1]
+    assert hint is not None
+    assert hint.store_id == "store-b"
+
+
+def test_one_copy_more_for_as_many_votes_again(cluster: Cluster) -> None:
+    hints = cluster.asked(8, [BUSY, B, C])
+    assert [hint.store_id for hint in hints if hint] == ["store-b", "store-c"]
+    assert hints[3] is not None
+
+
+def test_a_store_is_not_told_twice_until_a_while_later(cluster: Cluster) -> None:
+    assert sum(hint is not None for hint in cluster.asked(40, [BUSY, B])) == 1
+    assert cluster.asked(4, [BUSY, B], PAUSE_SECONDS - 1)[-1] is None
+    assert any(cluster.asked(4, [BUSY, B], PAUSE_SECONDS + 1))
+
+
+def test_votes_fade(cluster: Cluster) -> None:
+    slow = [cluster.ask([BUSY, B], now) for now in range(0, 400, int(4 * HALF_LIFE_SECONDS))]
+    assert slow == [None] * 10
+    quick = [cluster.ask([BUSY, B], 1000.0 + 0.5 * turn) for turn in range(4)]
+    assert quick[-1] is not None
+
+
+def test_what_requests_share_is_hot_and_what_they_do_not_share_is_not() -> None:
+    cluster = Cluster()
+    hints = []
+    for turn in range(4):
+        own = [bytes([turn + 1]) * 15 + bytes([i]) for i in range(24)]
+        cluster.index.stored("store-a", DRAM, [*CHAIN[:40], *own])
+        hints.append(cluster.ask([BUSY, B], chain=[*CHAIN[:40], *own]))
+    assert hints[-1] is not None
+    assert hints[-1].keys == pack(CHAIN[:40])
+
+
+def test_only_what_stores_hold_is_pulled() -> None:
+    cluster = Cluster()
+    cluster.index.stored("a", ENGINE, CHAIN)
+    cluster.index.stored("store-a", DRAM, CHAIN[:30])
+    hint = cluster.asked(4, [BUSY, B])[-1]
+    assert hint is not None
+    assert hint.keys == pack(CHAIN[:24])
+
+
+def test_a_placement_that_brings_the_prefix_itself_votes_for_another_store() -> None:
+    """The worker beside the holder takes no more; each of the others fetches for itself."""
+    cluster = Cluster(after=2)
+    cluster.index.stored("store-a", DRAM, CHAIN)
+    full = replace(A, pending_prompt_tokens=5000)
+    first, second = cluster.asked(2, [full, B, C])
+    assert first is None
+    assert second is not None
+    assert second.store_id in {"store-b", "store-c"}
+    assert second.store_id != f"store-{cluster.readers[-1]}"
+
+
+def test_a_prefix_of_a_few_blocks_is_not_worth_it() -> None:
+    cluster = Cluster()
+    cluster.index.stored("store-a", DRAM, CHAIN[:7])
+    assert cluster.asked(20, [BUSY, B], chain=CHAIN[:7]) == [None] * 20
+
+
+def test_what_is_kept_is_bounded() -> None:
+    cluster = Cluster(limit=16)
+    for turn in range(100):
+        own = [turn.to_bytes(8, "little") * 2] + [bytes([turn + 1, i]) * 8 for i in range(63)]
+        cluster.index.stored("store-a", DRAM, own)
+        cluster.ask([BUSY, B], chain=own)
+    assert len(cluster.hot) == 16
+
+
+def test_prefixes_of_every_length_are_counted_to_an_eighth() -> None:
+    assert LENGTHS[0] == 8
+    assert all(after - before <= max(8, before / 8) for before, after in pairwise(LENGTHS))
+    assert len(LENGTHS) < 50
