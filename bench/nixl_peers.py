@@ -4,7 +4,10 @@ Two stores that share no memory, and two bare NIXL agents that write pieces of t
 out alike, from one process to another. All of them use TCP over the loopback device. Every round
 does each way once, so that whatever else the machine does falls on all alike.
 
-    python bench/nixl_peers.py [--rounds 9] [--in-flight 1 4] [--json FILE]
+With `--peers` Redis and Mooncake Store are there too: each holds the objects in a process of its
+own, and another one gets them over TCP.
+
+    python bench/nixl_peers.py [--rounds 9] [--in-flight 1 4] [--peers build/kv-peers] [--json FILE]
 """
 
 import argparse
@@ -138,6 +141,38 @@ class RawPeer:
         self._process.join(10)
 
 
+class OtherStore:
+    """Another KV store, driven by bench/kv_peers.py with its own Python."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        libraries = ":".join(map(str, directory.glob("root/**/x86_64-linux-gnu")))
+        command = [directory / "venv/bin/python", ROOT / "bench/kv_peers.py"]
+        self._process = subprocess.Popen(
+            [*command, name, directory / "root", "serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "LD_LIBRARY_PATH": libraries},
+            text=True,
+        )
+        assert self._say() == "ready"
+
+    def _say(self, line: str = "") -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if line:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+    def get(self, size: int, batches: int) -> float:
+        """Seconds to get `batches` of COUNT new objects, one batch after the other."""
+        return float(self._say(f"{size} {batches}"))
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
 @dataclass
 class StorePair:
     """Two stores and a client of each."""
@@ -198,11 +233,17 @@ WAYS = {
     "stores, NIXL, no digests": ("nixl,grpc", "never"),
     "stores, gRPC, digests": ("grpc", "always"),
 }
+OTHERS = {"redis": "Redis, TCP", "mooncake": "Mooncake Store, TCP"}
 GOALS = {"stores, NIXL, digests": 0.65, "stores, NIXL, no digests": 0.8}
 
 
 async def measure(
-    rounds: int, in_flight: list[int], sizes: list[str], stack: AsyncExitStack, directory: Path
+    rounds: int,
+    in_flight: list[int],
+    sizes: list[str],
+    peers: Path | None,
+    stack: AsyncExitStack,
+    directory: Path,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """GB/s by size and number of batches, way, and figure."""
     pairs = {}
@@ -224,6 +265,10 @@ async def measure(
         pairs[way] = StorePair(source, *clients)
     raw = RawPeer()
     stack.callback(raw.close)
+    others = {}
+    for name, label in OTHERS.items() if peers is not None else ():
+        others[label] = OtherStore(name, peers)
+        stack.callback(others[label].close)
     await asyncio.sleep(5)  # arenas are touched in the background
     results: dict[str, dict[str, dict[str, float]]] = {}
     for name in sizes:
@@ -231,11 +276,13 @@ async def measure(
         for batches in in_flight:
             if batches * COUNT * size > ARENA_BYTES // 2:
                 continue
-            seconds: dict[str, list[float]] = {way: [] for way in (RAW, *WAYS)}
+            seconds: dict[str, list[float]] = {way: [] for way in (RAW, *WAYS, *others)}
             for turn in range(rounds + 2):
                 taken = {RAW: raw.write(size, batches)}
                 for way, pair in pairs.items():
                     taken[way] = await pair.move(size, batches)
+                for way, other in others.items():
+                    taken[way] = other.get(size, batches)
                 if turn >= 2:  # connections and caches are warm
                     for way, value in taken.items():
                         seconds[way].append(value)
@@ -243,6 +290,7 @@ async def measure(
             results[f"{name} × {COUNT} × {batches}"] = {
                 way: {
                     "gb_per_s": total / statistics.median(values),
+                    "best_gb_per_s": total / min(values),
                     "of_raw": statistics.median(
                         one / own for one, own in zip(seconds[RAW], values, strict=True)
                     ),
@@ -253,12 +301,12 @@ async def measure(
 
 
 async def run(
-    rounds: int, in_flight: list[int], sizes: list[str]
+    rounds: int, in_flight: list[int], sizes: list[str], peers: Path | None
 ) -> dict[str, dict[str, dict[str, float]]]:
     directory = Path(tempfile.mkdtemp(prefix="baton-bench-", dir="/dev/shm"))
     try:
         async with AsyncExitStack() as stack:
-            return await measure(rounds, in_flight, sizes, stack, directory)
+            return await measure(rounds, in_flight, sizes, peers, stack, directory)
     finally:
         shutil.rmtree(directory)
 
@@ -268,16 +316,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="per row")
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 4], help="batches at once")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--peers", type=Path, help="where make bench-kv-peers installed them")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     options = parser.parse_args()
     os.environ.update(UCX)
     logs.configure("bench", "bench", "error")
-    results = uvloop.run(run(options.rounds, options.in_flight, options.sizes))
-    ways = (RAW, *WAYS)
-    print("GB/s (median), and the median of each round's share of NIXL alone")
+    results = uvloop.run(run(options.rounds, options.in_flight, options.sizes, options.peers))
+    ways = (RAW, *WAYS, *(OTHERS.values() if options.peers else ()))
+    print("GB/s (median, best), and the median of each round's share of NIXL alone")
     print(f"{'objects':>20}" + "".join(f"{way:>26}" for way in ways))
     for row, rates in results.items():
-        cells = [f"{rates[way]['gb_per_s']:.2f}  {rates[way]['of_raw']:.2f}×" for way in ways]
+        cells = [
+            f"{rates[way]['gb_per_s']:.2f} {rates[way]['best_gb_per_s']:.2f} "
+            f"{rates[way]['of_raw']:.2f}×"
+            for way in ways
+        ]
         print(f"{row:>20}" + "".join(f"{cell:>26}" for cell in cells))
     print("goals: " + ", ".join(f"{way} ≥ {goal}×" for way, goal in GOALS.items()))
     if options.json:
