@@ -1,8 +1,9 @@
 """How many requests per second one router places.
 
 8 workers (4 prefill and 4 decode, or 8 combined), 2 stores, prompts of 64 blocks of which about 48
-are held, an index of 100,000 blocks. `pure` calls the placer as the service does; `stream` asks a
-server in another process over one Place stream, with so many questions in flight.
+are held, an index of 100,000 blocks. Votes for hot prefixes are counted, and nobody is told. `pure`
+calls the placer as the service does; `stream` asks a server in another process over one Place
+stream, with so many questions in flight.
 
     python bench/router_place.py [--seconds 3]
 """
@@ -27,8 +28,9 @@ from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2
 from baton.v1.router_pb2_grpc import RouterServiceStub
 from baton.v1.worker_pb2 import LoadReport
 from services.router.fleet import Fleet
+from services.router.hot import HotPrefixes
 from services.router.index import PrefixIndex
-from services.router.placer import Placer
+from services.router.placer import Placer, Spread
 from services.router.service import SERVICE_NAME, RouterService
 from services.router.tickets import TicketBook
 
@@ -36,6 +38,7 @@ LAYOUT = b"L" * 16
 BLOCKS = 64
 CHAINS = 2_000
 WARM_UP = 200
+HOT_AFTER = 4
 SPLIT: list[cluster_pb2.Role.ValueType] = [cluster_pb2.ROLE_PREFILL] * 4 + [
     cluster_pb2.ROLE_DECODE
 ] * 4
@@ -101,14 +104,22 @@ def query(number: int, chain: list[bytes]) -> router_pb2.PlaceQuery:
     return asked
 
 
-def pure(roles: list[cluster_pb2.Role.ValueType], seconds: float) -> tuple[float, float]:
+def pure(
+    roles: list[cluster_pb2.Role.ValueType], seconds: float, hot_after: int
+) -> tuple[float, float]:
     """Placements per second of one process, each with its ticket taken and given back.
+
+    Args:
+        roles: of the workers.
+        seconds: how long to place.
+        hot_after: votes that make a prefix hot, which nobody is told of here; 0: none are counted.
 
     Returns:
         (by the clock, by CPU time: what an otherwise idle core would do).
     """
     where = fleet(roles)
-    placer = Placer(where)
+    spread = Spread(HotPrefixes(hot_after), lambda _: None) if hot_after else None
+    placer = Placer(where, spread=spread)
     queries = [query(number, chain) for number, chain in enumerate(chains())]
 
     def place(asked: router_pb2.PlaceQuery) -> None:
@@ -173,7 +184,8 @@ async def serve(roles: list[cluster_pb2.Role.ValueType]) -> None:
     """Serve a fleet until standard input ends; prints the address."""
     logs.configure("bench", "bench", "warning")
     async with Server(GrpcSettings(port=0), "bench") as server:
-        service = RouterService(fleet(roles))
+        spread = Spread(HotPrefixes(HOT_AFTER), lambda _: None)
+        service = RouterService(fleet(roles), spread=spread)
         server.add(service.register, SERVICE_NAME)
         await server.start()
         service.open()
@@ -211,8 +223,9 @@ def main() -> None:
         return
     print(f"{'fleet':<22}{'how':<26}{'placements/s':>14}{'median ms':>11}{'per CPU s':>11}")
     for name, roles in fleets.items():
-        rate, of_cpu = pure(roles, options.seconds)
-        print(f"{name:<22}{'pure':<26}{rate:>14,.0f}{1e3 / rate:>11.3f}{of_cpu:>11,.0f}")
+        for how, hot_after in (("pure", HOT_AFTER), ("pure, without hot prefixes", 0)):
+            rate, of_cpu = pure(roles, options.seconds, hot_after)
+            print(f"{name:<22}{how:<26}{rate:>14,.0f}{1e3 / rate:>11.3f}{of_cpu:>11,.0f}")
         for in_flight in (1, 16, 128):
             rate, wait = stream(name, in_flight, options.seconds)
             how = f"stream, {in_flight} in flight"
