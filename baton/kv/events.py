@@ -91,17 +91,17 @@ class EventLog:
         self._ring_size = 0
         self._subscriptions: set[Subscription] = set()
 
-    def stored(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
-        """A block became readable in a tier."""
-        self._append(STORED, (layout_id, tier), key)
+    def stored(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
+        """Blocks became readable in a tier."""
+        self._append(STORED, (layout_id, tier), keys)
 
-    def evicted(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
-        """A block is gone from a tier."""
-        self._append(EVICTED, (layout_id, tier), key)
+    def evicted(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
+        """Blocks are gone from a tier."""
+        self._append(EVICTED, (layout_id, tier), keys)
 
-    def moved(self, layout_id: bytes, tier: pb.Tier.ValueType, key: bytes) -> None:
-        """A block is in this tier now, and in no other."""
-        self._append(MOVED, (layout_id, tier), key)
+    def moved(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
+        """Blocks are in this tier now, and in no other."""
+        self._append(MOVED, (layout_id, tier), keys)
 
     def flush(self) -> None:
         """Number what happened since the last flush and hand it to subscribers."""
@@ -173,16 +173,17 @@ class EventLog:
         if not held:
             del self._held[space]
 
-    def _append(self, kind: str, space: Space, key: bytes) -> None:
+    def _append(self, kind: str, space: Space, keys: Sequence[bytes]) -> None:
         pending = self._pending
-        if not pending:
+        if not pending and keys:
             self.on_pending()
         if pending:
-            last_kind, last_space, keys = pending[-1]
-            if last_kind == kind and last_space == space and len(keys) < MAX_RUN_KEYS:
-                keys.append(key)
-                return
-        pending.append((kind, space, [key]))
+            last_kind, last_space, run = pending[-1]
+            if last_kind == kind and last_space == space:
+                room = MAX_RUN_KEYS - len(run)
+                run.extend(keys[:room])
+                keys = keys[room:]
+        pending.extend((kind, space, list(part)) for part in _split(keys, MAX_RUN_KEYS))
 
     def _remember(self, events: list[tuple[pb.BlockEvent, int]]) -> None:
         self._ring.extend(events)

@@ -18,31 +18,34 @@ class SharedIndex:
         self._used = bytearray(self._entries)
         self._entry_of: dict[Slot, int] = {}
 
-    def add(self, slot: Slot) -> None:
-        """The slot became readable."""
-        layout_id, key, group, shard, part = slot.object_id
-        tag = tag_of(layout_id, group, shard, part)
-        fingerprint, bucket = place(key, tag, self._entries)
-        entry = self._used.find(0, bucket, bucket + WAYS)
-        if entry < 0:
-            return
-        self._used[entry] = 1
-        self._entry_of[slot] = entry
-        ROW.pack_into(
-            self._rows,
-            entry * ROW.size,
-            key,
-            tag,
-            self._arena.file_offset(slot),
-            slot.generation,
-            slot.object_bytes,
-            slot.digest,
-        )
-        self._fingerprints[entry] = fingerprint
+    def add(self, *slots: Slot) -> None:
+        """The slots became readable."""
+        data_at = self._arena.header.data_at
+        for slot in slots:
+            layout_id, key, group, shard, part = slot.object_id
+            tag = tag_of(layout_id, group, shard, part)
+            fingerprint, bucket = place(key, tag, self._entries)
+            entry = self._used.find(0, bucket, bucket + WAYS)
+            if entry < 0:
+                continue
+            self._used[entry] = 1
+            self._entry_of[slot] = entry
+            ROW.pack_into(
+                self._rows,
+                entry * ROW.size,
+                key,
+                tag,
+                data_at + slot.offset,
+                slot.generation,
+                slot.object_bytes,
+                slot.digest,
+            )
+            self._fingerprints[entry] = fingerprint
 
-    def remove(self, slot: Slot) -> None:
-        """The slot is no longer readable; no error if it had no entry."""
-        entry = self._entry_of.pop(slot, None)
-        if entry is not None:
-            self._fingerprints[entry] = 0
-            self._used[entry] = 0
+    def remove(self, *slots: Slot) -> None:
+        """The slots are no longer readable; no error for one that had no entry."""
+        for slot in slots:
+            entry = self._entry_of.pop(slot, None)
+            if entry is not None:
+                self._fingerprints[entry] = 0
+                self._used[entry] = 0

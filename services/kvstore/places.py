@@ -1,6 +1,7 @@
 """Room for objects in a tier: free places first, then those of what the policy lets go."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from services.kvstore.eviction.base import Entry
@@ -25,32 +26,52 @@ class Places(Generic[E]):
         self.used_bytes = 0
 
     def find(self, size: int, tenant: str, evict: Callable[[E], None]) -> int | None:
-        """A place, taken; None where nothing can make room, or the tenant's quota is full.
+        """One place, as `find_all` answers it; `evict` is called for each entry that goes."""
 
-        Args:
-            size: as `slot_size` answers.
-            tenant: who is charged once something is `put` there.
-            evict: drops one entry and gives its place back.
-        """
-        while self._policy.exceeds_quota(tenant, size):
-            own = self._policy.choose_own(tenant)
-            if own is None:
-                return None
-            evict(own)
-        offset = self._slabs.take(size)
-        while offset is None:
-            victims = self._policy.choose(size, tenant, self._beside, lambda: self._spans(size))
-            if not victims:
-                return None
+        def evict_all(victims: Sequence[E]) -> None:
             for victim in victims:
                 evict(victim)
-            offset = self._slabs.take(size)
-        return offset
+
+        return next(iter(self.find_all(1, size, tenant, evict_all)), None)
+
+    def find_all(
+        self, count: int, size: int, tenant: str, evict: Callable[[Sequence[E]], None]
+    ) -> list[int]:
+        """Places, taken and charged to the tenant, for the caller to `put` something there.
+
+        Args:
+            count: how many; fewer where nothing can make room, or the tenant's quota is full.
+            size: as `slot_size` answers.
+            tenant: who is charged.
+            evict: drops entries and gives their places back.
+        """
+        found: list[int] = []
+        while len(found) < count:
+            wanted = count - len(found)
+            excess = self._policy.excess(tenant, wanted * size)
+            if excess > 0:
+                victims = self._policy.choose_own(tenant, excess)
+                if not victims:  # the quota has room for less
+                    count -= min(wanted, -(-excess // size))
+                    continue
+            else:
+                offsets = self._slabs.take(size, wanted)
+                if offsets:
+                    self._policy.charge(tenant, len(offsets) * size)
+                    found += offsets
+                    continue
+                spans = partial(self._spans, size)
+                victims = self._policy.choose(size, tenant, self._beside, spans, wanted)
+                if not victims:
+                    break
+            evict(victims)
+        return found
 
     def adopt(self, entry: E, start: int) -> bool:
         """`put` an entry where an earlier process had placed it; False where it fits no more."""
         fits = self._slabs.adopt(start, entry.slot_bytes, entry.offset)
         if fits:
+            self._policy.charge(entry.tenant, entry.slot_bytes)
             self.put(entry)
         return fits
 
@@ -59,17 +80,18 @@ class Places(Generic[E]):
         return self._slabs.span(entry.offset).start
 
     def put(self, entry: E) -> None:
-        """Something lies at a place that `find` answered."""
+        """Something lies at a place that was found for it."""
         self.at[entry.offset] = entry
         self.used_bytes += entry.slot_bytes
-        self._policy.charge(entry.tenant, entry.slot_bytes)
 
-    def give_back(self, entry: E) -> None:
-        """It lies there no longer."""
-        del self.at[entry.offset]
-        self._slabs.give_back(entry.offset)
-        self.used_bytes -= entry.slot_bytes
-        self._policy.refund(entry.tenant, entry.slot_bytes)
+    def give_back(self, *entries: E) -> None:
+        """They lie there no longer."""
+        at = self.at
+        for entry in entries:
+            del at[entry.offset]
+            self.used_bytes -= entry.slot_bytes
+            self._policy.refund(entry.tenant, entry.slot_bytes)
+        self._slabs.give_back(*[entry.offset for entry in entries])
 
     @property
     def free_bytes(self) -> int:

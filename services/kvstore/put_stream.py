@@ -1,6 +1,7 @@
 """One writer's stream."""
 
 import math
+from collections.abc import Iterable
 
 from opentelemetry.trace import Span
 
@@ -116,15 +117,15 @@ class PutStream:
             raise _invalid("recompute_seconds", "is finite and not below 0")
         answer = pb.Reserved(correlation_id=frame.correlation_id)
         slots: dict[int, Slot] = {}
-        for index, object_id in enumerate(ids):
-            slot = self._store.reserve(
-                object_id,
-                frame.object_bytes,
-                partial=frame.last_is_partial and index == len(ids) - 1,
-                writer=self._writer,
-                tenant=frame.tenant,
-                recompute_seconds=frame.recompute_seconds,
-            )
+        answers = self._store.reserve_all(
+            ids,
+            frame.object_bytes,
+            partial=frame.last_is_partial,
+            writer=self._writer,
+            tenant=frame.tenant,
+            recompute_seconds=frame.recompute_seconds,
+        )
+        for index, slot in enumerate(answers):
             if slot is Refusal.PRESENT:
                 answer.present.append(index)
             elif isinstance(slot, Refusal):
@@ -132,7 +133,8 @@ class PutStream:
             else:
                 slots[index] = slot
         answer.indexes.extend(slots)
-        answer.offsets_bytes.extend(map(self._store.arena.file_offset, slots.values()))
+        data_at = self._store.arena.header.data_at
+        answer.offsets_bytes.extend([data_at + slot.offset for slot in slots.values()])
         if slots:
             span = None
             if frame.traceparent:
@@ -151,7 +153,8 @@ class PutStream:
         pieces: list[tuple[Slot, _Upload, memoryview]] = []
         offset = head.offset_bytes
         for index in head.indexes:
-            reservation, slot = self._held(head.correlation_id, index)
+            reservation = self._holding(head.correlation_id, [index])
+            slot = reservation.slots[index]
             upload = reservation.uploads.setdefault(index, _Upload(slot))
             if offset != upload.written or not 0 <= offset < slot.object_bytes:
                 raise _invalid("offset_bytes", f"continues at {upload.written} within the object")
@@ -169,26 +172,23 @@ class PutStream:
             self._store.moved_bytes[PUT, GRPC] += piece.nbytes
 
     def _commit(self, frame: pb.Commit) -> None:
-        held = [self._held(frame.correlation_id, index) for index in frame.indexes]
-        if not held or len(set(frame.indexes)) < len(held):
+        indexes, packed = list(frame.indexes), frame.digests
+        if not indexes or len(set(indexes)) < len(indexes):
             raise _invalid("indexes", "names at least one key, each once")
-        if len(frame.digests) != DIGEST_BYTES * len(held):
+        if len(packed) != DIGEST_BYTES * len(indexes):
             raise _invalid("digests", f"is {DIGEST_BYTES} bytes for each index")
-        reservation = held[0][0]
-        pairs = [
-            (index, frame.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES])
-            for at, index in enumerate(frame.indexes)
-        ]
+        reservation = self._holding(frame.correlation_id, indexes)
+        digests = [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
         if self._writer is None:
-            for index, digest in pairs:
+            for index, digest in zip(indexes, digests, strict=True):
                 self._check_upload(reservation, index, digest)
-        readable = 0
-        for index, digest in pairs:
-            slot = reservation.slots.pop(index)
-            reservation.uploads.pop(index, None)
-            if self._writer is not None:
-                self._store.moved_bytes[PUT, SHM] += slot.object_bytes
-            readable += self._store.commit(slot, digest)
+        slots = [reservation.slots.pop(index) for index in indexes]
+        if self._writer is None:
+            for index in indexes:
+                reservation.uploads.pop(index, None)
+        else:
+            self._store.moved_bytes[PUT, SHM] += sum([slot.object_bytes for slot in slots])
+        readable = self._store.commit_all(slots, digests)
         self._forget_if_empty(frame.correlation_id)
         answer = pb.Committed(correlation_id=frame.correlation_id, readable=readable)
         self.outbox.put(pb.PutResponse(committed=answer))
@@ -207,8 +207,7 @@ class PutStream:
         if reservation is None:
             return  # everything was committed, or nothing was got
         indexes = list(frame.indexes) or list(reservation.slots)
-        for index in indexes:
-            self._held(frame.correlation_id, index)
+        self._holding(frame.correlation_id, indexes)
         for index in dict.fromkeys(indexes):
             reservation.uploads.pop(index, None)
             self._store.abandon([reservation.slots.pop(index)])
@@ -221,16 +220,18 @@ class PutStream:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="will_not_come") from error
         self._store.waits.deny(ids, self._store.clock())
 
-    def _held(self, correlation_id: int, index: int) -> tuple[_Reservation, Slot]:
+    def _holding(self, correlation_id: int, indexes: Iterable[int]) -> _Reservation:
+        """The reservation, which has a slot for each of the indexes."""
         reservation = self._reservations.get(correlation_id)
-        slot = reservation.slots.get(index) if reservation is not None else None
-        if reservation is None or slot is None:
-            raise BatonError(
-                Reason.NOT_FOUND,
-                f"key {index} of reservation {correlation_id} has no slot here",
-                field="index",
-            )
-        return reservation, slot
+        for index in indexes:
+            if reservation is None or index not in reservation.slots:
+                raise BatonError(
+                    Reason.NOT_FOUND,
+                    f"key {index} of reservation {correlation_id} has no slot here",
+                    field="index",
+                )
+        assert reservation is not None  # there was an index
+        return reservation
 
     def _forget_if_empty(self, correlation_id: int) -> None:
         reservation = self._reservations[correlation_id]

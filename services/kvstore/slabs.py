@@ -67,17 +67,21 @@ class SlabAllocator:
             self._taken[slab] = 0
         self._usable_slabs = max(self._usable_slabs, slabs)
 
-    def take(self, slot_bytes: int) -> int | None:
-        """A free slot of a size that `slot_size` answered; None where none can be had."""
-        spans = self._open.get(slot_bytes)
-        span = next(iter(spans)) if spans else self._carve(slot_bytes)
-        if span is None:
-            return None
-        offset = span.free.pop()
-        span.used.add(offset)
-        if not span.free:
-            self._close(span)
-        return offset
+    def take(self, slot_bytes: int, count: int) -> list[int]:
+        """Free slots of a size that `slot_size` answered: at most `count`, as many as there are."""
+        offsets: list[int] = []
+        while len(offsets) < count:
+            spans = self._open.get(slot_bytes)
+            span = next(iter(spans)) if spans else self._carve(slot_bytes)
+            if span is None:
+                break
+            taken = span.free[len(offsets) - count :]
+            del span.free[len(offsets) - count :]
+            span.used.update(taken)
+            offsets.extend(reversed(taken))
+            if not span.free:
+                self._close(span)
+        return offsets
 
     def adopt(self, start: int, slot_bytes: int, offset: int) -> bool:
         """Take a slot that an earlier allocator had placed; False where it fits no more.
@@ -106,19 +110,20 @@ class SlabAllocator:
             self._close(span)
         return True
 
-    def give_back(self, offset: int) -> None:
-        """Free a slot.
+    def give_back(self, *offsets: int) -> None:
+        """Free slots.
 
         Raises:
             KeyError: no slot in use begins there.
         """
-        span = self.span(offset)
-        span.used.remove(offset)
-        span.free.append(offset)
-        if span.used:
-            self._open.setdefault(span.slot_bytes, {})[span] = None
-            return
-        self._release(span)
+        for offset in offsets:
+            span = self._span_of[offset // self.slab_bytes]
+            span.used.remove(offset)
+            span.free.append(offset)
+            if not span.used:
+                self._release(span)
+            elif len(span.free) == 1:
+                self._open.setdefault(span.slot_bytes, {})[span] = None
 
     def span(self, offset: int) -> Span:
         """The span that a slot lies in.

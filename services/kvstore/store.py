@@ -5,14 +5,14 @@ One event loop owns it. Whoever changes something calls `settle` afterwards, onc
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from baton.kv.events import EventLog
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS, SHM
 from baton.kv.writer_lock import WatchedLock
-from baton.v1 import kvevents_pb2
+from services.kvstore.announcer import Announcer
 from services.kvstore.arena import STEP_BYTES, Arena
 from services.kvstore.disk import DiskTier
 from services.kvstore.disk_file import DiskFile, Record
@@ -175,42 +175,54 @@ class Store:
 
     # Writing
 
-    def reserve(
+    def reserve(self, object_id: ObjectId, object_bytes: int, **more: Any) -> Slot | Refusal:
+        """`reserve_all` for one object."""
+        return self.reserve_all([object_id], object_bytes, **more)[0]
+
+    def reserve_all(
         self,
-        object_id: ObjectId,
+        object_ids: Sequence[ObjectId],
         object_bytes: int,
         *,
         partial: bool = False,
         writer: Hashable | None = None,
         tenant: str = "",
         recompute_seconds: float = 0.0,
-    ) -> Slot | Refusal:
-        """As `ObjectTable.reserve`; `recompute_seconds` is of one object, 0 where not known."""
-        slot = self.table.reserve(
-            object_id,
+    ) -> list[Slot | Refusal]:
+        """As `ObjectTable.reserve_all`; `recompute_seconds` is of one object, 0 if not known."""
+        slots = self.table.reserve_all(
+            object_ids,
             object_bytes,
             now=self.clock(),
             partial=partial,
             writer=writer,
             tenant=tenant,
-            cost=self._costs.relative(recompute_seconds, object_bytes),
+            cost=self._costs.relative(recompute_seconds, object_bytes, len(object_ids)),
         )
-        if isinstance(slot, Slot):
-            self.waits.reserving(object_id)
-        return slot
+        self.waits.reserving([slot.object_id for slot in slots if isinstance(slot, Slot)])
+        return slots
 
     def commit(self, slot: Slot, digest: bytes) -> bool:
-        """Make a written slot readable; whether the object is readable now, whoever wrote it.
+        """`commit_all` for one slot: whether its object is readable now, whoever wrote it."""
+        return self.commit_all([slot], [digest]) == 1
 
-        A slot that lapsed before is given back.
+    def commit_all(self, slots: Sequence[Slot], digests: Sequence[bytes]) -> int:
+        """Make written slots readable; how many of the objects are now, whoever wrote them.
+
+        Slots that lapsed before are given back.
         """
         now = self.clock()
-        if slot.state is State.RESERVED:
-            if self.table.commit(slot, digest, now):
-                self.waits.committed(slot.object_id, now)
-            return True
-        self.table.abandon(slot)
-        return self.table.get(slot.object_id) is not None
+        lapsed = [slot for slot in slots if slot.state is not State.RESERVED]
+        if lapsed:
+            pairs = zip(slots, digests, strict=True)
+            written = [(slot, digest) for slot, digest in pairs if slot.state is State.RESERVED]
+            slots = [slot for slot, _ in written]
+            digests = [digest for _, digest in written]
+        first = self.table.commit_all(slots, digests, now)
+        self.waits.committed([slot.object_id for slot in first], now)
+        for slot in lapsed:
+            self.table.abandon(slot)
+        return len(slots) + sum(self.table.get(slot.object_id) is not None for slot in lapsed)
 
     def abandon(self, slots: Iterable[Slot]) -> None:
         """Give slots back whose writer will not write to them any more."""
@@ -274,42 +286,3 @@ class Store:
             self._retired.remove(lock)
             self.table.bury(lock)
             lock.close(remove=True)
-
-
-class Announcer:
-    """Turns objects into blocks of the event stream: each block is in the best tier that has it."""
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        self.above: Callable[[ObjectId], bool] = lambda _: False
-        """Whether memory has it."""
-        self.below: Callable[[ObjectId], bool] = lambda _: False
-        """Whether the disk has it."""
-        self.moved_down = 0
-        """Objects that left memory and stay below."""
-
-    def stored(self, object_id: ObjectId) -> None:
-        """Memory has it now."""
-        if object_id.is_block:
-            tell = self._log.moved if self.below(object_id) else self._log.stored
-            tell(object_id.layout_id, kvevents_pb2.TIER_DRAM, object_id.key)
-
-    def gone(self, object_id: ObjectId) -> None:
-        """Memory has it no longer."""
-        self.moved_down += self.below(object_id)
-        if not object_id.is_block:
-            return
-        if self.below(object_id):
-            self._log.moved(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
-        else:
-            self._log.evicted(object_id.layout_id, kvevents_pb2.TIER_DRAM, object_id.key)
-
-    def stored_below(self, object_id: ObjectId) -> None:
-        """The disk has it, and had it before this process began."""
-        if object_id.is_block and not self.above(object_id):
-            self._log.stored(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
-
-    def gone_below(self, object_id: ObjectId) -> None:
-        """The disk has it no longer."""
-        if object_id.is_block and not self.above(object_id):
-            self._log.evicted(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)

@@ -10,13 +10,14 @@ Invariants, held by the tests:
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 from baton.kv.arena_file import PAGE_BYTES
 from baton.kv.objects import ObjectId
 from services.kvstore.eviction.policy import EvictionPolicy
 from services.kvstore.places import Places
+from services.kvstore.quarantine import Quarantine
 from services.kvstore.slabs import SlabAllocator, slot_size
 from services.kvstore.slots import Lease, Refusal, Slot, State, TableStats
 
@@ -24,17 +25,17 @@ from services.kvstore.slots import Lease, Refusal, Slot, State, TableStats
 class ContentsListener(Protocol):
     """Is told what becomes readable and what is gone, in order."""
 
-    def stored(self, object_id: ObjectId) -> None: ...
+    def stored(self, *object_ids: ObjectId) -> None: ...
 
-    def gone(self, object_id: ObjectId) -> None: ...
+    def gone(self, *object_ids: ObjectId) -> None: ...
 
 
 class ReadIndex(Protocol):
     """Shows readers what is readable."""
 
-    def add(self, slot: Slot, /) -> None: ...
+    def add(self, *slots: Slot) -> None: ...
 
-    def remove(self, slot: Slot, /) -> None: ...
+    def remove(self, *slots: Slot) -> None: ...
 
 
 class Generations(Protocol):
@@ -86,8 +87,7 @@ class ObjectTable:
         self._reserved: OrderedDict[Slot, None] = OrderedDict()
         self._leases: OrderedDict[Lease, None] = OrderedDict()
         self._partials: OrderedDict[Slot, None] = OrderedDict()
-        self._quarantine: dict[Hashable, set[Slot]] = {}
-        self._quarantined = 0
+        self._quarantine = Quarantine()
         self._writers_of: dict[ObjectId, int] = {}
         self._committed_bytes = 0
         self._bad = 0
@@ -95,9 +95,13 @@ class ObjectTable:
 
     # Writing
 
-    def reserve(
+    def reserve(self, object_id: ObjectId, object_bytes: int, **more: Any) -> Slot | Refusal:
+        """`reserve_all` for one object."""
+        return self.reserve_all([object_id], object_bytes, **more)[0]
+
+    def reserve_all(
         self,
-        object_id: ObjectId,
+        object_ids: Sequence[ObjectId],
         object_bytes: int,
         *,
         now: float,
@@ -105,67 +109,79 @@ class ObjectTable:
         writer: Hashable | None = None,
         tenant: str = "",
         cost: float = 1.0,
-    ) -> Slot | Refusal:
-        """A slot to write one object to, PRESENT or EXHAUSTED. Several may write the same object.
+    ) -> list[Slot | Refusal]:
+        """Per object a slot to write it to, PRESENT or EXHAUSTED. Several may write the same one.
 
         Args:
-            object_id: the object.
-            object_bytes: its length, above 0.
+            object_ids: the objects.
+            object_bytes: the length of each, above 0.
             now: the time.
-            partial: it holds a partial block.
+            partial: the last one holds a partial block.
             writer: who may write at any time; None: only this loop itself writes.
-            tenant: whose share it is counted on.
+            tenant: whose share they are counted on.
             cost: as `Entry.cost`.
         """
-        present = self._objects.get(object_id)
-        if present is not None:
-            self.policy.use(present)
-            return Refusal.PRESENT
+        answers: list[Slot | Refusal] = [Refusal.EXHAUSTED] * len(object_ids)
+        missing = []
+        for index, object_id in enumerate(object_ids):
+            present = self._objects.get(object_id)
+            if present is None:
+                missing.append(index)
+            else:
+                answers[index] = Refusal.PRESENT
+                self.policy.use(present)
         size = slot_size(object_bytes)
-        if self.pinned_bytes + size > self.cap_bytes:
-            return Refusal.EXHAUSTED
-        offset = self._places.find(size, tenant, self.evict)
-        if offset is None:
-            return Refusal.EXHAUSTED
-        page = offset // PAGE_BYTES
-        self._generations[page] += 1
+        count = min(len(missing), (self.cap_bytes - self.pinned_bytes) // size)
+        offsets = self._places.find_all(count, size, tenant, self._evict_all)
         deadline = now + self._reservation_seconds
-        slot = Slot(
-            object_id=object_id,
-            slot_bytes=size,
-            tenant=tenant,
-            cost=cost,
-            partial=partial,
-            object_bytes=object_bytes,
-            offset=offset,
-            generation=self._generations[page],
-            writer=writer,
-            deadline=deadline,
-        )
-        self._places.put(slot)
-        self._reserved[slot] = None
-        self._writers_of[object_id] = self._writers_of.get(object_id, 0) + 1
-        self.pinned_bytes += size
-        return slot
+        for index, offset in zip(missing, offsets, strict=False):
+            object_id, page = object_ids[index], offset // PAGE_BYTES
+            self._generations[page] = generation = self._generations[page] + 1
+            answers[index] = slot = Slot(
+                object_id=object_id,
+                slot_bytes=size,
+                tenant=tenant,
+                cost=cost,
+                partial=partial and index == len(object_ids) - 1,
+                object_bytes=object_bytes,
+                offset=offset,
+                generation=generation,
+                writer=writer,
+                deadline=deadline,
+            )
+            self._places.put(slot)
+            self._reserved[slot] = None
+            self._writers_of[object_id] = self._writers_of.get(object_id, 0) + 1
+        self.pinned_bytes += len(offsets) * size
+        return answers
 
     def commit(self, slot: Slot, digest: bytes, now: float) -> bool:
-        """Make a RESERVED slot readable; False where another commit came first."""
-        self._unreserve(slot)
-        if slot.object_id in self._objects:
-            self._free(slot)
-            return False
-        slot.state = State.COMMITTED
-        slot.digest = digest
-        self._objects[slot.object_id] = slot
-        self._committed_bytes += slot.object_bytes
-        self.policy.add(slot)
-        if slot.partial:
-            slot.deadline = now + self._partial_seconds
-            self._partials[slot] = None
-        self._listener.stored(slot.object_id)
+        """`commit_all` for one slot: whether it was the first."""
+        return bool(self.commit_all([slot], [digest], now))
+
+    def commit_all(
+        self, slots: Sequence[Slot], digests: Sequence[bytes], now: float
+    ) -> list[Slot]:
+        """Make RESERVED slots readable; answers those whose objects nobody had committed before."""
+        first = []
+        for slot, digest in zip(slots, digests, strict=True):
+            self._unreserve(slot)
+            if slot.object_id in self._objects:
+                self._free(slot)
+                continue
+            slot.state = State.COMMITTED
+            slot.digest = digest
+            self._objects[slot.object_id] = slot
+            self._committed_bytes += slot.object_bytes
+            if slot.partial:
+                slot.deadline = now + self._partial_seconds
+                self._partials[slot] = None
+            first.append(slot)
+        self.policy.add(*first)
+        self._listener.stored(*[slot.object_id for slot in first])
         if self._index is not None:
-            self._index.add(slot)
-        return True
+            self._index.add(*first)
+        return first
 
     def abandon(self, slot: Slot) -> None:
         """The writer says that it writes no more: a RESERVED or QUARANTINED slot is free at once.
@@ -176,11 +192,7 @@ class ObjectTable:
             self._unreserve(slot)
             self._free(slot)
         elif slot.state is State.QUARANTINED:
-            held = self._quarantine[slot.writer]
-            held.remove(slot)
-            self._quarantined -= 1
-            if not held:
-                del self._quarantine[slot.writer]
+            self._quarantine.remove(slot)
             self._free(slot)
 
     def lapse(self, slot: Slot) -> None:
@@ -189,16 +201,12 @@ class ObjectTable:
         if slot.writer is None:
             self._free(slot)
         else:
-            slot.state = State.QUARANTINED
-            self._quarantine.setdefault(slot.writer, set()).add(slot)
-            self._quarantined += 1
+            self._quarantine.add(slot)
 
     def bury(self, writer: Hashable) -> int:
         """The writer is proven dead: frees its quarantined slots; answers how many."""
-        slots = self._quarantine.pop(writer, set())
-        self._quarantined -= len(slots)
-        for slot in slots:
-            self._free(slot)
+        slots = self._quarantine.bury(writer)
+        self._free(*slots)
         return len(slots)
 
     def being_written(self, object_id: ObjectId) -> bool:
@@ -270,22 +278,23 @@ class ObjectTable:
 
     def evict(self, slot: Slot) -> None:
         """Drop a committed object for lack of room or because it has had its time."""
-        self._evictions += 1
-        self.drop(slot, evicted=True)
+        self._evict_all([slot])
 
-    def drop(self, slot: Slot, *, evicted: bool = False) -> None:
-        """A committed object is no longer readable; its place is free once nobody leases it."""
+    def drop(self, *slots: Slot, evicted: bool = False) -> None:
+        """Committed objects are no longer readable; places are free once nobody leases them."""
         if self._index is not None:
-            self._index.remove(slot)
-        del self._objects[slot.object_id]
-        self._committed_bytes -= slot.object_bytes
-        self._partials.pop(slot, None)
-        self.policy.remove(slot, evicted=evicted)
-        self._listener.gone(slot.object_id)
-        if slot.leases:
-            slot.state = State.DOOMED
-        else:
-            self._free(slot)
+            self._index.remove(*slots)
+        for slot in slots:
+            del self._objects[slot.object_id]
+            self._committed_bytes -= slot.object_bytes
+            if slot.partial:
+                self._partials.pop(slot, None)
+        self.policy.remove(*slots, evicted=evicted)
+        self._listener.gone(*[slot.object_id for slot in slots])
+        for slot in slots:
+            if slot.leases:
+                slot.state = State.DOOMED
+        self._free(*[slot for slot in slots if not slot.leases])
 
     # Time
 
@@ -310,7 +319,7 @@ class ObjectTable:
             objects=len(self._objects),
             leases=len(self._leases),
             reservations=len(self._reserved),
-            quarantined=self._quarantined,
+            quarantined=len(self._quarantine),
             pinned_bytes=self.pinned_bytes,
             bad_objects=self._bad,
             evictions=self._evictions,
@@ -342,9 +351,14 @@ class ObjectTable:
         else:
             del self._writers_of[slot.object_id]
 
-    def _free(self, slot: Slot) -> None:
-        slot.state = State.FREE
-        self._places.give_back(slot)
+    def _evict_all(self, slots: Sequence[Slot]) -> None:
+        self._evictions += len(slots)
+        self.drop(*slots, evicted=True)
+
+    def _free(self, *slots: Slot) -> None:
+        for slot in slots:
+            slot.state = State.FREE
+        self._places.give_back(*slots)
 
 
 class _Timed(Protocol):

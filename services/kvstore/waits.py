@@ -131,17 +131,19 @@ class WaitTable:
 
     # What happens elsewhere
 
-    def committed(self, object_id: ObjectId, now: float) -> None:
-        """An object became readable: whoever waited for it gets it."""
-        self._denied.pop(object_id, None)
-        for want, index in list(self._waiting.get(object_id, ())):
-            self._stop_waiting(want, index)
-            want.ready.append(index)
-            self._pump(want, now)
+    def committed(self, object_ids: Iterable[ObjectId], now: float) -> None:
+        """Objects became readable: whoever waited for them gets them."""
+        self.reserving(object_ids)
+        for object_id in object_ids if self._waiting else ():
+            for want, index in list(self._waiting.get(object_id, ())):
+                self._stop_waiting(want, index)
+                want.ready.append(index)
+                self._pump(want, now)
 
-    def reserving(self, object_id: ObjectId) -> None:
-        """A writer means to write an object: what others said before is void."""
-        self._denied.pop(object_id, None)
+    def reserving(self, object_ids: Iterable[ObjectId]) -> None:
+        """A writer means to write objects: what others said before is void."""
+        for object_id in object_ids if self._denied else ():
+            self._denied.pop(object_id, None)
 
     def deny(self, object_ids: Iterable[ObjectId], now: float) -> None:
         """A local writer said WillNotCome."""

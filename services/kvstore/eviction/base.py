@@ -1,6 +1,7 @@
 """What a policy knows of an object, and what an order of eviction is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from baton.kv.objects import ObjectId
@@ -58,3 +59,11 @@ class Order(ABC):
 
         One that is pinned when its turn comes counts as used.
         """
+
+    def next_ones(self, now: int, count: int, before: float) -> Sequence[Entry]:  # noqa: ARG002
+        """As `first`, and what goes after it: at most `count`, with ranks below `before`.
+
+        The first one's rank may be anything. An order may answer fewer than there are.
+        """
+        entry = self.first(now)
+        return [] if entry is None else [entry]

@@ -10,10 +10,14 @@ class Costs:
     def __init__(self) -> None:
         self._mean = 0.0
 
-    def relative(self, seconds: float, size: int) -> float:
-        """`Entry.cost` of an object of `size` bytes; 1 where `seconds` is 0, for not known."""
+    def relative(self, seconds: float, size: int, count: int) -> float:
+        """`Entry.cost` of `count` objects of `size` bytes each; 1 where `seconds` is 0: not known.
+
+        `seconds` is of one of them.
+        """
         if not seconds:
             return 1.0
         cost = seconds / size
-        self._mean = _KEEP * self._mean + (1 - _KEEP) * cost if self._mean else cost
+        keep = _KEEP**count
+        self._mean = keep * self._mean + (1 - keep) * cost if self._mean else cost
         return cost / self._mean

@@ -8,6 +8,7 @@ others do not use, anybody may; it is taken back when they come. Invariants, hel
 - a tenant never holds more than its quota.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
@@ -36,7 +37,15 @@ class _Group:
         return self.partial if entry.partial else self.full
 
     def first(self, now: int) -> Entry | None:
-        return self.partial.first(now) or self.full.first(now) if self.free else None
+        return next(iter(self.next_ones(now, 1)), None)
+
+    def next_ones(self, now: int, count: int, before: float = math.inf) -> Sequence[Entry]:
+        """As `Order.next_ones`; none where all are pinned."""
+        if not self.free:
+            return []
+        return (len(self.partial) and self.partial.next_ones(now, count, before)) or (
+            self.full.next_ones(now, count, before)
+        )
 
 
 class EvictionPolicy(Generic[E]):
@@ -76,9 +85,9 @@ class EvictionPolicy(Generic[E]):
         else:
             del self.held_bytes[tenant]
 
-    def exceeds_quota(self, tenant: str, size: int) -> bool:
-        """Whether a tenant would hold too much with so many bytes more."""
-        return self.held_bytes.get(tenant, 0) + size > self._quotas.get(tenant, self._capacity)
+    def excess(self, tenant: str, size: int) -> int:
+        """How much more than it may a tenant would hold with so many bytes more; below 0: less."""
+        return self.held_bytes.get(tenant, 0) + size - self._quotas.get(tenant, self._capacity)
 
     def share(self, tenant: str, asking: str | None = None) -> float:
         """Bytes that nobody takes from a tenant, while `asking` is there too."""
@@ -96,16 +105,17 @@ class EvictionPolicy(Generic[E]):
         """Whether it is here and not pinned."""
         return entry.held and not entry.pinned
 
-    def add(self, entry: E) -> None:
-        """It became readable."""
-        groups = self._sizes.setdefault(entry.slot_bytes, {})
-        group = groups.get(entry.tenant)
-        if group is None:
-            group = groups[entry.tenant] = _Group(self._order())
-        entry.held = True
-        group.free += 1
-        self._now += 1
-        group.order(entry).add(entry, self._now)
+    def add(self, *entries: E) -> None:
+        """They became readable."""
+        for entry in entries:
+            groups = self._sizes.setdefault(entry.slot_bytes, {})
+            group = groups.get(entry.tenant)
+            if group is None:
+                group = groups[entry.tenant] = _Group(self._order())
+            entry.held = True
+            group.free += 1
+            self._now += 1
+            group.order(entry).add(entry, self._now)
 
     def use(self, entry: E) -> None:
         """Somebody asked for it."""
@@ -121,12 +131,13 @@ class EvictionPolicy(Generic[E]):
         entry.pinned = False
         self._group(entry).free += 1
 
-    def remove(self, entry: E, *, evicted: bool) -> None:
-        """It is gone, `evicted` to make room."""
-        group = self._group(entry)
-        group.order(entry).remove(entry, self._now, evicted=evicted)
-        group.free -= not entry.pinned
-        entry.held = False
+    def remove(self, *entries: E, evicted: bool) -> None:
+        """They are gone, `evicted` to make room."""
+        for entry in entries:
+            group = self._sizes[entry.slot_bytes][entry.tenant]
+            group.order(entry).remove(entry, self._now, evicted=evicted)
+            group.free -= not entry.pinned
+            entry.held = False
 
     # Choice
 
@@ -136,8 +147,11 @@ class EvictionPolicy(Generic[E]):
         asking: str,
         span: Callable[[E], Sequence[E]],
         spans: Callable[[], Iterable[Sequence[E]]],
-    ) -> list[E]:
+        count: int = 1,
+    ) -> Sequence[E]:
         """Entries whose eviction makes room for one of `size` bytes; empty where nothing does.
+
+        Or for up to `count`, where entries of that size and of the asking tenant go next anyway.
 
         Args:
             size: bytes of the slot.
@@ -153,16 +167,23 @@ class EvictionPolicy(Generic[E]):
             if whole:
                 return whole
         if same is not None:
-            return [same]
+            return self._run(same, count, other) if same.tenant == asking else [same]
         wholes = (self._whole(entries, asking, size) for entries in spans())
         return next((whole for whole in wholes if whole), [])
 
-    def choose_own(self, tenant: str) -> E | None:
-        """The tenant's entry to go first, of any size."""
+    def choose_own(self, tenant: str, size: int) -> Sequence[E]:
+        """The tenant's entries to go first, of any size, of `size` bytes or less in all.
+
+        One at least; none where nothing of it can go.
+        """
         groups = [groups[tenant] for groups in self._sizes.values() if tenant in groups]
-        entries = (group.first(self._now) for group in groups)
-        mine = min((e for e in entries if e is not None), key=lambda e: e.rank, default=None)
-        return cast("E | None", mine)
+        entries = [e for e in (group.first(self._now) for group in groups) if e is not None]
+        entries.sort(key=lambda e: e.rank)
+        if not entries:
+            return []
+        first = cast("E", entries[0])
+        before = entries[1].rank if len(entries) > 1 else math.inf
+        return self._group(first).next_ones(self._now, -(-size // first.slot_bytes), before)
 
     def coldest(self) -> E | None:
         """What goes next of all, from the tenant furthest over its share."""
@@ -170,6 +191,13 @@ class EvictionPolicy(Generic[E]):
         return min((e for e in heads if e is not None), key=self._turn, default=None)
 
     # Inside
+
+    def _run(self, first: E, count: int, other: E | None) -> Sequence[E]:
+        """What goes next of the group of `first`, until it is the turn of `other`."""
+        before = math.inf
+        if other is not None and self._turn(other)[:2] == self._turn(first)[:2]:
+            before = other.rank
+        return cast("Sequence[E]", self._group(first).next_ones(self._now, count, before))
 
     def _group(self, entry: Entry) -> _Group:
         return self._sizes[entry.slot_bytes][entry.tenant]

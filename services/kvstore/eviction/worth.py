@@ -41,17 +41,16 @@ class Worth(Order):
         """With the number of its place in the heap."""
         self._heap: list[tuple[float, int, Entry]] = []
         self._numbers = count()
+        self._out: list[tuple[float, int, Entry]] = []
+        """What the heap lacks since `next_ones` answered it; as a rule it is removed next."""
         self._ghosts: OrderedDict[ObjectId, tuple[int, int]] = OrderedDict()
         """`uses` and `counted` of what was evicted, the oldest first."""
         self._log_horizon = math.log(FIRST_HORIZON)
+        self.horizon = FIRST_HORIZON
+        """Typical distance between two uses of one object."""
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def horizon(self) -> float:
-        """Typical distance between two uses of one object."""
-        return math.exp(self._log_horizon)
 
     def add(self, entry: Entry, now: int) -> None:
         entry.uses, entry.counted = self._ghosts.pop(entry.object_id, (0, now))
@@ -65,6 +64,7 @@ class Worth(Order):
             entry.uses, entry.counted = 1, now
         elif distance * ECHO >= self.horizon:
             self._log_horizon += LEARN * (math.log(distance) - self._log_horizon)
+            self.horizon = math.exp(self._log_horizon)
             entry.uses, entry.counted = entry.uses + 1, now
         cost = min(max(entry.cost, MIN_COST), MAX_COST)
         entry.rank = max(entry.rank, now + self.horizon * math.log2(entry.uses * cost))
@@ -80,29 +80,42 @@ class Worth(Order):
             heapq.heapify(self._heap)
 
     def first(self, now: int) -> Entry | None:
-        for _ in range(2 * len(self._heap)):
-            if not self._heap:
-                return None
-            rank, number, entry = self._heap[0]
-            if self._entries.get(entry) != number:
-                heapq.heappop(self._heap)
+        return next(iter(self.next_ones(now, 1, math.inf)), None)
+
+    def next_ones(self, now: int, count: int, before: float) -> list[Entry]:
+        heap, live = self._heap, self._entries
+        for item in self._out:
+            if live.get(item[2]) == item[1]:
+                heapq.heappush(heap, item)
+        self._out = []
+        found: list[Entry] = []
+        for _ in range(2 * len(heap)):
+            if not heap or len(found) == count:
+                break
+            rank, number, entry = heap[0]
+            if live.get(entry) != number:
+                heapq.heappop(heap)
                 continue
             if entry.pinned:
                 self.use(entry, now)
             elif rank == entry.rank:
-                return entry
+                if found and rank >= before:
+                    break
+                self._out.append(heapq.heappop(heap))
+                found.append(entry)
+                continue
             # Ranks only grow: the heap learns of it when the entry's turn comes.
-            heapq.heapreplace(self._heap, (entry.rank, number, entry))
+            heapq.heapreplace(heap, (entry.rank, number, entry))
             if entry.pinned and rank == entry.rank:
-                return self._scan()
-        return self._scan()
+                break
+        return found or self._scan()
 
     def _push(self, entry: Entry) -> None:
         number = next(self._numbers)
         self._entries[entry] = number
         heapq.heappush(self._heap, (entry.rank, number, entry))
 
-    def _scan(self) -> Entry | None:
+    def _scan(self) -> list[Entry]:
         """Pinned entries stand before all others, and nothing was used since: a rare walk."""
-        free = (entry for entry in self._entries if not entry.pinned)
-        return min(free, key=lambda entry: entry.rank, default=None)
+        free = [entry for entry in self._entries if not entry.pinned]
+        return [min(free, key=lambda entry: entry.rank)] if free else []

@@ -74,13 +74,13 @@ class World:
     def reserve(self, number: int) -> Slot | None:
         slot = self.table.reserve(object_id(number), PAGE, now=self.now)
         if isinstance(slot, Slot):
-            self.waits.reserving(object_id(number))
+            self.waits.reserving([object_id(number)])
             return slot
         return None
 
     def commit(self, slot: Slot) -> None:
         if self.table.commit(slot, b"d" * 16, self.now):
-            self.waits.committed(slot.object_id, self.now)
+            self.waits.committed([slot.object_id], self.now)
         self.waits.flush(self.now)
 
     def put(self, number: int) -> bool:

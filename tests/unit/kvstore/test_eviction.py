@@ -37,12 +37,12 @@ class Tier:
     def put(self, number: int, tenant: str = "") -> list[Entry] | None:
         """Write; answers what was evicted, None where there was no room."""
         gone = []
-        while self.policy.exceeds_quota(tenant, 1):
-            own = self.policy.choose_own(tenant)
-            if own is None:
+        while self.policy.excess(tenant, 1) > 0:
+            own = self.policy.choose_own(tenant, 1)
+            if not own:
                 return None
-            gone.append(own)
-            self.drop(own)
+            gone.extend(own)
+            self.drop(own[0])
         while len(self.entries) >= self.capacity:
             victims = self.policy.choose(1, tenant, lambda e: [e], list)
             if not victims:
@@ -284,7 +284,7 @@ def test_worth_prefers_what_is_cheap_to_compute_again() -> None:
 
 def test_costs_are_relative_to_what_is_usual() -> None:
     costs = Costs()
-    assert costs.relative(0.0, 100) == 1.0
-    assert costs.relative(1.0, 100) == 1.0
-    assert costs.relative(4.0, 100) == pytest.approx(4, rel=0.01)
-    assert costs.relative(2.0, 200) == pytest.approx(1, rel=0.01)
+    assert costs.relative(0.0, 100, 1) == 1.0
+    assert costs.relative(1.0, 100, 1) == 1.0
+    assert costs.relative(4.0, 100, 1) == pytest.approx(4, rel=0.01)
+    assert costs.relative(2.0, 200, 1) == pytest.approx(1, rel=0.01)

@@ -21,25 +21,32 @@ class Slabs(RuleBasedStateMachine):
         self.usable = 4 * SLAB
         self.used: dict[int, int] = {}
 
-    @rule(size=st.sampled_from([PAGE, 2 * PAGE, 3 * PAGE, 4 * PAGE, 5 * PAGE, 11 * PAGE]))
-    def take(self, size: int) -> None:
-        offset = self.slabs.take(size)
-        if offset is None:
+    @rule(
+        size=st.sampled_from([PAGE, 2 * PAGE, 3 * PAGE, 4 * PAGE, 5 * PAGE, 11 * PAGE]),
+        count=st.integers(1, 9),
+    )
+    def take(self, size: int, count: int) -> None:
+        offsets = self.slabs.take(size, count)
+        assert len(offsets) <= count
+        if not offsets:
             # Nothing of this size fits into what is unused, or it is scattered.
             assert sum(self.used.values()) > 0 or size > self.usable
-            return
-        assert offset % PAGE == 0
-        assert offset + size <= self.usable
-        assert all(offset + size <= at or at + s <= offset for at, s in self.used.items())
-        assert any(at <= offset and offset + size <= at + s for at, s in self.carved)
-        self.used[offset] = size
+        for offset in offsets:
+            assert offset % PAGE == 0
+            assert offset + size <= self.usable
+            assert all(offset + size <= at or at + s <= offset for at, s in self.used.items())
+            assert any(at <= offset and offset + size <= at + s for at, s in self.carved)
+            self.used[offset] = size
+        if len(offsets) < count:
+            assert self.slabs.take(size, 1) == []
 
     @precondition(lambda self: self.used)
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        offset = data.draw(st.sampled_from(sorted(self.used)))
-        del self.used[offset]
-        self.slabs.give_back(offset)
+        offsets = data.draw(st.lists(st.sampled_from(sorted(self.used)), unique=True))
+        for offset in offsets:
+            del self.used[offset]
+        self.slabs.give_back(*offsets)
 
     @precondition(lambda self: self.usable < 16 * SLAB)
     @rule()
@@ -75,7 +82,7 @@ class Slabs(RuleBasedStateMachine):
             self.slabs.give_back(offset)
         # Everything is free again: the largest slot fits.
         assert list(self.slabs.spans()) == []
-        assert self.slabs.take(self.usable) == 0
+        assert self.slabs.take(self.usable, 1) == [0]
 
 
 TestSlabs = Slabs.TestCase
@@ -85,8 +92,7 @@ TestSlabs.settings = settings(max_examples=60, stateful_step_count=40, deadline=
 def test_spans_of_awkward_sizes_waste_at_most_an_eighth() -> None:
     slabs = SlabAllocator(1024 * SLAB, SLAB)
     for pages in range(1, 40):
-        offset = slabs.take(pages * PAGE)
-        assert offset is not None
+        (offset,) = slabs.take(pages * PAGE, 1)
         span = slabs.span(offset)
         size = span.slabs * SLAB
         assert (size % span.slot_bytes) * 8 <= size
@@ -94,8 +100,7 @@ def test_spans_of_awkward_sizes_waste_at_most_an_eighth() -> None:
 
 def test_giving_back_what_is_not_used_is_an_error() -> None:
     slabs = SlabAllocator(4 * SLAB, SLAB)
-    offset = slabs.take(PAGE)
-    assert offset is not None
+    (offset,) = slabs.take(PAGE, 1)
     slabs.give_back(offset)
     with pytest.raises(KeyError):
         slabs.give_back(offset)
