@@ -4,6 +4,7 @@ A store in a process of its own. Batches of 64 objects of one size are put (rese
 commit; two batches in flight, as workers do) and got (find, copy, check), digests on. Beside each,
 the same pieces are copied to and from shared memory of the same size with nothing else done.
 The best round counts, for both: on a machine with other work a median tells how much it had.
+Each size has a store of its own, which is full when measuring begins: every put evicts.
 
     python bench/kv.py [--rounds 5] [--clients 4] [--peers build/kv-peers] [--json FILE]
 """
@@ -64,6 +65,11 @@ class Shared:
             self._next = 0
         begin, self._next = self._next, self._next + count * size
         return list(range(begin, begin + count * size, size))
+
+
+def names(batches: int) -> list[list[bytes]]:
+    """New keys for so many batches."""
+    return [[secrets.token_bytes(16) for _ in range(COUNT)] for _ in range(batches)]
 
 
 async def put_batch(client: KvStoreClient, keys: list[bytes], sources: list[memoryview]) -> None:
@@ -141,20 +147,23 @@ async def through_store(
     clients: list[KvStoreClient] = []
     client = await attached(address, transport, clients)
     try:
+        filling = -(-ARENA_BYTES // (batches * COUNT * size)) if transport == "shm" else 1
+        for _ in range(filling):
+            await put_all(client, names(batches), sources)
         for number in range(rounds + 1):
-            keys = [[secrets.token_bytes(16) for _ in range(COUNT)] for _ in range(batches)]
+            keys = names(batches)
             places = [shared.places(COUNT, size) for _ in range(batches)]
             began = time.perf_counter()
-            for batch in places:
-                copy_in(shared, batch, sources)
+            for place in places:
+                copy_in(shared, place, sources)
             copied = time.perf_counter()
             await put_all(client, keys, sources)
             put = time.perf_counter()
-            for batch in places:
-                copy_out(shared, batch, targets)
+            for place in places:
+                copy_out(shared, place, targets)
             read = time.perf_counter()
-            for names in keys:
-                await get_batch(client, names, targets)
+            for batch in keys:
+                await get_batch(client, batch, targets)
             got = time.perf_counter()
             if number:  # the first one warms up
                 seen.setdefault("memcpy in", []).append(total / (copied - began))
@@ -199,7 +208,7 @@ async def load(address: str, size: int, seconds: float) -> None:
     clients: list[KvStoreClient] = []
     client = await attached(address, "shm", clients)
     batches = max(1, 64 * MIB // (COUNT * size))
-    keys = [[secrets.token_bytes(16) for _ in range(COUNT)] for _ in range(batches)]
+    keys = names(batches)
     await put_all(client, keys, sources)
     try:
         for what in ("put", "get"):
@@ -208,12 +217,12 @@ async def load(address: str, size: int, seconds: float) -> None:
             done, began = 0, time.perf_counter()
             while time.perf_counter() - began < seconds:
                 if what == "put":
-                    keys = [[secrets.token_bytes(16) for _ in range(COUNT)] for _ in range(batches)]
+                    keys = names(batches)
                     await put_all(client, keys, sources)
                     done += batches * COUNT * size
                 else:
-                    for names in keys:
-                        await get_batch(client, names, targets)
+                    for batch in keys:
+                        await get_batch(client, batch, targets)
                         done += COUNT * size
             print(done / (time.perf_counter() - began) / 1e9, flush=True)
     finally:
@@ -375,15 +384,15 @@ def measure(runner: asyncio.Runner, options: argparse.Namespace) -> None:
     print(f"{COUNT} objects at a time, digests on, GB/s (best of {options.rounds} rounds)\n")
     if "shm" in only:
         print(f"{'shared memory':14}" + "".join(f"{h:>11}" for h in _SHM_HEADS))
-        with store() as address:
-            for name, size in SIZES.items():
+        for name, size in SIZES.items():
+            with store() as address:
                 row = runner.run(through_store(address, "shm", size, options.rounds, shared))
-                row |= {
-                    "put/memcpy": row["put"] / row["memcpy in"],
-                    "get/memcpy": row["get"] / row["memcpy out"],
-                }
-                results[f"shm {name}"] = row
-                print(f"{name:14}" + "".join(f"{row[h]:11.2f}" for h in _SHM_HEADS), flush=True)
+            row |= {
+                "put/memcpy": row["put"] / row["memcpy in"],
+                "get/memcpy": row["get"] / row["memcpy out"],
+            }
+            results[f"shm {name}"] = row
+            print(f"{name:14}" + "".join(f"{row[h]:11.2f}" for h in _SHM_HEADS), flush=True)
     if "grpc" in only:
         port = free_port()
         with running([sys.executable, __file__, "--bare", str(port)]), store() as address:
