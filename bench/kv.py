@@ -1,8 +1,9 @@
 """How fast objects go into a store and come out, against memcpy and what else stores KV.
 
 A store in a process of its own. Batches of 64 objects of one size are put (reserve, copy, digest,
-commit; two batches in flight, as workers do) and got (find, copy, check), digests on. Beside each,
-the same pieces are copied to and from shared memory of the same size with nothing else done.
+commit; four batches in flight, as workers do, where they fit into half of the arena) and got (find,
+copy, check), digests on. Beside each, the same pieces are copied to and from shared memory of the
+same size with nothing else done; beside several clients, by as many processes at the same time.
 The best round counts, for both: on a machine with other work a median tells how much it had.
 Each size has a store of its own, which is full when measuring begins: every put evicts.
 
@@ -40,9 +41,10 @@ COUNT = 64
 ARENA_BYTES = 2 << 30
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = {"64 KiB": 64 * KIB, "256 KiB": 256 * KIB, "1 MiB": MIB, "4 MiB": 4 * MIB}
-ROUND_BYTES = 256 * MIB
-"""Put, and then got, in one round: more than caches hold."""
-LANES = 2
+ROUND_BYTES = 1024 * MIB
+"""Put, and then got, in one round: more than caches hold, and several batches of the largest."""
+LANES = 4
+"""Batches in flight."""
 MESSAGE_BYTES = MIB
 Row = dict[str, float]
 
@@ -89,16 +91,19 @@ async def put_batch(client: KvStoreClient, keys: list[bytes], sources: list[memo
 
 
 async def put_all(
-    client: KvStoreClient, batches: list[list[bytes]], sources: list[memoryview]
+    client: KvStoreClient, batches: list[list[bytes]], sources: list[memoryview], clients: int = 1
 ) -> None:
     waiting = deque(batches)
+    # All that is reserved has room in half of the arena, also where several clients put.
+    batch_bytes = sum(source.nbytes for source in sources)
+    lanes_that_fit = max(1, min(LANES, ARENA_BYTES // 2 // clients // batch_bytes))
 
     async def lane() -> None:
         while waiting:
             await put_batch(client, waiting.popleft(), sources)
 
     async with asyncio.TaskGroup() as lanes:
-        for _ in range(LANES):
+        for _ in range(lanes_that_fit):
             lanes.create_task(lane())
 
 
@@ -141,7 +146,8 @@ async def through_store(
     """GB/s of the best round, and of the same copies alone."""
     sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
-    batches = max(1, (ROUND_BYTES if transport == "shm" else ROUND_BYTES // 4) // (COUNT * size))
+    round_bytes = ROUND_BYTES if transport == "shm" else 64 * MIB
+    batches = max(1, round_bytes // (COUNT * size))
     total = batches * COUNT * size / 1e9
     seen: dict[str, list[float]] = {}
     clients: list[KvStoreClient] = []
@@ -199,27 +205,36 @@ async def lookups(address: str, transport: str) -> float:
 
 # Several clients
 
+LOADS = ("memcpy in", "put", "memcpy out", "get")
 
-async def load(address: str, size: int, seconds: float) -> None:
-    """One of several clients: on a line of standard input it puts, on another one it gets."""
+
+async def load(address: str, size: int, seconds: float, count: int) -> None:
+    """One of `count` clients: for each line of standard input it does one of `LOADS`."""
     loop = asyncio.get_running_loop()
+    shared = Shared(ARENA_BYTES // count)
     sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
     clients: list[KvStoreClient] = []
     client = await attached(address, "shm", clients)
     batches = max(1, 64 * MIB // (COUNT * size))
     keys = names(batches)
-    await put_all(client, keys, sources)
+    await put_all(client, keys, sources, count)
     try:
-        for what in ("put", "get"):
+        for what in LOADS:
             print("ready", flush=True)
             await loop.run_in_executor(None, sys.stdin.readline)
             done, began = 0, time.perf_counter()
             while time.perf_counter() - began < seconds:
                 if what == "put":
                     keys = names(batches)
-                    await put_all(client, keys, sources)
+                    await put_all(client, keys, sources, count)
                     done += batches * COUNT * size
+                elif what == "memcpy in":
+                    copy_in(shared, shared.places(COUNT, size), sources)
+                    done += COUNT * size
+                elif what == "memcpy out":
+                    copy_out(shared, shared.places(COUNT, size), targets)
+                    done += COUNT * size
                 else:
                     for batch in keys:
                         await get_batch(client, batch, targets)
@@ -232,7 +247,7 @@ async def load(address: str, size: int, seconds: float) -> None:
 
 def several(address: str, count: int, size: int, seconds: float) -> Row:
     """GB/s of `count` clients together."""
-    command = [sys.executable, __file__, "--load", address, str(size), str(seconds)]
+    command = [sys.executable, __file__, "--load", address, str(size), str(seconds), str(count)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
@@ -240,7 +255,7 @@ def several(address: str, count: int, size: int, seconds: float) -> Row:
     ]
     try:
         row = {}
-        for what in ("put", "get"):
+        for what in LOADS:
             for process in processes:
                 assert process.stdout is not None
                 assert process.stdout.readline().strip() == "ready"
@@ -361,13 +376,13 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, help="where make bench-kv-peers installed them")
     parser.add_argument("--only", choices=["shm", "grpc", "clients", "lookups"], action="append")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
-    parser.add_argument("--load", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--load", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     logs.configure("bench", "bench", "error")
     if options.load:
-        address, size, seconds = options.load
-        uvloop.run(load(address, int(size), float(seconds)))
+        address, size, seconds, count = options.load
+        uvloop.run(load(address, int(size), float(seconds), int(count)))
         return
     if options.bare:
         uvloop.run(bare_server(options.bare))
@@ -414,20 +429,15 @@ def measure(runner: asyncio.Runner, options: argparse.Namespace) -> None:
                 results[f"lookups {transport}"] = rate
                 print(f"\nlookups, 4,096 keys at a time, {transport}: {rate / 1e6:.2f} M keys/s")
     if "clients" in only:
-        print(
-            f"\n{'clients':14}{'put 1':>11}{'put ' + str(options.clients):>11}"
-            f"{'get 1':>11}{'get ' + str(options.clients):>11}"
-        )
+        heads = [f"{what} {n}" for what in LOADS for n in (1, options.clients)]
+        print(f"\n{'clients':8}" + "".join(f"{head:>13}" for head in heads))
         with store() as address:
             for name, size in SIZES.items():
-                one = several(address, 1, size, 2.0)
-                many = several(address, options.clients, size, 2.0)
+                one = several(address, 1, size, 1.5)
+                many = several(address, options.clients, size, 1.5)
                 results[f"clients {name}"] = {"one": one, "many": many}
-                print(
-                    f"{name:14}{one['put']:11.2f}{many['put']:11.2f}"
-                    f"{one['get']:11.2f}{many['get']:11.2f}",
-                    flush=True,
-                )
+                rates = [row[what] for what in LOADS for row in (one, many)]
+                print(f"{name:8}" + "".join(f"{rate:13.2f}" for rate in rates), flush=True)
     if options.peers:
         found = results["peers"] = peers(options.peers, options.rounds)
         print(

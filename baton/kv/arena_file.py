@@ -131,6 +131,7 @@ class MappedArena:
             raise ArenaFileError(f"cannot map the arena: {error}") from error
         finally:
             os.close(file)
+        self._begin, self._end = self.header.data_at, self.header.file_bytes
         self._readable = memoryview(self._read)
         self._writable = memoryview(self._write)
         self._generations = generations(self._readable, self.header)
@@ -179,7 +180,7 @@ class MappedArena:
         return min(touched_bytes(self._readable)[0], self.header.data_bytes)
 
     def _checked(self, offset: int, length: int) -> int:
-        if not self.header.data_at <= offset <= offset + length <= self.header.file_bytes:
+        if not self._begin <= offset <= offset + length <= self._end:
             raise ArenaFileError(f"{length} bytes at {offset} are outside of the arena")
         return offset
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
 
-STRIDE_BYTES = 128 * 1024
+STRIDE_BYTES = 256 * 1024
 """Bytes that are copied and then hashed while they are in the core's cache."""
 
 

@@ -18,8 +18,9 @@ from baton.worker.io import in_thread
 # enough that its two round trips to the store cost little beside the copying.
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_BLOCKS = 64
-# Two batches in flight: one is copied while the other's reserve or commit is on the wire.
-LANES = 2
+# Batches in flight: one is copied while the reserve or commit of others is on the wire, which takes
+# longer than to copy a batch of small blocks.
+LANES = 4
 
 log = get_logger(__name__)
 

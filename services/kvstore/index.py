@@ -20,18 +20,18 @@ class SharedIndex:
 
     def add(self, *slots: Slot) -> None:
         """The slots became readable."""
-        data_at = self._arena.header.data_at
+        data_at, used, rows = self._arena.header.data_at, self._used, self._rows
         for slot in slots:
             layout_id, key, group, shard, part = slot.object_id
             tag = tag_of(layout_id, group, shard, part)
             fingerprint, bucket = place(key, tag, self._entries)
-            entry = self._used.find(0, bucket, bucket + WAYS)
+            entry = used.find(0, bucket, bucket + WAYS)
             if entry < 0:
                 continue
-            self._used[entry] = 1
+            used[entry] = 1
             self._entry_of[slot] = entry
             ROW.pack_into(
-                self._rows,
+                rows,
                 entry * ROW.size,
                 key,
                 tag,

@@ -107,15 +107,18 @@ class EvictionPolicy(Generic[E]):
 
     def add(self, *entries: E) -> None:
         """They became readable."""
+        kind: tuple[int, str] | None = None
         for entry in entries:
-            groups = self._sizes.setdefault(entry.slot_bytes, {})
-            group = groups.get(entry.tenant)
-            if group is None:
-                group = groups[entry.tenant] = _Group(self._order())
+            if kind != (entry.slot_bytes, entry.tenant):
+                kind = entry.slot_bytes, entry.tenant
+                groups = self._sizes.setdefault(entry.slot_bytes, {})
+                group = groups.get(entry.tenant)
+                if group is None:
+                    group = groups[entry.tenant] = _Group(self._order())
             entry.held = True
             group.free += 1
             self._now += 1
-            group.order(entry).add(entry, self._now)
+            (group.partial if entry.partial else group.full).add(entry, self._now)
 
     def use(self, entry: E) -> None:
         """Somebody asked for it."""
@@ -134,7 +137,7 @@ class EvictionPolicy(Generic[E]):
     def remove(self, *entries: E, evicted: bool) -> None:
         """They are gone, `evicted` to make room."""
         for entry in entries:
-            group = self._sizes[entry.slot_bytes][entry.tenant]
+            group = self._group(entry)
             group.order(entry).remove(entry, self._now, evicted=evicted)
             group.free -= not entry.pinned
             entry.held = False

@@ -11,13 +11,16 @@ far larger is as good as LRU.
 A hand-over reads what was just written. Uses that follow the one before by less than a sixteenth of
 the horizon are such echoes: they make an entry recent, and count nothing.
 
+What comes in the order of its rank, as new objects do, waits in a queue, what does not in a heap: to
+take the next of tens of thousands out of a heap costs more than all else that is done for it here.
+
 Names of what was evicted are remembered with their uses, four times as many as there are entries:
 an object that comes back is known, and distances beyond the tier's own size are learnt.
 """
 
 import heapq
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from itertools import count
 
 from baton.kv.objects import ObjectId
@@ -33,16 +36,21 @@ MAX_COST = 16.0
 """Costs are told by others: one that is absurd must not pin an object for ever."""
 
 
+Item = tuple[float, int, Entry]
+"""The rank of an entry when it was queued, and the number of its place."""
+
+
 class Worth(Order):
     """See the module's text. Every operation is O(log n), amortized."""
 
     def __init__(self) -> None:
         self._entries: dict[Entry, int] = {}
-        """With the number of its place in the heap."""
-        self._heap: list[tuple[float, int, Entry]] = []
+        """With the number of its place in queue or heap."""
+        self._queue: deque[Item] = deque()
+        self._heap: list[Item] = []
         self._numbers = count()
-        self._out: list[tuple[float, int, Entry]] = []
-        """What the heap lacks since `next_ones` answered it; as a rule it is removed next."""
+        self._out: list[Item] = []
+        """Not queued since `next_ones` answered it; as a rule it is removed next."""
         self._ghosts: OrderedDict[ObjectId, tuple[int, int]] = OrderedDict()
         """`uses` and `counted` of what was evicted, the oldest first."""
         self._log_horizon = math.log(FIRST_HORIZON)
@@ -56,7 +64,8 @@ class Worth(Order):
         entry.uses, entry.counted = self._ghosts.pop(entry.object_id, (0, now))
         entry.rank = 0.0
         self.use(entry, now)
-        self._push(entry)
+        self._entries[entry] = number = next(self._numbers)
+        self._push((entry.rank, number, entry))
 
     def use(self, entry: Entry, now: int) -> None:
         distance = now - entry.counted
@@ -66,8 +75,12 @@ class Worth(Order):
             self._log_horizon += LEARN * (math.log(distance) - self._log_horizon)
             self.horizon = math.exp(self._log_horizon)
             entry.uses, entry.counted = entry.uses + 1, now
-        cost = min(max(entry.cost, MIN_COST), MAX_COST)
-        entry.rank = max(entry.rank, now + self.horizon * math.log2(entry.uses * cost))
+        cost = entry.cost
+        if not MIN_COST <= cost <= MAX_COST:
+            cost = MIN_COST if cost < MIN_COST else MAX_COST
+        rank = now + self.horizon * math.log2(entry.uses * cost)
+        if rank > entry.rank:
+            entry.rank = rank
 
     def remove(self, entry: Entry, now: int, *, evicted: bool) -> None:  # noqa: ARG002
         del self._entries[entry]
@@ -75,45 +88,49 @@ class Worth(Order):
             self._ghosts[entry.object_id] = (entry.uses, entry.counted)
             while len(self._ghosts) > max(MIN_GHOSTS, GHOSTS * len(self._entries)):
                 self._ghosts.popitem(last=False)
-        if len(self._heap) > 2 * len(self._entries) + 64:
-            self._heap = [item for item in self._heap if self._entries.get(item[2]) == item[1]]
+        if len(self._heap) + len(self._queue) > 2 * len(self._entries) + 64:
+            self._queue = deque(filter(self._is_live, self._queue))
+            self._heap = list(filter(self._is_live, self._heap))
             heapq.heapify(self._heap)
 
     def first(self, now: int) -> Entry | None:
         return next(iter(self.next_ones(now, 1, math.inf)), None)
 
     def next_ones(self, now: int, count: int, before: float) -> list[Entry]:
-        heap, live = self._heap, self._entries
-        for item in self._out:
-            if live.get(item[2]) == item[1]:
-                heapq.heappush(heap, item)
-        self._out = []
+        queue, heap, live = self._queue, self._heap, self._entries
+        for item in filter(self._is_live, self._out):
+            heapq.heappush(heap, item)
+        out = self._out = []
         found: list[Entry] = []
-        for _ in range(2 * len(heap)):
-            if not heap or len(found) == count:
+        for _ in range(2 * (len(heap) + len(queue))):
+            if len(found) == count or not (heap or queue):
                 break
-            rank, number, entry = heap[0]
+            queued = bool(queue) and (not heap or queue[0] < heap[0])
+            item = queue.popleft() if queued else heapq.heappop(heap)
+            rank, number, entry = item
             if live.get(entry) != number:
-                heapq.heappop(heap)
                 continue
             if entry.pinned:
                 self.use(entry, now)
-            elif rank == entry.rank:
-                if found and rank >= before:
-                    break
-                self._out.append(heapq.heappop(heap))
-                found.append(entry)
-                continue
-            # Ranks only grow: the heap learns of it when the entry's turn comes.
-            heapq.heapreplace(heap, (entry.rank, number, entry))
-            if entry.pinned and rank == entry.rank:
+            if entry.rank > rank:
+                # Ranks only grow: that is noticed when the entry's turn comes.
+                self._push((entry.rank, number, entry))
+            elif entry.pinned or (found and rank >= before):
+                heapq.heappush(heap, item)
                 break
+            else:
+                out.append(item)
+                found.append(entry)
         return found or self._scan()
 
-    def _push(self, entry: Entry) -> None:
-        number = next(self._numbers)
-        self._entries[entry] = number
-        heapq.heappush(self._heap, (entry.rank, number, entry))
+    def _push(self, item: Item) -> None:
+        if not self._queue or item >= self._queue[-1]:
+            self._queue.append(item)
+        else:
+            heapq.heappush(self._heap, item)
+
+    def _is_live(self, item: Item) -> bool:
+        return self._entries.get(item[2]) == item[1]
 
     def _scan(self) -> list[Entry]:
         """Pinned entries stand before all others, and nothing was used since: a rare walk."""
