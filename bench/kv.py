@@ -216,7 +216,9 @@ async def load(address: str, size: int, seconds: float, count: int) -> None:
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
     clients: list[KvStoreClient] = []
     client = await attached(address, "shm", clients)
-    batches = max(1, 64 * MIB // (COUNT * size))
+    batches = max(2 * LANES, 64 * MIB // (COUNT * size))
+    # What is got must still be there: the last of what was put, a quarter of the arena in all.
+    kept = max(1, min(batches, ARENA_BYTES // 4 // count // (COUNT * size)))
     keys = names(batches)
     await put_all(client, keys, sources, count)
     try:
@@ -236,7 +238,7 @@ async def load(address: str, size: int, seconds: float, count: int) -> None:
                     copy_out(shared, shared.places(COUNT, size), targets)
                     done += COUNT * size
                 else:
-                    for batch in keys:
+                    for batch in keys[-kept:]:
                         await get_batch(client, batch, targets)
                         done += COUNT * size
             print(done / (time.perf_counter() - began) / 1e9, flush=True)

@@ -53,8 +53,10 @@ class Connection:
         self.leases = 0
         self.reservations = 0
         self._number = 0
-        self._read: list[ObjectId] = []
-        """Read without a lease, and not told yet."""
+        self._read: dict[ObjectId, list[bytes]] = {}
+        """Keys of what was read without a lease and is not told yet, by their kind: an id without
+        a key."""
+        self._read_count = 0
         self._telling: asyncio.TimerHandle | None = None
         self._readers: dict[int, Reader] = {}
         self._lease_readers: dict[int, Reader] = {}
@@ -102,24 +104,22 @@ class Connection:
         """
         return await self._attachment.lookup(request)
 
-    def has_read(self, object_ids: Sequence[ObjectId]) -> None:
+    def has_read(self, kind: ObjectId, keys: Sequence[bytes]) -> None:
         """Note what was read without a lease; the store is told now and then."""
         if not self._read:
             self._telling = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
-        self._read.extend(object_ids)
-        if len(self._read) >= TELL_OBJECTS:
+        self._read.setdefault(kind, []).extend(keys)
+        self._read_count += len(keys)
+        if self._read_count >= TELL_OBJECTS:
             self._tell()
 
     def _tell(self) -> None:
-        read, self._read = self._read, []
+        read, self._read, self._read_count = self._read, {}, 0
         if self._telling is not None:
             self._telling.cancel()
         if self.broken.is_set():
             return
-        kinds: dict[ObjectId, list[bytes]] = {}
-        for object_id in read:
-            kinds.setdefault(object_id._replace(key=b""), []).append(object_id.key)
-        for kind, keys in kinds.items():
+        for kind, keys in read.items():
             for at in range(0, len(keys), MAX_WANT_KEYS):
                 frame = pb.HasRead(
                     layout_id=kind.layout_id,

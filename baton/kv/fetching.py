@@ -307,9 +307,9 @@ class Fetching(AsyncIterator[list[Fetched]]):
             [fetched.lease_id for fetched in good if fetched.lease_id],
             [fetched.lease_id for fetched in bad if fetched.lease_id],
         )
-        read = [self._ids[fetched.index] for fetched in good if not fetched.lease_id]
+        read = [self._ids[fetched.index].key for fetched in good if not fetched.lease_id]
         if read:
-            self._connection.has_read(read)
+            self._connection.has_read(self._ids[0]._replace(key=b""), read)
         # What was read without a lease and is not right has gone, or is wrong: the store knows.
         again = [fetched.index for fetched in bad if not fetched.lease_id]
         self._coming.update(again)

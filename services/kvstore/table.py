@@ -9,41 +9,18 @@ Invariants, held by the tests:
 - whatever is taken is given back exactly once.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 from baton.kv.arena_file import PAGE_BYTES
 from baton.kv.objects import ObjectId
+from services.kvstore.contents import ContentsListener, Generations, ReadIndex
+from services.kvstore.deadlines import Deadlines
 from services.kvstore.eviction.policy import EvictionPolicy
 from services.kvstore.places import Places
 from services.kvstore.quarantine import Quarantine
 from services.kvstore.slabs import SlabAllocator, slot_size
 from services.kvstore.slots import Lease, Refusal, Slot, State, TableStats
-
-
-class ContentsListener(Protocol):
-    """Is told what becomes readable and what is gone, in order."""
-
-    def stored(self, *object_ids: ObjectId) -> None: ...
-
-    def gone(self, *object_ids: ObjectId) -> None: ...
-
-
-class ReadIndex(Protocol):
-    """Shows readers what is readable."""
-
-    def add(self, *slots: Slot) -> None: ...
-
-    def remove(self, *slots: Slot) -> None: ...
-
-
-class Generations(Protocol):
-    """A counter per page of data."""
-
-    def __getitem__(self, page: int, /) -> int: ...
-
-    def __setitem__(self, page: int, value: int, /) -> None: ...
 
 
 class ObjectTable:
@@ -83,10 +60,9 @@ class ObjectTable:
         self._objects: dict[ObjectId, Slot] = {}
         self.policy = policy or EvictionPolicy[Slot](slabs.total_bytes)
         self._places = Places(slabs, self.policy)
-        # Each of these is in order of its deadlines: all entries of one get the same time.
-        self._reserved: OrderedDict[Slot, None] = OrderedDict()
-        self._leases: OrderedDict[Lease, None] = OrderedDict()
-        self._partials: OrderedDict[Slot, None] = OrderedDict()
+        self._reserved = Deadlines[Slot]()
+        self._leases = Deadlines[Lease]()
+        self._partials = Deadlines[Slot]()
         self._quarantine = Quarantine()
         self._writers_of: dict[ObjectId, int] = {}
         self._committed_bytes = 0
@@ -150,7 +126,7 @@ class ObjectTable:
                 deadline=deadline,
             )
             self._places.put(slot)
-            self._reserved[slot] = None
+            self._reserved.add(slot)
             self._writers_of[object_id] = self._writers_of.get(object_id, 0) + 1
         self.pinned_bytes += len(offsets) * size
         return answers
@@ -159,9 +135,7 @@ class ObjectTable:
         """`commit_all` for one slot: whether it was the first."""
         return bool(self.commit_all([slot], [digest], now))
 
-    def commit_all(
-        self, slots: Sequence[Slot], digests: Sequence[bytes], now: float
-    ) -> list[Slot]:
+    def commit_all(self, slots: Sequence[Slot], digests: Sequence[bytes], now: float) -> list[Slot]:
         """Make RESERVED slots readable; answers those whose objects nobody had committed before."""
         first = []
         for slot, digest in zip(slots, digests, strict=True):
@@ -175,7 +149,7 @@ class ObjectTable:
             self._committed_bytes += slot.object_bytes
             if slot.partial:
                 slot.deadline = now + self._partial_seconds
-                self._partials[slot] = None
+                self._partials.add(slot)
             first.append(slot)
         self.policy.add(*first)
         self._listener.stored(*[slot.object_id for slot in first])
@@ -243,7 +217,7 @@ class ObjectTable:
             self.policy.use(slot)
         slot.leases += 1
         lease = Lease(slot, now + self._lease_seconds)
-        self._leases[lease] = None
+        self._leases.add(lease)
         return lease
 
     def release(self, lease: Lease) -> None:
@@ -251,7 +225,7 @@ class ObjectTable:
         if not lease.live:
             return
         lease.live = False
-        del self._leases[lease]
+        self._leases.remove(lease)
         slot = lease.slot
         slot.leases -= 1
         if slot.leases:
@@ -288,7 +262,7 @@ class ObjectTable:
             del self._objects[slot.object_id]
             self._committed_bytes -= slot.object_bytes
             if slot.partial:
-                self._partials.pop(slot, None)
+                self._partials.remove(slot)
         self.policy.remove(*slots, evicted=evicted)
         self._listener.gone(*[slot.object_id for slot in slots])
         for slot in slots:
@@ -300,14 +274,13 @@ class ObjectTable:
 
     def expire(self, now: float) -> tuple[list[Slot], list[Lease]]:
         """Let lapse what is due; answers the reservations and the leases that did."""
-        slots = list(_due(self._reserved, now))
+        slots = self._reserved.due(now)
         for slot in slots:
             self.lapse(slot)
-        leases = list(_due(self._leases, now))
+        leases = self._leases.due(now)
         for lease in leases:
             self.release(lease)
-        for slot in list(_due(self._partials, now)):
-            self.evict(slot)
+        self._evict_all(self._partials.due(now))
         return slots, leases
 
     # Facts
@@ -343,7 +316,7 @@ class ObjectTable:
     def _unreserve(self, slot: Slot) -> None:
         if slot.state is not State.RESERVED:
             raise ValueError(f"the slot is {slot.state.value}, not reserved")
-        del self._reserved[slot]
+        self._reserved.remove(slot)
         self.pinned_bytes -= slot.slot_bytes
         left = self._writers_of[slot.object_id] - 1
         if left:
@@ -359,17 +332,3 @@ class ObjectTable:
         for slot in slots:
             slot.state = State.FREE
         self._places.give_back(*slots)
-
-
-class _Timed(Protocol):
-    deadline: float
-
-
-T = TypeVar("T", bound=_Timed)
-
-
-def _due(entries: OrderedDict[T, None], now: float) -> Iterator[T]:
-    for entry in entries:
-        if entry.deadline > now:
-            return
-        yield entry

@@ -107,18 +107,15 @@ class EvictionPolicy(Generic[E]):
 
     def add(self, *entries: E) -> None:
         """They became readable."""
-        kind: tuple[int, str] | None = None
         for entry in entries:
-            if kind != (entry.slot_bytes, entry.tenant):
-                kind = entry.slot_bytes, entry.tenant
-                groups = self._sizes.setdefault(entry.slot_bytes, {})
-                group = groups.get(entry.tenant)
-                if group is None:
-                    group = groups[entry.tenant] = _Group(self._order())
+            groups = self._sizes.setdefault(entry.slot_bytes, {})
+            group = groups.get(entry.tenant)
+            if group is None:
+                group = groups[entry.tenant] = _Group(self._order())
             entry.held = True
             group.free += 1
             self._now += 1
-            (group.partial if entry.partial else group.full).add(entry, self._now)
+            group.order(entry).add(entry, self._now)
 
     def use(self, entry: E) -> None:
         """Somebody asked for it."""
@@ -186,7 +183,8 @@ class EvictionPolicy(Generic[E]):
             return []
         first = cast("E", entries[0])
         before = entries[1].rank if len(entries) > 1 else math.inf
-        return self._group(first).next_ones(self._now, -(-size // first.slot_bytes), before)
+        count = -(-size // first.slot_bytes)
+        return cast("Sequence[E]", self._group(first).next_ones(self._now, count, before))
 
     def coldest(self) -> E | None:
         """What goes next of all, from the tenant furthest over its share."""

@@ -11,8 +11,8 @@ far larger is as good as LRU.
 A hand-over reads what was just written. Uses that follow the one before by less than a sixteenth of
 the horizon are such echoes: they make an entry recent, and count nothing.
 
-What comes in the order of its rank, as new objects do, waits in a queue, what does not in a heap: to
-take the next of tens of thousands out of a heap costs more than all else that is done for it here.
+What comes in the order of its rank, as new objects do, waits in a queue, what does not in a heap:
+to take the next of tens of thousands out of a heap touches much memory that is in no cache.
 
 Names of what was evicted are remembered with their uses, four times as many as there are entries:
 an object that comes back is known, and distances beyond the tier's own size are learnt.

@@ -1,7 +1,7 @@
 """Who pays for room, and in which order."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import settings
@@ -280,6 +280,51 @@ def test_worth_prefers_what_is_cheap_to_compute_again() -> None:
     absurd = entry(3, cost=1e300)
     order.add(absurd, 4)
     assert absurd.rank < 10 * order.horizon
+
+
+def of_sizes(order: type[Order], draw: random.Random) -> EvictionPolicy[Entry]:
+    """Entries of two sizes, used and pinned at random."""
+    policy = EvictionPolicy[Entry](1000, order)
+    entries = []
+    for number in range(60):
+        one = entry(number, partial=draw.random() < 0.1, cost=draw.choice([1.0, 1.0, 3.0]))
+        one.slot_bytes = draw.choice([1, 1, 4])
+        policy.charge("", one.slot_bytes)
+        policy.add(one)
+        entries.append(one)
+    for _ in range(80):
+        policy.use(draw.choice(entries))
+    for one in draw.sample(entries, 10):
+        policy.pin(one)
+    return policy
+
+
+def drain(policy: EvictionPolicy[Entry], choose: Callable[[], Sequence[Entry]]) -> list[ObjectId]:
+    """What goes, in order, until nothing does."""
+    gone = []
+    while victims := choose():
+        policy.remove(*victims, evicted=True)
+        for victim in victims:
+            policy.refund(victim.tenant, victim.slot_bytes)
+            gone.append(victim.object_id)
+    return gone
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_at_once_go_in_the_order_in_which_they_would_go_one_by_one(
+    order: type[Order], seed: int
+) -> None:
+    def alone(one: Entry) -> list[Entry]:
+        return [one]
+
+    one, many = (of_sizes(order, random.Random(seed)) for _ in range(2))
+    by_one = drain(one, lambda: one.choose(1, "", alone, list))
+    assert by_one == drain(many, lambda: many.choose(1, "", alone, list, 7))
+    assert len(by_one) == 50
+    one, many = (of_sizes(order, random.Random(seed)) for _ in range(2))
+    by_one = drain(one, lambda: one.choose_own("", 1))
+    assert by_one == drain(many, lambda: many.choose_own("", 9))
+    assert len(by_one) == 50
 
 
 def test_costs_are_relative_to_what_is_usual() -> None:
