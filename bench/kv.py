@@ -217,12 +217,15 @@ async def load(address: str, size: int, seconds: float, count: int) -> None:
     clients: list[KvStoreClient] = []
     client = await attached(address, "shm", clients)
     batches = max(2 * LANES, 64 * MIB // (COUNT * size))
-    # What is got must still be there: the last of what was put, a quarter of the arena in all.
+    # What is got must still be there: put when nobody puts more, a quarter of the arena in all.
     kept = max(1, min(batches, ARENA_BYTES // 4 // count // (COUNT * size)))
     keys = names(batches)
     await put_all(client, keys, sources, count)
     try:
         for what in LOADS:
+            if what == "get":
+                keys = names(kept)
+                await put_all(client, keys, sources, count)
             print("ready", flush=True)
             await loop.run_in_executor(None, sys.stdin.readline)
             done, began = 0, time.perf_counter()
@@ -238,7 +241,7 @@ async def load(address: str, size: int, seconds: float, count: int) -> None:
                     copy_out(shared, shared.places(COUNT, size), targets)
                     done += COUNT * size
                 else:
-                    for batch in keys[-kept:]:
+                    for batch in keys:
                         await get_batch(client, batch, targets)
                         done += COUNT * size
             print(done / (time.perf_counter() - began) / 1e9, flush=True)
