@@ -83,6 +83,8 @@ async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path) 
             announced_rightly(running.store)
             assert running.store.disk is not None
             assert running.store.moved_down > 100
+            # Lookup speaks of the store, not of a tier.
+            assert all(await client.lookup(keys_of(320), LAYOUT))
             found, missing = await get(client, keys_of(320), SIZE)
             assert not missing
             assert len(found) == 320
