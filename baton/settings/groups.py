@@ -180,6 +180,11 @@ class KvSettings(Group):
     disk_path: Path | None = Field(
         None, description="the file for them, which outlives the process; needed with disk_bytes"
     )
+    disk_codec: Literal["none", "zstd", "lz4"] = Field(
+        "none",
+        description="what objects are encoded with on disk: exact, less room, more time; needs "
+        "`pip install baton[codecs]`",
+    )
     tenant_bytes: TenantBytes = Field(
         {},
         description="most bytes that a tenant may hold in a tier, name=bytes, separated by commas; "
