@@ -6,8 +6,8 @@ The KV is what the torch engine computes in bfloat16 for a prompt made of this p
 documents: an object per block, and an object per 8 blocks. Beside it random bytes, and random
 numbers of the same spread. `copy` is memcpy of the same pieces: the limit. `room` is the share of
 granules of 16 KiB that is left, which is what an object takes on disk. One thread, best of three
-rounds, GB/s of the objects' bytes. Rows in brackets show what was decided against; fp8 does not give
-back what it was given, and its error is printed, as a share of the object's largest number.
+rounds, GB/s of the objects' bytes. Rows in brackets show what was decided against; fp8 does not
+give back what it was given, and its error is printed, as a share of the object's largest number.
 """
 
 import argparse
