@@ -1,8 +1,8 @@
 """A thousand flipped bits below verification, seen as tokens: none is wrong.
 
 A trained model computes a prompt's KV, and bits of it are flipped where it lies or travels: in the
-store's memory, in the disk's file, on the wire. Then an engine that has forgotten the prompt is asked
-for it again. With verification off the same flips give other tokens: the injection works.
+store's memory, in the disk's file, on the wire. Then an engine that has forgotten the prompt is
+asked for it again. With verification off the same flips give other tokens: the injection works.
 """
 
 import asyncio
