@@ -12,7 +12,7 @@ read blocks out of them. `close` works in every state and gives everything back.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -126,6 +126,16 @@ class BlocksEvicted:
     will not find them here. (A block enters the cache when a sequence first reports it ready.)"""
 
     keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CachedBlock:
+    """A full block in the prefix cache."""
+
+    key: bytes
+    previous: bytes
+    """Key of the block that it continues; empty for the first of a chain. Where that one is not in
+    the prefix cache, this one is not found there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +279,20 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def drop_cached(self) -> int:
-        """Empty the prefix cache of pages that no sequence holds; answers how many."""
+    def idle_blocks(self, seconds: float) -> list[CachedBlock]:
+        """Blocks of the prefix cache that no sequence has held for that long.
+
+        Longest idle first; of one chain, a block comes before the one that it continues.
+        """
+
+    @abstractmethod
+    def drop_cached(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
+        """Drop blocks that no sequence holds from the prefix cache; answers how many.
+
+        Args:
+            keys: which; None: all. Those that are not there, or are held, are left alone.
+            idle_seconds: only what no sequence has held for that long.
+        """
 
     @abstractmethod
     def warm_up(self) -> None:

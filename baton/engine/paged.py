@@ -1,13 +1,14 @@
 """The engine around a runner: it keeps the contract, the runner computes."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from baton.engine.base import (
     Admitted,
     BlockGoneError,
     BlocksEvicted,
     BlocksReady,
+    CachedBlock,
     Ended,
     EndReason,
     Engine,
@@ -167,8 +168,11 @@ class PagedEngine(Engine):
             self._check_size(data)
             self._runner.write_page(pages[index], data)
 
-    def drop_cached(self) -> int:
-        dropped = self._scheduler.pool.drop_idle()
+    def idle_blocks(self, seconds: float) -> list[CachedBlock]:
+        return self._scheduler.pool.idle_blocks(self._clock() - seconds)
+
+    def drop_cached(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
+        dropped = self._scheduler.pool.drop_idle(keys, self._clock() - idle_seconds)
         self._report_evicted(self._pending)
         return dropped
 

@@ -2,12 +2,16 @@
 
 A page is free, held by sequences (counted), or idle: held by nobody but still known under its key,
 so that a later sequence may find the block. Idle pages are taken, the longest idle first, when no
-free page is left.
+free page is left. Time comes as an argument.
 """
 
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from math import inf
+
+from baton.engine.base import CachedBlock
 
 
 class PagePool:
@@ -19,9 +23,10 @@ class PagePool:
         self._untouched = 0
         """Pages from here on were never used."""
         self._free: list[int] = []
-        self._idle: OrderedDict[int, None] = OrderedDict()
+        self._idle: OrderedDict[int, float] = OrderedDict()
+        """Since when, in order of that; of a chain, the end before what it continues."""
         self._page_of: dict[bytes, int] = {}
-        self._key_of: dict[int, bytes] = {}
+        self._block_in: dict[int, CachedBlock] = {}
         self._claims: dict[bytes, int] = {}
         self._forgotten: list[bytes] = []
 
@@ -62,14 +67,14 @@ class PagePool:
             del self._idle[page]
         self._holders[page] += 1
 
-    def release(self, pages: Sequence[int]) -> None:
+    def release(self, pages: Sequence[int], now: float) -> None:
         """Drop one holder of each page. The end of a chain goes idle first, to be taken first."""
         for page in reversed(pages):
             # An array of unsigned refuses to go below zero.
             self._holders[page] -= 1
             if self._holders[page] == 0:
-                if page in self._key_of:
-                    self._idle[page] = None
+                if page in self._block_in:
+                    self._idle[page] = now
                 else:
                     self._free.append(page)
 
@@ -89,20 +94,31 @@ class PagePool:
         """Whether `found` can be retained and `more` pages be allocated besides."""
         return self.available - sum(self._holders[page] == 0 for page in found) >= more
 
-    def register(self, key: bytes, page: int) -> None:
+    def register(self, block: CachedBlock, page: int) -> None:
         """Make a held page findable, unless its block is known already; ends any claim on it."""
-        self._claims.pop(key, None)
-        if key not in self._page_of and page not in self._key_of:
-            self._page_of[key] = page
-            self._key_of[page] = key
+        self._claims.pop(block.key, None)
+        if block.key not in self._page_of and page not in self._block_in:
+            self._page_of[block.key] = page
+            self._block_in[page] = block
 
-    def drop_idle(self) -> int:
-        """Forget every block that nobody holds; answers how many."""
-        dropped = len(self._idle)
-        for page in self._idle:
-            self._forget(page)
-        self._free.extend(self._idle)
-        self._idle.clear()
+    def idle_blocks(self, until: float) -> list[CachedBlock]:
+        """Blocks that nobody has held since `until` or before; ends of chains first."""
+        pages = takewhile(lambda page: self._idle[page] <= until, self._idle)
+        return [self._block_in[page] for page in pages]
+
+    def drop_idle(self, keys: Iterable[bytes] | None = None, until: float = inf) -> int:
+        """Forget blocks that nobody has held since `until` or before; answers how many.
+
+        `keys` says which, None all; others than such blocks are left alone.
+        """
+        chosen = list(self._idle) if keys is None else map(self._page_of.get, keys)
+        dropped = 0
+        for page in chosen:
+            if page is not None and page in self._idle and self._idle[page] <= until:
+                del self._idle[page]
+                self._forget(page)
+                self._free.append(page)
+                dropped += 1
         return dropped
 
     def take_forgotten(self) -> tuple[bytes, ...]:
@@ -111,7 +127,7 @@ class PagePool:
         return forgotten
 
     def _forget(self, page: int) -> None:
-        key = self._key_of.pop(page)
+        key = self._block_in.pop(page).key
         del self._page_of[key]
         self._forgotten.append(key)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from baton.engine.base import QueueFullError
+from baton.engine.base import CachedBlock, QueueFullError
 from baton.engine.pages import PagePool
 from baton.engine.runner import Work
 from baton.engine.sequence import LiveSequence, State
@@ -164,7 +164,9 @@ class Scheduler:
         if full > sequence.registered:
             sequence.name_blocks(full, self._limits.block_tokens)
             for index in range(sequence.registered, full):
-                self.pool.register(sequence.keys[index], sequence.pages[index])
+                previous = sequence.keys[index - 1] if index else b""
+                block = CachedBlock(sequence.keys[index], previous)
+                self.pool.register(block, sequence.pages[index])
             sequence.registered = full
             self._changed = True
 
@@ -270,7 +272,7 @@ class Scheduler:
     def _take_pages(self, sequence: LiveSequence, now: float) -> None:
         sequence.charge(now)
         pages, sequence.pages = sequence.pages, []
-        self.pool.release(pages)
+        self.pool.release(pages, now)
         self.pool.unclaim(sequence.keys, sequence.id)
         self._changed = True
 

@@ -117,6 +117,13 @@ class EngineSettings(Group):
     kv_bytes: Bytes = Field(
         512 * MIB, ge=64 * 1024, description="memory for the engine's own KV pages"
     )
+    kv_idle_seconds: float = Field(
+        30,
+        ge=0,
+        le=86400,
+        description="KV that no request used for this long leaves the engine's memory if the store "
+        "holds it, and comes back when it is asked for; 0: never",
+    )
     max_running: int = Field(64, ge=1, le=65536, description="sequences in one batch")
     max_waiting: int = Field(
         256, ge=0, le=1_000_000, description="sequences that may wait; more are refused"
@@ -172,6 +179,11 @@ class KvSettings(Group):
     )
     disk_path: Path | None = Field(
         None, description="the file for them, which outlives the process; needed with disk_bytes"
+    )
+    disk_codec: Literal["none", "zstd", "lz4"] = Field(
+        "none",
+        description="what objects are encoded with on disk: exact, less room, more time; needs "
+        "`pip install baton[codecs]`",
     )
     tenant_bytes: TenantBytes = Field(
         {},

@@ -73,6 +73,8 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     core.start()
     stack.push_async_callback(core.stop)
     process.spawn(core.publish(), "publish")
+    if settings.engine.kv_idle_seconds:
+        process.spawn(core.keep_idle_out(settings.engine.kv_idle_seconds), "idle KV")
     process.spawn(keep_metrics(core), "metrics")
 
     server = await stack.enter_async_context(

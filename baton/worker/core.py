@@ -15,6 +15,7 @@ from baton.worker import metrics
 from baton.worker.convert import sequence_request
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.fetch import Fetch, FetchRate
+from baton.worker.idle import keep_idle_out
 from baton.worker.io import give_way
 from baton.worker.publish import Publisher
 from baton.worker.stream import Sink, WorkStream
@@ -73,6 +74,10 @@ class WorkerCore:
     async def publish(self) -> None:
         """Publish KV until cancelled."""
         await self._publisher.run()
+
+    async def keep_idle_out(self, seconds: float) -> None:
+        """Drop what has been idle for so long and is in the store, until cancelled."""
+        await keep_idle_out(self._loop, self.store, self.engine.info.layout.layout_id, seconds)
 
     async def stop(self) -> None:
         """End the engine's thread. Streams must have been closed before."""

@@ -5,6 +5,9 @@ from prometheus_client import Counter, Gauge
 PUT_BYTES = Counter("baton_worker_kv_put_bytes", "KV bytes committed to the store")
 GET_BYTES = Counter("baton_worker_kv_get_bytes", "KV bytes fetched from the store")
 BLOCKS_LOST = Counter("baton_worker_kv_blocks_lost", "Blocks that the store could not take")
+BLOCKS_IDLE = Counter(
+    "baton_worker_kv_blocks_idle", "Idle blocks that left the engine's memory for the store's"
+)
 COMPUTED_TOKENS = Gauge("baton_worker_computed_tokens", "Tokens through a forward pass since start")
 CACHED_TOKENS = Gauge(
     "baton_worker_cached_tokens", "Prompt tokens found instead of computed since start"

@@ -29,9 +29,9 @@ RECORD_BYTES = 256
 SLAB_BYTES = 1024 * 1024
 
 _MAGIC = b"batonkvd"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<8sIQ")
-_RECORD = struct.Struct(f"<16s16sIIIQQQf{DIGEST_BYTES}sH{MAX_TENANT_BYTES}s")
+_RECORD = struct.Struct(f"<16s16sIIIQQBQQf{DIGEST_BYTES}sH{MAX_TENANT_BYTES}s")
 _CHECK_BYTES = 8
 _SCAN_BYTES = 4096 * RECORD_BYTES
 
@@ -42,6 +42,10 @@ class Record:
 
     object_id: ObjectId
     object_bytes: int
+    stored_bytes: int
+    """Length of what lies there, as the codec left it."""
+    codec: int
+    """Its number; 0: the object's bytes as they are."""
     slot_bytes: int
     offset: int
     """From the beginning of the data."""
@@ -62,6 +66,8 @@ class Record:
             shard,
             part,
             self.object_bytes,
+            self.stored_bytes,
+            self.codec,
             self.slot_bytes,
             self.span_start,
             self.cost,
@@ -77,13 +83,13 @@ class Record:
         body, check = data[: _RECORD.size], data[_RECORD.size : _RECORD.size + _CHECK_BYTES]
         if _check(body, offset) != check:
             return None
-        layout_id, key, group, shard, part, size, slot, start, cost, digest, length, tenant = (
-            _RECORD.unpack(body)
-        )
+        layout_id, key, group, shard, part, *rest = _RECORD.unpack(body)
+        size, stored, codec, slot, start, cost, digest, length, tenant = rest
         name = ObjectId(layout_id, key, group, shard, part)
-        if not 0 < size <= slot or slot % GRANULE_BYTES:
+        if not size or not 0 < stored <= slot or slot % GRANULE_BYTES:
             return None
-        return cls(name, size, slot, offset, start, digest, tenant[:length].decode(), cost)
+        tenant = tenant[:length].decode()
+        return cls(name, size, stored, codec, slot, offset, start, digest, tenant, cost)
 
 
 class DiskFile:

@@ -17,6 +17,9 @@ class DiskEntry(Entry):
     """One object on disk, or on its way there."""
 
     object_bytes: int
+    stored_bytes: int
+    """Length on disk, as the codec left it."""
+    codec: int
     digest: bytes
     readable: bool = False
     """Its bytes are there. Until then it is pinned."""
@@ -68,7 +71,7 @@ class DiskIndex:
 
     def restore(self, record: Record) -> bool:
         """Take in what an earlier process left; False where it contradicts what is there."""
-        if record.object_id in self._objects or record.slot_bytes != disk_size(record.object_bytes):
+        if record.object_id in self._objects or record.slot_bytes != disk_size(record.stored_bytes):
             return False
         entry = DiskEntry(
             object_id=record.object_id,
@@ -77,6 +80,8 @@ class DiskIndex:
             tenant=record.tenant,
             cost=record.cost,
             object_bytes=record.object_bytes,
+            stored_bytes=record.stored_bytes,
+            codec=record.codec,
             digest=record.digest,
             readable=True,
         )
@@ -86,12 +91,17 @@ class DiskIndex:
         self.policy.add(entry)
         return True
 
-    def place(self, slot: Slot) -> tuple[DiskEntry, Record] | None:
+    def place(self, slot: Slot, stored_bytes: int, codec: int) -> tuple[DiskEntry, Record] | None:
         """Room for an object of memory, not readable yet; None where it gets none.
 
         What goes for it stands in `cleared` and `dropped`.
+
+        Args:
+            slot: the object.
+            stored_bytes: its length on disk.
+            codec: the number of what made them.
         """
-        size = disk_size(slot.object_bytes)
+        size = disk_size(stored_bytes)
         offset = self._places.find(size, slot.tenant, self._evict)
         if offset is None:
             return None
@@ -102,6 +112,8 @@ class DiskIndex:
             tenant=slot.tenant,
             cost=slot.cost,
             object_bytes=slot.object_bytes,
+            stored_bytes=stored_bytes,
+            codec=codec,
             digest=slot.digest,
         )
         self._places.put(entry)
@@ -112,6 +124,8 @@ class DiskIndex:
         record = Record(
             entry.object_id,
             entry.object_bytes,
+            stored_bytes,
+            codec,
             size,
             offset,
             start,
@@ -155,6 +169,6 @@ class DiskIndex:
         self.drop(entry, evicted=True)
 
 
-def disk_size(object_bytes: int) -> int:
-    """Bytes that an object takes on disk: whole granules."""
-    return -(-object_bytes // GRANULE_BYTES) * GRANULE_BYTES
+def disk_size(stored_bytes: int) -> int:
+    """Room that so many bytes take on disk: whole granules."""
+    return -(-stored_bytes // GRANULE_BYTES) * GRANULE_BYTES

@@ -150,7 +150,10 @@ class KvStoreService(KvStoreServiceServicer):
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="keys") from error
         table = self._store.table
-        return pb.LookupResponse(held=bytes(table.get(one) is not None for one in ids))
+        disk = self._store.disk.index if self._store.disk is not None else ()
+        return pb.LookupResponse(
+            held=bytes(table.get(one) is not None or one in disk for one in ids)
+        )
 
     async def Stat(  # noqa: N802
         self,

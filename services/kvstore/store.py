@@ -14,9 +14,11 @@ from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS, SHM
 from baton.kv.writer_lock import WatchedLock
 from services.kvstore.announcer import Announcer
 from services.kvstore.arena import STEP_BYTES, Arena
+from services.kvstore.codecs import Codecs
 from services.kvstore.disk import DiskTier
 from services.kvstore.disk_file import DiskFile, Record
 from services.kvstore.disk_index import DiskIndex
+from services.kvstore.disk_tiers import Tiers
 from services.kvstore.eviction.costs import Costs
 from services.kvstore.eviction.policy import EvictionPolicy
 from services.kvstore.index import SharedIndex
@@ -123,6 +125,7 @@ class Store:
         records: Iterable[Record],
         alarm: Callable[[str], None] = lambda _: None,
         *,
+        codecs: Codecs | None = None,
         verify: bool = True,
     ) -> DiskTier:
         """Let objects go to disk. The store takes the file; `close_disk` gives it back.
@@ -131,6 +134,7 @@ class Store:
             file: where they go.
             records: what it holds already.
             alarm: called once with the reason when the disk is switched off.
+            codecs: what objects are encoded with; None: they lie there as they are.
             verify: whether what comes back is checked.
         """
 
@@ -141,18 +145,8 @@ class Store:
         index = DiskIndex(file.data_bytes, self._quotas)
         for record in records:
             index.restore(record)
-        disk = self.disk = DiskTier(
-            file,
-            index,
-            self.table,
-            self.arena,
-            self.waits,
-            self._announcer,
-            self.commit,
-            verify=verify,
-            clock=self.clock,
-            alarm=failed,
-        )
+        tiers = Tiers(self.table, self.arena, index, file, codecs or Codecs(), self.clock, verify)
+        disk = self.disk = DiskTier(tiers, self.waits, self._announcer, self.commit, alarm=failed)
         self._announcer.below = index.__contains__
         self.waits.lower = disk
         for entry in index.entries():

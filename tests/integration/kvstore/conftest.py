@@ -24,6 +24,7 @@ from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from services.kvstore.app import keep_time, nixl_thread, touch_arena
 from services.kvstore.arena import Arena
+from services.kvstore.codecs import NONE
 from services.kvstore.disk_start import add_disk
 from services.kvstore.inspect import stat
 from services.kvstore.landings import PUSH_SECONDS
@@ -98,6 +99,7 @@ async def running_store(
     disk_path: Path | None = None,
     disk_bytes: int = 64 * MIB,
     quotas: dict[str, int] | None = None,
+    disk_codec: str = NONE,
     verify: bool = True,
     peer_transport: str = GRPC,
     push_seconds: float = PUSH_SECONDS,
@@ -120,7 +122,9 @@ async def running_store(
         await touch_arena(store)
         if disk_path is not None:
             stack.push_async_callback(store.close_disk)
-            await add_disk(store, disk_path, disk_bytes, lambda: None, verify=verify)
+            await add_disk(
+                store, disk_path, disk_bytes, lambda: None, codec=disk_codec, verify=verify
+            )
         incarnation = secrets.token_hex(4)
         nixl = None
         if peer_transport == NIXL:

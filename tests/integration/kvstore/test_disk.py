@@ -1,6 +1,7 @@
 """The disk tier: what memory has no room for comes back, whole or not at all."""
 
 import asyncio
+import itertools
 import os
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from baton.kv.client import KvStoreClient
 from baton.kv.events import Mirror
 from baton.kv.keys import KEY_BYTES
 from baton.v1 import kvevents_pb2, kvstore_pb2
-from services.kvstore import disk, inspect
+from services.kvstore import codecs, disk, inspect
+from services.kvstore.codecs import NAMES, NONE
 from services.kvstore.disk_file import GRANULE_BYTES, PAGE_BYTES, RECORD_BYTES, DiskFile
 from services.kvstore.store import Store
 from tests.integration.kvstore.conftest import (
@@ -72,24 +74,32 @@ async def still(running: RunningStore) -> None:
     """Wait until nothing moves."""
     tier = running.store.disk
     assert tier is not None
-    await eventually(lambda: tier.failed or not (tier._busy_since or tier._due))
+    await eventually(lambda: tier.failed or not tier.moving)
 
 
-async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path) -> None:
-    async with running_store(tmp_path, 8 * MIB, disk_path=tmp_path / "disk") as running:
+@pytest.mark.parametrize("codec", NAMES)
+async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path, codec: str) -> None:
+    async with running_store(
+        tmp_path, 8 * MIB, disk_path=tmp_path / "disk", disk_codec=codec
+    ) as running:
         async with connected(running.address, "shm") as client:
             await fill(running, client, 320)  # 20 MiB
             await still(running)
             announced_rightly(running.store)
             assert running.store.disk is not None
             assert running.store.moved_down > 100
+            # Lookup speaks of the store, not of a tier.
+            assert all(await client.lookup(keys_of(320), LAYOUT))
             found, missing = await get(client, keys_of(320), SIZE)
             assert not missing
             assert len(found) == 320
             assert right(found)
             await still(running)
             announced_rightly(running.store)
-            assert inspect.stat(running.store).tiers[1].objects > 190
+            below = inspect.stat(running.store).tiers[1]
+            assert below.objects > 190
+            # What repeats itself takes one granule for the four that it has.
+            assert below.used_bytes == below.objects * (SIZE if codec == NONE else GRANULE_BYTES)
         await running.quiet()
 
 
@@ -139,9 +149,49 @@ async def test_a_restart_finds_what_lies_on_disk(tmp_path: Path) -> None:
         await running.quiet()
 
 
-async def test_a_flipped_bit_on_disk_is_never_served(tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", list(itertools.permutations(NAMES, 2)))
+async def test_a_restart_with_another_codec_reads_what_lies_on_disk(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
     path = tmp_path / "disk"
-    async with running_store(tmp_path, 4 * MIB, disk_path=path) as running:
+    async with running_store(tmp_path, 4 * MIB, disk_path=path, disk_codec=names[0]) as running:
+        async with connected(running.address, "shm") as client:
+            await fill(running, client, 100)
+        _, below = in_tiers(running.store)
+    async with running_store(tmp_path, 4 * MIB, disk_path=path, disk_codec=names[1]) as running:
+        async with connected(running.address, "shm") as client:
+            await fill(running, client, 100, salt="new")
+            found, _ = await get(client, keys_of(100), SIZE)
+            assert {keys_of(100)[index] for index in found} == below
+            assert right(found)
+            again, _ = await get(client, keys_of(100, "new"), SIZE)
+            assert len(again) > 50
+            assert right(again)
+        await running.quiet()
+
+
+async def test_what_no_codec_here_can_read_is_not_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "disk"
+    async with (
+        running_store(tmp_path, 4 * MIB, disk_path=path, disk_codec="lz4") as running,
+        connected(running.address, "shm") as client,
+    ):
+        await fill(running, client, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(codecs, "is_installed", lambda name: name != "lz4")
+        async with running_store(tmp_path, 4 * MIB, disk_path=path) as running:
+            assert held(running.store) == {}
+    # Nor later: the records are gone.
+    async with running_store(tmp_path, 4 * MIB, disk_path=path, disk_codec="lz4") as running:
+        assert held(running.store) == {}
+
+
+@pytest.mark.parametrize("codec", NAMES)
+async def test_a_flipped_bit_on_disk_is_never_served(tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "disk"
+    async with running_store(tmp_path, 4 * MIB, disk_path=path, disk_codec=codec) as running:
         async with connected(running.address, "shm") as client:
             await fill(running, client, 100)
         await still(running)
@@ -151,14 +201,18 @@ async def test_a_flipped_bit_on_disk_is_never_served(tmp_path: Path) -> None:
     flipped = {e.object_id.key for e in entries[::2]}
     with path.open("r+b") as file:
         for number, entry in enumerate(entries[::2]):
-            at = data_at + entry.offset + number * 997 % SIZE
+            at = data_at + entry.offset + number * 997 % entry.stored_bytes
             byte = os.pread(file.fileno(), 1, at)[0]
             os.pwrite(file.fileno(), bytes([byte ^ (1 << number % 8)]), at)
-    async with running_store(tmp_path, 4 * MIB, disk_path=path) as running:
+    async with running_store(tmp_path, 4 * MIB, disk_path=path, disk_codec=codec) as running:
         assert running.store.disk is not None
         async with connected(running.address, "shm") as client:
             found, missing = await get(client, keys_of(100), SIZE)
         assert right(found)
+        # A few bits of a code say nothing: what comes of it is whole all the same.
+        whole = flipped & {keys_of(100)[index] for index in found}
+        assert len(whole) <= (0 if codec == NONE else len(flipped) // 4)
+        flipped -= whole
         assert flipped <= {keys_of(100)[index] for index in missing}
         assert {keys_of(100)[index] for index in found} == {
             e.object_id.key for e in entries

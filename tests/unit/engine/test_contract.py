@@ -332,6 +332,28 @@ def test_an_equal_prompt_goes_on_alone_when_the_first_is_closed(
     assert [e.token_ids[0] for e in drain(engine) if isinstance(e, Tokens)] == expected
 
 
+def test_what_nobody_used_for_a_while_can_be_let_go(make_engine: MakeEngine, kind: str) -> None:
+    engine = make_engine(kind)
+    keys = prompt_keys(b"root", prompt(64), BLOCK).full
+    generate(engine, request(0, prompt(64)))
+    time.sleep(0.05)
+    listed = engine.idle_blocks(0.05)
+    assert [block.key for block in listed] == list(reversed(keys))
+    assert [block.previous for block in listed] == [*reversed(keys[:-1]), b""]
+    assert engine.idle_blocks(60) == []
+    # A second sequence holds the first two blocks: they are used, whatever the clock says.
+    admit(engine, request(1, prompt(40)))
+    assert [block.key for block in engine.idle_blocks(0.05)] == [keys[3], keys[2]]
+    assert engine.drop_cached(keys, 60) == 0
+    assert engine.drop_cached([*keys, b"unknown"], 0.05) == 2
+    (event,) = [event for event in drain(engine) if isinstance(event, BlocksEvicted)]
+    assert sorted(event.keys) == sorted(keys[2:])
+    engine.close(1)
+    assert admit(engine, request(2, prompt(64))).cached_tokens == 32
+    engine.close(2)
+    baseline(engine)
+
+
 def test_evictions_are_told(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind)
     tokens = prompt(64)

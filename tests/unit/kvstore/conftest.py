@@ -116,14 +116,18 @@ class World:
         assert not self.waits._starved
 
 
-def make_world(pages: int = 64, window: int = 1 << 30) -> World:
+def make_world(
+    pages: int = 64, window: int = 1 << 30, *, capped: bool = True, lease_seconds: float = 10
+) -> World:
     table = ObjectTable(
         SlabAllocator(pages * PAGE, 4 * PAGE),
         [0] * pages,
         Announcer(EventLog("epoch")),
         reservation_seconds=10,
-        lease_seconds=10,
+        lease_seconds=lease_seconds,
     )
+    if not capped:
+        table.cap_bytes = pages * PAGE
     return World(table, WaitTable(table, window_bytes=window, denial_seconds=3.0))
 
 

@@ -1,9 +1,5 @@
 """Wants: leased at commit, paced, answered exactly once, and never in vain for ever."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from services.kvstore.slots import Lease
 from services.kvstore.wants import Source
 from tests.unit.kvstore.conftest import World, make_world, object_id
 
@@ -240,40 +236,3 @@ def test_ended_wants_do_not_pile_up_until_their_deadlines(world: World) -> None:
         _, want = world.want(1, wait=3600)
         world.waits.cancel(want)
     assert len(world.waits._deadlines) < 100
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    pages=st.integers(4, 12),
-    readers=st.integers(1, 6),
-    objects=st.integers(1, 16),
-    window=st.sampled_from([1, 2 * 4096, 1 << 30]),
-    choices=st.randoms(use_true_random=False),
-)
-def test_a_full_arena_with_many_waiters_makes_progress(
-    pages: int, readers: int, objects: int, window: int, choices
-) -> None:
-    """Whoever writes tries again when refused, whoever reads releases at some time: all end."""
-    world = make_world(pages // 4 * 4, window)
-    asked = [world.want(*range(objects), wait=1e6) for _ in range(readers)]
-    held: list[list[Lease]] = [[] for _ in asked]
-    seen: list[set[int]] = [set() for _ in asked]
-    for _ in range(40 * objects * readers + 200):
-        if all(len(each) == objects for each in seen) and not any(held):
-            break
-        for number in {n for n in range(objects) if not world.table.get(object_id(n))}:
-            if choices.random() < 0.5:
-                world.put(number)
-        for place, (reader, _) in enumerate(asked):
-            new = set(reader.ready) - seen[place]
-            seen[place] |= new
-            held[place] += [reader.ready[index] for index in sorted(new)]
-            if held[place] and choices.random() < 0.7:
-                world.release(held[place].pop(choices.randrange(len(held[place]))))
-        assert world.table.pinned_bytes <= world.table.cap_bytes
-    for reader, _ in asked:
-        assert reader.done == 1
-        assert set(reader.ready) == set(range(objects))
-        for lease in reader.ready.values():
-            world.release(lease)
-    world.assert_nothing_held()

@@ -1,0 +1,116 @@
+"""KV of idle conversations leaves the engine and comes back, with real processes."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from baton.kv.mirror import Mirror
+from baton.rpc.channels import open_channel
+from baton.v1 import kvevents_pb2, kvevents_pb2_grpc
+from baton.v1.worker_pb2 import Generate, StreamFinished
+from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
+
+PROMPT = list(range(100, 333))
+IDLE = "BATON_ENGINE_KV_IDLE_SECONDS"
+
+
+async def metric(service, name: str) -> float:
+    async with httpx.AsyncClient() as http:
+        text = (await http.get(f"http://{service.instance.http_address}/metrics")).text
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+async def held(service) -> int:
+    """Blocks that the worker says its engine has."""
+    mirror = Mirror()
+    async with open_channel(service.address) as channel:
+        call = kvevents_pb2_grpc.KvEventServiceStub(channel).Watch(
+            kvevents_pb2.WatchRequest(), timeout=5
+        )
+        try:
+            message = await call.read()
+            while message is not None:
+                mirror.apply(message)
+                if message.HasField("snapshot") and message.snapshot.last:
+                    break
+                message = await call.read()
+        finally:
+            call.cancel()
+    assert {tier for _, tier in mirror.held} <= {kvevents_pb2.TIER_ENGINE}
+    return sum(len(keys) for keys in mirror.held.values())
+
+
+async def turn(run, stream_id: int, prompt: list[int]) -> tuple[list[int], StreamFinished]:
+    await run.start(stream_id=stream_id, prompt_token_ids=prompt, generate=Generate())
+    await run.ended(stream_id)
+    return run.tokens[stream_id][0], run.ends[stream_id]
+
+
+async def emptied(service) -> None:
+    async with asyncio.timeout(10):
+        while await held(service):
+            await asyncio.sleep(0.1)
+
+
+async def test_an_idle_conversation_leaves_the_engine_and_comes_back(spawn_service, open_run):
+    await spawn_service("kvstore", SIM, instance_id="store")
+    leaving, staying = await asyncio.gather(
+        spawn_service("decode", SIM | {IDLE: "1"}), spawn_service("decode", SIM | {IDLE: "0"})
+    )
+    outputs, cached = [], []
+    for worker, first_seed in ((leaving, 0), (staying, 1000)):
+        # Other tokens for the second worker, or it would find the first one's KV in the store.
+        prompt = [token + first_seed for token in PROMPT]
+        run = await open_run(worker.address)
+        answer, _ = await turn(run, 1, prompt)
+        full = (len(prompt) + len(answer) - 1) // 16
+        await asyncio.sleep(2.0)
+        assert await held(worker) == (0 if worker is leaving else full)
+        assert await metric(worker, "baton_worker_kv_get_bytes_total") == 0
+        left = await metric(worker, "baton_worker_kv_blocks_idle_total")
+        assert left == (full if worker is leaving else 0)
+        second = [*prompt, *answer, 7, 8, 9]
+        output, end = await turn(run, 2, second)
+        fetched = await metric(worker, "baton_worker_kv_get_bytes_total")
+        assert fetched == (full * 16 * 16 if worker is leaving else 0)
+        assert output == local_tokens(prompt_token_ids=second)
+        outputs.append(output)
+        cached.append(end.usage.cached_tokens)
+        await at_baseline(run)
+    assert cached[0] == cached[1] == full * 16
+    await emptied(leaving)  # again, what came back included
+
+
+async def test_what_is_used_stays(spawn_service, open_run):
+    await spawn_service("kvstore", SIM, instance_id="store")
+    worker = await spawn_service("decode", SIM | {IDLE: "1.5"})
+    run = await open_run(worker.address)
+    for number in range(8):
+        await turn(run, number, PROMPT)
+        await asyncio.sleep(0.5)
+        # The answer's own block is not asked for again, and may leave.
+        assert await held(worker) >= len(PROMPT) // 16
+    assert await metric(worker, "baton_worker_kv_get_bytes_total") == 0
+    await emptied(worker)
+
+
+@pytest.mark.parametrize("store", ["away", "too small"])
+async def test_what_the_store_does_not_hold_stays(spawn_service, open_run, store: str):
+    settings = SIM | {IDLE: "0.5"}
+    if store == "too small":
+        # Half of its arena may be reserved at once: this many blocks do not fit.
+        settings["BATON_KV_ARENA_BYTES"] = "1MiB"
+        await spawn_service("kvstore", settings, instance_id="store")
+    worker = await spawn_service("decode", settings)
+    run = await open_run(worker.address)
+    prompts = [[(13 * i + 1009 * n) % 30_000 for i in range(2_000)] for n in range(3)]
+    for number, prompt in enumerate(prompts):
+        await turn(run, number, prompt)
+    await asyncio.sleep(2.0)
+    computed = (await at_baseline(run)).computed_tokens
+    for number, prompt in enumerate(prompts):
+        output, end = await turn(run, 10 + number, prompt)
+        assert end.usage.cached_tokens == len(prompt) - 1
+        assert output == local_tokens(prompt_token_ids=prompt)
+    assert (await at_baseline(run)).computed_tokens - computed == 3 * 8
