@@ -22,7 +22,7 @@ TELL_OBJECTS = 4096
 class Reader(Protocol):
     """Waits for the answers of one want."""
 
-    def on_ready(self, number: int, objects: Sequence[pb.ReadyObject]) -> None: ...
+    def on_ready(self, ready: pb.Ready) -> None: ...
 
     def on_piece(self, lease_id: int, offset: int, data: memoryview) -> None: ...
 
@@ -202,14 +202,14 @@ class Connection:
         if kind == "ready":
             reader = self._readers.get(frame.ready.correlation_id)
             if reader is not None:  # else it was cancelled, which gave these leases back
-                self.leases += len(frame.ready.objects)
+                lease_ids = frame.ready.lease_ids
+                self.leases += len(lease_ids)
                 if self.arena is None:
-                    for ready in frame.ready.objects:
-                        self._lease_readers[ready.lease_id] = reader
-                reader.on_ready(frame.ready.correlation_id, frame.ready.objects)
-        elif kind in ("done", "error"):
-            # A refused want is one that nothing comes for.
-            number = frame.done.correlation_id or frame.error.correlation_id
+                    self._lease_readers.update(dict.fromkeys(lease_ids, reader))
+                reader.on_ready(frame.ready)
+        # A refused want is one that nothing comes for.
+        if kind == "error" or (kind in ("ready", "missing") and getattr(frame, kind).done):
+            number = getattr(frame, kind).correlation_id
             reader = self._readers.pop(number, None)
             if reader is not None:
                 reader.on_done(number)
