@@ -58,6 +58,9 @@ class Connection:
         a key."""
         self._read_count = 0
         self._telling: asyncio.TimerHandle | None = None
+        self._released: list[int] = []
+        """Leases to be given back in the loop's next turn, in one frame: a consumer that waits for
+        nothing ends many batches in one turn."""
         self._readers: dict[int, Reader] = {}
         self._lease_readers: dict[int, Reader] = {}
         """Whose bytes come in chunks, by lease."""
@@ -91,9 +94,15 @@ class Connection:
         for lease_id in (*good, *bad):
             self._lease_readers.pop(lease_id, None)
         if good:
-            self.get.post(pb.GetRequest(release=pb.Release(lease_ids=good)))
+            if not self._released:
+                asyncio.get_running_loop().call_soon(self._release)
+            self._released.extend(good)
         if bad:
             self.get.post(pb.GetRequest(report_bad=pb.ReportBad(lease_ids=bad)))
+
+    def _release(self) -> None:
+        released, self._released = self._released, []
+        self.get.post(pb.GetRequest(release=pb.Release(lease_ids=released)))
 
     async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
         """Ask which objects are there.
