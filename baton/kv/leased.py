@@ -8,9 +8,10 @@ from baton.v1 import kvstore_pb2 as pb
 
 
 class Leased(NamedTuple):
-    """One leased object; fields are those of `Ready`."""
+    """One leased object, as an entry of `Ready`."""
 
-    index: int
+    which: int
+    """Which key of the want."""
     lease_id: int
     offset_bytes: int
     generation: int

@@ -258,7 +258,7 @@ class Asks:
     def _take_ready(self, ask: _Ask, objects: Sequence[Leased]) -> None:
         ask.leased += len(objects)
         for one in objects:
-            self._backlog.append((ask, self._answered(ask, one.index), one))
+            self._backlog.append((ask, self._answered(ask, one.which), one))
 
     def _end_if(self, done: bool, ask: _Ask) -> None:
         """The peer has answered an ask in full."""
