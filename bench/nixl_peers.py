@@ -50,9 +50,11 @@ RAW = "NIXL alone"
 
 
 def bare_agent(name: str) -> tuple[Any, int, mmap.mmap]:
-    """An agent with touched memory; the agent, the memory's address, the memory."""
+    """An agent with memory like an arena's: the agent, the memory's address, the memory."""
     library = __import__(next(name for name in LIBRARIES if _installed(name)))
-    memory = mmap.mmap(-1, ARENA_BYTES)
+    with tempfile.TemporaryFile(dir="/dev/shm") as file:
+        os.truncate(file.fileno(), ARENA_BYTES)
+        memory = mmap.mmap(file.fileno(), ARENA_BYTES)
     for at in range(0, ARENA_BYTES, mmap.PAGESIZE):
         memory[at] = 1
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))

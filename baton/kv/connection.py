@@ -22,7 +22,7 @@ TELL_OBJECTS = 4096
 class Reader(Protocol):
     """Waits for the answers of one want."""
 
-    def on_ready(self, number: int, objects: Sequence[pb.ReadyObject]) -> None: ...
+    def on_ready(self, ready: pb.Ready) -> None: ...
 
     def on_piece(self, lease_id: int, offset: int, data: memoryview) -> None: ...
 
@@ -58,6 +58,9 @@ class Connection:
         a key."""
         self._read_count = 0
         self._telling: asyncio.TimerHandle | None = None
+        self._released: list[int] = []
+        """Leases to be given back in the loop's next turn, in one frame: a consumer that waits for
+        nothing ends many batches in one turn."""
         self._readers: dict[int, Reader] = {}
         self._lease_readers: dict[int, Reader] = {}
         """Whose bytes come in chunks, by lease."""
@@ -91,9 +94,15 @@ class Connection:
         for lease_id in (*good, *bad):
             self._lease_readers.pop(lease_id, None)
         if good:
-            self.get.post(pb.GetRequest(release=pb.Release(lease_ids=good)))
+            if not self._released:
+                asyncio.get_running_loop().call_soon(self._release)
+            self._released.extend(good)
         if bad:
             self.get.post(pb.GetRequest(report_bad=pb.ReportBad(lease_ids=bad)))
+
+    def _release(self) -> None:
+        released, self._released = self._released, []
+        self.get.post(pb.GetRequest(release=pb.Release(lease_ids=released)))
 
     async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
         """Ask which objects are there.
@@ -202,14 +211,14 @@ class Connection:
         if kind == "ready":
             reader = self._readers.get(frame.ready.correlation_id)
             if reader is not None:  # else it was cancelled, which gave these leases back
-                self.leases += len(frame.ready.objects)
+                lease_ids = frame.ready.lease_ids
+                self.leases += len(lease_ids)
                 if self.arena is None:
-                    for ready in frame.ready.objects:
-                        self._lease_readers[ready.lease_id] = reader
-                reader.on_ready(frame.ready.correlation_id, frame.ready.objects)
-        elif kind in ("done", "error"):
-            # A refused want is one that nothing comes for.
-            number = frame.done.correlation_id or frame.error.correlation_id
+                    self._lease_readers.update(dict.fromkeys(lease_ids, reader))
+                reader.on_ready(frame.ready)
+        # A refused want is one that nothing comes for.
+        if kind == "error" or (kind in ("ready", "missing") and getattr(frame, kind).done):
+            number = getattr(frame, kind).correlation_id
             reader = self._readers.pop(number, None)
             if reader is not None:
                 reader.on_done(number)

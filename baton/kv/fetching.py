@@ -19,6 +19,7 @@ from baton.kv.attach import StoreAway
 from baton.kv.connection import Connection
 from baton.kv.fetched import Fetched
 from baton.kv.keys import pack
+from baton.kv.leased import leased
 from baton.kv.objects import ObjectId
 from baton.v1 import common_pb2
 from baton.v1 import kvstore_pb2 as pb
@@ -35,11 +36,12 @@ ABANDON_SECONDS = 1.0
 class _Coming:
     """A leased object whose bytes are on their way."""
 
-    __slots__ = ("got", "index", "pieces", "ready")
+    __slots__ = ("digest", "generation", "got", "index", "pieces")
 
-    def __init__(self, index: int, ready: pb.ReadyObject) -> None:
+    def __init__(self, index: int, generation: int, digest: bytes) -> None:
         self.index = index
-        self.ready = ready
+        self.generation = generation
+        self.digest = digest
         self.pieces: list[memoryview] = []
         self.got = 0
 
@@ -166,25 +168,23 @@ class Fetching(AsyncIterator[list[Fetched]]):
 
     # Reader
 
-    def on_ready(self, number: int, objects: Sequence[pb.ReadyObject]) -> None:
-        asked = self._asked.get(number, ())
+    def on_ready(self, ready: pb.Ready) -> None:
+        asked = self._asked.get(ready.correlation_id, ())
         if self._abandoned:
-            self._connection.give_back([ready.lease_id for ready in objects], [])
+            self._connection.give_back(ready.lease_ids, [])
             return
         bad = []
-        for ready in objects:
-            index = asked[ready.index] if 0 <= ready.index < len(asked) else -1
-            if index not in self._coming or ready.object_bytes != self._object_bytes:
-                bad.append(ready.lease_id)
-            elif self._connection.arena is None:
-                self._coming.discard(index)
-                self._partial[ready.lease_id] = _Coming(index, ready)
-            else:
-                self._coming.discard(index)
-                place = (ready.offset_bytes, ready.generation)
-                if not self._map(index, *place, ready.digest, ready.lease_id):
-                    self.missing.add(index)
-                    bad.append(ready.lease_id)
+        for which, lease_id, offset, generation, object_bytes, digest in leased(ready):
+            index = asked[which] if 0 <= which < len(asked) else -1
+            if index not in self._coming or object_bytes != self._object_bytes:
+                bad.append(lease_id)
+                continue
+            self._coming.discard(index)
+            if self._connection.arena is None:
+                self._partial[lease_id] = _Coming(index, generation, digest)
+            elif not self._map(index, offset, generation, digest, lease_id):
+                self.missing.add(index)
+                bad.append(lease_id)
         self._first_at = self._first_at or time.monotonic()
         if bad:
             self._connection.give_back([], bad)
@@ -201,14 +201,13 @@ class Fetching(AsyncIterator[list[Fetched]]):
             return
         del self._partial[lease_id]
         if in_order and coming.got == self._object_bytes:
-            generation = coming.ready.generation
             self._arrive(
                 coming.index,
                 coming.pieces,
-                coming.ready.digest,
+                coming.digest,
                 lease_id,
-                partial(int, generation),
-                generation,
+                partial(int, coming.generation),
+                coming.generation,
             )
         else:  # gone while it was sent
             self.missing.add(coming.index)

@@ -8,13 +8,14 @@ the wants stay as they are.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.duration_pb2 import Duration
 
 from baton.kv.bulk import ReadBulk
 from baton.kv.keys import pack
+from baton.kv.leased import Leased, leased
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL
 from baton.v1 import kvstore_pb2 as pb
@@ -73,7 +74,7 @@ class Asks:
         """By the peer's lease."""
         self._heard = 0.0
         """When the last chunk came, or the first was asked for."""
-        self._backlog: deque[tuple[_Ask, pb.ReadyObject]] = deque()
+        self._backlog: deque[tuple[_Ask, ObjectId, Leased]] = deque()
         """Leased at the peer, waiting for other flights to end."""
         self._landing: dict[int, _Ask] = {}
         """By the peer's lease, of objects that the peer is asked to write."""
@@ -176,7 +177,8 @@ class Asks:
         if kind == "ready":
             ask = self._asks.get(response.ready.correlation_id)
             if ask is not None:  # else it was cancelled, which ends its leases
-                self._take_ready(ask, response.ready.objects)
+                self._take_ready(ask, leased(response.ready))
+                self._end_if(response.ready.done, ask)
         elif kind == "nixl_answer":
             self.landings.answered(response.nixl_answer, now)
         elif kind == "push_ended":
@@ -187,8 +189,7 @@ class Asks:
             ask = self._asks.get(response.missing.correlation_id)
             if ask is not None:
                 self._take_missing(ask, response.missing, now)
-        elif kind == "done":
-            self._asks.pop(response.done.correlation_id, None)
+                self._end_if(response.missing.done, ask)
         elif kind == "error":
             ask = self._asks.pop(response.error.correlation_id, None)
             if ask is not None:
@@ -209,17 +210,16 @@ class Asks:
         """
         if not written:
             self._flights.failures[NIXL] += 1
-        for (lease_id, flight), good in zip(landing.flights.items(), right, strict=True):
-            object_id = flight.slot.object_id
+        kept = self._flights.landed(list(landing.flights.values()), right)
+        for (lease_id, flight), is_right, is_kept in zip(
+            landing.flights.items(), right, kept, strict=True
+        ):
             ask = self._landing.pop(lease_id, None)
-            if not written:
-                self._flights.drop(flight)
-            kept = written and self._flights.landed(flight, good=good)
             if ask is None:
                 continue  # the stream that it was leased on is gone
-            if not kept:
-                self._failed(object_id, now)
-            if written and not good:
+            if not is_kept:
+                self._failed(flight.slot.object_id, now)
+            if written and not is_right:
                 self._report(ask, lease_id)
             else:
                 self._release(ask, lease_id)
@@ -255,45 +255,68 @@ class Asks:
         )
         self._out.append(pb.GetRequest(want=frame))
 
-    def _take_ready(self, ask: _Ask, objects: Iterable[pb.ReadyObject]) -> None:
-        for ready in objects:
-            self._answered(ask, ready.index)
-            ask.leased += 1
-            self._backlog.append((ask, ready))
+    def _take_ready(self, ask: _Ask, objects: Sequence[Leased]) -> None:
+        ask.leased += len(objects)
+        for one in objects:
+            self._backlog.append((ask, self._answered(ask, one.which), one))
+
+    def _end_if(self, done: bool, ask: _Ask) -> None:
+        """The peer has answered an ask in full."""
+        if done:
+            self._asks.pop(ask.number, None)
 
     def _start_flights(self, now: float) -> None:
-        if self.landings.undecided(now):
+        if not self._backlog or self.landings.undecided(now):
             return
-        fetch = []
-        batch: dict[int, Flight] = {}
+        started: dict[int, tuple[_Ask, Flight]] = {}
         up = self.landings.up
-        while self._backlog and not self._flights.full:
-            ask, ready = self._backlog.popleft()
-            object_id = ask.object_ids[ready.index]
-            if object_id in self._interest and object_id not in self._flights:
-                tenant = next(iter(self._interest[object_id])).tenant
+        for (tenant, object_bytes), group in self._next_of_backlog(now).items():
+            answers = self._flights.begin_all(
+                [object_id for _, object_id, _ in group],
+                [one.digest for _, _, one in group],
+                object_bytes,
+                tenant,
                 # Chunks are written by the store itself; a peer may write when least expected.
-                writer = self.landings if up else None
-                flight = self._flights.begin(
-                    object_id, ready.object_bytes, ready.digest, tenant, writer=writer
-                )
+                writer=self.landings if up else None,
+            )
+            for (ask, object_id, one), flight in zip(group, answers, strict=True):
                 if isinstance(flight, Flight):
-                    if up:
-                        self._landing[ready.lease_id] = ask
-                        batch[ready.lease_id] = flight
-                    else:
-                        self._fetching[ready.lease_id] = (ask, flight)
-                        fetch.append(ready.lease_id)
-                    continue
-            self._release(ask, ready.lease_id)
-            # No room, or another peer is faster: nothing is left to do then unless that fails.
-            self._later.append((now + RETRY_SECONDS, object_id))
-        for part in in_pushes(batch):
-            self.landings.begin(part, [self._flights.offset(one) for one in part.values()], now)
-        if fetch:
-            if len(fetch) == len(self._fetching):
+                    started[one.lease_id] = (ask, flight)
+                else:
+                    self._put_off(ask, object_id, one, now)
+        if up:
+            self._landing.update({lease_id: ask for lease_id, (ask, _) in started.items()})
+            for part in in_pushes({lease_id: flight for lease_id, (_, flight) in started.items()}):
+                self.landings.begin(part, [self._flights.offset(one) for one in part.values()], now)
+        elif started:
+            if not self._fetching:
                 self._heard = now
-            self._out.append(pb.GetRequest(fetch=pb.Fetch(lease_ids=fetch)))
+            self._fetching.update(started)
+            self._out.append(pb.GetRequest(fetch=pb.Fetch(lease_ids=started)))
+
+    def _next_of_backlog(
+        self, now: float
+    ) -> dict[tuple[str, int], list[tuple[_Ask, ObjectId, Leased]]]:
+        """What may fly now, by tenant and length; what need not is put off."""
+        groups: dict[tuple[str, int], list[tuple[_Ask, ObjectId, Leased]]] = {}
+        chosen = set()
+        room = self._flights.room_bytes
+        while self._backlog and room > 0:
+            ask, object_id, one = self._backlog.popleft()
+            wants = self._interest.get(object_id)
+            if wants is None or object_id in self._flights or object_id in chosen:
+                self._put_off(ask, object_id, one, now)
+                continue
+            chosen.add(object_id)
+            room -= one.object_bytes
+            tenant = next(iter(wants)).tenant
+            groups.setdefault((tenant, one.object_bytes), []).append((ask, object_id, one))
+        return groups
+
+    def _put_off(self, ask: _Ask, object_id: ObjectId, one: Leased, now: float) -> None:
+        """No room, or another peer is faster: nothing is left to do later unless that fails."""
+        self._release(ask, one.lease_id)
+        self._later.append((now + RETRY_SECONDS, object_id))
 
     def _give_up_what_is_late(self, now: float) -> None:
         """Let other peers fetch what this one should have sent by now."""

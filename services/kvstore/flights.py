@@ -2,10 +2,11 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from xxhash import xxh3_128
 
-from baton.kv.digest import start_digest
+from baton.kv.digest import object_digest, start_digest
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL
 from services.kvstore.slots import Refusal, Slot, State
@@ -18,8 +19,11 @@ class Flight:
 
     slot: Slot
     digest: bytes
-    hash: xxh3_128
+    """What its bytes must have."""
+    hash: xxh3_128 | None = None
+    """Of the bytes that came in chunks."""
     got: int = 0
+    """How many did."""
 
 
 class Flights:
@@ -46,34 +50,38 @@ class Flights:
         return len(self._flying)
 
     @property
-    def full(self) -> bool:
-        """Whether another flight has to wait for one to end."""
-        return bool(self._flying) and self._bytes >= self._window_bytes
+    def room_bytes(self) -> int:
+        """How much more may be on its way; above 0 if nothing is."""
+        return max(self._window_bytes - self._bytes, 0 if self._flying else 1)
 
-    def begin(
+    def begin_all(
         self,
-        object_id: ObjectId,
+        object_ids: Sequence[ObjectId],
+        digests: Sequence[bytes],
         object_bytes: int,
-        digest: bytes,
         tenant: str = "",
         writer: Hashable | None = None,
-    ) -> Flight | Refusal:
-        """Reserve a slot for an object that is not flying, or PRESENT or EXHAUSTED.
+    ) -> list[Flight | Refusal]:
+        """Reserve slots for objects that are not flying: a flight, PRESENT or EXHAUSTED for each.
 
         Args:
-            object_id: the object.
-            object_bytes: its length.
-            digest: what its bytes must have.
-            tenant: on whose share it is counted.
+            object_ids: the objects, no two the same.
+            digests: what the bytes of each must have.
+            object_bytes: the length of each.
+            tenant: on whose share they are counted.
             writer: who writes them into the arena, if this process does not.
         """
-        slot = self._store.reserve(object_id, object_bytes, tenant=tenant, writer=writer)
-        if isinstance(slot, Refusal):
-            return slot
-        flight = Flight(slot, digest, start_digest(object_id, object_bytes))
-        self._flying[object_id] = flight
-        self._bytes += slot.slot_bytes
-        return flight
+        answers: list[Flight | Refusal] = []
+        slots = self._store.reserve_all(object_ids, object_bytes, tenant=tenant, writer=writer)
+        for slot, digest in zip(slots, digests, strict=True):
+            if isinstance(slot, Refusal):
+                answers.append(slot)
+                continue
+            flight = Flight(slot, digest)
+            self._flying[slot.object_id] = flight
+            self._bytes += slot.slot_bytes
+            answers.append(flight)
+        return answers
 
     def write(self, flight: Flight, offset: int, data: memoryview) -> bool:
         """Take in the next bytes; False where they do not fit, or the slot lapsed."""
@@ -81,6 +89,8 @@ class Flights:
         if slot.state is not State.RESERVED or offset != flight.got or end > slot.object_bytes:
             return False
         self._store.arena.view(slot)[flight.got : end] = data
+        if flight.hash is None:
+            flight.hash = start_digest(slot.object_id, slot.object_bytes)
         flight.hash.update(data)
         flight.got = end
         self._store.moved_bytes[PEER, GRPC] += len(data)
@@ -88,8 +98,12 @@ class Flights:
 
     def finish(self, flight: Flight) -> bool:
         """All bytes came: commit the object if they are right, else give its slot back."""
-        right = not self.verify or flight.hash.digest() == flight.digest
-        return self._settle(flight, right and flight.got == flight.slot.object_bytes)
+        slot = flight.slot
+        right = flight.hash is not None and flight.got == slot.object_bytes
+        if self.verify and flight.hash is not None:
+            right = right and flight.hash.digest() == flight.digest
+        self._end([flight], [right])
+        return right
 
     def offset(self, flight: Flight) -> int:
         """Where a peer that writes into the arena puts the object, in the arena's file."""
@@ -99,14 +113,23 @@ class Flights:
         """Whether objects that a peer has written are right. On any thread; takes long."""
         right = []
         for flight in flights:
-            flight.hash.update(self._store.arena.view(flight.slot))
-            right.append(flight.hash.digest() == flight.digest)
+            layout_id, key, group, shard, part = flight.slot.object_id
+            view = self._store.arena.view(flight.slot)
+            digest = object_digest(key, layout_id, group, shard, part, view)
+            right.append(digest == flight.digest)
         return right
 
-    def landed(self, flight: Flight, *, good: bool) -> bool:
-        """A peer has written an object: commit it if it is right, else give its slot back."""
-        self._store.moved_bytes[PEER, NIXL] += flight.slot.object_bytes
-        return self._settle(flight, good and flight.slot.state is State.RESERVED)
+    def landed(self, flights: Sequence[Flight], right: Sequence[bool]) -> list[bool]:
+        """A peer has written objects: commit those that are right, give the slots of others back.
+
+        Answers which were committed.
+        """
+        came = compress(flights, right)
+        self._store.moved_bytes[PEER, NIXL] += sum(one.slot.object_bytes for one in came)
+        pairs = zip(flights, right, strict=True)
+        good = [is_right and flight.slot.state is State.RESERVED for flight, is_right in pairs]
+        self._end(flights, good)
+        return good
 
     def quarantine(self, flight: Flight) -> None:
         """A peer that was to write it is not heard of, and may write still."""
@@ -117,15 +140,15 @@ class Flights:
         """The peer does not write these any more."""
         self._store.abandon(flight.slot for flight in flights)
 
-    def _settle(self, flight: Flight, good: bool) -> bool:
-        """Nobody writes to it any more: commit it if it is good, else give its slot back."""
-        slot = flight.slot
-        self._forget(flight)
-        if good:
-            self._store.commit(slot, flight.digest)
-        else:
-            self._store.abandon([slot])
-        return good
+    def _end(self, flights: Sequence[Flight], good: Sequence[bool]) -> None:
+        """Nobody writes to them any more: commit those that are good, give back the others."""
+        for flight in flights:
+            self._forget(flight)
+        kept = list(compress(flights, good))
+        self._store.commit_all([one.slot for one in kept], [one.digest for one in kept])
+        self._store.abandon(
+            one.slot for one, is_good in zip(flights, good, strict=True) if not is_good
+        )
 
     def drop(self, flight: Flight) -> None:
         """It will not arrive: give its slot back."""

@@ -1,7 +1,7 @@
 """One reader's stream."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from opentelemetry.trace import Span
 
@@ -116,22 +116,24 @@ class GetStream:
     # Asker
 
     def answer(self, want: Want, answer: Answer) -> None:
-        number = want.correlation_id
-        for at in range(0, len(answer.ready), _READY_OBJECTS):
-            part = answer.ready[at : at + _READY_OBJECTS]
-            objects = [self._lease(want, index, lease) for index, lease in part]
-            self.outbox.put(pb.GetResponse(ready=pb.Ready(correlation_id=number, objects=objects)))
-            if want in self._sending:
-                self._fetches.update((ready.lease_id, 0) for ready in objects)
+        parts: list[pb.Ready | pb.Missing] = [
+            self._ready(want, answer.ready[at : at + _READY_OBJECTS])
+            for at in range(0, len(answer.ready), _READY_OBJECTS)
+        ]
         if answer.will_not_come or answer.timed_out:
             missing = pb.Missing(
-                correlation_id=number,
+                correlation_id=want.correlation_id,
                 will_not_come=answer.will_not_come,
                 timed_out=answer.timed_out,
             )
-            self.outbox.put(pb.GetResponse(missing=missing))
+            parts.append(missing)
+        parts[-1].done = answer.done
+        for part in parts:
+            if isinstance(part, pb.Ready):
+                self.outbox.put(pb.GetResponse(ready=part))
+            else:
+                self.outbox.put(pb.GetResponse(missing=part))
         if answer.done:
-            self.outbox.put(pb.GetResponse(done=pb.Done(correlation_id=number)))
             self._sending.discard(want)
             self._end_span(want)
             self._forget_if_over(want)
@@ -230,20 +232,26 @@ class GetStream:
 
     # Inside
 
-    def _lease(self, want: Want, index: int, lease: Lease) -> pb.ReadyObject:
-        self._last_id += 1
-        self._leases[self._last_id] = (lease, want)
-        self._ids[lease] = self._last_id
-        slot = lease.slot
+    def _ready(self, want: Want, answers: Sequence[tuple[int, Lease]]) -> pb.Ready:
+        """Number leases and say what they are of."""
+        ids = range(self._last_id + 1, self._last_id + 1 + len(answers))
+        self._last_id += len(answers)
+        for number, (_, lease) in zip(ids, answers, strict=True):
+            self._leases[number] = (lease, want)
+            self._ids[lease] = number
+        slots = [lease.slot for _, lease in answers]
         if self._shared:
-            self._store.moved_bytes[GET, SHM] += slot.object_bytes
-        return pb.ReadyObject(
-            index=index,
-            lease_id=self._last_id,
-            offset_bytes=self._store.arena.file_offset(slot),
-            generation=slot.generation,
-            object_bytes=slot.object_bytes,
-            digest=slot.digest,
+            self._store.moved_bytes[GET, SHM] += sum(slot.object_bytes for slot in slots)
+        if want in self._sending:
+            self._fetches.update(dict.fromkeys(ids, 0))
+        return pb.Ready(
+            correlation_id=want.correlation_id,
+            indexes=[index for index, _ in answers],
+            lease_ids=ids,
+            offsets_bytes=[self._store.arena.file_offset(slot) for slot in slots],
+            generations=[slot.generation for slot in slots],
+            objects_bytes=[slot.object_bytes for slot in slots],
+            digests=b"".join([slot.digest for slot in slots]),
         )
 
     def _next_chunk(self) -> bytes | None:

@@ -212,7 +212,7 @@ class WaitTable:
             if not want.open:
                 answer.done = True
                 self._end(want)
-            if answer.done or answer.ready or answer.will_not_come or answer.timed_out:
+            if answer.ready or answer.will_not_come or answer.timed_out:
                 want.asker.answer(want, answer)
 
     @property

@@ -256,8 +256,9 @@ async def test_metadata_that_nixl_cannot_load_is_refused_and_pushes_need_an_acce
         stream.post(offer(endpoint))
         assert (await stream.read()).nixl_answer.refusal.message
         stream.post(pb.GetRequest(want=want))
-        lease = (await stream.read()).ready.objects[0].lease_id
-        assert (await stream.read()).WhichOneof("frame") == "done"
+        ready = (await stream.read()).ready
+        (lease,) = ready.lease_ids
+        assert ready.done
         for push in (
             pb.Push(push_id=1, lease_ids=[lease], offsets_bytes=[0]),  # it was refused
             pb.Push(push_id=2, lease_ids=[lease], offsets_bytes=[1 << 40]),

@@ -304,27 +304,28 @@ async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -
     await one.read()
     await two.read()
     one.post(want())
-    (ready,) = (await one.read()).ready.objects
+    ready = (await one.read()).ready
+    (lease_id,) = ready.lease_ids
+    assert ready.done
     for name, message in (
         ("fetch", pb.Fetch),
         ("release", pb.Release),
         ("report_bad", pb.ReportBad),
     ):
-        for lease in (ready.lease_id, 0, -1, 10**12):
+        for lease in (lease_id, 0, -1, 10**12):
             two.post(pb.GetRequest(**{name: message(lease_ids=[lease])}))
             assert (await error_of(two)).reason is Reason.INVALID_FIELD
     assert stat(store.store).leases == 1
     assert stat(store.store).objects == 1
     # Its own reader may fetch it, release it, and release it again.
-    assert (await one.read()).WhichOneof("frame") == "done"
-    one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[ready.lease_id])))
+    one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[lease_id])))
     sent = (await one.read()).read_chunk
-    assert (sent.lease_ids, sent.pieces_bytes, sent.data) == ([ready.lease_id], [100], DATA)
+    assert (sent.lease_ids, sent.pieces_bytes, sent.data) == ([lease_id], [100], DATA)
     for _ in range(2):
-        one.post(pb.GetRequest(release=pb.Release(lease_ids=[ready.lease_id])))
-    one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[ready.lease_id])))
+        one.post(pb.GetRequest(release=pb.Release(lease_ids=[lease_id])))
+    one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[lease_id])))
     gone = (await one.read()).read_chunk
-    assert (gone.lease_ids, gone.pieces_bytes, gone.data) == ([ready.lease_id], [0], b"")
+    assert (gone.lease_ids, gone.pieces_bytes, gone.data) == ([lease_id], [0], b"")
 
 
 async def test_cancelling_is_always_answered_by_done(raw: Raw, store: RunningStore) -> None:

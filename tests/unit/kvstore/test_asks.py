@@ -76,16 +76,16 @@ class Network:
     def ready(
         self, name: str, ask: pb.Want, *indexes: int, first_lease: int = 1
     ) -> list[pb.GetRequest]:
-        objects = [
-            pb.ReadyObject(
-                index=index,
-                lease_id=first_lease + at,
-                object_bytes=SIZE,
-                digest=digest(object_of(ask, index)),
-            )
-            for at, index in enumerate(indexes)
-        ]
-        ready = pb.Ready(correlation_id=ask.correlation_id, objects=objects)
+        count = len(indexes)
+        ready = pb.Ready(
+            correlation_id=ask.correlation_id,
+            indexes=indexes,
+            lease_ids=range(first_lease, first_lease + count),
+            offsets_bytes=[0] * count,
+            generations=[1] * count,
+            objects_bytes=[SIZE] * count,
+            digests=b"".join(digest(object_of(ask, index)) for index in indexes),
+        )
         return self.answer(name, ready=ready)
 
     def chunk(self, name: str, lease: int, ask: pb.Want, index: int) -> list[pb.GetRequest]:
@@ -271,7 +271,12 @@ def test_an_object_that_nobody_wants_any_more_is_released(network: Network) -> N
     (asked,) = network.frames("a")
     ready = pb.Ready(
         correlation_id=asked.want.correlation_id,
-        objects=[pb.ReadyObject(index=0, lease_id=9, object_bytes=SIZE)],
+        indexes=[0],
+        lease_ids=[9],
+        offsets_bytes=[0],
+        generations=[1],
+        objects_bytes=[SIZE],
+        digests=bytes(16),
     )
     network.peer("a").handle(pb.GetResponse(ready=ready), 0.0)
     network.store.waits.cancel(want)

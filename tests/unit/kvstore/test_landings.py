@@ -61,7 +61,9 @@ class World:
     def push(self, *numbers: int, now: float = 0.0) -> tuple[pb.Push, list[Flight]]:
         flights = {}
         for number in numbers:
-            flight = self.flights.begin(object_id(number), SIZE, b"d" * 16, writer=self.landings)
+            (flight,) = self.flights.begin_all(
+                [object_id(number)], [b"d" * 16], SIZE, writer=self.landings
+            )
             assert isinstance(flight, Flight)
             flights[next(self.next_lease)] = flight
         self.landings.begin(flights, [0] * len(flights), now)
@@ -140,8 +142,7 @@ def test_what_arrives_is_handed_over_once(world: World) -> None:
     landing = world.landings.arrived(AGENT, push.push_id)
     assert landing is not None
     assert world.landings.arrived(AGENT, push.push_id) is None
-    for flight in flights:
-        world.flights.landed(flight, good=True)
+    assert world.flights.landed(flights, [True, True]) == [True, True]
     assert stat(world.store).objects == 2
 
 
@@ -209,7 +210,9 @@ def test_another_epoch_proves_that_the_peer_of_before_is_dead(world: World) -> N
 def test_pushes_are_as_long_as_keeps_both_sides_busy(world: World) -> None:
     flights = {}
     for number in range(3):
-        flight = world.flights.begin(object_id(number), SIZE, b"d" * 16, writer=world.landings)
+        (flight,) = world.flights.begin_all(
+            [object_id(number)], [b"d" * 16], SIZE, writer=world.landings
+        )
         assert isinstance(flight, Flight)
         flight.slot.object_bytes = PUSH_BYTES // 2
         flights[number] = flight

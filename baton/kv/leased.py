@@ -1,0 +1,42 @@
+"""The objects of a Ready frame, one by one."""
+
+from typing import NamedTuple
+
+from baton.kv.digest import DIGEST_BYTES
+from baton.rpc.errors import BatonError, Reason
+from baton.v1 import kvstore_pb2 as pb
+
+
+class Leased(NamedTuple):
+    """One leased object, as an entry of `Ready`."""
+
+    which: int
+    """Which key of the want."""
+    lease_id: int
+    offset_bytes: int
+    generation: int
+    object_bytes: int
+    digest: bytes
+
+
+def leased(ready: pb.Ready) -> list[Leased]:
+    """What a store leased.
+
+    Raises:
+        BatonError: the lists are not of one length.
+    """
+    packed = ready.digests
+    digests = [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
+    try:
+        columns = zip(
+            ready.indexes,
+            ready.lease_ids,
+            ready.offsets_bytes,
+            ready.generations,
+            ready.objects_bytes,
+            digests,
+            strict=True,
+        )
+        return [Leased._make(row) for row in columns]
+    except ValueError as error:
+        raise BatonError(Reason.INTERNAL, f"a store sent a bad Ready frame: {error}") from error
