@@ -82,7 +82,7 @@ class Peers:
     @property
     def quarantined(self) -> int:
         """Slots that peers may still write to though nobody waits for that."""
-        return sum(link.asks.landings.quarantined for link in self._links.values())
+        return sum(link.asks.arrivals.landings.quarantined for link in self._links.values())
 
     def seek(self, want: Want, object_id: ObjectId) -> None:
         for source in want.sources:
@@ -125,7 +125,7 @@ class Peers:
             return
         (push_id,) = MESSAGE.unpack(message)
         for link in self._links.values():
-            landing = link.asks.landings.arrived(agent, push_id)
+            landing = link.asks.arrivals.landings.arrived(agent, push_id)
             if landing is not None:
                 self._watch(asyncio.create_task(self._land(link, landing)))
                 return
@@ -190,8 +190,8 @@ class _Link:
                     self.stream = None
                     self.asks.closed(self._store.clock())
                     self._store.settle()
-                if self.asks.landings.quarantined and await nobody_listens(source.address):
-                    self.asks.landings.died()
+                if self.asks.arrivals.landings.quarantined and await nobody_listens(source.address):
+                    self.asks.arrivals.landings.died()
                 await asyncio.sleep(delay * random.uniform(0.5, 1))
                 delay = min(2 * delay, LAST_RETRY_SECONDS)
         finally:
