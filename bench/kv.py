@@ -5,6 +5,8 @@ commit; four batches in flight, as workers do, where they fit into half of the a
 copy, check), digests on. Beside each, the same pieces are copied to and from shared memory of the
 same size with nothing else done; beside several clients, by as many processes at the same time.
 The best round counts, for both: on a machine with other work a median tells how much it had.
+Over gRPC the store takes turns with a bare stream of 1 MiB messages, as many bytes in each round
+and as many different ones; `get` has four batches in flight and `get 1` one after the other.
 Each size has a store of its own, which is full when measuring begins: every put evicts.
 
     python bench/kv.py [--rounds 5] [--clients 4] [--peers build/kv-peers] [--json FILE]
@@ -32,6 +34,7 @@ import uvloop
 from baton.cluster.local_etcd import free_port
 from baton.kv.arena_file import populate
 from baton.kv.client import KvStoreClient
+from baton.rpc.allocator import keep_freed_memory
 from baton.rpc.channels import OPTIONS
 from baton.telemetry import logs
 
@@ -43,6 +46,10 @@ KIB, MIB = 1 << 10, 1 << 20
 SIZES = {"64 KiB": 64 * KIB, "256 KiB": 256 * KIB, "1 MiB": MIB, "4 MiB": 4 * MIB}
 ROUND_BYTES = 1024 * MIB
 """Put, and then got, in one round: more than caches hold, and several batches of the largest."""
+GRPC_ROUND_BYTES = 256 * MIB
+"""As much over gRPC, or `LANES` batches where they are more."""
+PART_BYTES = 8 * MIB
+"""Over gRPC, committed while the next are copied, as workers do."""
 LANES = 4
 """Batches in flight."""
 MESSAGE_BYTES = MIB
@@ -82,9 +89,12 @@ async def put_batch(client: KvStoreClient, keys: list[bytes], sources: list[memo
             if reservation.exhausted:  # others hold half of the arena
                 await asyncio.sleep(0.001)
                 continue
-            for index in reservation.slots:
-                reservation.write(index, sources[index])
-            assert await reservation.commit(range(len(keys))) == len(keys)
+            at_once = len(keys) if client.transport == "shm" else max(1, PART_BYTES // size)
+            for begin in range(0, len(keys), at_once):
+                part = range(begin, min(begin + at_once, len(keys)))
+                for index in part:
+                    reservation.write(index, sources[index])
+                assert await reservation.commit(part) == len(part)
             return
         finally:
             await reservation.aclose()
@@ -140,21 +150,17 @@ async def attached(address: str, transport: str, stack: list[KvStoreClient]) -> 
     return client
 
 
-async def through_store(
-    address: str, transport: str, size: int, rounds: int, shared: Shared
-) -> Row:
+async def through_store(address: str, size: int, rounds: int, shared: Shared) -> Row:
     """GB/s of the best round, and of the same copies alone."""
     sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
     targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
-    round_bytes = ROUND_BYTES if transport == "shm" else 64 * MIB
-    batches = max(1, round_bytes // (COUNT * size))
+    batches = max(1, ROUND_BYTES // (COUNT * size))
     total = batches * COUNT * size / 1e9
     seen: dict[str, list[float]] = {}
     clients: list[KvStoreClient] = []
-    client = await attached(address, transport, clients)
+    client = await attached(address, "shm", clients)
     try:
-        filling = -(-ARENA_BYTES // (batches * COUNT * size)) if transport == "shm" else 1
-        for _ in range(filling):
+        for _ in range(-(-ARENA_BYTES // (batches * COUNT * size))):
             await put_all(client, names(batches), sources)
         for number in range(rounds + 1):
             keys = names(batches)
@@ -276,20 +282,26 @@ def several(address: str, count: int, size: int, seconds: float) -> Row:
             process.wait()
 
 
-# A bare byte stream
+# gRPC, beside bare byte streams
 
 
 async def bare_server(port: int) -> None:
-    async def down(requests, _context):  # type: ignore[no-untyped-def]
-        data = bytes(MESSAGE_BYTES)
-        async for wanted in requests:
-            for _ in range(int(wanted)):
-                yield data
+    """Sends and takes messages of random bytes, and does nothing with them."""
+    kept: dict[int, list[bytes]] = {}
 
-    async def up(requests, _context):  # type: ignore[no-untyped-def]
+    async def down(requests, context):  # type: ignore[no-untyped-def]
+        async for wanted in requests:
+            size, count = map(int, wanted.split())
+            if size not in kept:
+                kept.clear()
+                kept[size] = messages(size)
+            for number in range(count):
+                await context.write(kept[size][number % len(kept[size])])
+
+    async def up(requests, context):  # type: ignore[no-untyped-def]
         async for data in requests:
             if len(data) < MESSAGE_BYTES:
-                yield b"."
+                await context.write(b".")
 
     server = grpc.aio.server(options=OPTIONS)
     methods = {
@@ -302,31 +314,90 @@ async def bare_server(port: int) -> None:
     await server.wait_for_termination()
 
 
-async def bare(port: int, rounds: int) -> Row:
-    """GB/s of a grpc.aio stream of byte messages of 1 MiB, each way."""
-    count = 256
-    seen: dict[str, list[float]] = {"put": [], "get": []}
+def messages(size: int) -> list[bytes]:
+    """What one batch has, in messages: as many bytes as are read for one."""
+    return [secrets.token_bytes(MESSAGE_BYTES) for _ in range(COUNT * size // MESSAGE_BYTES)]
+
+
+class Bare:
+    """grpc.aio streams of messages of 1 MiB, one each way."""
+
+    def __init__(self, channel: grpc.aio.Channel, size: int) -> None:
+        self._up = channel.stream_stream("/Bare/Up")()
+        self._down = channel.stream_stream("/Bare/Down")()
+        self._size = size
+        self._messages = messages(size)
+
+    async def put(self, count: int) -> None:
+        for number in range(count):
+            await self._up.write(self._messages[number % len(self._messages)])
+        await self._up.write(b"end")
+        await self._up.read()
+
+    async def get(self, count: int) -> None:
+        await self._down.write(f"{self._size} {count}".encode())
+        for _ in range(count):
+            await self._down.read()
+
+    def close(self) -> None:
+        self._up.cancel()
+        self._down.cancel()
+
+
+async def get_all(
+    client: KvStoreClient, batches: list[list[bytes]], targets: list[memoryview], lanes: int
+) -> None:
+    waiting = deque(batches)
+
+    async def lane() -> None:
+        while waiting:
+            await get_batch(client, waiting.popleft(), targets)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(lanes):
+            group.create_task(lane())
+
+
+async def through_grpc(
+    address: str, port: int, size: int, rounds: int
+) -> dict[str, tuple[float, float]]:
+    """GB/s of the store and of bare streams that take turns with it, and shares: median, best."""
+    sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
+    targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
+    batches = max(LANES, GRPC_ROUND_BYTES // (COUNT * size))
+    total = batches * COUNT * size
+    seen: dict[str, list[float]] = {}
+    clients: list[KvStoreClient] = []
+    local = await attached(address, "shm", clients)  # waits for the arena's memory, and fills it
+    client = await attached(address, "grpc", clients)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
         await asyncio.wait_for(channel.channel_ready(), 20)
-        down, up = (channel.stream_stream(f"/Bare/{name}")() for name in ("Down", "Up"))
-        data = bytes(MESSAGE_BYTES)
+        bare = Bare(channel, size)
         try:
-            for _ in range(rounds + 1):
-                began = time.perf_counter()
-                await down.write(str(count).encode())
-                for _ in range(count):
-                    await down.read()
-                got = time.perf_counter()
-                for _ in range(count):
-                    await up.write(data)
-                await up.write(b"end")
-                await up.read()
-                seen["get"].append(count * MESSAGE_BYTES / (got - began) / 1e9)
-                seen["put"].append(count * MESSAGE_BYTES / (time.perf_counter() - got) / 1e9)
+            await put_all(local, names(-(-ARENA_BYTES // (COUNT * size))), sources)
+            for number in range(rounds + 1):
+                keys = names(batches)
+                for name, work in (
+                    ("bare put", lambda: bare.put(total // MESSAGE_BYTES)),
+                    ("put", lambda keys=keys: put_all(client, keys, sources)),
+                    ("bare get", lambda: bare.get(total // MESSAGE_BYTES)),
+                    ("get", lambda keys=keys: get_all(client, keys, targets, LANES)),
+                    ("get 1", lambda keys=keys: get_all(client, keys, targets, 1)),
+                ):
+                    began = time.perf_counter()
+                    await work()
+                    if number:  # the first one warms up
+                        rate = total / (time.perf_counter() - began) / 1e9
+                        seen.setdefault(name, []).append(rate)
         finally:
-            down.cancel()
-            up.cancel()
-    return {name: max(rates[1:]) for name, rates in seen.items()}
+            bare.close()
+            for one in clients:
+                await one.__aexit__(None, None, None)
+    rows = {name: (statistics.median(rates), max(rates)) for name, rates in seen.items()}
+    for name in ("put", "get", "get 1"):
+        beside = rows["bare " + name.removesuffix(" 1")]
+        rows[f"{name}/bare"] = (rows[name][0] / beside[0], rows[name][1] / beside[1])
+    return rows
 
 
 @contextmanager
@@ -385,6 +456,7 @@ def main() -> None:
     parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     logs.configure("bench", "bench", "error")
+    keep_freed_memory()  # as every process of Baton does
     if options.load:
         address, size, seconds, count = options.load
         uvloop.run(load(address, int(size), float(seconds), int(count)))
@@ -406,7 +478,7 @@ def measure(runner: asyncio.Runner, options: argparse.Namespace) -> None:
         print(f"{'shared memory':14}" + "".join(f"{h:>11}" for h in _SHM_HEADS))
         for name, size in SIZES.items():
             with store() as address:
-                row = runner.run(through_store(address, "shm", size, options.rounds, shared))
+                row = runner.run(through_store(address, size, options.rounds, shared))
             row |= {
                 "put/memcpy": row["put"] / row["memcpy in"],
                 "get/memcpy": row["get"] / row["memcpy out"],
@@ -415,18 +487,13 @@ def measure(runner: asyncio.Runner, options: argparse.Namespace) -> None:
             print(f"{name:14}" + "".join(f"{row[h]:11.2f}" for h in _SHM_HEADS), flush=True)
     if "grpc" in only:
         port = free_port()
-        with running([sys.executable, __file__, "--bare", str(port)]), store() as address:
-            stream = results["bare stream"] = runner.run(bare(port, options.rounds))
-            print(f"\n{'gRPC':14}{'put':>11}{'of bare':>11}{'get':>11}{'of bare':>11}")
-            print(f"{'bare stream':14}{stream['put']:11.2f}{'':11}{stream['get']:11.2f}")
+        print(f"\n{'gRPC, median (best)':19}" + "".join(f"{h:>14}" for h in _GRPC_HEADS))
+        with running([sys.executable, __file__, "--bare", str(port)]):
             for name, size in SIZES.items():
-                row = runner.run(through_store(address, "grpc", size, options.rounds, shared))
-                results[f"grpc {name}"] = row
-                print(
-                    f"{name:14}{row['put']:11.2f}{row['put'] / stream['put']:11.2f}"
-                    f"{row['get']:11.2f}{row['get'] / stream['get']:11.2f}",
-                    flush=True,
-                )
+                with store() as address:
+                    rows = runner.run(through_grpc(address, port, size, options.rounds))
+                results[f"grpc {name}"] = rows
+                print(f"{name:19}" + "".join(_pair(*rows[h]) for h in _GRPC_HEADS), flush=True)
     if "lookups" in only:
         with store() as address:
             for transport in ("shm", "grpc"):
@@ -464,6 +531,11 @@ def measure(runner: asyncio.Runner, options: argparse.Namespace) -> None:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
+def _pair(median: float, best: float) -> str:
+    return f"{f'{median:.2f} ({best:.2f})':>14}"
+
+
+_GRPC_HEADS = ("bare put", "put", "put/bare", "bare get", "get", "get/bare", "get 1", "get 1/bare")
 _SHM_HEADS = ("memcpy in", "put", "put/memcpy", "memcpy out", "get", "get/memcpy")
 
 if __name__ == "__main__":

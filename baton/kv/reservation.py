@@ -9,6 +9,7 @@ from baton.kv.connection import Connection
 from baton.kv.digest import start_digest
 from baton.kv.fetched import STRIDE_BYTES
 from baton.kv.objects import MAX_CHUNK_BYTES, ObjectId
+from baton.kv.staging import StagedSlots
 from baton.v1 import kvstore_pb2 as pb
 
 COMMIT_SECONDS = 15.0
@@ -39,7 +40,7 @@ class Reservation:
         self._executor = executor
         self._closed = False
         self._digests: dict[int, bytes] = {}
-        self.slots: dict[int, memoryview] = {}
+        self.slots: dict[int, memoryview] | StagedSlots
         """Where to write, by index of the key: exactly the object's length, writable. No thread
         may write to one that was committed, or to any after `aclose`."""
         self.present = frozenset(answer.present)
@@ -47,11 +48,11 @@ class Reservation:
         self.exhausted = frozenset(answer.exhausted)
         """Indexes that there is no room for now."""
         arena = connection.arena
-        for index, offset in zip(answer.indexes, answer.offsets_bytes, strict=True):
-            if arena is None:
-                self.slots[index] = connection.staging.take(object_bytes)
-            else:
-                self.slots[index] = arena.writable(offset, object_bytes)
+        if arena is None:
+            self.slots = StagedSlots(connection.staging, answer.indexes, object_bytes)
+        else:
+            places = zip(answer.indexes, answer.offsets_bytes, strict=True)
+            self.slots = {index: arena.writable(offset, object_bytes) for index, offset in places}
         # As long as somebody may write to the arena, this process must count as alive to the store.
         self._lock = connection.lock if self.slots else None
         if self._lock is not None:
@@ -109,7 +110,7 @@ class Reservation:
         frame = pb.Commit(correlation_id=self._number, indexes=indexes, digests=digests)
         response = await connection.ask(self._number, pb.PutRequest(commit=frame), COMMIT_SECONDS)
         for index in indexes:
-            self._drop(self.slots.pop(index))
+            self.slots.pop(index)
         if not connection.broken.is_set():
             connection.reservations -= len(indexes)
         return response.committed.readable
@@ -130,10 +131,6 @@ class Reservation:
     def _seal(self, indexes: Sequence[int]) -> None:
         for index in indexes:
             self.seal(index)
-
-    def _drop(self, slot: memoryview) -> None:
-        if self._connection.arena is None:
-            self._connection.staging.give_back(slot)
 
     async def _upload(self, indexes: Sequence[int]) -> None:
         """Send bytes, several objects in one frame where they are small."""

@@ -1,31 +1,68 @@
 """Memory that objects lie in until they are sent: used again, for fresh pages are slow."""
 
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+
 MAX_KEPT_BYTES = 128 * 1024 * 1024
 """Of buffers that nobody uses; what comes back beyond it is freed."""
 
 
 class Staging:
-    """Buffers of one connection. One event loop uses it."""
+    """Buffers of one connection. Any thread may use it."""
 
     def __init__(self, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_kept_bytes = max_kept_bytes
         self._kept: dict[int, list[memoryview]] = {}
         self._kept_bytes = 0
+        self._lock = Lock()
 
     def take(self, size: int) -> memoryview:
         """A writable buffer of `size` bytes above 0, with anything in it."""
-        kept = self._kept.get(size)
-        if not kept:
-            return memoryview(bytearray(size))
-        self._kept_bytes -= size
-        return kept.pop()
+        with self._lock:
+            kept = self._kept.get(size)
+            if kept:
+                self._kept_bytes -= size
+                return kept.pop()
+        return memoryview(bytearray(size))
 
     def give_back(self, buffer: memoryview) -> None:
         """Nobody writes to the buffer any more. Buffers of other sizes make room for it."""
         size = buffer.nbytes
-        while self._kept_bytes + size > self._max_kept_bytes and self._kept:
-            other = next(iter(self._kept))
-            self._kept_bytes -= other * len(self._kept.pop(other))
-        if size <= self._max_kept_bytes:
-            self._kept.setdefault(size, []).append(buffer)
-            self._kept_bytes += size
+        with self._lock:
+            while self._kept_bytes + size > self._max_kept_bytes and self._kept:
+                other = next(iter(self._kept))
+                self._kept_bytes -= other * len(self._kept.pop(other))
+            if size <= self._max_kept_bytes:
+                self._kept.setdefault(size, []).append(buffer)
+                self._kept_bytes += size
+
+
+class StagedSlots(Mapping[int, memoryview]):
+    """Buffers for the objects of a reservation, by index, each taken when it is first looked at."""
+
+    def __init__(self, staging: Staging, indexes: Iterable[int], size: int) -> None:
+        self._staging = staging
+        self._size = size
+        self._buffers: dict[int, memoryview | None] = dict.fromkeys(indexes)
+
+    def __getitem__(self, index: int) -> memoryview:
+        buffer = self._buffers[index]
+        if buffer is None:
+            buffer = self._buffers[index] = self._staging.take(self._size)
+        return buffer
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._buffers)
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    def pop(self, index: int) -> None:
+        """The object was sent, and nobody writes to its buffer any more."""
+        buffer = self._buffers.pop(index)
+        if buffer is not None:
+            self._staging.give_back(buffer)
+
+    def clear(self) -> None:
+        """Forget the others, to which somebody may still be writing."""
+        self._buffers.clear()

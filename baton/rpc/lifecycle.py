@@ -22,6 +22,7 @@ from typing import Any, NoReturn, TypeVar
 
 import uvloop
 
+from baton.rpc.allocator import keep_freed_memory
 from baton.rpc.parent import die_with_parent
 from baton.rpc.process import Process
 from baton.settings import ProcessSettings, StartupError, load, misspelled
@@ -61,6 +62,7 @@ def main(
         arguments: the command line; None: that of the process.
     """
     die_with_parent()
+    keep_freed_memory()
     try:
         settings = load(settings_type, sys.argv[1:] if arguments is None else arguments, name)
     except StartupError as error:
