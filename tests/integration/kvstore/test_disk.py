@@ -11,7 +11,7 @@ from baton.kv.client import KvStoreClient
 from baton.kv.events import Mirror
 from baton.kv.keys import KEY_BYTES
 from baton.v1 import kvevents_pb2, kvstore_pb2
-from services.kvstore import codecs, disk, inspect
+from services.kvstore import codecs, disk, disk_down, inspect
 from services.kvstore.codecs import NAMES, NONE
 from services.kvstore.disk_file import GRANULE_BYTES, PAGE_BYTES, RECORD_BYTES, DiskFile
 from services.kvstore.store import Store
@@ -24,6 +24,7 @@ from tests.integration.kvstore.conftest import (
     eventually,
     get,
     keys_of,
+    put,
     running_store,
 )
 
@@ -101,6 +102,26 @@ async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path, 
             # What repeats itself takes one granule for the four that it has.
             assert below.used_bytes == below.objects * (SIZE if codec == NONE else GRANULE_BYTES)
         await running.quiet()
+
+
+async def test_slots_that_leave_much_of_memory_unused_reach_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Three slots of 600 KiB in two slabs: an eighth of memory is never anybody's. It is no room.
+    size = 600 * 1024
+    monkeypatch.setattr(disk_down, "MAX_HEADROOM_BYTES", MIB)  # as small a part as in 8 GiB
+    async with (
+        running_store(tmp_path, 16 * MIB, disk_path=tmp_path / "disk") as running,
+        connected(running.address, "shm") as client,
+    ):
+        keys = keys_of(60)
+        for number, key in enumerate(keys):
+            assert await put(client, [key], size, first=number) == 1
+            await still(running)
+        assert all(await client.lookup(keys, LAYOUT))
+        found, missing = await get(client, keys, size)
+        assert not missing
+        assert found == {number: block(number, size) for number in range(60)}
 
 
 async def test_a_want_that_waits_gets_what_lies_on_disk(tmp_path: Path) -> None:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import pytest
-
 from baton.engine.base import BlockGoneError, Engine, EngineInfo
 from baton.engine.factory import create_engine
 from baton.kv.client import KvStoreClient
