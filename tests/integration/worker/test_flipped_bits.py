@@ -20,6 +20,7 @@ from baton.engine.factory import create_engine
 from baton.kv.client import KvStoreClient
 from baton.kv.registry import ALWAYS, NEVER
 from baton.settings import EngineSettings
+from baton.telemetry.logs import get_logger
 from baton.v1 import worker_pb2
 from baton.worker.core import WorkerCore
 from services.kvstore.inspect import stat
@@ -31,6 +32,8 @@ from tests.integration.kvstore.conftest import (
     running_store,
 )
 from tests.integration.kvstore.test_bit_flips import MARK_BYTES, FlippingProxy
+
+log = get_logger(__name__)
 
 MODEL = "baton-tiny"
 PROMPT_TOKENS = 1024
@@ -202,7 +205,6 @@ async def test_no_flipped_bit_becomes_a_token(
     tmp_path: Path,
     way: str,
     verify: str,
-    record_property: Callable[[str, object], None],
 ) -> None:
     transport, flip, flips = WAYS[way]
     flips = flips if verify == ALWAYS else 4 * FLIPS
@@ -228,7 +230,6 @@ async def test_no_flipped_bit_becomes_a_token(
             count += flipped
             wrong += tokens != clean
         noticed = it.noticed - started_with
-    for name, number in (("flipped", count), ("noticed", noticed), ("wrong answers", wrong)):
-        record_property(name, number)
+    log.info("flips", way=way, verify=verify, flipped=count, noticed=noticed, wrong_answers=wrong)
     assert noticed == (count if verify == ALWAYS else 0)
     assert wrong == 0 if verify == ALWAYS else wrong > 0
