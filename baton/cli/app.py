@@ -218,7 +218,7 @@ def kv_stat(
 def kv_ls(
     prefix: Annotated[str, typer.Argument(help="Of keys, hexadecimal. Default: all.")] = "",
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
     store: StoreAddress = "",
     etcd_endpoint: EtcdEndpoint = "",
     cluster: ClusterName = "",

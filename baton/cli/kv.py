@@ -22,6 +22,8 @@ from baton.v1 import kvstore_pb2 as pb
 
 BATCH = 128
 """Objects fetched at once by `verify`."""
+FILE_COLUMNS = 1000
+"""What is not written to a terminal is not cut to the width of one."""
 
 
 def stat(where: Where, console: Console, as_json: bool) -> None:
@@ -71,6 +73,7 @@ def ls(where: Where, console: Console, prefix: str, tenant: str | None, limit: i
         return rows
 
     made = _table("key", "part", "bytes", "tiers", "tenant", "layout", "store")
+    made.columns[0].min_width = 2 * KEY_BYTES  # a key that is cut short names nothing
     for address, info in run(where, act):
         made.add_row(
             info.key.hex(),
@@ -81,6 +84,8 @@ def ls(where: Where, console: Console, prefix: str, tenant: str | None, limit: i
             info.layout_id.hex(),
             address,
         )
+    if not console.is_terminal:
+        console.width = FILE_COLUMNS
     console.print(made)
 
 
@@ -88,34 +93,47 @@ def get(where: Where, key: str, out: Path | None) -> None:
     """Write one object's bytes, verified, to a file or to standard output.
 
     Raises:
-        CommandError: no such object, more than one, or its bytes are wrong.
+        CommandError: no such object, more than one, its bytes are wrong, or no such file.
     """
+    if not key:
+        raise CommandError(f"KEY is 2 to {2 * KEY_BYTES} hexadecimal digits: see `baton kv ls`.")
 
     async def act(stores: Sequence[Store]) -> bytes:
         found: dict[ObjectId, tuple[Store, int]] = {}
         for store in stores:
             async for info in store.objects(key_prefix=_key(key)):
                 found[_name(info)] = (store, info.object_bytes)
-        if len(found) != 1:
+        if not found:
             raise CommandError(
-                f"{len(found)} objects have a key that begins with {key}: `baton kv ls {key}` "
-                "lists them.",
+                f"no object has a key that begins with {key}: `baton kv ls` lists what there is.",
+                EXIT_FAILED,
+            )
+        if len(found) > 1:
+            raise CommandError(
+                f"{len(found)} objects have a key that begins with {key}: give more digits; "
+                f"`baton kv ls {key}` lists them.",
                 EXIT_FAILED,
             )
         ((name, (store, length)),) = found.items()
         if not name.is_block:
             raise CommandError("only the first part of a block can be got.", EXIT_FAILED)
+        before = await _bad(store)
         async with _client(store) as client:
             copies, _ = await _fetch(client, [name], length)
         if not copies:
-            raise CommandError("its bytes are wrong: the store forgot it.", EXIT_FAILED)
+            wrong = await _bad(store) > before
+            happened = "its bytes are wrong: the store forgot it." if wrong else "it left just now."
+            raise CommandError(happened, EXIT_FAILED)
         return copies[0]
 
     data = run(where, act)
     if out is None:
         sys.stdout.buffer.write(data)
-    else:
+        return
+    try:
         out.write_bytes(data)
+    except OSError as error:
+        raise CommandError(f"--out {out} cannot be written: {error.strerror}.") from error
 
 
 def drop(where: Where, console: Console, keys: Sequence[str]) -> None:

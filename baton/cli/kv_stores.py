@@ -44,6 +44,10 @@ class Store:
         try:
             return await call
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise CommandError(
+                    f"the store at {self.address} refuses: {error.details()}."
+                ) from (error)
             raise CommandError(
                 f"the store at {self.address} does not answer ({error.details()}): look with "
                 "`baton status` whether it runs, or name another with --store.",
@@ -85,7 +89,7 @@ def run(where: Where, act: Callable[[Sequence[Store]], Awaitable[T]]) -> T:
 @asynccontextmanager
 async def _stores(where: Where) -> AsyncIterator[Sequence[Store]]:
     async with ChannelPool() as channels:
-        addresses = [where.address] if where.address else await _addresses(where)
+        addresses = [_checked(where.address)] if where.address else await _addresses(where)
         if not addresses:
             raise CommandError(
                 f"cluster {where.cluster!r} has no store: start one with `baton up`, or name one "
@@ -93,6 +97,17 @@ async def _stores(where: Where) -> AsyncIterator[Sequence[Store]]:
                 EXIT_FAILED,
             )
         yield [Store(a, KvStoreServiceStub(channels.get(a))) for a in addresses]
+
+
+def _checked(address: str) -> str:
+    """As it is: gRPC would take a port that is none for another one."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise CommandError(
+            f"--store {address!r} is not host:port with a port of 1 to 65535: `baton status` "
+            "lists the stores' addresses."
+        )
+    return address
 
 
 async def _addresses(where: Where) -> list[str]:

@@ -13,9 +13,10 @@ from baton.kv.connection import Connection
 from baton.kv.fetched import Fetched
 from baton.kv.fetching import Fetching
 from baton.kv.keys import pack
-from baton.kv.objects import ObjectId
+from baton.kv.objects import MAX_RESERVE_KEYS, MAX_WANT_KEYS, ObjectId
 from baton.kv.registry import ALWAYS, NEVER, SHM, TRANSPORTS
 from baton.kv.reservation import Reservation
+from baton.rpc.errors import BatonError, Reason
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from baton.v1 import common_pb2
@@ -166,7 +167,9 @@ class KvStoreClient:
 
         Raises:
             StoreAway: now, or from the iteration when the store goes away.
+            BatonError: too many keys.
         """
+        _check_count(keys, MAX_WANT_KEYS)
         connection = self._here()
         object_ids = [ObjectId(layout_id, key) for key in keys]
         trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
@@ -192,8 +195,9 @@ class KvStoreClient:
 
         Raises:
             StoreAway: the store cannot be reached.
-            BatonError: the store refused.
+            BatonError: the store refused, or too many keys.
         """
+        _check_count(keys, MAX_WANT_KEYS)
         connection = self._here()
         held = [False] * len(keys)
         unknown: Sequence[int] = range(len(keys))
@@ -205,6 +209,8 @@ class KvStoreClient:
             answer = await connection.lookup(
                 pb.LookupRequest(layout_id=layout_id, keys=pack(wanted))
             )
+            if len(answer.held) != len(wanted):
+                raise StoreAway(f"the store answered for {len(answer.held)} of {len(wanted)} keys")
             for index, found in zip(unknown, answer.held, strict=True):
                 held[index] = bool(found)
         return held
@@ -233,8 +239,9 @@ class KvStoreClient:
 
         Raises:
             StoreAway: the store cannot be reached.
-            BatonError: the store refused.
+            BatonError: the store refused, or too many keys.
         """
+        _check_count(keys, MAX_RESERVE_KEYS)
         connection = self._here()
         number = connection.number()
         frame = pb.Reserve(
@@ -263,7 +270,9 @@ class KvStoreClient:
 
         Raises:
             StoreAway: the store cannot be reached.
+            BatonError: too many keys.
         """
+        _check_count(keys, MAX_WANT_KEYS)
         if keys:
             frame = pb.WillNotCome(layout_id=layout_id, keys=pack(keys))
             await self._here().put.send(pb.PutRequest(will_not_come=frame))
@@ -285,6 +294,9 @@ class KvStoreClient:
                     delay = FIRST_RETRY_SECONDS
                 except StoreAway as error:
                     self._away = str(error)
+                except Exception as error:
+                    self._away = f"cannot attach to the store at {address}: {error!r}"
+                    log.exception("kv client failed", address=address)
             await asyncio.sleep(delay * random.uniform(0.5, 1))
             delay = min(2 * delay, LAST_RETRY_SECONDS)
 
@@ -312,6 +324,16 @@ class KvStoreClient:
         self._connection = connection
         async with self._changed:
             self._changed.notify_all()
+
+
+def _check_count(keys: Sequence[bytes], limit: int) -> None:
+    # A message that is too long for the server would end the stream that all callers share.
+    if len(keys) > limit:
+        raise BatonError(
+            Reason.INVALID_FIELD,
+            f"{len(keys)} keys are more than {limit}: ask in several calls",
+            field="keys",
+        )
 
 
 async def _map_memory(arena: MappedArena) -> None:

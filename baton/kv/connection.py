@@ -12,7 +12,10 @@ from baton.kv.objects import MAX_WANT_KEYS, ObjectId
 from baton.kv.registry import GRPC, SHM
 from baton.kv.staging import Staging
 from baton.rpc.errors import BatonError
+from baton.telemetry.logs import get_logger
 from baton.v1 import kvstore_pb2 as pb
+
+log = get_logger(__name__)
 
 TELL_SECONDS = 0.02
 TELL_OBJECTS = 4096
@@ -69,6 +72,8 @@ class Connection:
             asyncio.create_task(self._read_get(), name="kv-get-reader"),
             asyncio.create_task(self._read_put(), name="kv-put-reader"),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._reader_ended)
 
     def number(self) -> int:
         """A new correlation id."""
@@ -192,6 +197,11 @@ class Connection:
         await self._attachment.aclose()
 
     # Inside
+
+    def _reader_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("kv client failed", task=task.get_name(), exc_info=error)
+            self.fail(f"what the store said makes no sense: {error!r}")
 
     async def _read_get(self) -> None:
         try:

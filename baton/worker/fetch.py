@@ -153,6 +153,8 @@ class Fetch:
                 self._arrived.update(good)
         except StoreAway as error:
             log.info("kv.get.store_lost", blocks=len(wanted), error=str(error))
+        except Exception:
+            log.exception("kv.get.failed", blocks=len(wanted))  # the engine computes what is left
         finally:
             self._fetching = None
             await fetching.aclose()

@@ -33,6 +33,9 @@ async def keep_idle_out(
         except (StoreAway, BatonError) as error:
             log.info("kv.idle.store_away", error=str(error))
             continue
+        except Exception:
+            log.exception("kv.idle.failed")  # what is idle stays, and the worker serves on
+            continue
         if dropped:
             metrics.BLOCKS_IDLE.inc(dropped)
             log.info("kv.idle.left", blocks=dropped)

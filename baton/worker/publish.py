@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from baton.engine.base import BlockGoneError, Engine
@@ -119,9 +120,6 @@ class Publisher:
                 continue
             try:
                 await self._publish(batch)
-            except (StoreAway, BatonError) as error:
-                metrics.BLOCKS_LOST.inc(len(batch))
-                log.info("kv.put.lost", blocks=len(batch), error=str(error))
             finally:
                 for block in batch:
                     block.owner.settled()
@@ -138,8 +136,30 @@ class Publisher:
         return batch
 
     async def _publish(self, batch: list[_Block]) -> None:
-        info = self._engine.info
+        """Put a batch into the store, and tell those who wait for it what does not come."""
         keys = [block.key for block in batch]
+        there: Collection[int] = ()
+        try:
+            there = await self._put(batch, keys)
+        except (StoreAway, BatonError) as error:
+            log.info("kv.put.lost", blocks=len(batch), error=str(error))
+        except Exception:
+            # It costs these blocks and no more: who wants them computes them.
+            log.exception("kv.put.failed", blocks=len(batch))
+        lost = [key for index, key in enumerate(keys) if index not in there]
+        if lost:
+            metrics.BLOCKS_LOST.inc(len(lost))
+            with suppress(StoreAway):
+                await self._store.will_not_come(lost, self._engine.info.layout.layout_id)
+
+    async def _put(self, batch: list[_Block], keys: Sequence[bytes]) -> Collection[int]:
+        """Which blocks of a batch the store has now, by index.
+
+        Raises:
+            StoreAway: it cannot be reached.
+            BatonError: it refused.
+        """
+        info = self._engine.info
         rate = self._prefill_rate()
         reservation = await self._store.reserve(
             keys,
@@ -150,16 +170,16 @@ class Publisher:
             recompute_seconds=info.layout.block_tokens / rate if rate else 0.0,
         )
         try:
-            if reservation.slots:
-                copied = await in_thread(self._io, self._copy, batch, reservation)
-                await reservation.commit(copied)
-                metrics.PUT_BYTES.inc(len(copied) * info.block_bytes)
-                for index in copied:
-                    batch[index].owner.bytes += info.block_bytes
-            if reservation.exhausted:
-                metrics.BLOCKS_LOST.inc(len(reservation.exhausted))
-                refused = [keys[index] for index in reservation.exhausted]
-                await self._store.will_not_come(refused, info.layout.layout_id)
+            if not reservation.slots:
+                return reservation.present
+            copied = await in_thread(self._io, self._copy, batch, reservation)
+            readable = await reservation.commit(copied)
+            if readable < len(copied):  # slots had lapsed, and it is not said which
+                return reservation.present
+            metrics.PUT_BYTES.inc(len(copied) * info.block_bytes)
+            for index in copied:
+                batch[index].owner.bytes += info.block_bytes
+            return reservation.present.union(copied)
         finally:
             await reservation.aclose()
 

@@ -81,7 +81,7 @@ class DiskTier:
         if entry is None or not entry.readable:
             return False
         self.index.use(entry)
-        self._up.want(object_id)
+        self._up.want(entry)
         return True
 
     def bringing(self, object_id: ObjectId) -> bool:
@@ -125,7 +125,7 @@ class DiskTier:
         since = (self._down.busy_since, self._up.busy_since)
         return min((each for each in since if each is not None), default=None)
 
-    def _ended(self, error: OSError | None, now: float) -> None:
+    def _ended(self, error: Exception | None, now: float) -> None:
         if error is not None:
             self.counts.errors += 1
             log.error("the disk of KV failed", path=str(self._file.path), error=str(error))

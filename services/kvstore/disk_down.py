@@ -27,6 +27,7 @@ class _Move:
     wrong: bool = False
     encoded: bytes | None = None
     """None: it is written as it is."""
+    error: Exception | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +35,7 @@ class _Write:
     move: _Move
     entry: DiskEntry
     record: Record
-    error: OSError | None = None
+    error: Exception | None = None
 
 
 class Down:
@@ -45,7 +46,7 @@ class Down:
         ended: called after each batch with its first error and the time.
     """
 
-    def __init__(self, tiers: Tiers, ended: Callable[[OSError | None, float], None]) -> None:
+    def __init__(self, tiers: Tiers, ended: Callable[[Exception | None, float], None]) -> None:
         self.thread = IoThread("kv-disk-write")
         self.busy_since: float | None = None
         self.stopped = False
@@ -89,16 +90,22 @@ class Down:
     def _encode(self, batch: list[_Move]) -> Callable[[], None]:
         """On the thread."""
         for move in batch:
-            slot = move.lease.slot
-            data = self._tiers.arena.view(slot)
-            if not self._tiers.is_right(slot.object_id, slot.digest, data):
-                move.wrong = True
-                continue
-            encoded = self._tiers.codecs.encode(data)
-            # What takes as much room either way is not worth decoding.
-            if encoded is not None and disk_size(len(encoded)) < disk_size(slot.object_bytes):
-                move.encoded = encoded
+            try:
+                self._check_and_encode(move)
+            except Exception as error:  # noqa: BLE001  # told later: the thread must go on
+                move.error = error
         return lambda: self._place(batch)
+
+    def _check_and_encode(self, move: _Move) -> None:
+        slot = move.lease.slot
+        data = self._tiers.arena.view(slot)
+        if not self._tiers.is_right(slot.object_id, slot.digest, data):
+            move.wrong = True
+            return
+        encoded = self._tiers.codecs.encode(data)
+        # What takes as much room either way is not worth decoding.
+        if encoded is not None and disk_size(len(encoded)) < disk_size(slot.object_bytes):
+            move.encoded = encoded
 
     def _place(self, batch: list[_Move]) -> None:
         table = self._tiers.table
@@ -112,6 +119,7 @@ class Down:
             # Meanwhile the lease may have lapsed, the object been dropped or the disk failed.
             placed = None
             good = move.lease.live and slot.state is State.COMMITTED and not self.stopped
+            good = good and move.error is None
             if good and self._tiers.index.get(slot.object_id) is None:
                 size = slot.object_bytes if move.encoded is None else len(move.encoded)
                 codec = AS_IT_IS if move.encoded is None else self._tiers.codecs.number
@@ -120,31 +128,33 @@ class Down:
                 self._let_go(move)
             else:
                 writes.append(_Write(move, *placed))
-        self._submit(writes)
+        self._submit(writes, next((move.error for move in batch if move.error is not None), None))
 
-    def _submit(self, writes: list[_Write]) -> None:
+    def _submit(self, writes: list[_Write], failed: Exception | None = None) -> None:
         index = self._tiers.index
         cleared, index.cleared = index.cleared, []
-        self.thread.submit(lambda: self._write(writes, cleared))
+        self.thread.submit(lambda: self._write(writes, cleared, failed))
 
-    def _write(self, writes: list[_Write], cleared: Iterable[int]) -> Callable[[], None]:
+    def _write(
+        self, writes: list[_Write], cleared: Iterable[int], failed: Exception | None
+    ) -> Callable[[], None]:
         """On the thread."""
         file = self._tiers.file
-        failed: OSError | None = None
+        unclear: Exception | None = None
         try:
             for offset in cleared:
                 file.clear(offset)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001  # told below: the thread must go on
             # What should have been cleared may be overwritten by nothing: digests still tell.
-            failed = error
+            unclear = error
         for write in writes:
             try:
-                if failed is not None:
-                    raise failed
+                if unclear is not None:
+                    raise unclear
                 file.write(write.record, self._pages(write.move))
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001
                 write.error = error
-        return lambda: self._written(writes, failed)
+        return lambda: self._written(writes, failed or unclear)
 
     def _pages(self, move: _Move) -> memoryview:
         if move.encoded is None:
@@ -153,7 +163,7 @@ class Down:
         pages[: len(move.encoded)] = move.encoded
         return pages
 
-    def _written(self, writes: list[_Write], failed: OSError | None) -> None:
+    def _written(self, writes: list[_Write], failed: Exception | None) -> None:
         self.busy_since = None
         index = self._tiers.index
         for write in writes:

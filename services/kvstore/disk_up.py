@@ -29,7 +29,7 @@ class Waiters(Protocol):
 class _Read:
     entry: DiskEntry
     slot: Slot
-    error: OSError | None = None
+    error: Exception | None = None
     wrong: bool = False
 
 
@@ -48,7 +48,7 @@ class Up:
         tiers: Tiers,
         waiters: Waiters,
         commit: Callable[[Slot, bytes], bool],
-        ended: Callable[[OSError | None, float], None],
+        ended: Callable[[Exception | None, float], None],
     ) -> None:
         self.thread = IoThread("kv-disk-read")
         self.busy_since: float | None = None
@@ -58,16 +58,19 @@ class Up:
         self._ended = ended
         self._scratch = Scratch()
         self._reading: list[_Read] = []
-        self._due: dict[ObjectId, None] = {}
-        """Wanted back, in order."""
+        self._due: dict[ObjectId, str] = {}
+        """Wanted back, with whose share each is counted on."""
+        self._turns: dict[str, dict[ObjectId, None]] = {}
+        """The same by tenant, in order; they take turns."""
         self._flying: set[ObjectId] = set()
         self._fresh: deque[tuple[Slot, float, float]] = deque()
         """Came back and is not leased yet: with its rank, and until when that counts."""
 
-    def want(self, object_id: ObjectId) -> None:
+    def want(self, entry: DiskEntry) -> None:
         """Bring an object that lies on disk."""
-        if object_id not in self._flying:
-            self._due[object_id] = None
+        if entry.object_id not in self._flying and entry.object_id not in self._due:
+            self._due[entry.object_id] = entry.tenant
+            self._turns.setdefault(entry.tenant, {})[entry.object_id] = None
 
     def bringing(self, object_id: ObjectId) -> bool:
         """Whether it is on its way."""
@@ -95,7 +98,7 @@ class Up:
 
     def stop(self, now: float) -> None:
         """The disk is off: nothing comes any more."""
-        due, self._due = list(self._due), {}
+        due, self._due, self._turns = list(self._due), {}, {}
         flying, self._flying = list(self._flying), set()
         for read in self._reading:
             if read.slot.state is State.RESERVED:
@@ -110,35 +113,45 @@ class Up:
         batch: list[_Read] = []
         size = 0
         # What came back and nobody could lease yet must not push itself out again.
-        while self._due and size < MAX_JOB_BYTES:
+        turns = deque(self._turns)
+        while turns and size < MAX_JOB_BYTES:
             if size + waiting and size + waiting >= table.cap_bytes // 4:
                 break
-            object_id = next(iter(self._due))
+            tenant = turns.popleft()
+            object_id = next(iter(self._turns[tenant]))
             entry = index.get(object_id)
             if not self._waiters.wanted(object_id) or table.get(object_id) is not None:
-                del self._due[object_id]
-                continue
-            if entry is None or not entry.readable:
-                del self._due[object_id]
+                self._not_due(object_id)
+            elif entry is None or not entry.readable:
+                self._not_due(object_id)
                 self._waiters.not_below(object_id, now)
-                continue
-            slot = table.reserve(
-                object_id,
-                entry.object_bytes,
-                now=now,
-                writer=self,
-                tenant=entry.tenant,
-                cost=entry.cost,
-            )
-            if slot is Refusal.EXHAUSTED:
-                break
-            del self._due[object_id]
-            if isinstance(slot, Slot):
-                self._flying.add(object_id)
-                index.begin_read(entry)
-                batch.append(_Read(entry, slot))
-                size += slot.slot_bytes
+            else:
+                slot = table.reserve(
+                    object_id,
+                    entry.object_bytes,
+                    now=now,
+                    writer=self,
+                    tenant=entry.tenant,
+                    cost=entry.cost,
+                )
+                if slot is Refusal.EXHAUSTED:
+                    continue  # what has no room now does not hold up the other tenants
+                self._not_due(object_id)
+                if isinstance(slot, Slot):
+                    self._flying.add(object_id)
+                    index.begin_read(entry)
+                    batch.append(_Read(entry, slot))
+                    size += slot.slot_bytes
+            if tenant in self._turns:
+                turns.append(tenant)
         return batch
+
+    def _not_due(self, object_id: ObjectId) -> None:
+        tenant = self._due.pop(object_id)
+        turn = self._turns.pop(tenant)
+        del turn[object_id]
+        if turn:
+            self._turns[tenant] = turn  # its next turn comes after those of the others
 
     def _read(self, batch: list[_Read]) -> Callable[[], None]:
         """On the thread."""
@@ -152,10 +165,10 @@ class Up:
                     pages = self._scratch.pages(entry.stored_bytes)
                     self._tiers.file.read(entry.offset, pages)
                     self._tiers.codecs.decode(entry.codec, pages[: entry.stored_bytes], data)
-            except OSError as error:
-                read.error = error
             except CodecError:
                 read.wrong = True
+            except Exception as error:  # noqa: BLE001  # told below: the thread must go on
+                read.error = error
             else:
                 read.wrong = not self._tiers.is_right(entry.object_id, entry.digest, data)
         return lambda: self._came(batch)
@@ -176,8 +189,8 @@ class Up:
                     continue
             else:
                 table.abandon(read.slot)
-                counts.bad_objects += read.wrong
-                if entry.held:
+                if entry.held:  # else it was dropped, and its place may be another's by now
+                    counts.bad_objects += read.wrong
                     index.drop(entry)
             self._waiters.not_below(object_id, now)
         self._ended(next((r.error for r in batch if r.error is not None), None), now)

@@ -95,8 +95,8 @@ class Places(Generic[E]):
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that nothing lies in, in whatever pieces."""
-        return self._slabs.usable_bytes - self.used_bytes
+        """Bytes that nothing lies in, in whatever pieces, but such that no slot fits into."""
+        return self._slabs.usable_bytes - self.used_bytes - self._slabs.wasted_bytes
 
     @property
     def capacity_bytes(self) -> int:

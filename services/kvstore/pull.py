@@ -5,6 +5,7 @@ fetched like those that a reader wants, and kept like all others: hints that wer
 """
 
 import asyncio
+from contextlib import suppress
 
 from baton.kv.objects import MAX_TENANT_BYTES, object_ids
 from baton.rpc.errors import BatonError, Reason
@@ -19,6 +20,8 @@ MAX_KEYS = 4096
 MAX_PULLS = 16
 """At a time; a hint more is refused, for readers come first."""
 MAX_SECONDS = 60.0
+LEASE_SECONDS = 0.5
+"""Beyond its time, how long a pull may wait for room to lease what has come: it is here then."""
 
 
 class Pulls:
@@ -68,12 +71,15 @@ class Pulls:
         try:
             store.waits.add(want, now)
             store.settle()
-            await puller.done.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, MAX_SECONDS) + LEASE_SECONDS):
+                    await puller.done.wait()
         finally:
             self._running -= 1
             store.waits.cancel(want)
             store.settle()
-        return pb.PullResponse(missing=sorted(puller.missing))
+        held = {index for index, one in enumerate(ids) if store.table.get(one) is not None}
+        return pb.PullResponse(missing=sorted(set(range(len(ids))) - puller.came - held))
 
 
 class _Puller:
@@ -81,13 +87,13 @@ class _Puller:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.missing: list[int] = []
+        self.came: set[int] = set()
         self.done = asyncio.Event()
 
     def answer(self, want: Want, answer: Answer) -> None:  # noqa: ARG002  # there is one
-        for _, lease in answer.ready:
+        for index, lease in answer.ready:
+            self.came.add(index)
             self._store.waits.release(lease)
-        self.missing += answer.will_not_come + answer.timed_out
         if answer.done:
             self.done.set()
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
 
@@ -36,6 +36,10 @@ SERVICE_NAME = "baton.v1.KvStoreService"
 OPEN_SECONDS = 10.0
 """How long a new stream may take to say who it is."""
 MAX_NAME = 256
+GONE_SECONDS = 5.0
+"""How long a client that says nothing more may take to read its last answers."""
+READER_SECONDS = 1.0
+"""A read that does not notice that it is cancelled must not keep the handler."""
 
 Request = TypeVar("Request", contravariant=True)
 Response = TypeVar("Response")
@@ -63,10 +67,11 @@ class _Methods:
 
 
 class KvStoreService(KvStoreServiceServicer):
-    """See the module's text."""
+    """See the module's text. `gone_seconds` as GONE_SECONDS."""
 
-    def __init__(self, store: Store, pushes: Pushes) -> None:
+    def __init__(self, store: Store, pushes: Pushes, gone_seconds: float = GONE_SECONDS) -> None:
         self._store = store
+        self._gone_seconds = gone_seconds
         self._pushes = pushes
         self._pulls = Pulls(store)
         self._sessions = Sessions()
@@ -202,30 +207,50 @@ class KvStoreService(KvStoreServiceServicer):
     async def _serve(
         self, requests: AsyncIterator[Request], stream: _Stream[Request, Response]
     ) -> AsyncGenerator[Response]:
-        """Answers while a task reads; whatever ends first, the stream gives everything back."""
+        """Answers while a task reads; whatever ends first, the stream gives everything back.
+
+        Not only here: a client that vanishes while it is written to may leave the handler in that
+        write. Reads end then too, so that they also close the stream, a moment later.
+        """
         outbox = stream.outbox
+        served = _Served(stream)
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
                 outbox.end(task.exception())
+            asyncio.get_running_loop().call_later(self._gone_seconds, served.close)
 
-        reading = asyncio.create_task(self._read(requests, stream))
+        reading = asyncio.create_task(self._read(requests, served))
         reading.add_done_callback(ended)
         try:
             async with aclosing(outbox.frames()) as answers:
                 async for frame in answers:
                     yield frame
         finally:
-            stream.close()
+            served.close()
             reading.cancel()
-            await asyncio.wait([reading])
+            await asyncio.wait([reading], timeout=READER_SECONDS)
 
-    async def _read(
-        self, requests: AsyncIterator[Request], stream: _Stream[Request, Response]
-    ) -> None:
+    async def _read(self, requests: AsyncIterator[Request], served: "_Served[Request]") -> None:
         async for frame in requests:
-            stream.handle(frame)
+            if served.closed:
+                return
+            served.handle(frame)
             self._store.settle()
+
+
+class _Served(Generic[Request]):
+    """A stream that is closed exactly once, and handles nothing afterwards."""
+
+    def __init__(self, stream: _Stream[Request, Any]) -> None:
+        self._stream = stream
+        self.handle = stream.handle
+        self.closed = False
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._stream.close()
 
 
 async def _first(requests: AsyncIterator[Response]) -> Response:

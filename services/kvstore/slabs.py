@@ -54,6 +54,8 @@ class SlabAllocator:
         self._span_of: dict[int, Span] = {}
         self._open: dict[int, dict[Span, None]] = {}
         """Spans with a free slot, by size of slot."""
+        self.wasted_bytes = 0
+        """Ends of spans that no slot fits into."""
         self.grow(total_bytes if usable_bytes is None else usable_bytes)
 
     @property
@@ -149,6 +151,7 @@ class SlabAllocator:
         count = slabs * self.slab_bytes // slot_bytes
         free = [start + index * slot_bytes for index in reversed(range(count))]
         span = Span(first, slabs, start, slot_bytes, free)
+        self.wasted_bytes += self._waste(span)
         for slab in range(first, first + slabs):
             self._taken[slab] = 1
             self._span_of[slab] = span
@@ -161,9 +164,13 @@ class SlabAllocator:
         spans = self._open.get(span.slot_bytes)
         if spans is not None and span in spans:
             self._close(span)
+        self.wasted_bytes -= self._waste(span)
         for slab in range(span.first_slab, span.first_slab + span.slabs):
             self._taken[slab] = 0
             del self._span_of[slab]
+
+    def _waste(self, span: Span) -> int:
+        return span.slabs * self.slab_bytes % span.slot_bytes
 
     def _slabs_for(self, slot_bytes: int) -> int:
         """The shortest span that wastes little; for a tiny arena whatever holds one slot."""

@@ -3,10 +3,16 @@
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from baton.kv.client import KvStoreClient, StoreAway
+from baton.rpc.errors import BatonError, Reason
+from baton.rpc.server import Server
+from baton.settings import GrpcSettings
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceServicer, add_KvStoreServiceServicer_to_server
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     connected,
@@ -31,6 +37,53 @@ async def test_every_method_says_so_at_once(address: str | None) -> None:
         assert not client.connected
         assert (client.store_id, client.transport) == ("", "")
         assert not await client.wait_connected(0.1)
+
+
+class Nonsense(KvStoreServiceServicer):
+    """What answers at a store's address, and is none."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def Attach(self, request: Any, context: Any) -> pb.AttachResponse:  # noqa: N802
+        self.asked += 1
+        return pb.AttachResponse(session_id="s", arena_path="no\0path", arena_bytes=1 << 20)
+
+
+async def test_an_answer_that_makes_no_sense_is_a_store_that_is_away(tmp_path: Path) -> None:
+    nonsense = Nonsense()
+    async with running_store(tmp_path) as store, Server(GrpcSettings(port=0), "other") as other:
+        other.add(
+            lambda server: add_KvStoreServiceServicer_to_server(nonsense, server),
+            "baton.v1.KvStoreService",
+        )
+        await other.start()
+        address = other.address
+        async with KvStoreClient(lambda: address, "client", "1") as client:
+            await eventually(lambda: nonsense.asked > 1)  # it does not give up
+            with pytest.raises(StoreAway, match="cannot attach"):
+                client.fetch(keys_of(1), LAYOUT, 4096)
+            address = store.address
+            assert await client.wait_connected(5)
+            assert await put(client, keys_of(1), 4096) == 1
+
+
+async def test_more_keys_than_may_be_named_are_refused_before_they_are_sent(
+    tmp_path: Path,
+) -> None:
+    async with running_store(tmp_path) as store, connected(store.address, "grpc") as client:
+        keys = keys_of(1) * 10_000_000
+        for ask in (client.lookup, client.will_not_come):
+            with pytest.raises(BatonError, match="10000000 keys are more than 65536") as caught:
+                await ask(keys, LAYOUT)
+            assert (caught.value.reason, caught.value.field) == (Reason.INVALID_FIELD, "keys")
+        with pytest.raises(BatonError, match="more than 65536"):
+            client.fetch(keys, LAYOUT, 4096)
+        with pytest.raises(BatonError, match="more than 4096"):
+            await client.reserve(keys, LAYOUT, 4096)
+        assert client.connected
+        assert await put(client, keys_of(1), 4096) == 1
+        await store.quiet()
 
 
 @pytest.mark.parametrize("transport", ["shm", "grpc"])

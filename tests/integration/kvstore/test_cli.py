@@ -27,7 +27,7 @@ async def call(*arguments: str) -> tuple[int, str, str]:
         "from baton.cli.app import main; main()",
         "kv",
         *arguments,
-        env={**os.environ, "COLUMNS": "250"},
+        env={**os.environ, "COLUMNS": "60"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -68,7 +68,13 @@ async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(tmp_path:
             assert file.read_bytes() == block(some, SIZE)
             code, _, err = await call("get", "ffff", *at)
             assert code == 1
-            assert "0 objects" in err
+            assert "no object has a key that begins with ffff" in err
+            code, _, err = await call("get", "6b", *at)
+            assert code == 1
+            assert "give more digits" in err
+            code, _, err = await call("get", keys[some].hex(), "--out", str(tmp_path / "no/f"), *at)
+            assert code == 2
+            assert "No such file or directory" in err
 
             code, out, _ = await call("verify", *at)
             assert code == 0
@@ -98,6 +104,11 @@ async def test_bad_input_is_a_sentence(tmp_path: Path) -> None:
             (("ls", "xyz"), "hexadecimal"),
             (("get", "ab" * 17), "longer than a key"),
             (("drop", "abcd"), "32 hexadecimal digits"),
+            (("drop",), "keys"),
+            (("get", ""), "2 to 32 hexadecimal digits"),
+            (("ls", "--limit", "0"), "--limit"),
+            (("ls", "--tenant", "t" * 129), "refuses: tenant has at most 128 bytes"),
+            (("verify", "all"), "extra argument"),
         ):
             code, _, err = await call(*arguments, *at)
             assert code == 2
@@ -105,3 +116,8 @@ async def test_bad_input_is_a_sentence(tmp_path: Path) -> None:
     code, _, err = await call("stat", *at)
     assert code == 1
     assert "does not answer" in err
+    # gRPC would take 65537 for 1.
+    for address in ("nowhere", "127.0.0.1:65537", "127.0.0.1:0", ":50051", "127.0.0.1:x"):
+        code, _, err = await call("stat", "--store", address)
+        assert code == 2
+        assert "is not host:port with a port of 1 to 65535" in err

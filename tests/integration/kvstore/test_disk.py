@@ -10,8 +10,9 @@ import pytest
 from baton.kv.client import KvStoreClient
 from baton.kv.events import Mirror
 from baton.kv.keys import KEY_BYTES
+from baton.kv.objects import ObjectId
 from baton.v1 import kvevents_pb2, kvstore_pb2
-from services.kvstore import codecs, disk, inspect
+from services.kvstore import codecs, disk, disk_down, inspect
 from services.kvstore.codecs import NAMES, NONE
 from services.kvstore.disk_file import GRANULE_BYTES, PAGE_BYTES, RECORD_BYTES, DiskFile
 from services.kvstore.store import Store
@@ -24,6 +25,7 @@ from tests.integration.kvstore.conftest import (
     eventually,
     get,
     keys_of,
+    put,
     running_store,
 )
 
@@ -101,6 +103,26 @@ async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path, 
             # What repeats itself takes one granule for the four that it has.
             assert below.used_bytes == below.objects * (SIZE if codec == NONE else GRANULE_BYTES)
         await running.quiet()
+
+
+async def test_slots_that_leave_much_of_memory_unused_reach_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Three slots of 600 KiB in two slabs: an eighth of memory is never anybody's. It is no room.
+    size = 600 * 1024
+    monkeypatch.setattr(disk_down, "MAX_HEADROOM_BYTES", MIB)  # as small a part as in 8 GiB
+    async with (
+        running_store(tmp_path, 16 * MIB, disk_path=tmp_path / "disk") as running,
+        connected(running.address, "shm") as client,
+    ):
+        keys = keys_of(60)
+        for number, key in enumerate(keys):
+            assert await put(client, [key], size, first=number) == 1
+            await still(running)
+        assert all(await client.lookup(keys, LAYOUT))
+        found, missing = await get(client, keys, size)
+        assert not missing
+        assert found == {number: block(number, size) for number in range(60)}
 
 
 async def test_a_want_that_waits_gets_what_lies_on_disk(tmp_path: Path) -> None:
@@ -275,28 +297,33 @@ class Breaking:
         self._file: DiskFile = running.store.disk._file
         self._patch = monkeypatch
 
-    def fail(self, *names: str) -> None:
+    def fail(self, name: str, error: Exception) -> None:
         def broken(*_: object) -> None:
-            raise OSError(5, "Input/output error")
+            raise error
 
-        for name in names:
-            self._patch.setattr(self._file, name, broken)
+        self._patch.setattr(self._file, name, broken)
 
 
-@pytest.mark.parametrize("way", ["write", "read"])
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), MemoryError("no room to decode")]
+)
+@pytest.mark.parametrize("way", ["clear", "write", "read"])
 async def test_a_failing_disk_leaves_memory_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, error: Exception
 ) -> None:
     async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
         async with connected(running.address, "shm") as client:
             await fill(running, client, 100)
-            Breaking(running, monkeypatch).fail(way)
+            Breaking(running, monkeypatch).fail(way, error)
             for number in range(12):
                 await fill(running, client, 16, salt=f"f{number}")
                 found, _ = await get(client, keys_of(100)[number * 5 : number * 5 + 5], SIZE)
                 assert all(data == block(number * 5 + i, SIZE) for i, data in found.items())
                 await asyncio.sleep(0.05)
+                if way == "clear":
+                    running.store.drop(ObjectId(LAYOUT, keys_of(100)[number]))
             await eventually(lambda: running.store.disk_failed)
+            assert running.store.disk_failed == str(error)
             announced_rightly(running.store)
             assert DISK not in held(running.store)
             await fill(running, client, 32, salt="after")
@@ -344,6 +371,61 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_writes_into_no_foreign_slot
             after, _ = await get(client, keys_of(160, "meanwhile"), SIZE)
             assert right(after)
             assert before.keys() == after.keys()
+        await running.quiet()
+
+
+async def test_objects_that_codecs_fail_on_leave_memory_and_the_thread_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_store(
+        tmp_path, 4 * MIB, disk_path=tmp_path / "disk", disk_codec=codecs.ZSTD
+    ) as running:
+        tier = running.store.disk
+        assert tier is not None
+        encode, failures = tier._down._tiers.codecs.encode, [MemoryError("no room to encode")]
+
+        def fails_once(data: memoryview) -> bytes | None:
+            if failures:
+                raise failures.pop()
+            return encode(data)
+
+        monkeypatch.setattr(tier._down._tiers.codecs, "encode", fails_once)
+        async with connected(running.address, "shm") as client:
+            await fill(running, client, 160)
+            await still(running)
+            assert not failures
+            assert (tier.counts.errors, running.store.disk_failed) == (1, "")
+            assert sum(await client.lookup(keys_of(160), LAYOUT)) >= 159
+            announced_rightly(running.store)
+        await running.quiet()
+
+
+async def test_a_tenant_that_has_no_room_in_memory_does_not_hold_up_others(tmp_path: Path) -> None:
+    path = tmp_path / "disk"
+    async with (
+        running_store(tmp_path, 4 * MIB, disk_path=path) as running,
+        connected(running.address, "shm") as client,
+    ):
+        await fill(running, client, 20, salt="small", tenant="small")
+        await fill(running, client, 20, salt="other", tenant="other")
+        tier = running.store.disk
+        assert tier is not None
+        tier._down._headroom = 4 * MIB  # as if all of memory were needed for something else
+        await eventually(lambda: not running.store.table.objects())
+    small, other = keys_of(20, "small"), keys_of(20, "other")
+    # After a restart memory is empty, and the quota of one tenant has room for nothing.
+    async with (
+        running_store(tmp_path, 4 * MIB, disk_path=path, quotas={"small": 4096}) as running,
+        connected(running.address, "shm") as client,
+        connected(running.address, "shm") as second,
+    ):
+        waiting = asyncio.create_task(get(client, small, SIZE, wait=4))
+        await eventually(lambda: inspect.stat(running.store).waiters == 1)
+        async with asyncio.timeout(2):
+            found, missing = await get(second, other, SIZE, wait=30)
+        assert (len(found), missing) == (20, set())
+        assert right(found)
+        assert (await waiting)[1] == set(range(20))
         await running.quiet()
 
 

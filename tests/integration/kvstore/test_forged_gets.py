@@ -14,6 +14,9 @@ from tests.integration.kvstore.conftest import LAYOUT, RunningStore, connected, 
 
 SIZE = 4096
 BLOCKS = 50
+ROUNDS = 25
+"""Per transport. So 2,500 gets at least of each kind: another salt, another model, a stale place, a
+forged id."""
 TOKENS = list(range(16 * BLOCKS))
 
 
@@ -43,7 +46,7 @@ async def test_other_salts_models_layouts_and_forged_ids_get_nothing(
     async with connected(store.address, transport) as client:
         assert await put(client, own, SIZE) == BLOCKS
         assert await served(client, own) == BLOCKS * SIZE  # the same question by its owner
-        for number in range(25):
+        for number in range(ROUNDS):
             assert await served(client, chain(salt=draw.randbytes(16))) == 0
             assert await served(client, chain(model=f"model-{number}")) == 0
             other = draw.randbytes(16)
@@ -65,7 +68,7 @@ async def test_other_salts_models_layouts_and_forged_ids_get_nothing(
 async def test_a_stale_place_gets_nothing(store: RunningStore) -> None:
     # A reader that kept what it was told, while the places went to others.
     async with connected(store.address, "shm") as client:
-        for turn in range(20):
+        for turn in range(2 * ROUNDS):
             keys = chain(salt=f"old {turn}".encode())
             assert await put(client, keys, SIZE) == BLOCKS
             fetching = client.fetch(keys, LAYOUT, SIZE)
@@ -78,6 +81,9 @@ async def test_a_stale_place_gets_nothing(store: RunningStore) -> None:
             for fetched in batch:
                 assert not fetched.copy_to(memoryview(bytearray(SIZE)))
             await fetching.aclose()
+            assert fetching.bytes == 0
+            for slot in store.store.table.slots():
+                store.store.table.drop(slot)
 
 
 async def test_leases_that_are_not_ones_own_get_nothing(store: RunningStore) -> None:

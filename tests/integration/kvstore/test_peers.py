@@ -221,6 +221,19 @@ async def test_a_pull_that_is_cancelled_or_comes_to_nothing_leaves_nothing(pair:
     await pair.b.quiet(1)
 
 
+async def test_a_pull_that_finds_no_room_to_lease_is_answered_in_time(pair: Pair) -> None:
+    # What it names is here, and half of the arena is what may be leased and reserved at a time.
+    await put(pair.at_b, keys_of(1), 4096)
+    held = await pair.at_b.reserve(keys_of(8, "held"), LAYOUT, MIB)
+    try:
+        assert len(held.slots) == 8
+        async with asyncio.timeout(5.8):
+            assert list((await pull(pair, keys_of(1), [pair.a.source])).missing) == []
+    finally:
+        await held.aclose()
+    await pair.b.quiet(1)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -1,13 +1,14 @@
 """Frames that no good client sends: refused by name, nothing corrupted, nothing leaked."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import pytest
 
-from baton.kv.digest import object_digest
+from baton.kv.digest import object_digest, start_digest
 from baton.kv.frame_stream import FrameStream
+from baton.kv.objects import ObjectId
 from baton.rpc.channels import open_channel
 from baton.rpc.errors import BatonError, Reason
 from baton.v1 import common_pb2
@@ -20,6 +21,7 @@ from tests.integration.kvstore.conftest import (
     RunningStore,
     connected,
     eventually,
+    get,
     keys_of,
     put,
 )
@@ -291,6 +293,132 @@ async def test_bad_wants(raw: Raw, store: RunningStore, bad: int) -> None:
     assert stat(store.store).waiters == 0
     stream.post(want())
     assert (await stream.read()).missing.timed_out == [0]
+
+
+MANY = KEY * 10_000_000
+"""Ten million keys: 160 MB in one message."""
+
+
+@pytest.mark.parametrize(
+    ("method", "frame"),
+    [
+        ("Get", lambda: want(keys=MANY)),
+        ("Get", lambda: pb.GetRequest(has_read=pb.HasRead(layout_id=LAYOUT, keys=MANY))),
+        ("Put", lambda: reserve(keys=MANY)),
+        ("Put", lambda: pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=LAYOUT, keys=MANY))),
+        ("Lookup", lambda: pb.LookupRequest(layout_id=LAYOUT, keys=MANY)),
+        ("Pull", lambda: pb.PullRequest(layout_id=LAYOUT, keys=MANY)),
+        ("Drop", lambda: pb.DropRequest(layout_id=LAYOUT, keys=MANY)),
+    ],
+)
+async def test_ten_million_keys_are_refused_and_leave_nothing(
+    raw: Raw, store: RunningStore, method: str, frame: Callable[[], Any]
+) -> None:
+    # The client's own limit would keep them from being sent.
+    unbounded = [("grpc.max_send_message_length", -1)]
+    await raw.channel.close(None)
+    raw.channel = grpc.aio.insecure_channel(store.address, options=unbounded)
+    raw.stub = KvStoreServiceStub(raw.channel)
+    if method in ("Get", "Put"):
+        stream = await raw.open(method)
+        await stream.read()
+        stream.post(frame())
+        assert (await ended(stream)).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await eventually(lambda: stat(store.store).sessions == 0, 1)
+    else:
+        with pytest.raises(grpc.RpcError) as caught:
+            await getattr(raw.stub, method)(frame(), timeout=10)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "larger than max" in caught.value.details()
+    await store.quiet(1)
+    assert (stat(store.store).objects, stat(store.store).misses) == (0, 0)
+
+
+@pytest.mark.parametrize("keys", [b"", KEY[:-1], KEY * 65_537])
+@pytest.mark.parametrize("layout", [LAYOUT, b"", b"unknown"])
+async def test_bad_lookups_and_denials(
+    raw: Raw, store: RunningStore, keys: bytes, layout: bytes
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        await raw.stub.Lookup(pb.LookupRequest(layout_id=layout, keys=keys), timeout=5)
+    assert BatonError.from_rpc_error(caught.value).reason is Reason.INVALID_FIELD
+    stream = await raw.open("Put")
+    await stream.read()
+    stream.post(pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=layout, keys=keys)))
+    assert await ended(stream) is Reason.INVALID_FIELD
+    await store.quiet(1)
+
+
+async def test_a_layout_that_nobody_uses_is_nothing_that_is_held(
+    raw: Raw, store: RunningStore
+) -> None:
+    async with connected(store.address, "grpc") as client:
+        await put(client, [KEY], 64)
+    stream = await raw.open("Get")
+    await stream.read()
+    stream.post(want(layout_id=b"U" * 16))
+    assert (await stream.read()).missing.timed_out == [0]
+    lookup = pb.LookupRequest(layout_id=b"U" * 16, keys=KEY)
+    assert (await raw.stub.Lookup(lookup, timeout=5)).held == b"\0"
+
+
+async def test_clients_that_stop_mid_stream_leave_nothing(raw: Raw, store: RunningStore) -> None:
+    # Reserved, half written, all written and not committed; waiting, leased, half sent.
+    async with connected(store.address, "grpc") as client:
+        await put(client, keys_of(4, "there"), 3 * MIB // 4)
+    before = stat(store.store)
+    writer, reader = await raw.open("Put"), await raw.open("Get")
+    for stream in (writer, reader):
+        await stream.read()
+    for number in (1, 2, 3):
+        writer.post(reserve(correlation_id=number, keys=keys_of(1, f"new{number}")[0]))
+        await writer.read()
+    writer.post(chunk(DATA[:50], number=2))
+    writer.post(chunk(number=3))
+    there = pb.Want(
+        correlation_id=1, layout_id=LAYOUT, keys=b"".join(keys_of(4, "there")), send_bytes=True
+    )
+    waiting = want(correlation_id=2)
+    waiting.want.wait.seconds = 600
+    reader.post(pb.GetRequest(want=there))
+    reader.post(waiting)
+    assert (await reader.read()).HasField("ready")
+    counts = stat(store.store)
+    assert (counts.reservations, counts.waiters > 0, counts.leases > 0) == (3, True, True)
+    for stream in (writer, reader):
+        await stream.aclose()
+    await eventually(lambda: stat(store.store).sessions == 0, 1)
+    assert store.counts() == (0, 0, 0, 0, 0)
+    after = stat(store.store)
+    assert (after.objects, after.committed_bytes) == (before.objects, before.committed_bytes)
+    assert after.tiers[0].used_bytes == before.tiers[0].used_bytes
+
+
+async def test_a_client_that_claims_what_it_never_wrote_has_it_dropped_by_the_first_reader(
+    store: RunningStore,
+) -> None:
+    # Through shared memory the store cannot see what was written; its readers do.
+    keys = keys_of(8)
+    async with connected(store.address, "shm") as liar, connected(store.address, "shm") as reader:
+        reservation = await liar.reserve(keys, LAYOUT, 4096)
+        try:
+            for index in reservation.slots:
+                data = memoryview(b"never written" * 400)[:4096]
+                name = ObjectId(LAYOUT, keys[index])
+                digest = start_digest(name, 4096)
+                digest.update(data)
+                reservation._digests[index] = digest.digest()
+            assert await reservation.commit(range(8)) == 8
+        finally:
+            await reservation.aclose()
+        assert stat(store.store).objects == 8
+        assert await get(reader, keys, 4096) == ({}, set(range(8)))
+        await eventually(lambda: stat(store.store).objects == 0)
+        assert stat(store.store).bad_objects == 8
+        assert await put(reader, keys, 4096) == 8  # computed again
+        assert len((await get(liar, keys, 4096))[0]) == 8
+        assert store.store.table.free_bytes == store.store.arena.header.data_bytes - 8 * 4096
+    await store.quiet(1)
 
 
 async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -> None:

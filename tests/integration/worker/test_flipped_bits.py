@@ -20,6 +20,7 @@ from baton.engine.factory import create_engine
 from baton.kv.client import KvStoreClient
 from baton.kv.registry import ALWAYS, NEVER
 from baton.settings import EngineSettings
+from baton.telemetry.logs import get_logger
 from baton.v1 import worker_pb2
 from baton.worker.core import WorkerCore
 from services.kvstore.inspect import stat
@@ -31,6 +32,8 @@ from tests.integration.kvstore.conftest import (
     running_store,
 )
 from tests.integration.kvstore.test_bit_flips import MARK_BYTES, FlippingProxy
+
+log = get_logger(__name__)
 
 MODEL = "baton-tiny"
 PROMPT_TOKENS = 1024
@@ -187,29 +190,34 @@ async def on_the_wire(rig: Rig) -> int:
 
 
 WAYS = {
-    "memory, read through shared memory": ("shm", in_memory, 8),
-    "memory, read over gRPC": ("grpc", in_memory, 4),
-    "disk": ("shm", on_disk, 8),
-    "wire": ("grpc", on_the_wire, 14),
+    "memory, read through shared memory": ("shm", in_memory, 256),
+    "memory, read over gRPC": ("grpc", in_memory, 128),
+    "disk": ("shm", on_disk, 256),
+    "wire": ("grpc", on_the_wire, 360),
 }
+"""How the KV is read, how bits of it are flipped, and how many at least: 1,000 in all."""
 
 
 @pytest.mark.parametrize("verify", [ALWAYS, NEVER])
 @pytest.mark.parametrize("way", WAYS)
 async def test_no_flipped_bit_becomes_a_token(
-    engine_of: Callable[[], Engine], tmp_path: Path, way: str, verify: str
+    engine_of: Callable[[], Engine],
+    tmp_path: Path,
+    way: str,
+    verify: str,
 ) -> None:
-    transport, flip, rounds = WAYS[way]
-    rounds = rounds if verify == ALWAYS else 4
+    transport, flip, flips = WAYS[way]
+    flips = flips if verify == ALWAYS else 4 * FLIPS
     disk = flip is on_disk
-    wrong = 0
+    count = wrong = 0
     async with rig(engine_of(), tmp_path, transport, verify, way, disk) as it:
         clean, cached = await it.ask()
         assert cached == 0
         again, cached = await it.ask()
         assert again == clean
         assert cached == PROMPT_TOKENS - 1
-        for _ in range(rounds):
+        started_with = it.noticed
+        while count < flips:
             before = it.noticed
             flipped = await flip(it)
             tokens, cached = await it.ask()
@@ -219,5 +227,9 @@ async def test_no_flipped_bit_becomes_a_token(
             await eventually(lambda noticed=noticed: it.noticed >= noticed)
             assert it.noticed == noticed
             assert (cached == PROMPT_TOKENS - 1) == (verify == NEVER)
+            count += flipped
             wrong += tokens != clean
+        noticed = it.noticed - started_with
+    log.info("flips", way=way, verify=verify, flipped=count, noticed=noticed, wrong_answers=wrong)
+    assert noticed == (count if verify == ALWAYS else 0)
     assert wrong == 0 if verify == ALWAYS else wrong > 0

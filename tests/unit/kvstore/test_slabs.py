@@ -59,6 +59,12 @@ class Slabs(RuleBasedStateMachine):
         used = {offset for span in self.slabs.spans() for offset in span.used}
         assert used == set(self.used)
 
+    @invariant()
+    def what_is_wasted_is_known(self) -> None:
+        spans = list(self.slabs.spans())
+        slots = sum((len(s.used) + len(s.free)) * s.slot_bytes for s in spans)
+        assert self.slabs.wasted_bytes == sum(s.slabs for s in spans) * SLAB - slots
+
     @rule(data=st.data())
     def restart(self, data: st.DataObject) -> None:
         """Another allocator takes over what is used, in any order, and nothing that contradicts."""

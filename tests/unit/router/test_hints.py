@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from baton.rpc.errors import BatonError, Reason
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from baton.v1 import kvstore_pb2 as pb
@@ -22,13 +23,18 @@ class Puller(KvStoreServiceServicer):
         self.running = self.most = 0
         self.may_end = asyncio.Event()
         self.missing: list[int] = []
+        self.refuses = False
 
     async def Pull(self, request: pb.PullRequest, context: Any) -> pb.PullResponse:  # noqa: N802
         self.requests.append(request)
+        if self.refuses:
+            raise BatonError(Reason.UNAVAILABLE, "not now")
         self.running += 1
         self.most = max(self.most, self.running)
-        await self.may_end.wait()
-        self.running -= 1
+        try:
+            await self.may_end.wait()
+        finally:
+            self.running -= 1
         return pb.PullResponse(missing=self.missing)
 
 
@@ -55,7 +61,7 @@ async def world():
             "baton.v1.KvStoreService",
         )
         await server.start()
-        addresses = {"a": "127.0.0.1:1", "b": server.address, "c": server.address}
+        addresses = {"a": "127.0.0.1:1", **dict.fromkeys("bcde", server.address)}
         sender = HintSender(addresses.get)
         running = asyncio.create_task(sender.run())
         yield store, sender
@@ -109,3 +115,27 @@ async def test_a_store_that_is_gone_is_not_called(world) -> None:
     sender.offer(hint("gone"))
     await until(lambda: count("dropped") == before + 1)
     assert store.requests == []
+
+
+async def test_pulls_go_on_after_one_lost_the_channel_that_it_shares(world) -> None:
+    store, sender = world
+    sender.offer(hint("b"))
+    await until(lambda: store.running == 1)
+    store.refuses = True
+    sender.offer(hint("c"))  # fails, and its channel is closed, which the first one uses too
+    await until(lambda: store.running == 0)
+    store.refuses = False
+    for store_id in "de":
+        sender.offer(hint(store_id))
+    await until(lambda: store.running == MAX_PULLS)
+
+
+async def test_a_store_that_misses_more_than_it_was_asked_harms_nobody(world) -> None:
+    store, sender = world
+    store.missing = list(range(20))
+    store.may_end.set()
+    sender.offer(hint("b"))
+    await until(lambda: len(store.requests) == 1)
+    await asyncio.sleep(0.1)
+    sender.offer(hint("c"))
+    await until(lambda: len(store.requests) == 2)

@@ -1,0 +1,170 @@
+"""How fast the KV of an idle conversation comes back into the engine's memory.
+
+A store holds the KV of a long prompt, and the engine has let go of it. The next turn brings it
+back through shared memory, every block verified on the way; timed is from the turn's beginning
+until all of it is in the engine's pages. `memcpy` copies the same pieces once, in the same run, on
+one thread between memory that was touched before: nothing is faster than that with one thread.
+
+    python bench/idle_return.py [--layers 24] [--tokens 8000] [--rounds 9] [--json FILE]
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from kv import store
+from local_cluster import VOCAB, random_llama
+
+from baton.engine.base import Engine
+from baton.engine.factory import create_engine
+from baton.kv.client import KvStoreClient
+from baton.kv.keys import chain_root, prompt_keys
+from baton.settings import EngineSettings
+from baton.v1 import worker_pb2
+from baton.worker.core import WorkerCore
+
+MODEL = "llama"
+SALT = b"s" * 32
+MEMORY = 1 << 30
+BATCH = 32
+
+
+class Frames:
+    """Notes when the KV was in place, and what the worker says of it."""
+
+    def __init__(self) -> None:
+        self.prepared: worker_pb2.Prepared | None = None
+        self.at = 0.0
+        self.over = asyncio.Event()
+
+    def send(self, frame: worker_pb2.FrameFromWorker) -> None:
+        kind = frame.WhichOneof("frame")
+        if kind == "prepared":
+            self.at, self.prepared = time.perf_counter(), frame.prepared
+        elif kind == "failed":
+            raise SystemExit(f"the worker failed: {frame.failed.status.message}")
+        if kind == "finished":
+            self.over.set()
+
+    def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None:
+        """Not looked at."""
+
+
+async def fill(client: KvStoreClient, engine: Engine, keys: list[bytes]) -> None:
+    """Put as many blocks of noise as a prompt has."""
+    info = engine.info
+    for first in range(0, len(keys), BATCH):
+        part = keys[first : first + BATCH]
+        reservation = await client.reserve(part, info.layout.layout_id, info.block_bytes)
+        try:
+            for index in reservation.slots:
+                # Small numbers in bfloat16, so that a step over them computes no NaN.
+                noise = bytearray(os.urandom(info.block_bytes))
+                noise[1::2] = b"\x3c" * (info.block_bytes // 2)
+                reservation.write(index, memoryview(noise))
+            if await reservation.commit(sorted(reservation.slots)) != len(part):
+                raise SystemExit("the store did not take everything")
+        finally:
+            await reservation.aclose()
+
+
+async def turn(core: WorkerCore, prompt: list[int]) -> tuple[float, worker_pb2.Prepared]:
+    """Seconds until the KV of the prompt is in the engine's pages, none of which were before."""
+    await core._loop.call(lambda engine: engine.drop_cached())
+    frames = Frames()
+    start = worker_pb2.Start(stream_id=1, prompt_token_ids=prompt, kv_salt=SALT)
+    start.generate.SetInParent()
+    start.context.model = MODEL
+    start.stopping.max_tokens, start.stopping.ignore_eos = 1, True
+    began = time.perf_counter()
+    core.open(start, frames, core.closed)
+    async with asyncio.timeout(120):
+        await frames.over.wait()
+    assert frames.prepared is not None
+    return frames.at - began, frames.prepared
+
+
+def memcpy(size: int, count: int) -> float:
+    """Seconds to copy as many pieces once."""
+    source, target = (memoryview(bytearray(os.urandom(1) * (size * count))) for _ in range(2))
+    began = time.perf_counter()
+    for at in range(0, size * count, size):
+        target[at : at + size] = source[at : at + size]
+    return time.perf_counter() - began
+
+
+async def measure(address: str, options: argparse.Namespace) -> dict[str, float]:
+    settings = EngineSettings(model=random_llama(options.layers), kv_bytes=MEMORY, threads=2)
+    engine = create_engine(settings)
+    engine.warm_up()
+    info = engine.info
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(KvStoreClient(lambda: address, "bench", "1"))
+        if not await client.wait_connected(10) or client.transport != "shm":
+            raise SystemExit("the store shares no memory with this process")
+        while not client.memory_mapped:
+            await asyncio.sleep(0.05)
+        core = WorkerCore(engine, client, MODEL, "epoch", lambda error: print(repr(error)))
+        core.start()
+        stack.push_async_callback(core.stop)
+        prompt = [7 + 31 * i % (VOCAB - 16) for i in range(options.tokens)]
+        root = chain_root(MODEL, info.weights_digest, info.layout.layout_id, b"", SALT)
+        keys = list(prompt_keys(root, prompt, info.layout.block_tokens).full)
+        await fill(client, engine, keys)
+        whole, within, copies = [], [], []
+        for number in range(options.rounds + 1):
+            seconds, prepared = await turn(core, prompt)
+            expected = len(keys) * info.block_bytes
+            if prepared.fetched_bytes != expected:
+                raise SystemExit(f"{prepared.fetched_bytes} of {expected} bytes came back")
+            if number:  # the first one maps and touches
+                whole.append(seconds)
+                within.append(prepared.fetch_seconds)
+                copies.append(memcpy(info.block_bytes, len(keys)))
+        total = len(keys) * info.block_bytes
+    median = statistics.median
+    return {
+        "blocks": len(keys),
+        "block_bytes": info.block_bytes,
+        "bytes": total,
+        "seconds": median(whole),
+        "worst_seconds": max(whole),
+        "copying_seconds": median(within),
+        "memcpy_seconds": median(copies),
+        "gb_per_second": total / median(whole) / 1e9,
+        "memcpy_gb_per_second": total / median(copies) / 1e9,
+        "ms_per_gb": median(whole) / total * 1e12,
+        "share_of_memcpy": median(copies) / median(whole),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=8000)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with store(2 * MEMORY) as address:
+        row = asyncio.run(measure(address, options))
+    print(
+        f"{row['blocks']:.0f} blocks of {row['block_bytes'] / 1024:.0f} KiB, "
+        f"{row['bytes'] / 1e6:.0f} MB: back in {row['seconds'] * 1e3:.0f} ms "
+        f"(worst of {options.rounds}: {row['worst_seconds'] * 1e3:.0f})\n"
+        f"{row['gb_per_second']:.2f} GB/s, {row['ms_per_gb']:.0f} ms per GB; "
+        f"memcpy of the same {row['memcpy_gb_per_second']:.2f} GB/s: "
+        f"{row['share_of_memcpy']:.2f} of it"
+    )
+    if options.json:
+        options.json.write_text(json.dumps(row, indent=1))
+
+
+if __name__ == "__main__":
+    main()
