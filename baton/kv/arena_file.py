@@ -18,6 +18,7 @@ import mmap
 import os
 import secrets
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +102,11 @@ class ArenaHeader:
         return header
 
 
+Found = tuple[int, memoryview, int, int, bytes]
+"""An object as the index describes it: which of the keys, its bytes, the page of the data that it
+begins on, the generation that it had, its digest."""
+
+
 class MappedArena:
     """An arena mapped by a client. Views stay valid as long as somebody holds them.
 
@@ -134,7 +140,8 @@ class MappedArena:
         self._begin, self._end = self.header.data_at, self.header.file_bytes
         self._readable = memoryview(self._read)
         self._writable = memoryview(self._write)
-        self._generations = generations(self._readable, self.header)
+        self.generations = generations(self._readable, self.header)
+        """The present ones, by page of the data."""
         self.populated_bytes = 0
         """How much of the data is mapped into this process: copying it waits for no page."""
         self.index = IndexReader(
@@ -154,9 +161,27 @@ class MappedArena:
         """Bytes of a reserved slot, to be written; otherwise as `readable`."""
         return self._writable[self._checked(offset, length) : offset + length]
 
-    def generation(self, offset: int) -> int:
-        """The present generation of the slot that begins at `offset`."""
-        return self._generations[(offset - self.header.data_at) // PAGE_BYTES]
+    def find(self, keys: bytes, tag: int, length: int) -> Iterator[Found]:
+        """What the index shows of packed 16-byte keys, of one length, in their order."""
+        last = self._end - self._begin - length
+        if last < 0:
+            return
+        which, rows = self.index.find(keys, tag)
+        # Below the first place the difference of two unsigned numbers is a very large one.
+        within = rows[:, 3] - np.uint64(self._begin) <= np.uint64(last)
+        good = (rows[:, 5] == np.uint64(length)) & within
+        if not good.all():
+            which, rows = which[good], rows[good]
+        digests = rows[:, 6:8].tobytes()
+        for at, (index, (offset, generation)) in enumerate(
+            zip(which.tolist(), rows[:, 3:5].tolist(), strict=True)
+        ):
+            data = self._readable[offset : offset + length]
+            yield index, data, self.page(offset), generation, digests[16 * at : 16 * at + 16]
+
+    def page(self, offset: int) -> int:
+        """Which of `generations` belongs to the slot that begins at `offset`."""
+        return (offset - self._begin) // PAGE_BYTES
 
     def populate_next(self) -> bool:
         """Map the next of the memory that is there; answers whether there may be more later.

@@ -13,7 +13,6 @@ the digest, checked after copying the object, say that the copy is right.
 import hashlib
 import struct
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,17 +53,6 @@ def place(key: bytes, tag: int, entries: int) -> tuple[int, int]:
     return fingerprint, (mixed >> (64 - (entries // WAYS).bit_length() + 1)) * WAYS
 
 
-class Found(NamedTuple):
-    """An object as the index describes it."""
-
-    which: int
-    """Of the keys, from 0."""
-    offset_bytes: int
-    generation: int
-    object_bytes: int
-    digest: bytes
-
-
 class IndexReader:
     """Looks objects up.
 
@@ -82,22 +70,11 @@ class IndexReader:
     def holds(self, keys: bytes, tag: int) -> NDArray[np.bool_]:
         """Which of the packed 16-byte keys are there: one bool per key."""
         there = np.zeros(len(keys) // 16, dtype=bool)
-        there[self._match(keys, tag)[0]] = True
+        there[self.find(keys, tag)[0]] = True
         return there
 
-    def find(self, keys: bytes, tag: int) -> list[Found]:
-        """What is there of the packed 16-byte keys, in their order."""
-        indexes, rows = self._match(keys, tag)
-        digests = rows[:, 6:8].tobytes()
-        return [
-            Found(index, offset, generation, size, digests[16 * at : 16 * at + 16])
-            for at, (index, (offset, generation, size)) in enumerate(
-                zip(indexes.tolist(), rows[:, 3:6].tolist(), strict=True)
-            )
-        ]
-
-    def _match(self, keys: bytes, tag: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-        """Indexes of the keys that are there, and their rows."""
+    def find(self, keys: bytes, tag: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
+        """Indexes of the packed 16-byte keys that are there, in order, and their rows (n, 8)."""
         names = np.frombuffer(keys, dtype="<u8").reshape(-1, 2)
         wanted = names[:, 0] ^ np.uint64(tag)
         wanted[wanted == 0] = 1

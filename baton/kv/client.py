@@ -13,7 +13,7 @@ from baton.kv.connection import Connection
 from baton.kv.fetched import Fetched
 from baton.kv.fetching import Fetching
 from baton.kv.keys import pack
-from baton.kv.objects import MAX_RESERVE_KEYS, MAX_WANT_KEYS, ObjectId
+from baton.kv.objects import MAX_RESERVE_KEYS, MAX_WANT_KEYS, name_all
 from baton.kv.registry import ALWAYS, NEVER, SHM, TRANSPORTS
 from baton.kv.reservation import Reservation
 from baton.rpc.errors import BatonError, Reason
@@ -171,7 +171,7 @@ class KvStoreClient:
         """
         _check_count(keys, MAX_WANT_KEYS)
         connection = self._here()
-        object_ids = [ObjectId(layout_id, key) for key in keys]
+        object_ids = name_all(layout_id, keys)
         trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
         fetching = Fetching(
             connection,
@@ -260,7 +260,7 @@ class KvStoreClient:
             # What the answer would have given must not stay reserved.
             connection.put.post(pb.PutRequest(abandon=pb.Abandon(correlation_id=number)))
             raise
-        object_ids = [ObjectId(layout_id, key) for key in keys]
+        object_ids = name_all(layout_id, keys)
         return Reservation(
             connection, number, object_ids, object_bytes, answer.reserved, self._executor
         )

@@ -152,15 +152,16 @@ class Connection:
             BatonError: the store refused the frame.
         """
         self.check()
-        future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[pb.PutResponse] = loop.create_future()
         self._answers.setdefault(number, deque()).append(future)
         self.put.post(frame)
+        # Failing wakes everybody who waits here, this one too.
+        patience = loop.call_later(seconds, self.fail, f"no answer within {seconds:g} s")
         try:
-            async with asyncio.timeout(seconds):
-                response: pb.PutResponse = await future
-        except TimeoutError as error:
-            self.fail(f"no answer within {seconds:g} s")
-            raise StoreAway(self.reason) from error
+            response = await future
+        finally:
+            patience.cancel()
         if response.HasField("error"):
             raise BatonError.from_status(response.error.status)
         return response

@@ -1,6 +1,6 @@
 """One object as a reader gets it: where its bytes are, and how a copy of them is checked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
@@ -19,15 +19,17 @@ class Fetched:
         digest: what its writer said; None: copies are trusted.
         lease_id: the store keeps the slot for this reader; 0: it does not, and the object may go
             while it is copied, which the generation tells.
-        generation: what the slot has now.
-        expected: what it had when the object was in it.
+        generations: what slots have now, by page.
+        page: where the slot begins.
+        generation: what the slot had when the object was in it.
     """
 
     __slots__ = (
         "_digest",
-        "_expected",
         "_generation",
+        "_generations",
         "_object_id",
+        "_page",
         "_pieces",
         "bad",
         "index",
@@ -43,8 +45,9 @@ class Fetched:
         object_id: ObjectId,
         digest: bytes | None,
         lease_id: int,
-        generation: Callable[[], int],
-        expected: int,
+        generations: Sequence[int],
+        page: int,
+        generation: int,
     ) -> None:
         self.index = index
         self.nbytes = nbytes
@@ -54,8 +57,9 @@ class Fetched:
         self._pieces = pieces
         self._object_id = object_id
         self._digest = digest
+        self._generations = generations
+        self._page = page
         self._generation = generation
-        self._expected = expected
 
     def copy_to(self, target: memoryview) -> bool:
         """Copy all bytes to `target`; answers whether the copy is the object.
@@ -76,6 +80,10 @@ class Fetched:
             digest = start_digest(self._object_id, self.nbytes)
             at = 0
             for piece in self._pieces:
+                if piece.nbytes == self.nbytes <= STRIDE_BYTES:
+                    target[:] = piece
+                    digest.update(target)
+                    break
                 for start in range(0, piece.nbytes, STRIDE_BYTES):
                     part = piece[start : start + STRIDE_BYTES]
                     copied = target[at : at + part.nbytes]
@@ -84,6 +92,6 @@ class Fetched:
                     at += part.nbytes
             good = digest.digest() == self._digest
         # The generation comes last: what was copied before it was looked at is what was committed.
-        good = good and self._generation() == self._expected
+        good = good and self._generations[self._page] == self._generation
         self.bad = self.bad or not good
         return good

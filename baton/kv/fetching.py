@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -201,13 +200,9 @@ class Fetching(AsyncIterator[list[Fetched]]):
             return
         del self._partial[lease_id]
         if in_order and coming.got == self._object_bytes:
+            generation = coming.generation
             self._arrive(
-                coming.index,
-                coming.pieces,
-                coming.digest,
-                lease_id,
-                partial(int, coming.generation),
-                coming.generation,
+                coming.index, coming.pieces, coming.digest, lease_id, (generation,), 0, generation
             )
         else:  # gone while it was sent
             self.missing.add(coming.index)
@@ -230,12 +225,11 @@ class Fetching(AsyncIterator[list[Fetched]]):
         layout_id, _, group, shard, part = self._ids[0]
         tag = tag_of(layout_id, group, shard, part)
         keys = pack([object_id.key for object_id in self._ids])
-        for found in arena.index.find(keys, tag):
-            if found.object_bytes == self._object_bytes and self._map(
-                found.which, found.offset_bytes, found.generation, found.digest, 0
-            ):
-                self._coming.discard(found.which)
-                self._first_at = self._first_at or time.monotonic()
+        for index, data, page, generation, digest in arena.find(keys, tag, self._object_bytes):
+            self._arrive(index, (data,), digest, 0, arena.generations, page, generation)
+        if self._arrived:
+            self._coming.difference_update([fetched.index for fetched in self._arrived])
+            self._first_at = self._first_at or time.monotonic()
 
     def _ask(self, indexes: Sequence[int]) -> None:
         """Ask the store."""
@@ -266,8 +260,8 @@ class Fetching(AsyncIterator[list[Fetched]]):
             data = arena.readable(offset, self._object_bytes)
         except ArenaFileError:
             return False
-        now = partial(arena.generation, offset)
-        self._arrive(index, (data,), digest, lease_id, now, generation)
+        page = arena.page(offset)
+        self._arrive(index, (data,), digest, lease_id, arena.generations, page, generation)
         return True
 
     def _arrive(
@@ -276,8 +270,9 @@ class Fetching(AsyncIterator[list[Fetched]]):
         pieces: Sequence[memoryview],
         digest: bytes,
         lease_id: int,
-        generation: "partial[int]",
-        expected: int,
+        generations: Sequence[int],
+        page: int,
+        generation: int,
     ) -> None:
         self._arrived.append(
             Fetched(
@@ -287,8 +282,9 @@ class Fetching(AsyncIterator[list[Fetched]]):
                 self._ids[index],
                 None if self._trusted else digest,
                 lease_id,
+                generations,
+                page,
                 generation,
-                expected,
             )
         )
 

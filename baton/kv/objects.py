@@ -1,8 +1,9 @@
 """What the KV service stores: one object is the bytes of one block, group, shard and part."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from baton.kv.keys import KEY_BYTES
+from baton.kv.keys import KEY_BYTES, unpack
 from baton.kv.layout import LAYOUT_ID_BYTES
 from baton.v1 import kvstore_pb2 as pb
 
@@ -37,6 +38,13 @@ class ObjectId(NamedTuple):
         return pb.ObjectPart(group=self.group, shard=self.shard, part=self.part)
 
 
+def name_all(
+    layout_id: bytes, keys: Iterable[bytes], group: int = 0, shard: int = 0, part: int = 0
+) -> list[ObjectId]:
+    """The same object of each key: as ObjectId(...) makes them, at half its cost."""
+    return [tuple.__new__(ObjectId, (layout_id, key, group, shard, part)) for key in keys]
+
+
 def object_ids(layout_id: bytes, packed: bytes, part: pb.ObjectPart, limit: int) -> list[ObjectId]:
     """The objects that a Reserve, Want or WillNotCome names.
 
@@ -53,7 +61,4 @@ def object_ids(layout_id: bytes, packed: bytes, part: pb.ObjectPart, limit: int)
     group, shard, number = part.group, part.shard, part.part
     if not (0 <= group <= MAX_PART and 0 <= shard <= MAX_PART and 0 <= number <= MAX_PART):
         raise ValueError(f"group, shard and part are 0 to {MAX_PART}")
-    return [
-        ObjectId(layout_id, packed[at : at + KEY_BYTES], group, shard, number)
-        for at in range(0, len(packed), KEY_BYTES)
-    ]
+    return name_all(layout_id, unpack(packed), group, shard, number)

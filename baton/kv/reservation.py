@@ -70,6 +70,11 @@ class Reservation:
         if source.nbytes != self._object_bytes:
             raise ValueError(f"{source.nbytes} bytes are no object of {self._object_bytes}")
         digest = start_digest(self._ids[index], self._object_bytes)
+        if self._object_bytes <= STRIDE_BYTES:
+            slot[:] = source
+            digest.update(source)
+            self._digests[index] = digest.digest()
+            return
         for at in range(0, self._object_bytes, STRIDE_BYTES):
             part = source[at : at + STRIDE_BYTES]
             slot[at : at + STRIDE_BYTES] = part

@@ -1,6 +1,5 @@
 """What ends at a time, where all get the same time from when they are added."""
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 
@@ -18,21 +17,22 @@ class Deadlines(Generic[T]):
     """Keeps entries in the order of their deadlines, which is that of adding them."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[T, None] = OrderedDict()
+        self._entries: dict[T, None] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, entry: T) -> None:
-        self._entries[entry] = None
+    def add(self, *entries: T) -> None:
+        self._entries.update(dict.fromkeys(entries))
 
-    def remove(self, entry: T) -> None:
-        """Forget it.
+    def remove(self, *entries: T) -> None:
+        """Forget them.
 
         Raises:
-            KeyError: it is not here.
+            KeyError: one is not here.
         """
-        del self._entries[entry]
+        for entry in entries:
+            del self._entries[entry]
 
     def due(self, now: float) -> list[T]:
         """Those whose deadline has come, the earliest first; they stay here."""

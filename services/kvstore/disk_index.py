@@ -1,7 +1,6 @@
 """Which objects lie on disk, where, and which go. No I/O, no clock."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from baton.kv.objects import ObjectId
 from services.kvstore.disk_file import GRANULE_BYTES, SLAB_BYTES, Record
@@ -12,8 +11,7 @@ from services.kvstore.slabs import SlabAllocator
 from services.kvstore.slots import Slot
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
-class DiskEntry(Entry):
+class DiskEntry(Entry, eq=False, gc=False, kw_only=True):
     """One object on disk, or on its way there."""
 
     object_bytes: int

@@ -15,21 +15,20 @@ class SharedIndex:
         rows_at = 8 * self._entries
         self._fingerprints = arena.index[:rows_at].cast("Q")
         self._rows = arena.index[rows_at:]
-        self._used = bytearray(self._entries)
-        self._entry_of: dict[Slot, int] = {}
 
     def add(self, *slots: Slot) -> None:
         """The slots became readable."""
-        data_at, used, rows = self._arena.header.data_at, self._used, self._rows
+        data_at, rows, fingerprints = self._arena.header.data_at, self._rows, self._fingerprints
         for slot in slots:
             layout_id, key, group, shard, part = slot.object_id
             tag = tag_of(layout_id, group, shard, part)
             fingerprint, bucket = place(key, tag, self._entries)
-            entry = used.find(0, bucket, bucket + WAYS)
-            if entry < 0:
+            for entry in range(bucket, bucket + WAYS):
+                if not fingerprints[entry]:
+                    break
+            else:
                 continue
-            used[entry] = 1
-            self._entry_of[slot] = entry
+            slot.index_entry = entry
             ROW.pack_into(
                 rows,
                 entry * ROW.size,
@@ -40,12 +39,11 @@ class SharedIndex:
                 slot.object_bytes,
                 slot.digest,
             )
-            self._fingerprints[entry] = fingerprint
+            fingerprints[entry] = fingerprint
 
     def remove(self, *slots: Slot) -> None:
         """The slots are no longer readable; no error for one that had no entry."""
         for slot in slots:
-            entry = self._entry_of.pop(slot, None)
-            if entry is not None:
-                self._fingerprints[entry] = 0
-                self._used[entry] = 0
+            if slot.index_entry >= 0:
+                self._fingerprints[slot.index_entry] = 0
+                slot.index_entry = -1

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from services.kvstore.eviction.base import Entry
@@ -79,18 +81,21 @@ class Places(Generic[E]):
         """Where the span of an entry's place begins."""
         return self._slabs.span(entry.offset).start
 
-    def put(self, entry: E) -> None:
-        """Something lies at a place that was found for it."""
-        self.at[entry.offset] = entry
-        self.used_bytes += entry.slot_bytes
+    def put(self, *entries: E) -> None:
+        """Something lies at places that were found for it."""
+        for entry in entries:
+            self.at[entry.offset] = entry
+            self.used_bytes += entry.slot_bytes
 
     def give_back(self, *entries: E) -> None:
         """They lie there no longer."""
-        at = self.at
-        for entry in entries:
-            del at[entry.offset]
-            self.used_bytes -= entry.slot_bytes
-            self._policy.refund(entry.tenant, entry.slot_bytes)
+        for tenant, run in groupby(entries, attrgetter("tenant")):
+            size = 0
+            for entry in run:
+                del self.at[entry.offset]
+                size += entry.slot_bytes
+            self.used_bytes -= size
+            self._policy.refund(tenant, size)
         self._slabs.give_back(*[entry.offset for entry in entries])
 
     @property

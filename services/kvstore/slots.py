@@ -26,8 +26,7 @@ class State(Enum):
     """Given back; the place may belong to another Slot by now."""
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
-class Slot(Entry):
+class Slot(Entry, eq=False, gc=False, kw_only=True):
     """A place in the arena, from the moment it is taken until it is free. Never used again."""
 
     object_bytes: int
@@ -39,6 +38,8 @@ class Slot(Entry):
     state: State = State.RESERVED
     digest: bytes = b""
     leases: int = 0
+    index_entry: int = -1
+    """Where readers find it in the arena's index; below 0: nowhere."""
 
 
 @dataclass(eq=False, slots=True)

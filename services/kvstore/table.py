@@ -98,18 +98,17 @@ class ObjectTable:
             cost: as `Entry.cost`.
         """
         answers: list[Slot | Refusal] = [Refusal.EXHAUSTED] * len(object_ids)
-        missing = []
-        for index, object_id in enumerate(object_ids):
-            present = self._objects.get(object_id)
-            if present is None:
-                missing.append(index)
-            else:
+        objects, writers = self._objects, self._writers_of
+        missing = [index for index, name in enumerate(object_ids) if name not in objects]
+        if len(missing) < len(object_ids):
+            for index in set(range(len(object_ids))).difference(missing):
                 answers[index] = Refusal.PRESENT
-                self.policy.use(present)
+                self.policy.use(objects[object_ids[index]])
         size = slot_size(object_bytes)
         count = min(len(missing), (self.cap_bytes - self.pinned_bytes) // size)
         offsets = self._places.find_all(count, size, tenant, self._evict_all)
         deadline = now + self._reservation_seconds
+        slots = []
         for index, offset in zip(missing, offsets, strict=False):
             object_id, page = object_ids[index], offset // PAGE_BYTES
             self._generations[page] = generation = self._generations[page] + 1
@@ -125,9 +124,10 @@ class ObjectTable:
                 writer=writer,
                 deadline=deadline,
             )
-            self._places.put(slot)
-            self._reserved.add(slot)
-            self._writers_of[object_id] = self._writers_of.get(object_id, 0) + 1
+            slots.append(slot)
+            writers[object_id] = writers.get(object_id, 0) + 1
+        self._places.put(*slots)
+        self._reserved.add(*slots)
         self.pinned_bytes += len(offsets) * size
         return answers
 
@@ -138,14 +138,14 @@ class ObjectTable:
     def commit_all(self, slots: Sequence[Slot], digests: Sequence[bytes], now: float) -> list[Slot]:
         """Make RESERVED slots readable; answers those whose objects nobody had committed before."""
         first = []
+        objects, committed = self._objects, State.COMMITTED
+        self._unreserve(*slots)
         for slot, digest in zip(slots, digests, strict=True):
-            self._unreserve(slot)
-            if slot.object_id in self._objects:
+            if objects.setdefault(slot.object_id, slot) is not slot:
                 self._free(slot)
                 continue
-            slot.state = State.COMMITTED
+            slot.state = committed
             slot.digest = digest
-            self._objects[slot.object_id] = slot
             self._committed_bytes += slot.object_bytes
             if slot.partial:
                 slot.deadline = now + self._partial_seconds
@@ -313,22 +313,23 @@ class ObjectTable:
 
     # Inside
 
-    def _unreserve(self, slot: Slot) -> None:
-        if slot.state is not State.RESERVED:
-            raise ValueError(f"the slot is {slot.state.value}, not reserved")
-        self._reserved.remove(slot)
-        self.pinned_bytes -= slot.slot_bytes
-        left = self._writers_of[slot.object_id] - 1
-        if left:
-            self._writers_of[slot.object_id] = left
-        else:
-            del self._writers_of[slot.object_id]
+    def _unreserve(self, *slots: Slot) -> None:
+        writers, reserved = self._writers_of, State.RESERVED
+        for slot in slots:
+            if slot.state is not reserved:
+                raise ValueError(f"the slot is {slot.state.value}, not reserved")
+            self.pinned_bytes -= slot.slot_bytes
+            left = writers.pop(slot.object_id) - 1
+            if left:
+                writers[slot.object_id] = left
+        self._reserved.remove(*slots)
 
     def _evict_all(self, slots: Sequence[Slot]) -> None:
         self._evictions += len(slots)
         self.drop(*slots, evicted=True)
 
     def _free(self, *slots: Slot) -> None:
+        free = State.FREE
         for slot in slots:
-            slot.state = State.FREE
+            slot.state = free
         self._places.give_back(*slots)

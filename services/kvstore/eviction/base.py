@@ -2,14 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from baton.kv.objects import ObjectId
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
-class Entry:
-    """An object as a policy sees it. What stands below the line is the policy's own."""
+class Entry(msgspec.Struct, eq=False, gc=False, kw_only=True):
+    """An object as a policy sees it. What stands below the line is the policy's own.
+
+    There are very many: as a struct one is made six times as fast as a dataclass is, and the
+    collector need not look at it; nothing that it refers to refers back.
+    """
 
     object_id: ObjectId
     slot_bytes: int
@@ -33,6 +37,8 @@ class Entry:
     rank: float = 0.0
     """The least goes first; comparable between orders that share a count of uses."""
     in_main: bool = False
+    place: int = 0
+    """Names its place in the order; 0: it has none."""
 
 
 class Order(ABC):

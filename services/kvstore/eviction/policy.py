@@ -10,6 +10,8 @@ others do not use, anybody may; it is taken back when they come. Invariants, hel
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Generic, TypeVar, cast
 
 from services.kvstore.eviction.base import Entry, Order
@@ -22,6 +24,8 @@ DEFAULT_ORDER = "worth"
 """The best of them by bench/eviction.py."""
 
 E = TypeVar("E", bound=Entry)
+
+_SIZE_AND_TENANT = attrgetter("slot_bytes", "tenant")
 
 
 class _Group:
@@ -107,15 +111,16 @@ class EvictionPolicy(Generic[E]):
 
     def add(self, *entries: E) -> None:
         """They became readable."""
-        for entry in entries:
-            groups = self._sizes.setdefault(entry.slot_bytes, {})
-            group = groups.get(entry.tenant)
+        for (size, tenant), run in groupby(entries, _SIZE_AND_TENANT):
+            groups = self._sizes.setdefault(size, {})
+            group = groups.get(tenant)
             if group is None:
-                group = groups[entry.tenant] = _Group(self._order())
-            entry.held = True
-            group.free += 1
-            self._now += 1
-            group.order(entry).add(entry, self._now)
+                group = groups[tenant] = _Group(self._order())
+            for entry in run:
+                entry.held = True
+                group.free += 1
+                self._now += 1
+                (group.partial if entry.partial else group.full).add(entry, self._now)
 
     def use(self, entry: E) -> None:
         """Somebody asked for it."""
@@ -133,11 +138,13 @@ class EvictionPolicy(Generic[E]):
 
     def remove(self, *entries: E, evicted: bool) -> None:
         """They are gone, `evicted` to make room."""
-        for entry in entries:
-            group = self._group(entry)
-            group.order(entry).remove(entry, self._now, evicted=evicted)
-            group.free -= not entry.pinned
-            entry.held = False
+        for (size, tenant), run in groupby(entries, _SIZE_AND_TENANT):
+            group = self._sizes[size][tenant]
+            for entry in run:
+                order = group.partial if entry.partial else group.full
+                order.remove(entry, self._now, evicted=evicted)
+                group.free -= not entry.pinned
+                entry.held = False
 
     # Choice
 

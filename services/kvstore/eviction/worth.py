@@ -14,22 +14,23 @@ the horizon are such echoes: they make an entry recent, and count nothing.
 What comes in the order of its rank, as new objects do, waits in a queue, what does not in a heap:
 to take the next of tens of thousands out of a heap touches much memory that is in no cache.
 
-Names of what was evicted are remembered with their uses, four times as many as there are entries:
-an object that comes back is known, and distances beyond the tier's own size are learnt.
+Names of what was evicted are remembered with their uses, some four times as many as there are
+entries: an object that comes back is known, and distances beyond the tier's own size are learnt.
 """
 
 import heapq
 import math
-from collections import OrderedDict, deque
-from itertools import count
+from collections import deque
+from itertools import chain, count
 
-from baton.kv.objects import ObjectId
 from services.kvstore.eviction.base import Entry, Order
+from services.kvstore.eviction.ghosts import Ghosts
 
 ECHO = 16
 LEARN = 1 / 256
-GHOSTS = 4
-MIN_GHOSTS = 1024
+GHOSTS = 8
+"""Places for them per entry."""
+MIN_GHOSTS = 2048
 FIRST_HORIZON = 1024.0
 MIN_COST = 1 / 16
 MAX_COST = 16.0
@@ -44,27 +45,28 @@ class Worth(Order):
     """See the module's text. Every operation is O(log n), amortized."""
 
     def __init__(self) -> None:
-        self._entries: dict[Entry, int] = {}
-        """With the number of its place in queue or heap."""
+        self._count = 0
         self._queue: deque[Item] = deque()
         self._heap: list[Item] = []
-        self._numbers = count()
+        self._numbers = count(1)
         self._out: list[Item] = []
         """Not queued since `next_ones` answered it; as a rule it is removed next."""
-        self._ghosts: OrderedDict[ObjectId, tuple[int, int]] = OrderedDict()
-        """`uses` and `counted` of what was evicted, the oldest first."""
+        self._ghosts = Ghosts(MIN_GHOSTS)
         self._log_horizon = math.log(FIRST_HORIZON)
         self.horizon = FIRST_HORIZON
         """Typical distance between two uses of one object."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._count
 
     def add(self, entry: Entry, now: int) -> None:
-        entry.uses, entry.counted = self._ghosts.pop(entry.object_id, (0, now))
+        entry.uses, entry.counted = self._ghosts.take(entry.object_id) or (0, now)
         entry.rank = 0.0
         self.use(entry, now)
-        self._entries[entry] = number = next(self._numbers)
+        self._count += 1
+        if GHOSTS * self._count > self._ghosts.places:
+            self._ghosts.grow()
+        entry.place = number = next(self._numbers)
         self._push((entry.rank, number, entry))
 
     def use(self, entry: Entry, now: int) -> None:
@@ -83,22 +85,21 @@ class Worth(Order):
             entry.rank = rank
 
     def remove(self, entry: Entry, now: int, *, evicted: bool) -> None:  # noqa: ARG002
-        del self._entries[entry]
+        entry.place = 0
+        self._count -= 1
         if evicted:
-            self._ghosts[entry.object_id] = (entry.uses, entry.counted)
-            while len(self._ghosts) > max(MIN_GHOSTS, GHOSTS * len(self._entries)):
-                self._ghosts.popitem(last=False)
-        if len(self._heap) + len(self._queue) > 2 * len(self._entries) + 64:
-            self._queue = deque(filter(self._is_live, self._queue))
-            self._heap = list(filter(self._is_live, self._heap))
+            self._ghosts.remember(entry.object_id, entry.uses, entry.counted)
+        if len(self._heap) + len(self._queue) > 2 * self._count + 64:
+            self._queue = deque(filter(_is_live, self._queue))
+            self._heap = list(filter(_is_live, self._heap))
             heapq.heapify(self._heap)
 
     def first(self, now: int) -> Entry | None:
         return next(iter(self.next_ones(now, 1, math.inf)), None)
 
     def next_ones(self, now: int, count: int, before: float) -> list[Entry]:
-        queue, heap, live = self._queue, self._heap, self._entries
-        for item in filter(self._is_live, self._out):
+        queue, heap = self._queue, self._heap
+        for item in filter(_is_live, self._out):
             heapq.heappush(heap, item)
         out = self._out = []
         found: list[Entry] = []
@@ -108,7 +109,7 @@ class Worth(Order):
             queued = bool(queue) and (not heap or queue[0] < heap[0])
             item = queue.popleft() if queued else heapq.heappop(heap)
             rank, number, entry = item
-            if live.get(entry) != number:
+            if entry.place != number:
                 continue
             if entry.pinned:
                 self.use(entry, now)
@@ -129,10 +130,12 @@ class Worth(Order):
         else:
             heapq.heappush(self._heap, item)
 
-    def _is_live(self, item: Item) -> bool:
-        return self._entries.get(item[2]) == item[1]
-
     def _scan(self) -> list[Entry]:
         """Pinned entries stand before all others, and nothing was used since: a rare walk."""
-        free = [entry for entry in self._entries if not entry.pinned]
+        items = filter(_is_live, chain(self._queue, self._heap, self._out))
+        free = [entry for _, _, entry in items if not entry.pinned]
         return [min(free, key=lambda entry: entry.rank)] if free else []
+
+
+def _is_live(item: Item) -> bool:
+    return item[2].place == item[1]

@@ -19,7 +19,7 @@ def fetched(data: bytes, *, trusted: bool = False, generation: int = 4, cuts=())
     ends = [0, *cuts, len(data)]
     pieces = [memoryview(data)[a:b] for a, b in pairwise(ends)]
     expected = None if trusted else digest.digest()
-    return Fetched(0, pieces, len(data), OBJECT, expected, 1, lambda: generation, 4)
+    return Fetched(0, pieces, len(data), OBJECT, expected, 1, (generation,), 0, 4)
 
 
 @pytest.mark.parametrize("trusted", [False, True])

@@ -53,7 +53,7 @@ def test_a_client_sees_what_the_owner_wrote(tmp_path: Path) -> None:
         mapped.writable(start + PAGE_BYTES, 5)[:] = b"hello"
         assert bytes(mapped.readable(start + PAGE_BYTES, 5)) == b"hello"
         arena.carve(PAGE_BYTES, 2 * PAGE_BYTES)
-        table = [mapped.generation(start + page * PAGE_BYTES) for page in range(4)]
+        table = [mapped.generations[mapped.page(start + page * PAGE_BYTES)] for page in range(4)]
         assert table == [0, 1, 1, 0]
         with pytest.raises(TypeError):
             mapped.readable(start, 1)[:] = b"x"
