@@ -16,13 +16,15 @@ class Ghosts:
     """Uses and the time of the last counted one, by name. Names are told apart by 64 bits."""
 
     def __init__(self, places: int) -> None:
-        """Begin with so many places, a power of two."""
+        """Begin with so many places, a power of two. They take memory once something went."""
         self.places = places
-        self._table = array("Q", bytes(16 * places))
+        self._table = array("Q")
         """Per place a name's hash, and its `counted << 16 | uses`; uses are 0 where nothing is."""
 
     def remember(self, name: Hashable, uses: int, counted: int) -> None:
         """It went. Uses beyond 65,535 are not told apart, of which there is one at least."""
+        if not self._table:
+            self._table = array("Q", bytes(16 * self.places))
         mixed = hash(name) & _HASH_MASK
         at = 2 * (mixed & self.places - 1)
         self._table[at] = mixed
@@ -32,7 +34,7 @@ class Ghosts:
         """Uses and `counted` of what comes back, which is then no ghost any more."""
         mixed = hash(name) & _HASH_MASK
         at = 2 * (mixed & self.places - 1)
-        if self._table[at] != mixed or not (value := self._table[at + 1]):
+        if not self._table or self._table[at] != mixed or not (value := self._table[at + 1]):
             return None
         self._table[at + 1] = 0
         return value & MAX_USES, value >> 16

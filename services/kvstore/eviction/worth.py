@@ -30,7 +30,7 @@ ECHO = 16
 LEARN = 1 / 256
 GHOSTS = 8
 """Places for them per entry."""
-MIN_GHOSTS = 2048
+MIN_GHOSTS = 512
 FIRST_HORIZON = 1024.0
 MIN_COST = 1 / 16
 MAX_COST = 16.0
