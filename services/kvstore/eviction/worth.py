@@ -14,23 +14,24 @@ the horizon are such echoes: they make an entry recent, and count nothing.
 What comes in the order of its rank, as new objects do, waits in a queue, what does not in a heap:
 to take the next of tens of thousands out of a heap touches much memory that is in no cache.
 
-Names of what was evicted are remembered with their uses, some four times as many as there are
-entries: an object that comes back is known, and distances beyond the tier's own size are learnt.
+Names of what was evicted are remembered with their uses, four times as many as there are entries:
+an object that comes back is known, and distances beyond the tier's own size are learnt. Exactly the
+last so many: with a table of fixed places that names take from each other, 3,000 blocks answered
+8.7 % of a trace instead of 12.4 %.
 """
 
 import heapq
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from itertools import chain, count
 
+from baton.kv.objects import ObjectId
 from services.kvstore.eviction.base import Entry, Order
-from services.kvstore.eviction.ghosts import Ghosts
 
 ECHO = 16
 LEARN = 1 / 256
-GHOSTS = 8
-"""Places for them per entry."""
-MIN_GHOSTS = 512
+GHOSTS = 4
+MIN_GHOSTS = 1024
 FIRST_HORIZON = 1024.0
 MIN_COST = 1 / 16
 MAX_COST = 16.0
@@ -51,7 +52,8 @@ class Worth(Order):
         self._numbers = count(1)
         self._out: list[Item] = []
         """Not queued since `next_ones` answered it; as a rule it is removed next."""
-        self._ghosts = Ghosts(MIN_GHOSTS)
+        self._ghosts: OrderedDict[ObjectId, tuple[int, int]] = OrderedDict()
+        """`uses` and `counted` of what was evicted, the oldest first."""
         self._log_horizon = math.log(FIRST_HORIZON)
         self.horizon = FIRST_HORIZON
         """Typical distance between two uses of one object."""
@@ -60,12 +62,10 @@ class Worth(Order):
         return self._count
 
     def add(self, entry: Entry, now: int) -> None:
-        entry.uses, entry.counted = self._ghosts.take(entry.object_id) or (0, now)
+        entry.uses, entry.counted = self._ghosts.pop(entry.object_id, (0, now))
         entry.rank = 0.0
         self.use(entry, now)
         self._count += 1
-        if GHOSTS * self._count > self._ghosts.places:
-            self._ghosts.grow()
         entry.place = number = next(self._numbers)
         self._push((entry.rank, number, entry))
 
@@ -88,7 +88,9 @@ class Worth(Order):
         entry.place = 0
         self._count -= 1
         if evicted:
-            self._ghosts.remember(entry.object_id, entry.uses, entry.counted)
+            self._ghosts[entry.object_id] = (entry.uses, entry.counted)
+            while len(self._ghosts) > max(MIN_GHOSTS, GHOSTS * self._count):
+                self._ghosts.popitem(last=False)
         if len(self._heap) + len(self._queue) > 2 * self._count + 64:
             self._queue = deque(filter(_is_live, self._queue))
             self._heap = list(filter(_is_live, self._heap))

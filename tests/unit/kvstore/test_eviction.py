@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from baton.kv.objects import ObjectId
 from services.kvstore.eviction.base import Entry, Order
 from services.kvstore.eviction.costs import Costs
-from services.kvstore.eviction.ghosts import MAX_USES, Ghosts
 from services.kvstore.eviction.policy import ORDERS, EvictionPolicy
 from services.kvstore.eviction.worth import ECHO, Worth
 
@@ -270,24 +269,6 @@ def test_worth_does_not_count_echoes() -> None:
     assert one.uses == 1
     order.use(two, 3 + int(order.horizon / ECHO))
     assert two.uses == 2
-
-
-def test_ghosts_come_back_once_and_outlive_growth() -> None:
-    ghosts = Ghosts(1024)
-    names = [ObjectId(b"L" * 16, number.to_bytes(16, "big")) for number in range(64)]
-    for number, name in enumerate(names):
-        ghosts.remember(name, number + 1, 1000 + number)
-    held = [(number + 1, 1000 + number) for number in range(64)]
-    before = ghosts.places
-    ghosts.grow()
-    assert ghosts.places == 2 * before
-    known = [ghosts.take(name) for name in names]
-    # A few may have lost their place to a later name; none is taken for another one.
-    assert all(told in (None, right) for told, right in zip(known, held, strict=True))
-    assert sum(told is not None for told in known) >= 48
-    assert [ghosts.take(name) for name in names] == [None] * 64
-    ghosts.remember(names[0], MAX_USES + 7, 1 << 40)
-    assert ghosts.take(names[0]) == (MAX_USES, 1 << 40)
 
 
 def test_worth_prefers_what_is_cheap_to_compute_again() -> None:
