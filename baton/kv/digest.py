@@ -26,6 +26,11 @@ def start_digest(object_id: ObjectId, length: int) -> xxh3_128:
     )
 
 
+def split_digests(packed: bytes) -> list[bytes]:
+    """Digests out of one `bytes` field; of a length that is no multiple of 16 the last is short."""
+    return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
+
+
 def object_digest(
     key: bytes, layout_id: bytes, group: int, shard: int, part: int, data: memoryview
 ) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
+from baton.rpc.cancelled import task_is_cancelled
 from baton.rpc.errors import BatonError, Reason
 
 Request = TypeVar("Request")
@@ -58,7 +59,7 @@ class FrameStream(Generic[Request, Response]):
         except grpc.RpcError as error:
             raise BatonError.from_rpc_error(error) from error
         except asyncio.CancelledError:
-            if self._call.cancelled() and not _task_is_cancelled():
+            if self._call.cancelled() and not task_is_cancelled():
                 raise BatonError(Reason.CANCELLED, "the stream was closed here") from None
             raise
         if frame is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
@@ -93,8 +94,3 @@ class FrameStream(Generic[Request, Response]):
                     self._queue.clear()
                     self._room.set()
                     return
-
-
-def _task_is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from baton.kv.digest import DIGEST_BYTES
+from baton.kv.digest import split_digests
 from baton.rpc.errors import BatonError, Reason
 from baton.v1 import kvstore_pb2 as pb
 
@@ -25,8 +25,6 @@ def leased(ready: pb.Ready) -> list[Leased]:
     Raises:
         BatonError: the lists are not of one length.
     """
-    packed = ready.digests
-    digests = [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
     try:
         columns = zip(
             ready.indexes,
@@ -34,7 +32,7 @@ def leased(ready: pb.Ready) -> list[Leased]:
             ready.offsets_bytes,
             ready.generations,
             ready.objects_bytes,
-            digests,
+            split_digests(ready.digests),
             strict=True,
         )
         return [Leased._make(row) for row in columns]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from opentelemetry.trace import Span
 
 from baton.kv.bulk import WriteBulk
-from baton.kv.digest import DIGEST_BYTES, start_digest
+from baton.kv.digest import DIGEST_BYTES, split_digests, start_digest
 from baton.kv.objects import (
     MAX_CHUNK_BYTES,
     MAX_RESERVE_KEYS,
@@ -178,7 +178,7 @@ class PutStream:
         if len(packed) != DIGEST_BYTES * len(indexes):
             raise _invalid("digests", f"is {DIGEST_BYTES} bytes for each index")
         reservation = self._holding(frame.correlation_id, indexes)
-        digests = [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
+        digests = split_digests(packed)
         if self._writer is None:
             for index, digest in zip(indexes, digests, strict=True):
                 self._check_upload(reservation, index, digest)

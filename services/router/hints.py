@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from baton.rpc.cancelled import task_is_cancelled
 from baton.rpc.channels import ChannelPool
 from baton.telemetry.logs import get_logger
 from baton.v1 import common_pb2
@@ -104,7 +105,7 @@ class HintSender:
             await self._channels.drop(address)
             return 0
         except asyncio.CancelledError:
-            if _is_cancelled():
+            if task_is_cancelled():
                 raise
             # The other lane dropped the channel that they share, which cancels its calls.
             metrics.HINTS.labels("failed").inc()
@@ -116,8 +117,3 @@ class HintSender:
         metrics.HINTED_BLOCKS.inc(came)
         log.debug("pulled", instance_id=hint.store_id, blocks=came, asked=hint.blocks)
         return came
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
