@@ -26,11 +26,11 @@ from engine_case import CASES, CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, VOCAB, Case
 from engine_limits import Chain, PlainChain, matmul_rate, read_bandwidth
 
 from baton.engine.base import Admitted, Engine, Sampling, SequenceRequest, Stopping, Tokens
-from baton.engine.checkpoint import read_weights
-from baton.engine.config import ModelConfig, read_config
 from baton.engine.factory import create_engine
-from baton.engine.model import element_type
-from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.engine.model_config import ModelConfig, read_config
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from baton.engine.torch.checkpoint import read_weights
+from baton.engine.torch.model import element_type
 from baton.settings import EngineSettings
 
 ROOT = Path(__file__).parents[1]

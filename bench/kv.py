@@ -32,9 +32,9 @@ import grpc
 import uvloop
 
 from baton.cluster.local_etcd import free_port
-from baton.kv.arena_file import populate
-from baton.kv.client import KvStoreClient
-from baton.rpc.allocator import keep_freed_memory
+from baton.kv.arena.file import populate
+from baton.kv.client.client import KvStoreClient
+from baton.process.allocator import keep_freed_memory
 from baton.rpc.channels import OPTIONS
 from baton.telemetry import logs
 

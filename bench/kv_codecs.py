@@ -26,8 +26,8 @@ from tokenizers import Tokenizer
 from baton.engine.base import Admitted, Engine, Sampling, SequenceRequest, Stopping
 from baton.engine.factory import create_engine
 from baton.settings import EngineSettings
-from services.kvstore.codecs import LZ4, ZSTD, make_codec
-from services.kvstore.disk_index import disk_size
+from services.kvstore.disk.codecs import LZ4, ZSTD, make_codec
+from services.kvstore.disk.index import disk_size
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 3

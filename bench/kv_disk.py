@@ -17,13 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from baton.kv.digest import start_digest
-from baton.kv.events import EventLog
+from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
-from services.kvstore.arena import Arena
-from services.kvstore.disk_file import SLAB_BYTES, DiskFile, Record
-from services.kvstore.slots import Lease, Slot
+from services.kvstore.disk.file import SLAB_BYTES, DiskFile, Record
+from services.kvstore.memory.arena import Arena
+from services.kvstore.memory.slot import Lease, Slot
+from services.kvstore.reads.read_request import Answer, Want
 from services.kvstore.store import Store
-from services.kvstore.wants import Answer, Want
 
 LAYOUT = b"L" * 16
 MIB = 1024 * 1024

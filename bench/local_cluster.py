@@ -10,7 +10,7 @@ from pathlib import Path
 
 from baton.client import AsyncClient
 from baton.cluster.local_etcd import free_port
-from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
 
 ROOT = Path(__file__).parents[1]
 VOCAB = 8192

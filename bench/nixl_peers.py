@@ -32,12 +32,12 @@ from typing import Any
 
 import numpy as np
 import uvloop
+from baton.v1 import common_pb2
 
 from baton.cluster.local_etcd import free_port
-from baton.kv.client import KvStoreClient
+from baton.kv.client.client import KvStoreClient
 from baton.telemetry import logs
-from baton.v1 import common_pb2
-from services.kvstore.nixl_agent import LIBRARIES
+from services.kvstore.peers.transports.nixl.agent import LIBRARIES
 
 ROOT = Path(__file__).parents[1]
 LAYOUT = b"L" * 16

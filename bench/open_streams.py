@@ -19,7 +19,7 @@ from loadgen import Load, Seen, over_http
 from processes import Member, Processes, cpu_seconds, rss_bytes
 from token_path import MODEL, SETTINGS
 
-from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
 
 SPARE = 1000
 

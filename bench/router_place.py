@@ -18,21 +18,21 @@ from collections.abc import Callable
 from typing import Any
 
 import uvloop
+from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2
+from baton.v1.router_pb2_grpc import RouterServiceStub
+from baton.v1.worker_pb2 import LoadReport
 
 from baton.kv.keys import pack
 from baton.rpc.channels import open_channel
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from baton.telemetry import logs
-from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2
-from baton.v1.router_pb2_grpc import RouterServiceStub
-from baton.v1.worker_pb2 import LoadReport
-from services.router.fleet import Fleet
-from services.router.hot import HotPrefixes
-from services.router.index import PrefixIndex
-from services.router.placer import Placer, Spread
-from services.router.service import SERVICE_NAME, RouterService
-from services.router.tickets import TicketBook
+from services.router.api.placer import Placer, Spread
+from services.router.api.service import SERVICE_NAME, RouterService
+from services.router.prefix_index.index import PrefixIndex
+from services.router.replication.hot_prefixes import HotPrefixes
+from services.router.state.fleet import Fleet
+from services.router.state.tickets import TicketBook
 
 LAYOUT = b"L" * 16
 BLOCKS = 64

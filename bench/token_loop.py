@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from baton.v1 import cluster_pb2, router_pb2, worker_pb2
 from opentelemetry.context import Context
 
-from baton.engine.random_checkpoint import write_random_checkpoint
-from baton.v1 import cluster_pb2, router_pb2, worker_pb2
-from services.frontend import validate
-from services.frontend.crew import Route
-from services.frontend.http.batch import Batch
-from services.frontend.http.chat import ChatChunks
-from services.frontend.http.run import answer_stream
-from services.frontend.http.shape import Wanted
-from services.frontend.link import Link
-from services.frontend.models import Model
-from services.frontend.orchestrator import Orchestrator
-from services.frontend.places import Place
-from services.frontend.request import Ask, Stopping, TokenPrompt
-from services.frontend.tokenizer import Tokenizer
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from services.frontend.generation.assignments import Route
+from services.frontend.generation.orchestrator import Orchestrator
+from services.frontend.openai.chat import ChatChunks
+from services.frontend.openai.multi_prompt import Batch
+from services.frontend.openai.response import Wanted
+from services.frontend.openai.stream import answer_stream
+from services.frontend.placement.placement import Place
+from services.frontend.requests import validate
+from services.frontend.requests.models import Model
+from services.frontend.requests.request import Ask, Stopping, TokenPrompt
+from services.frontend.text.tokenizer import Tokenizer
+from services.frontend.workers.connection import Link
 
 STREAMS = 64
 STEPS = 400

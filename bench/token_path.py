@@ -20,9 +20,9 @@ from typing import Any
 from loadgen import Load, report, run
 from processes import Member, Processes, cpu_seconds
 
-from baton.engine.random_checkpoint import write_random_checkpoint
-from services.frontend.template import Message
-from services.frontend.tokenizer import Tokenizer
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from services.frontend.text.chat_template import Message
+from services.frontend.text.tokenizer import Tokenizer
 
 MODEL = "bench"
 PROMPT_TOKENS = 128

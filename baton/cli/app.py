@@ -109,7 +109,7 @@ def up(
     ] = False,
 ) -> None:
     """Start a cluster on this machine and stay."""
-    from baton.cli.plan import Wanted
+    from baton.cli.local.plan import Wanted
     from baton.cli.up import up as run
 
     wanted = Wanted(
@@ -142,7 +142,7 @@ def demo(
 ) -> None:
     """Start a cluster, ask it a question, show what happened, and stop."""
     from baton.cli.demo import demo as run
-    from baton.cli.plan import Wanted
+    from baton.cli.local.plan import Wanted
 
     wanted = Wanted(
         prefill=prefill,
@@ -311,7 +311,7 @@ def _endpoints(text: str) -> tuple[str, ...]:
 
 def _cluster(etcd_endpoint: str, cluster: str) -> tuple[tuple[str, ...], str]:
     """Where etcd is, and the cluster's name; those of the cluster that runs here if not said."""
-    from baton.cli.rundir import running
+    from baton.cli.local.rundir import running
 
     here = running()
     endpoints = _endpoints(etcd_endpoint) or (here.etcd if here else ("127.0.0.1:2379",))
@@ -325,7 +325,7 @@ def _where(store: str, etcd_endpoint: str, cluster: str) -> "Where":
 
 
 def _local_address() -> str:
-    from baton.cli.rundir import running
+    from baton.cli.local.rundir import running
 
     here = running()
     return here.grpc if here else f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"

@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from baton.cli.checks import SETTINGS
 from baton.cli.errors import CommandError
+from baton.cli.local.checks import SETTINGS
 from baton.settings import StartupError, describe, load
 
 

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 import baton
-from baton.cli.cluster import Cluster, run
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.model_files import find
-from baton.cli.plan import Wanted, summary
+from baton.cli.local.cluster import Cluster, run
+from baton.cli.local.model_files import find
+from baton.cli.local.plan import Wanted, summary
 from baton.cli.render import AnswerPrinter, print_steps, usage_line
 from baton.client import AsyncClient, BatonClientError, Message
 

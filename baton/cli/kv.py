@@ -14,7 +14,7 @@ from rich.table import Table
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.kv_stores import ASK_SECONDS, Store, Where, run
 from baton.cli.render import size
-from baton.kv.client import KvStoreClient, StoreAway
+from baton.kv.client.client import KvStoreClient, StoreAway
 from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
 from baton.kv.registry import tier_name

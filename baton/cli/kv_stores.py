@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import grpc
 
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.view import watching
+from baton.cli.local.view import watching
 from baton.rpc.channels import ChannelPool
 from baton.telemetry import logs
 from baton.v1 import cluster_pb2

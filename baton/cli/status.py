@@ -12,8 +12,8 @@ from rich.text import Text
 
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.health import ASK_SECONDS, health
+from baton.cli.local.view import watching
 from baton.cli.render import size
-from baton.cli.view import watching
 from baton.rpc.channels import ChannelPool
 from baton.telemetry import logs
 from baton.v1 import cluster_pb2, kvstore_pb2, worker_pb2

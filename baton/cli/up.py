@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 import baton
-from baton.cli.cluster import Cluster, run
-from baton.cli.model_files import find
-from baton.cli.plan import Wanted, summary
+from baton.cli.local.cluster import Cluster, run
+from baton.cli.local.model_files import find
+from baton.cli.local.plan import Wanted, summary
 
 
 def up(wanted: Wanted, console: Console, errors: Console) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import grpc
 
-from baton.rpc.errors import BatonError, Reason
+from baton.errors import BatonError, Reason
 
 _RICH_STATUS = "grpc-status-details-bin"
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from baton.engine.base import Engine, EngineInfo
-from baton.engine.config import CheckpointError, ModelConfig, read_config
-from baton.engine.paged import PagedEngine
-from baton.engine.scheduler import Limits
+from baton.engine.model_config import CheckpointError, ModelConfig, read_config
+from baton.engine.paged.engine import PagedEngine
+from baton.engine.paged.scheduler import Limits
 from baton.engine.sim import TOKEN_BYTES, Costs, SimRunner
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
 from baton.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
-    from baton.engine.kernels import Kernels
+    from baton.engine.torch.kernels import Kernels
 
 log = get_logger(__name__)
 
@@ -41,10 +41,10 @@ def _torch(settings: EngineSettings) -> Engine:
     # torch takes a second to import, and the simulator does without.
     import torch
 
-    from baton.engine.attention import PagedKv
-    from baton.engine.checkpoint import read_weights, weights_digest
-    from baton.engine.model import element_type, make_model
-    from baton.engine.torch_engine import TorchRunner
+    from baton.engine.torch.attention import PagedKv
+    from baton.engine.torch.checkpoint import read_weights, weights_digest
+    from baton.engine.torch.model import element_type, make_model
+    from baton.engine.torch.runner import TorchRunner
 
     if settings.model is None:
         raise StartupError(
@@ -107,9 +107,9 @@ def _kernels(settings: EngineSettings, config: ModelConfig) -> "Kernels":
     Raises:
         StartupError: they are required and cannot be had.
     """
-    from baton.engine.kernels import PlainKernels
     from baton.engine.native.build import build
     from baton.engine.native.kernels import NativeKernels, built_kernels
+    from baton.engine.torch.kernels import PlainKernels
 
     required = settings.native == "required"
     problem = ""

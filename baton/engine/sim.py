@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import xxhash
 
-from baton.engine.runner import Runner, Sampled, Work
-from baton.engine.sequence import LiveSequence
+from baton.engine.paged.runner import Runner, Sampled, Work
+from baton.engine.paged.sequence import LiveSequence
 
 TOKEN_BYTES = 16
 _KV = struct.Struct("<16sqI")

@@ -11,7 +11,7 @@ import grpc
 from opentelemetry import context as otel
 from prometheus_client import Gauge
 
-from baton.rpc.errors import BatonError, Reason, abort
+from baton.errors import BatonError, Reason, abort
 from baton.telemetry import tracing
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger

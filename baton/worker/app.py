@@ -10,11 +10,11 @@ from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
-from baton.kv.client import KvStoreClient
-from baton.kv.event_service import SERVICE_NAME as KV_EVENTS
-from baton.kv.event_service import KvEventService
+from baton.kv.client.client import KvStoreClient
+from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
+from baton.kv.events.service import KvEventService
 from baton.kv.registry import ALWAYS
-from baton.rpc.lifecycle import Process
+from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import StartupError, WorkerSettings
 from baton.telemetry.logs import get_logger

@@ -13,7 +13,7 @@ from baton.engine.base import (
     TokenLogprob,
     Tokens,
 )
-from baton.rpc.errors import BatonError, Reason
+from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2, worker_pb2
 
 MAX_CHOICES = 16

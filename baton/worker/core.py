@@ -6,18 +6,18 @@ from itertools import count
 from typing import Protocol
 
 from baton.engine.base import BlocksEvicted, BlocksReady, Engine, EngineStats, Event
-from baton.kv.client import KvStoreClient
-from baton.kv.events import EventLog
+from baton.errors import BatonError, Reason
+from baton.kv.client.client import KvStoreClient
+from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
-from baton.rpc.errors import BatonError, Reason
 from baton.v1 import kvevents_pb2, worker_pb2
 from baton.worker import metrics
 from baton.worker.convert import sequence_request
 from baton.worker.engine_loop import EngineLoop
-from baton.worker.fetch import Fetch, FetchRate
-from baton.worker.idle import keep_idle_out
-from baton.worker.io import give_way
-from baton.worker.publish import Publisher
+from baton.worker.kv.copy_threads import give_way
+from baton.worker.kv.fetch import Fetch, FetchRate
+from baton.worker.kv.idle import keep_idle_out
+from baton.worker.kv.publish import Publisher
 from baton.worker.stream import Sink, WorkStream
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from baton.rpc.errors import BatonError, Reason
+from baton.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger
 from baton.v1 import worker_pb2
 from baton.worker.core import WorkerCore

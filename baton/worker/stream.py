@@ -17,15 +17,15 @@ from baton.engine.base import (
     SequenceRequest,
     Tokens,
 )
-from baton.rpc.errors import BatonError, Reason
+from baton.errors import BatonError, Reason
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import extract, tracer
 from baton.v1 import worker_pb2
 from baton.worker.convert import stream_finished, stream_tokens
 from baton.worker.engine_loop import EngineLoop
-from baton.worker.fetch import NOTHING, Fetch, FetchResult
-from baton.worker.publish import Publisher, Publishing
+from baton.worker.kv.fetch import NOTHING, Fetch, FetchResult
+from baton.worker.kv.publish import Publisher, Publishing
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
 # How long a stream waits for the prompt's KV if the frontend does not say that no more will come.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from baton.engine.random_tokenizer import TURN_END
+from baton.engine.testing.random_tokenizer import TURN_END
 from models.train import tokenizer as text_tokenizer
 from models.train.text import facts
 from models.train.text.conversation import TASKS, Conversation, Message, Mix

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-from baton.engine.random_tokenizer import end_tokens
+from baton.engine.testing.random_tokenizer import end_tokens
 from models.train import tokenizer as text_tokenizer
 from models.train.model import Llama
 

@@ -7,7 +7,12 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from baton.engine.random_tokenizer import SPECIAL_TOKENS, TURN_END, TURN_START, tokenizer_config
+from baton.engine.testing.random_tokenizer import (
+    SPECIAL_TOKENS,
+    TURN_END,
+    TURN_START,
+    tokenizer_config,
+)
 from models.train.text import facts, words
 from models.train.text.conversation import Conversation, Message, Mix
 

@@ -1,6 +1,6 @@
 """`python -m services.decode`."""
 
-from baton.rpc.lifecycle import main
+from baton.process.lifecycle import main
 from baton.settings import DecodeSettings
 from baton.worker.app import compose
 

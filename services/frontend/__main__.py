@@ -1,6 +1,6 @@
 """`python -m services.frontend`."""
 
-from baton.rpc.lifecycle import main
+from baton.process.lifecycle import main
 from baton.settings import FrontendSettings
 from services.frontend.app import compose
 

@@ -2,24 +2,25 @@
 
 from functools import partial
 
+from baton.v1 import cluster_pb2, inference_pb2_grpc
+
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
-from baton.rpc.process import Process
+from baton.process.process import Process
 from baton.rpc.server import Server
 from baton.settings import FrontendSettings
-from baton.v1 import cluster_pb2, inference_pb2_grpc
-from services.frontend.grpc_api import SERVICE, InferenceServicer
-from services.frontend.http.edge import Edge
-from services.frontend.http.routes import Pages, Paths
+from services.frontend.generation.inference import Inference
+from services.frontend.grpc.servicer import SERVICE, InferenceServicer
+from services.frontend.http.middleware import Edge
 from services.frontend.http.server import HttpServer
-from services.frontend.inference import Inference
-from services.frontend.links import Links
-from services.frontend.models import Registry, load_tokenizers
-from services.frontend.placer import Placer
-from services.frontend.places import Places
-from services.frontend.salt import Salt
-from services.frontend.tokenizer import TokenizerThreads
+from services.frontend.openai.routes import Pages, Paths
+from services.frontend.placement.placement import Places
+from services.frontend.placement.router_client import Placer
+from services.frontend.requests.cache_salt import Salt
+from services.frontend.requests.models import Registry, load_tokenizers
+from services.frontend.text.tokenizer import TokenizerThreads
+from services.frontend.workers.pool import Links
 
 
 async def compose(process: Process, settings: FrontendSettings) -> None:

@@ -1,6 +1,6 @@
 """`python -m services.kvstore`."""
 
-from baton.rpc.lifecycle import main
+from baton.process.lifecycle import main
 from baton.settings import KvStoreSettings
 from services.kvstore.app import compose
 

@@ -3,25 +3,26 @@
 import asyncio
 import secrets
 
+from baton.v1.cluster_pb2 import ROLE_KVSTORE, Instance
+
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
-from baton.kv.event_service import SERVICE_NAME as EVENTS_NAME
-from baton.kv.event_service import KvEventService
-from baton.kv.events import EventLog
+from baton.kv.events.log import EventLog
+from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
+from baton.kv.events.service import KvEventService
 from baton.kv.registry import ALWAYS, NEVER, NIXL
-from baton.rpc.lifecycle import Process
+from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import KvStoreSettings
 from baton.telemetry.logs import get_logger
-from baton.v1.cluster_pb2 import ROLE_KVSTORE, Instance
-from services.kvstore import disk_start
-from services.kvstore.arena import STEP_BYTES, Arena
+from services.kvstore import disk_setup
+from services.kvstore.api.service import SERVICE_NAME, KvStoreService
+from services.kvstore.memory.arena import STEP_BYTES, Arena
 from services.kvstore.metrics import StoreMetrics
-from services.kvstore.nixl_agent import NixlAgent, agent_name
-from services.kvstore.nixl_thread import NixlThread
-from services.kvstore.peers import Peers
-from services.kvstore.pushes import Pushes
-from services.kvstore.service import SERVICE_NAME, KvStoreService
+from services.kvstore.peers.pool import Peers
+from services.kvstore.peers.transports.nixl.agent import NixlAgent, agent_name
+from services.kvstore.peers.transports.nixl.sender import Pushes
+from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
 
 log = get_logger(__name__)
@@ -34,7 +35,7 @@ DISK_PART = "baton.kv.disk"
 async def compose(process: Process, settings: KvStoreSettings) -> None:
     """Start the store: arena, state, peers, server, registration."""
     kv, stack = settings.kv, process.stack
-    disk_start.check(kv)
+    disk_setup.check(kv)
     arena = stack.enter_context(Arena(kv.arena_dir, kv.arena_bytes // STEP_BYTES * STEP_BYTES))
     events = EventLog(secrets.token_hex(8))
     store = Store(
@@ -69,7 +70,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         stack.push_async_callback(nixl.close)
     if kv.disk_bytes and kv.disk_path is not None:
         server.set_part(DISK_PART, True)
-        coming = disk_start.add_disk(
+        coming = disk_setup.add_disk(
             store,
             kv.disk_path,
             kv.disk_bytes,

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from baton.v1 import kvstore_pb2 as pb
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from baton.kv.registry import tier_name
-from baton.v1 import kvstore_pb2 as pb
-from services.kvstore import inspect
+from services.kvstore.api import admin
 from services.kvstore.store import Store
 
 _GAUGES = {
@@ -59,7 +59,7 @@ class StoreMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         # Another thread asks; a count may be one event old, and none is torn.
-        stat = inspect.stat(self._store)
+        stat = admin.stat(self._store)
         pinned = self._store.table.pinned_bytes
         yield GaugeMetricFamily("baton_kv_pinned_bytes", "Bytes leased or reserved.", pinned)
         for name, text in _GAUGES.items():

@@ -8,24 +8,24 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from baton.kv.events import EventLog
+from baton.kv.arena.writer_lock import WatchedLock
+from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS, SHM
-from baton.kv.writer_lock import WatchedLock
-from services.kvstore.announcer import Announcer
-from services.kvstore.arena import STEP_BYTES, Arena
-from services.kvstore.codecs import Codecs
-from services.kvstore.disk import DiskTier
-from services.kvstore.disk_file import DiskFile, Record
-from services.kvstore.disk_index import DiskIndex
-from services.kvstore.disk_tiers import Tiers
+from services.kvstore.block_events import Announcer
+from services.kvstore.disk.codecs import Codecs
+from services.kvstore.disk.context import Tiers
+from services.kvstore.disk.file import DiskFile, Record
+from services.kvstore.disk.index import DiskIndex
+from services.kvstore.disk.tier import DiskTier
 from services.kvstore.eviction.costs import Costs
 from services.kvstore.eviction.policy import EvictionPolicy
-from services.kvstore.index import SharedIndex
-from services.kvstore.slabs import SlabAllocator
-from services.kvstore.slots import Refusal, Slot, State
-from services.kvstore.table import ObjectTable
-from services.kvstore.waits import Seeker, WaitTable
+from services.kvstore.memory.arena import STEP_BYTES, Arena
+from services.kvstore.memory.object_table import ObjectTable
+from services.kvstore.memory.shared_index import SharedIndex
+from services.kvstore.memory.slab_allocator import SlabAllocator
+from services.kvstore.memory.slot import Refusal, Slot, State
+from services.kvstore.reads.wait_table import Seeker, WaitTable
 
 PUT = "put"
 """Bytes that writers sent."""

@@ -1,6 +1,6 @@
 """`python -m services.prefill`."""
 
-from baton.rpc.lifecycle import main
+from baton.process.lifecycle import main
 from baton.settings import PrefillSettings
 from baton.worker.app import compose
 

@@ -1,6 +1,6 @@
 """`python -m services.router`."""
 
-from baton.rpc.lifecycle import main
+from baton.process.lifecycle import main
 from baton.settings import RouterSettings
 from services.router.app import compose
 

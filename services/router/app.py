@@ -2,22 +2,23 @@
 
 import asyncio
 
+from baton.v1.cluster_pb2 import ROLE_ROUTER, Instance
+
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
-from baton.rpc.lifecycle import Process
+from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import RouterSettings
-from baton.v1.cluster_pb2 import ROLE_ROUTER, Instance
-from services.router.cluster_view import ClusterView
-from services.router.costs import Policy
-from services.router.fleet import Fleet
-from services.router.hints import HintSender
-from services.router.hot import HotPrefixes
-from services.router.index import PrefixIndex
-from services.router.placer import Spread
-from services.router.service import SERVICE_NAME, RouterService
-from services.router.tickets import TicketBook
+from services.router.api.placer import Spread
+from services.router.api.service import SERVICE_NAME, RouterService
+from services.router.policy.costs import Policy
+from services.router.prefix_index.index import PrefixIndex
+from services.router.replication.hot_prefixes import HotPrefixes
+from services.router.replication.prefetcher import HintSender
+from services.router.state.cluster_watch import ClusterView
+from services.router.state.fleet import Fleet
+from services.router.state.tickets import TicketBook
 
 _SETTLE_SECONDS = 2.0
 _LEAVE_SECONDS = 0.3

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from baton.v1.kvevents_pb2 import TIER_DISK
 
 from baton.kv.registry import ALWAYS, NEVER
-from baton.v1.kvevents_pb2 import TIER_DISK
-from services.kvstore.disk_file import DiskFile
+from services.kvstore.disk.file import DiskFile
 from tests.conftest import ROOT
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
 from tests.e2e.test_exactness import prompt_of

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from baton.v1 import kvevents_pb2
 from tokenizers import Tokenizer
 
 from baton.cluster.etcd import Etcd
@@ -18,15 +19,14 @@ from baton.cluster.tenants import tenant_salt
 from baton.engine.base import Sampling, SequenceRequest, Stopping
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
-from baton.kv.client import KvStoreClient
+from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.kv.registry import SHM, TIERS, TRANSPORTS
 from baton.settings import EngineSettings
-from baton.v1 import kvevents_pb2
 from models.train.evaluate import Asker, retrieval, value_of
 from models.train.text.conversation import Message
 from models.train.tokenizer import render
-from services.frontend.validate import DEFAULT_TENANT
+from services.frontend.requests.validate import DEFAULT_TENANT
 from tests.conftest import ROOT
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from baton.kv.arena_file import PAGE_BYTES, ArenaHeader
+from baton.kv.arena.file import PAGE_BYTES, ArenaHeader
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
 from tests.e2e.test_exactness import prompt_of
 

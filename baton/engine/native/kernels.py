@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from baton.engine.attention import PagedKv, Step
-from baton.engine.kernels import Heads, Kernels
 from baton.engine.native.build import library_path
+from baton.engine.torch.attention import PagedKv, Step
+from baton.engine.torch.kernels import Heads, Kernels
 
 _MAX_GROUP = 32
 _HEAD_SIZE_STEP = 8

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from baton.rpc.errors import BatonError, Reason
+from baton.errors import BatonError, Reason
 from services.frontend.http.asgi import Receive, Scope
 
 

@@ -15,9 +15,9 @@ from operator import attrgetter
 from typing import Generic, TypeVar, cast
 
 from services.kvstore.eviction.base import Entry, Order
+from services.kvstore.eviction.cost_aware import Worth
 from services.kvstore.eviction.lru import Lru
 from services.kvstore.eviction.s3fifo import S3Fifo
-from services.kvstore.eviction.worth import Worth
 
 ORDERS: dict[str, type[Order]] = {"lru": Lru, "s3-fifo": S3Fifo, "worth": Worth}
 DEFAULT_ORDER = "worth"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
 
 _MAIN = "from baton.cli.app import main; main()"
 START_SECONDS = 60.0

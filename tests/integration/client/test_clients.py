@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from baton.v1 import common_pb2, inference_pb2
 
 from baton.client import (
     BatonClientError,
@@ -22,8 +23,7 @@ from baton.client import (
     StreamClosedError,
     UnavailableError,
 )
-from baton.rpc.errors import BatonError, Reason
-from baton.v1 import common_pb2, inference_pb2
+from baton.errors import BatonError, Reason
 
 Response = inference_pb2.GenerateResponse
 

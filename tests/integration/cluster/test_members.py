@@ -5,6 +5,7 @@ import signal
 
 import grpc
 import pytest
+from baton.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, ModelCard
 
 from baton.cluster import keys
 from baton.cluster.discovery import Discovery
@@ -12,7 +13,6 @@ from baton.cluster.probe import answers
 from baton.cluster.registration import Registration
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
-from baton.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, ModelCard
 
 LAYOUT = b"L" * 16
 SOON = 1.0 + 0.5

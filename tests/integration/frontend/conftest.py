@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from baton.v1 import cluster_pb2, common_pb2, router_pb2, worker_pb2
+from baton.v1.inference_pb2_grpc import InferenceServiceStub
+from baton.v1.router_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
+from baton.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from baton.cluster import keys
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
 from baton.cluster.registration import Registration
+from baton.errors import BatonError, Reason
+from baton.process.process import Process
 from baton.rpc.channels import open_channel
-from baton.rpc.errors import BatonError, Reason
-from baton.rpc.process import Process
 from baton.rpc.server import Server
 from baton.settings import FrontendSettings, GrpcSettings
-from baton.v1 import cluster_pb2, common_pb2, router_pb2, worker_pb2
-from baton.v1.inference_pb2_grpc import InferenceServiceStub
-from baton.v1.router_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
-from baton.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 from services.frontend.app import compose
 
 LAYOUT = b"L" * 16

@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-
-from baton.rpc.errors import BatonError, Reason
 from baton.v1 import inference_pb2
+
+from baton.errors import BatonError, Reason
 
 Change = Callable[[Any], None]
 
@@ -359,7 +359,7 @@ async def test_heads_have_a_limit(stage: Any) -> None:
 
 async def test_settings_that_need_a_person(empty_stage: Any, tmp_path: Any) -> None:
     from baton.settings import StartupError
-    from services.frontend.models import load_tokenizers
+    from services.frontend.requests.models import load_tokenizers
 
     (tmp_path / "empty").mkdir()
     with pytest.raises(StartupError, match=r"has no config\.json: give"):

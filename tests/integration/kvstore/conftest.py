@@ -10,29 +10,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from baton.v1 import common_pb2
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
-from baton.kv.client import KvStoreClient
-from baton.kv.event_service import SERVICE_NAME as EVENTS_NAME
-from baton.kv.event_service import KvEventService
-from baton.kv.events import EventLog
+from baton.kv.client.client import KvStoreClient
+from baton.kv.events.log import EventLog
+from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
+from baton.kv.events.service import KvEventService
 from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS
 from baton.rpc.channels import open_channel
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from services.kvstore.api.admin import stat
+from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.app import keep_time, nixl_thread, touch_arena
-from services.kvstore.arena import Arena
-from services.kvstore.codecs import NONE
-from services.kvstore.disk_start import add_disk
-from services.kvstore.inspect import stat
-from services.kvstore.landings import PUSH_SECONDS
-from services.kvstore.nixl_agent import LIBRARIES
-from services.kvstore.nixl_thread import NixlThread
-from services.kvstore.peers import Peers
-from services.kvstore.pushes import Pushes
-from services.kvstore.service import SERVICE_NAME, KvStoreService
+from services.kvstore.disk.codecs import NONE
+from services.kvstore.disk_setup import add_disk
+from services.kvstore.memory.arena import Arena
+from services.kvstore.peers.pool import Peers
+from services.kvstore.peers.transports.nixl.agent import LIBRARIES
+from services.kvstore.peers.transports.nixl.receiver import PUSH_SECONDS
+from services.kvstore.peers.transports.nixl.sender import Pushes
+from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
 
 MIB = 1024 * 1024

@@ -11,8 +11,8 @@ import random
 import sys
 from pathlib import Path
 
-from baton.kv.client import KvStoreClient, StoreAway
-from baton.rpc.errors import BatonError
+from baton.errors import BatonError
+from baton.kv.client.client import KvStoreClient, StoreAway
 from baton.telemetry import logs
 
 LAYOUT = b"L" * 16

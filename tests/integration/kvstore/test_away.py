@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from baton.kv.client import KvStoreClient, StoreAway
-from baton.rpc.errors import BatonError, Reason
-from baton.rpc.server import Server
-from baton.settings import GrpcSettings
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceServicer, add_KvStoreServiceServicer_to_server
+
+from baton.errors import BatonError, Reason
+from baton.kv.client.client import KvStoreClient, StoreAway
+from baton.rpc.server import Server
+from baton.settings import GrpcSettings
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     connected,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from baton.kv.client import KvStoreClient
+from baton.errors import BatonError, Reason
+from baton.kv.client.client import KvStoreClient
 from baton.kv.registry import ALWAYS, NEVER
-from baton.rpc.errors import BatonError, Reason
-from services.kvstore.inspect import stat
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import LAYOUT, RunningStore, eventually
 
 SIZE = 16 * 1024

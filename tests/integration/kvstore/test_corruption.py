@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.kv.client import KvStoreClient
-from services.kvstore.inspect import stat
+from baton.kv.client.client import KvStoreClient
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     RunningStore,

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from baton.kv.client import KvStoreClient
-from baton.kv.events import Mirror
+from baton.kv.client.client import KvStoreClient
+from baton.kv.events.log import Mirror
 from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
 from baton.v1 import kvevents_pb2, kvstore_pb2
-from services.kvstore import codecs, disk, disk_down, inspect
-from services.kvstore.codecs import NAMES, NONE
-from services.kvstore.disk_file import GRANULE_BYTES, PAGE_BYTES, RECORD_BYTES, DiskFile
+from services.kvstore.api import admin
+from services.kvstore.disk import codecs, spill
+from services.kvstore.disk import tier as disk_tier
+from services.kvstore.disk.codecs import NAMES, NONE
+from services.kvstore.disk.file import GRANULE_BYTES, PAGE_BYTES, RECORD_BYTES, DiskFile
 from services.kvstore.store import Store
 from tests.integration.kvstore.conftest import (
     LAYOUT,
@@ -98,7 +100,7 @@ async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path, 
             assert right(found)
             await still(running)
             announced_rightly(running.store)
-            below = inspect.stat(running.store).tiers[1]
+            below = admin.stat(running.store).tiers[1]
             assert below.objects > 190
             # What repeats itself takes one granule for the four that it has.
             assert below.used_bytes == below.objects * (SIZE if codec == NONE else GRANULE_BYTES)
@@ -110,7 +112,7 @@ async def test_slots_that_leave_much_of_memory_unused_reach_the_disk_too(
 ) -> None:
     # Three slots of 600 KiB in two slabs: an eighth of memory is never anybody's. It is no room.
     size = 600 * 1024
-    monkeypatch.setattr(disk_down, "MAX_HEADROOM_BYTES", MIB)  # as small a part as in 8 GiB
+    monkeypatch.setattr(spill, "MAX_HEADROOM_BYTES", MIB)  # as small a part as in 8 GiB
     async with (
         running_store(tmp_path, 16 * MIB, disk_path=tmp_path / "disk") as running,
         connected(running.address, "shm") as client,
@@ -330,14 +332,14 @@ async def test_a_failing_disk_leaves_memory_alone(
             found, missing = await get(client, keys_of(32, "after"), SIZE)
             assert not missing
             assert right(found)
-            assert inspect.stat(running.store).tiers[1].failed
+            assert admin.stat(running.store).tiers[1].failed
         await running.quiet(12)
 
 
 async def test_a_disk_that_hangs_holds_nobody_up_and_writes_into_no_foreign_slot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "STALL_SECONDS", 0.5)
+    monkeypatch.setattr(disk_tier, "STALL_SECONDS", 0.5)
     async with running_store(
         tmp_path, 4 * MIB, disk_path=tmp_path / "disk", reservation_seconds=0.3
     ) as running:
@@ -363,11 +365,11 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_writes_into_no_foreign_slot
             (found, missing) = await reading
             assert (found, missing) == ({}, {0})
             assert running.store.disk_failed
-            await eventually(lambda: inspect.stat(running.store).quarantined == 1)
+            await eventually(lambda: admin.stat(running.store).quarantined == 1)
             await fill(running, client, 160, salt="meanwhile")
             before, _ = await get(client, keys_of(160, "meanwhile"), SIZE)
             free.set()
-            await eventually(lambda: inspect.stat(running.store).quarantined == 0)
+            await eventually(lambda: admin.stat(running.store).quarantined == 0)
             after, _ = await get(client, keys_of(160, "meanwhile"), SIZE)
             assert right(after)
             assert before.keys() == after.keys()
@@ -420,7 +422,7 @@ async def test_a_tenant_that_has_no_room_in_memory_does_not_hold_up_others(tmp_p
         connected(running.address, "shm") as second,
     ):
         waiting = asyncio.create_task(get(client, small, SIZE, wait=4))
-        await eventually(lambda: inspect.stat(running.store).waiters == 1)
+        await eventually(lambda: admin.stat(running.store).waiters == 1)
         async with asyncio.timeout(2):
             found, missing = await get(second, other, SIZE, wait=30)
         assert (len(found), missing) == (20, set())
@@ -468,7 +470,7 @@ async def test_dropping_forgets_every_tier(tmp_path: Path) -> None:
             await fill(running, client, 100)
             await still(running)
             request = kvstore_pb2.DropRequest(keys=b"".join(keys_of(100)))
-            assert inspect.drop_objects(running.store, request).dropped == 100
+            assert admin.drop_objects(running.store, request).dropped == 100
             assert held(running.store) == {}
             assert await get(client, keys_of(100), SIZE) == ({}, set(range(100)))
         await still(running)

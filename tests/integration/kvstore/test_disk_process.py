@@ -6,14 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-from baton.kv.client import StoreAway
-from baton.rpc.channels import open_channel
-from baton.rpc.errors import BatonError
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvevents_pb2 import TIER_DISK
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from baton.errors import BatonError
+from baton.kv.client.client import StoreAway
+from baton.rpc.channels import open_channel
 from tests.integration.kvstore.conftest import (
     MIB,
     block,

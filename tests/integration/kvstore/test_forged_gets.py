@@ -3,13 +3,13 @@
 import random
 
 import pytest
-
-from baton.kv.client import KvStoreClient
-from baton.kv.keys import chain_root, prompt_keys
-from baton.rpc.channels import open_channel
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from services.kvstore.inspect import stat
+
+from baton.kv.client.client import KvStoreClient
+from baton.kv.keys import chain_root, prompt_keys
+from baton.rpc.channels import open_channel
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import LAYOUT, RunningStore, connected, put
 
 SIZE = 4096

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.kv.client import KvStoreClient, StoreAway
-from services.kvstore.inspect import stat
+from baton.kv.client.client import KvStoreClient, StoreAway
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import LAYOUT, block, connected, keys_of, running_store
 
 SIZE = 16 * 1024

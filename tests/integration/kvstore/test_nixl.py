@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from baton.v1 import kvstore_pb2 as pb
 from xxhash import xxh3_128_digest
 
-from baton.kv.attach import GetStream, open_get, open_session
-from baton.kv.client import KvStoreClient
+from baton.kv.client.attach import GetStream, open_get, open_session
+from baton.kv.client.client import KvStoreClient
 from baton.rpc.channels import open_channel
-from baton.v1 import kvstore_pb2 as pb
-from services.kvstore.inspect import stat
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     MIB,
@@ -172,7 +172,9 @@ async def test_a_peer_without_nixl_is_asked_over_grpc(tmp_path: Path, without: s
 async def test_a_machine_without_the_library_uses_grpc(
     a: Side, b: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.kvstore.nixl_agent.LIBRARIES", ("no_such_library",))
+    monkeypatch.setattr(
+        "services.kvstore.peers.transports.nixl.agent.LIBRARIES", ("no_such_library",)
+    )
     await put(a.client, keys_of(COUNT), SIZE)
     assert await fetch(b, [a.store.source]) == EVERYTHING
     assert (b.came("nixl"), b.came("grpc")) == (0, COUNT * SIZE)

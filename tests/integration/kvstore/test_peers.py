@@ -9,14 +9,14 @@ from typing import Any
 
 import grpc
 import pytest
-
-from baton.kv.client import KvStoreClient
-from baton.kv.registry import PEER_TRANSPORTS
-from baton.rpc.channels import open_channel
 from baton.v1 import common_pb2
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from services.kvstore.inspect import stat
+
+from baton.kv.client.client import KvStoreClient
+from baton.kv.registry import PEER_TRANSPORTS
+from baton.rpc.channels import open_channel
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import (
     EACH_PEER_TRANSPORT,
     LAYOUT,

@@ -5,16 +5,16 @@ from typing import Any
 
 import grpc
 import pytest
-
-from baton.kv.digest import object_digest, start_digest
-from baton.kv.frame_stream import FrameStream
-from baton.kv.objects import ObjectId
-from baton.rpc.channels import open_channel
-from baton.rpc.errors import BatonError, Reason
 from baton.v1 import common_pb2
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from services.kvstore.inspect import stat
+
+from baton.errors import BatonError, Reason
+from baton.kv.client.frame_stream import FrameStream
+from baton.kv.digest import object_digest, start_digest
+from baton.kv.objects import ObjectId
+from baton.rpc.channels import open_channel
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     MIB,

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from baton.kv.client import KvStoreClient
-from baton.rpc.errors import BatonError, Reason
-from services.kvstore.inspect import stat
+from baton.errors import BatonError, Reason
+from baton.kv.client.client import KvStoreClient
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     MIB,

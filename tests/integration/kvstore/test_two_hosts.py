@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from baton.v1 import common_pb2
 
 from baton.cluster.local_etcd import free_port
-from baton.rpc.parent import PARENT_ENV
-from baton.v1 import common_pb2
+from baton.process.parent import PARENT_ENV
 from tests.conftest import ROOT
 from tests.integration.kvstore.conftest import (
     EACH_PEER_TRANSPORT,

@@ -3,10 +3,11 @@
 import asyncio
 import random
 
-from baton.kv.keys import pack
-from baton.rpc.channels import open_channel
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+
+from baton.kv.keys import pack
+from baton.rpc.channels import open_channel
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     assert_baseline,

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from baton.kv.client import KvStoreClient
-from services.kvstore.inspect import stat
+from baton.kv.client.client import KvStoreClient
+from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import (
     RunningStore,
     block,

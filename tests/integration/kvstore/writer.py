@@ -8,7 +8,7 @@ On a line `commit` it writes the rest and commits; it says how many are readable
 import asyncio
 import sys
 
-from baton.kv.client import KvStoreClient
+from baton.kv.client.client import KvStoreClient
 from baton.telemetry import logs
 
 LAYOUT = b"L" * 16

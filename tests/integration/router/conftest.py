@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2, worker_pb2
+from baton.v1.router_pb2_grpc import RouterServiceStub
+from baton.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd, free_port
 from baton.cluster.registration import Registration
-from baton.kv.event_service import SERVICE_NAME as KV_EVENTS
-from baton.kv.event_service import KvEventService
-from baton.kv.events import EventLog
+from baton.kv.events.log import EventLog
+from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
+from baton.kv.events.service import KvEventService
 from baton.kv.keys import pack
+from baton.process.process import Process
 from baton.rpc.channels import open_channel
-from baton.rpc.process import Process
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings, RouterSettings
-from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2, worker_pb2
-from baton.v1.router_pb2_grpc import RouterServiceStub
-from baton.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 from services.router.app import compose
 
 LAYOUT = b"L" * 16

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from baton.errors import BatonError, Reason
 from baton.rpc.channels import open_channel
-from baton.rpc.errors import BatonError, Reason
 
 
 async def seconds_until(check: Callable[[], Awaitable[bool]], limit: float) -> float:

@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
-
-from baton.kv.client import KvStoreClient
-from baton.rpc.channels import open_channel
 from baton.v1 import kvstore_pb2
 from baton.v1.cluster_pb2 import ROLE_COMBINED
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from prometheus_client import REGISTRY
+
+from baton.kv.client.client import KvStoreClient
+from baton.rpc.channels import open_channel
 from tests.integration.router.conftest import LAYOUT
 
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]

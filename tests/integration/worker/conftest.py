@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import pytest
+from baton.v1 import worker_pb2, worker_pb2_grpc
 
 from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
@@ -13,7 +14,6 @@ from baton.engine.local import run_local
 from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
 from baton.settings import EngineSettings
-from baton.v1 import worker_pb2, worker_pb2_grpc
 from baton.worker.convert import sequence_request
 
 SIM = {

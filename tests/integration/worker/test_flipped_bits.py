@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from baton.v1 import worker_pb2
 
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
-from baton.kv.client import KvStoreClient
+from baton.kv.client.client import KvStoreClient
 from baton.kv.registry import ALWAYS, NEVER
 from baton.settings import EngineSettings
 from baton.telemetry.logs import get_logger
-from baton.v1 import worker_pb2
 from baton.worker.core import WorkerCore
-from services.kvstore.inspect import stat
+from services.kvstore.api.admin import stat
 from tests.conftest import ROOT
 from tests.integration.kvstore.conftest import (
     MIB,

@@ -4,11 +4,11 @@ import asyncio
 
 import httpx
 import pytest
-
-from baton.kv.mirror import Mirror
-from baton.rpc.channels import open_channel
 from baton.v1 import kvevents_pb2, kvevents_pb2_grpc
 from baton.v1.worker_pb2 import Generate, StreamFinished
+
+from baton.kv.events.replica import Mirror
+from baton.rpc.channels import open_channel
 from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
 
 PROMPT = list(range(100, 333))

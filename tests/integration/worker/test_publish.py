@@ -11,9 +11,9 @@ from typing import cast
 
 from baton.engine.base import BlockGoneError, Engine, EngineInfo
 from baton.engine.factory import create_engine
-from baton.kv.client import KvStoreClient
+from baton.kv.client.client import KvStoreClient
 from baton.settings import EngineSettings
-from baton.worker.publish import BATCH_BLOCKS, Publisher, Publishing
+from baton.worker.kv.publish import BATCH_BLOCKS, Publisher, Publishing
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     MIB,

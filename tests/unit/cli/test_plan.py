@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli.errors import CommandError
-from baton.cli.plan import Spec, Stop, Wanted, engine_threads, plan, summary
+from baton.cli.local.plan import Spec, Stop, Wanted, engine_threads, plan, summary
 
 MODEL = Path("/models/tiny")
 

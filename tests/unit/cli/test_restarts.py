@@ -1,6 +1,6 @@
 """When a process that died is started again."""
 
-from baton.cli.restarts import LIMIT, LONGEST_SECONDS, QUICK_SECONDS, Restarts
+from baton.cli.local.restarts import LIMIT, LONGEST_SECONDS, QUICK_SECONDS, Restarts
 
 
 def test_a_process_that_keeps_dying_is_given_up() -> None:

@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+from baton.v1 import common_pb2, inference_pb2
 
 from baton.client import (
     ApiError,
@@ -19,8 +20,7 @@ from baton.client.errors import api_error
 from baton.client.requests import Options
 from baton.client.retry import RetryPolicy
 from baton.client.state import StreamState
-from baton.rpc.errors import BatonError, Reason
-from baton.v1 import common_pb2, inference_pb2
+from baton.errors import BatonError, Reason
 
 Response = inference_pb2.GenerateResponse
 

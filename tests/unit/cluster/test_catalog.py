@@ -1,7 +1,8 @@
 """Which models are in view."""
 
-from baton.cluster.catalog import Catalog
 from baton.v1.cluster_pb2 import Instance, ModelCard
+
+from baton.cluster.catalog import Catalog
 
 LAYOUT = b"L" * 16
 KEY = ("tiny", LAYOUT.hex())

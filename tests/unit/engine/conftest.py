@@ -11,7 +11,7 @@ import torch
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
 from baton.engine.native.build import build
-from baton.engine.random_checkpoint import write_random_checkpoint
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.settings import EngineSettings
 
 

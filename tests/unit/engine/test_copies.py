@@ -4,9 +4,9 @@ import threading
 from collections.abc import Sequence
 
 from baton.engine.base import Admitted, BlocksReady, EngineInfo, Sampling, SequenceRequest, Stopping
-from baton.engine.paged import PagedEngine
-from baton.engine.runner import Runner, Sampled, Work
-from baton.engine.scheduler import Limits
+from baton.engine.paged.engine import PagedEngine
+from baton.engine.paged.runner import Runner, Sampled, Work
+from baton.engine.paged.scheduler import Limits
 from baton.kv.layout import Layout
 
 INFO = EngineInfo(

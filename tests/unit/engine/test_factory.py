@@ -27,7 +27,7 @@ def test_what_does_not_go_together_is_refused(checkpoints: dict[str, Path], tmp_
 
 
 def test_a_block_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
-    from baton.engine.random_checkpoint import write_random_checkpoint
+    from baton.engine.testing.random_checkpoint import write_random_checkpoint
 
     model = write_random_checkpoint(tmp_path, heads=4, kv_heads=4, head_size=128, layers=3)
     with pytest.raises(StartupError, match="one block"):

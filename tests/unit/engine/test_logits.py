@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton.engine.attention import PagedKv, Query
-from baton.engine.checkpoint import read_weights
-from baton.engine.config import read_config
-from baton.engine.kernels import Kernels, PlainKernels
-from baton.engine.model import forward, make_model
+from baton.engine.model_config import read_config
 from baton.engine.native.kernels import NativeKernels
+from baton.engine.torch.attention import PagedKv, Query
+from baton.engine.torch.checkpoint import read_weights
+from baton.engine.torch.kernels import Kernels, PlainKernels
+from baton.engine.torch.model import forward, make_model
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
 CPU = torch.device("cpu")

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton.engine.attention import PagedKv, Query, Step
 from baton.engine.factory import create_engine
-from baton.engine.kernels import Heads, Kernels, PlainKernels
-from baton.engine.linear import make_linear, packs
 from baton.engine.native import build as native_build
 from baton.engine.native.kernels import NativeKernels, built_kernels
+from baton.engine.torch.attention import PagedKv, Query, Step
+from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
+from baton.engine.torch.linear import make_linear, packs
 from baton.settings import EngineSettings, StartupError
 
 CPU = torch.device("cpu")

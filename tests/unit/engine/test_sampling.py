@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from baton.engine.base import Sampling
-from baton.engine.sampling import Draw, sample, uniform
+from baton.engine.torch.sampling import Draw, sample, uniform
 
 
 def draw(

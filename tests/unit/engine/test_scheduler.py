@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.engine.base import QueueFullError, Sampling, SequenceRequest, Stopping
-from baton.engine.pages import PagePool
-from baton.engine.scheduler import Limits, Plan, Scheduler
-from baton.engine.sequence import LiveSequence, State, open_sequence
+from baton.engine.paged.page_pool import PagePool
+from baton.engine.paged.scheduler import Limits, Plan, Scheduler
+from baton.engine.paged.sequence import LiveSequence, State, open_sequence
 
 BLOCK = 4
 NOW = 0.0

@@ -7,7 +7,7 @@ import pytest
 
 from baton.engine.base import Engine, Sampling, SequenceRequest, Stopping
 from baton.engine.local import run_local
-from baton.engine.rates import Rates
+from baton.engine.paged.rates import Rates
 
 MakeEngine = Callable[..., Engine]
 

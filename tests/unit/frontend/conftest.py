@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 import tokenizers
+from baton.v1 import cluster_pb2, common_pb2
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
-from baton.v1 import cluster_pb2, common_pb2
-from services.frontend.models import Model
-from services.frontend.request import Request
-from services.frontend.template import ChatTemplate
-from services.frontend.tokenizer import Tokenizer
+from services.frontend.requests.models import Model
+from services.frontend.requests.request import Request
+from services.frontend.text.chat_template import ChatTemplate
+from services.frontend.text.tokenizer import Tokenizer
 
 PIECES = ["Ġthe", "he", "Ġ", "ð", "ŁĺĢ", "Ã©", "ä¸ĸ"]
 

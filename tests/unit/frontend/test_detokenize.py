@@ -4,8 +4,8 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.frontend.template import ChatTemplate
-from services.frontend.tokenizer import Tokenizer
+from services.frontend.text.chat_template import ChatTemplate
+from services.frontend.text.tokenizer import Tokenizer
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from baton.v1 import common_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.rpc.errors import BatonError, Reason
-from baton.v1 import common_pb2
-from services.frontend.events import ChoiceFinished, Delta, Event, Finished, Started
+from baton.errors import BatonError, Reason
+from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.http.body import ClientGoneError
-from services.frontend.http.chat import ChatAnswer, ChatChunks
-from services.frontend.http.completions import CompletionAnswer, CompletionChunks
-from services.frontend.http.run import answer_stream
-from services.frontend.http.shape import Wanted
-from services.frontend.request import Request
+from services.frontend.openai.chat import ChatAnswer, ChatChunks
+from services.frontend.openai.completions import CompletionAnswer, CompletionChunks
+from services.frontend.openai.response import Wanted
+from services.frontend.openai.stream import answer_stream
+from services.frontend.requests.request import Request
 
 RequestFor = Callable[..., Request]
 Texts = list[tuple[int, str]]

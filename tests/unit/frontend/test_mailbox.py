@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-
-from baton.rpc.errors import BatonError, Reason
 from baton.v1 import common_pb2
-from services.frontend.mailbox import LIMIT_BYTES, Lost, Mail, Mailbox, Tokens
+
+from baton.errors import BatonError, Reason
+from services.frontend.workers.event_buffer import LIMIT_BYTES, Lost, Mail, Mailbox, Tokens
 
 
 def box(cuts: list[bool] | None = None) -> Mailbox:

@@ -4,11 +4,11 @@ import random
 from typing import Any
 
 import pytest
-
-from baton.rpc.errors import BatonError, Reason
 from baton.v1 import cluster_pb2
-from services.frontend.fallback import place_by_chance
-from services.frontend.models import Model, Registry
+
+from baton.errors import BatonError, Reason
+from services.frontend.placement.fallback import place_by_chance
+from services.frontend.requests.models import Model, Registry
 
 
 def card(name: str, layout: bytes = b"1", **fields: Any) -> cluster_pb2.ModelCard:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from baton.v1 import common_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.v1 import common_pb2
-from services.frontend.models import Model
-from services.frontend.output import Output
-from services.frontend.request import Request
+from services.frontend.generation.output import Output
+from services.frontend.requests.models import Model
+from services.frontend.requests.request import Request
 
 STOP, LENGTH = common_pb2.FINISH_REASON_STOP, common_pb2.FINISH_REASON_LENGTH
 RequestFor = Callable[..., Request]

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.frontend.stops import StopScanner
+from services.frontend.text.stop_strings import StopScanner
 
 texts = st.text(alphabet="ab", max_size=40)
 stop_lists = st.lists(st.text(alphabet="ab", min_size=1, max_size=6), min_size=1, max_size=4)

@@ -4,8 +4,8 @@ import datetime
 
 import pytest
 
-from baton.rpc.errors import BatonError, Reason
-from services.frontend.template import ChatTemplate, Message
+from baton.errors import BatonError, Reason
+from services.frontend.text.chat_template import ChatTemplate, Message
 
 HELLO = [Message("user", "<hi> & 'é'", "ann")]
 

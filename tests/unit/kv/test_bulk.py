@@ -1,12 +1,12 @@
 """Bulk frames are written and read by hand: byte for byte as protobuf does it."""
 
 import pytest
+from baton.v1 import kvstore_pb2 as pb
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.kv import bulk
-from baton.v1 import kvstore_pb2 as pb
+from baton.kv.wire import bulk
 
 numbers = st.integers(0, (1 << 63) - 1)
 parts = st.lists(st.binary(max_size=300), max_size=5)

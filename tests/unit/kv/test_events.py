@@ -1,13 +1,6 @@
 """A mirror equals what its log holds, whatever happens to the messages between them."""
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
-from baton.kv.events import EventLog, Mirror, SlowSubscriberError, Space, Subscription
-from baton.kv.keys import unpack
-from baton.kv.registry import TIERS
 from baton.v1.kvevents_pb2 import (
     TIER_DISK,
     TIER_DRAM,
@@ -17,6 +10,13 @@ from baton.v1.kvevents_pb2 import (
     Tier,
     WatchResponse,
 )
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from baton.kv.events.log import EventLog, Mirror, SlowSubscriberError, Space, Subscription
+from baton.kv.keys import unpack
+from baton.kv.registry import TIERS
 
 LAYOUTS = (b"1" * 16, b"2" * 16)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.kv.staging import StagedSlots, Staging
+from baton.kv.client.staging import StagedSlots, Staging
 
 
 def test_a_slot_has_no_buffer_before_it_is_looked_at() -> None:

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from baton.kv.client.fetched import STRIDE_BYTES, Fetched
 from baton.kv.digest import start_digest
-from baton.kv.fetched import STRIDE_BYTES, Fetched
 from baton.kv.objects import ObjectId
 
 DATA = random.Random(1).randbytes(2 * STRIDE_BYTES + 77)

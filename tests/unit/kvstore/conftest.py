@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from baton.kv.events import EventLog
+from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
-from services.kvstore.slabs import SlabAllocator
-from services.kvstore.slots import Lease, Slot
+from services.kvstore.memory.object_table import ObjectTable
+from services.kvstore.memory.slab_allocator import SlabAllocator
+from services.kvstore.memory.slot import Lease, Slot
+from services.kvstore.reads.read_request import Answer, Source, Want
+from services.kvstore.reads.wait_table import WaitTable
 from services.kvstore.store import Announcer
-from services.kvstore.table import ObjectTable
-from services.kvstore.waits import WaitTable
-from services.kvstore.wants import Answer, Source, Want
 
 PAGE = 4096
 LAYOUT = b"L" * 16

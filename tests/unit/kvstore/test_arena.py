@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from baton.kv.arena_file import PAGE_BYTES, ArenaFileError, ArenaHeader, MappedArena
-from baton.kv.file_locks import create_locked, lock_is_free, remove_if_abandoned
-from baton.kv.writer_lock import HeldLock, WatchedLock
+from baton.kv.arena.file import PAGE_BYTES, ArenaFileError, ArenaHeader, MappedArena
+from baton.kv.arena.file_locks import create_locked, lock_is_free, remove_if_abandoned
+from baton.kv.arena.writer_lock import HeldLock, WatchedLock
 from baton.settings import StartupError
-from services.kvstore.arena import Arena, check_room, memory_limits
+from services.kvstore.memory.arena import Arena, check_room, memory_limits
 
 MIB = 1024 * 1024
 

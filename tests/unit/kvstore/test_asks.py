@@ -6,20 +6,20 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from baton.v1 import kvstore_pb2 as pb
 
-from baton.kv.bulk import ReadBulk
 from baton.kv.digest import start_digest
-from baton.kv.events import EventLog
+from baton.kv.events.log import EventLog
 from baton.kv.keys import unpack
 from baton.kv.objects import ObjectId
-from baton.v1 import kvstore_pb2 as pb
-from services.kvstore.arena import Arena
-from services.kvstore.asks import RETRY_SECONDS, Asks
-from services.kvstore.flights import Flights
-from services.kvstore.inspect import stat
-from services.kvstore.landings import Landings
+from baton.kv.wire.bulk import ReadBulk
+from services.kvstore.api.admin import stat
+from services.kvstore.memory.arena import Arena
+from services.kvstore.peers.inflight import Flights
+from services.kvstore.peers.requests import RETRY_SECONDS, Asks
+from services.kvstore.peers.transports.nixl.receiver import Landings
+from services.kvstore.reads.read_request import Source, Want
 from services.kvstore.store import Store
-from services.kvstore.wants import Source, Want
 from tests.unit.kvstore.conftest import Reader, object_id
 
 MIB = 1024 * 1024

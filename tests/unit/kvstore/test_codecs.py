@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from baton.settings import StartupError
 from baton.settings.groups import KvSettings
-from services.kvstore import disk_start
-from services.kvstore.codecs import AS_IT_IS, NAMES, NONE, CodecError, Codecs, make_codec
+from services.kvstore import disk_setup
+from services.kvstore.disk.codecs import AS_IT_IS, NAMES, NONE, CodecError, Codecs, make_codec
 
 NAMED = [name for name in NAMES if name != NONE]
 
@@ -91,7 +91,7 @@ def test_a_codec_that_is_not_installed_says_what_to_do(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = KvSettings(disk_bytes=1 << 20, disk_path=Path("/x"), disk_codec=name)
-    disk_start.check(settings)
-    monkeypatch.setattr(disk_start, "is_installed", lambda asked: asked != name)
+    disk_setup.check(settings)
+    monkeypatch.setattr(disk_setup, "is_installed", lambda asked: asked != name)
     with pytest.raises(StartupError, match=r"pip install .*baton\[codecs\]"):
-        disk_start.check(settings)
+        disk_setup.check(settings)

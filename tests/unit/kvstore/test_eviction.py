@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from baton.kv.objects import ObjectId
 from services.kvstore.eviction.base import Entry, Order
+from services.kvstore.eviction.cost_aware import ECHO, Worth
 from services.kvstore.eviction.costs import Costs
 from services.kvstore.eviction.policy import ORDERS, EvictionPolicy
-from services.kvstore.eviction.worth import ECHO, Worth
 
 CAPACITY = 60
 TENANTS = ("a", "b", "c")

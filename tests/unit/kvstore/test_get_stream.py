@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from baton.kv.events import EventLog
 from baton.v1 import kvstore_pb2 as pb
-from services.kvstore.arena import Arena
-from services.kvstore.get_stream import MAX_WANTS, GetStream
-from services.kvstore.inspect import stat
+
+from baton.kv.events.log import EventLog
+from services.kvstore.api.admin import stat
+from services.kvstore.api.get import MAX_WANTS, GetStream
+from services.kvstore.memory.arena import Arena
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import LAYOUT, PAGE, object_id
 

@@ -6,21 +6,21 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-
-from baton.kv.events import EventLog
 from baton.v1 import kvstore_pb2 as pb
-from services.kvstore.arena import Arena
-from services.kvstore.flights import Flight, Flights
-from services.kvstore.inspect import stat
-from services.kvstore.landings import (
+
+from baton.kv.events.log import EventLog
+from services.kvstore.api.admin import stat
+from services.kvstore.memory.arena import Arena
+from services.kvstore.memory.slot import State
+from services.kvstore.peers.inflight import Flight, Flights
+from services.kvstore.peers.transports.nixl.agent import Endpoint
+from services.kvstore.peers.transports.nixl.receiver import (
     LAST_RETRY_SECONDS,
     MEET_SECONDS,
     PUSH_BYTES,
     Landings,
     in_pushes,
 )
-from services.kvstore.nixl_agent import Endpoint
-from services.kvstore.slots import State
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import object_id
 

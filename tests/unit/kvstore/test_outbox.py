@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from baton.rpc.errors import BatonError, Reason
-from services.kvstore.outbox import Outbox
+from baton.errors import BatonError, Reason
+from services.kvstore.api.send_queue import Outbox
 
 
 async def test_frames_come_in_order_until_the_end() -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kvstore.slots import Lease
+from services.kvstore.memory.slot import Lease
 from tests.unit.kvstore.conftest import PAGE, Reader, World, make_world, object_id
 
 PAGES = 16

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from baton.kv.events import EventLog
 from baton.v1 import kvstore_pb2 as pb
-from services.kvstore.arena import Arena
-from services.kvstore.inspect import stat
-from services.kvstore.pushes import Pushes
-from services.kvstore.service import KvStoreService
+
+from baton.kv.events.log import EventLog
+from services.kvstore.api.admin import stat
+from services.kvstore.api.service import KvStoreService
+from services.kvstore.memory.arena import Arena
+from services.kvstore.peers.transports.nixl.sender import Pushes
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import LAYOUT, PAGE, object_id
 

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.kvstore.slabs import SlabAllocator, slot_size
+from services.kvstore.memory.slab_allocator import SlabAllocator, slot_size
 
 PAGE = 4096
 SLAB = 4 * PAGE

@@ -4,17 +4,17 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from baton.v1.kvevents_pb2 import TIER_DRAM
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from baton.kv.events import EventLog
+from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
-from baton.v1.kvevents_pb2 import TIER_DRAM
-from services.kvstore.slabs import SlabAllocator
-from services.kvstore.slots import Lease, Refusal, Slot, State
+from services.kvstore.memory.object_table import ObjectTable
+from services.kvstore.memory.slab_allocator import SlabAllocator
+from services.kvstore.memory.slot import Lease, Refusal, Slot, State
 from services.kvstore.store import Announcer
-from services.kvstore.table import ObjectTable
 
 PAGE = 4096
 SLAB = 4 * PAGE

@@ -1,6 +1,6 @@
 """Wants: leased at commit, paced, answered exactly once, and never in vain for ever."""
 
-from services.kvstore.wants import Source
+from services.kvstore.reads.read_request import Source
 from tests.unit.kvstore.conftest import World, make_world, object_id
 
 

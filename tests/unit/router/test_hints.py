@@ -4,15 +4,15 @@ import asyncio
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
-
-from baton.rpc.errors import BatonError, Reason
-from baton.rpc.server import Server
-from baton.settings import GrpcSettings
 from baton.v1 import kvstore_pb2 as pb
 from baton.v1.kvstore_pb2_grpc import KvStoreServiceServicer, add_KvStoreServiceServicer_to_server
-from services.router.hints import MAX_HINTS, MAX_PULLS, HintSender
-from services.router.hot import Hint
+from prometheus_client import REGISTRY
+
+from baton.errors import BatonError, Reason
+from baton.rpc.server import Server
+from baton.settings import GrpcSettings
+from services.router.replication.hot_prefixes import Hint
+from services.router.replication.prefetcher import MAX_HINTS, MAX_PULLS, HintSender
 
 
 class Puller(KvStoreServiceServicer):

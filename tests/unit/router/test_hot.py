@@ -4,14 +4,20 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from baton.v1 import kvevents_pb2
 
 from baton.kv.keys import pack
-from baton.v1 import kvevents_pb2
-from services.router.costs import Query, Worker
-from services.router.hot import HALF_LIFE_SECONDS, LENGTHS, PAUSE_SECONDS, Hint, HotPrefixes
-from services.router.index import PrefixIndex
-from services.router.placement import place
-from services.router.rates import Rates
+from services.router.policy.costs import Query, Worker
+from services.router.policy.placement import place
+from services.router.prefix_index.index import PrefixIndex
+from services.router.replication.hot_prefixes import (
+    HALF_LIFE_SECONDS,
+    LENGTHS,
+    PAUSE_SECONDS,
+    Hint,
+    HotPrefixes,
+)
+from services.router.state.rates import Rates
 
 DRAM, DISK, ENGINE = kvevents_pb2.TIER_DRAM, kvevents_pb2.TIER_DISK, kvevents_pb2.TIER_ENGINE
 LAYOUT = b"L" * 16

@@ -2,12 +2,12 @@
 
 from itertools import product
 
+from baton.v1 import kvevents_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.v1 import kvevents_pb2
-from services.router.index import PrefixIndex
-from services.router.match import Coverage
+from services.router.prefix_index.index import PrefixIndex
+from services.router.prefix_index.match import Coverage
 
 ENGINE, DRAM, DISK = (
     kvevents_pb2.TIER_ENGINE,

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from baton.v1 import kvevents_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.rpc.errors import BatonError, Reason
-from baton.v1 import kvevents_pb2
-from services.router.costs import Policy, Query, Worker
-from services.router.index import PrefixIndex
-from services.router.placement import Decision, place
-from services.router.rates import Rates
+from baton.errors import BatonError, Reason
+from services.router.policy.costs import Policy, Query, Worker
+from services.router.policy.placement import Decision, place
+from services.router.prefix_index.index import PrefixIndex
+from services.router.state.rates import Rates
 
 ENGINE, DRAM = kvevents_pb2.TIER_ENGINE, kvevents_pb2.TIER_DRAM
 LAYOUT, OTHER_LAYOUT = b"L" * 16, b"M" * 16

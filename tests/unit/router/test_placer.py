@@ -3,18 +3,18 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from baton.kv.keys import pack
-from baton.rpc.errors import BatonError, Reason
 from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2
 from baton.v1.cluster_pb2 import ROLE_COMBINED, ROLE_DECODE, ROLE_KVSTORE, ROLE_PREFILL, Instance
 from baton.v1.worker_pb2 import LoadReport
-from services.router.fleet import Fleet
-from services.router.index import PrefixIndex
-from services.router.placer import Placer
-from services.router.tickets import NOTHING, Pledge, TicketBook
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.errors import BatonError, Reason
+from baton.kv.keys import pack
+from services.router.api.placer import Placer
+from services.router.prefix_index.index import PrefixIndex
+from services.router.state.fleet import Fleet
+from services.router.state.tickets import NOTHING, Pledge, TicketBook
 
 LAYOUT = b"L" * 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]

@@ -3,9 +3,9 @@
 import math
 
 import pytest
-
 from baton.v1.worker_pb2 import LoadReport
-from services.router.rates import (
+
+from services.router.state.rates import (
     DECODE_STEP_SECONDS,
     LOCAL_BYTES_PER_SECOND,
     PREFILL_TOKENS_PER_SECOND,

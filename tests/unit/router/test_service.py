@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-
-from baton.rpc.errors import BatonError, Reason
 from baton.v1 import cluster_pb2, router_pb2
 from baton.v1.worker_pb2 import LoadReport
-from services.router.fleet import Fleet
-from services.router.index import PrefixIndex
-from services.router.service import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE, RouterService
-from services.router.tickets import TicketBook
+
+from baton.errors import BatonError, Reason
+from services.router.api.service import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE, RouterService
+from services.router.prefix_index.index import PrefixIndex
+from services.router.state.fleet import Fleet
+from services.router.state.tickets import TicketBook
 
 LAYOUT = b"L" * 16
 

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.router.tickets import NOTHING, Pledge, TicketBook
+from services.router.state.tickets import NOTHING, Pledge, TicketBook
 
 WORKERS = ("w1", "w2", "w3")
 SESSIONS = (1, 2)

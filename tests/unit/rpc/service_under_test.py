@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from baton.rpc.lifecycle import Process, main
+from baton.process.lifecycle import Process, main
 from baton.rpc.server import Server
 from baton.settings import RouterSettings, StartupError
 from baton.telemetry.logs import get_logger

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import resource, sys
-from baton.rpc.allocator import keep_freed_memory
+from baton.process.allocator import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -5,7 +5,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
 
-from baton.rpc.errors import BatonError, Reason, code_of
+from baton.errors import BatonError, Reason, code_of
 
 TABLE = {
     StatusCode.INVALID_ARGUMENT: (400, "invalid_request_error"),

@@ -9,7 +9,7 @@ import grpc
 import pytest
 import structlog
 
-from baton.rpc.errors import BatonError, Reason, abort
+from baton.errors import BatonError, Reason, abort
 from baton.rpc.interceptor import clean_request_id
 from baton.telemetry import logs, tracing
 from baton.telemetry.context import request_id

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.rpc.lifecycle import SAME_SIGNAL_SECONDS
+from baton.process.lifecycle import SAME_SIGNAL_SECONDS
 
 SCRIPT = Path(__file__).parent / "service_under_test.py"
 ROOT = Path(__file__).parents[3]

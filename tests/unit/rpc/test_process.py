@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from baton.rpc.process import Process
+from baton.process.process import Process
 
 
 @pytest.fixture

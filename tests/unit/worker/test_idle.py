@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.engine.base import CachedBlock
-from baton.worker.idle import may_leave
+from baton.worker.kv.idle import may_leave
 
 
 def key(number: int) -> bytes:

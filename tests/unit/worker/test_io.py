@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from baton.worker.io import NICENESS, give_way
+from baton.worker.kv.copy_threads import NICENESS, give_way
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own here")

@@ -1,0 +1,1 @@
+"""The engine around a runner: pages, scheduling and sequences, whatever computes a batch."""

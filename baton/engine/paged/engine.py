@@ -1,0 +1,259 @@
+"""The engine around a runner: it keeps the contract, the runner computes."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from baton.engine.base import (
+    Admitted,
+    BlockGoneError,
+    BlocksEvicted,
+    BlocksReady,
+    CachedBlock,
+    Ended,
+    EndReason,
+    Engine,
+    EngineInfo,
+    EngineStats,
+    Event,
+    SequenceRequest,
+    Tokens,
+)
+from baton.engine.paged.copies import Copies
+from baton.engine.paged.page_pool import PagePool
+from baton.engine.paged.rates import Rates
+from baton.engine.paged.runner import Runner, Sampled, Work
+from baton.engine.paged.scheduler import Limits, Scheduler
+from baton.engine.paged.sequence import LiveSequence, State, open_sequence
+
+
+class PagedEngine(Engine):
+    """Schedules sequences over the pages of a runner."""
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        runner: Runner,
+        pages: int,
+        limits: Limits,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take a runner with `pages` pages; `close_engine` closes it.
+
+        `info.context_tokens` must not exceed what the pages hold: a sequence fits alone.
+        """
+        self.info = info
+        self._runner = runner
+        self._clock = clock
+        self._block_tokens = limits.block_tokens
+        self._scheduler = Scheduler(PagePool(pages), limits)
+        self._sequences: dict[int, LiveSequence] = {}
+        self._copies = Copies()
+        self._rates = Rates()
+        self._pending: list[Event] = []
+        """Events of other calls, which the next step reports."""
+        self._order = 0
+        self._computed_tokens = 0
+        self._cached_tokens = 0
+
+    def add(self, request: SequenceRequest) -> None:
+        if request.id in self._sequences:
+            raise ValueError(f"sequence {request.id} is open already")
+        sequence = open_sequence(
+            request,
+            self._order,
+            self._clock(),
+            block_tokens=self._block_tokens,
+            max_tokens=self.info.context_tokens,
+            vocab_tokens=self.info.vocab_tokens,
+            eos_token_ids=self.info.eos_token_ids,
+        )
+        self._scheduler.add(sequence)
+        self._sequences[request.id] = sequence
+        self._order += 1
+
+    def start(self, sequence_id: int, ready_tokens: int, output: Sequence[int] = ()) -> None:
+        sequence = self._sequences[sequence_id]
+        if sequence.state is not State.ADMITTED:
+            raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
+        cached = sequence.cached_blocks * self._block_tokens
+        if not cached <= ready_tokens <= sequence.context_tokens:
+            raise ValueError(
+                f"ready_tokens is {ready_tokens}, not {cached} to {sequence.context_tokens}"
+            )
+        sequence.take_output(output, self.info.vocab_tokens)
+        at = ready_tokens // self._block_tokens
+        self._runner.clear(sequence.pages[at:], kept_tokens=ready_tokens % self._block_tokens)
+        self._scheduler.start(sequence, ready_tokens)
+        self._scheduler.register(sequence)
+        self._report_blocks(sequence, self._pending)
+
+    def close(self, sequence_id: int) -> None:
+        sequence = self._sequences.pop(sequence_id)
+        self._copies.wait(sequence_id)
+        self._scheduler.remove(sequence, self._clock())
+        self._runner.forget(sequence_id)
+        self._pending = [
+            event
+            for event in self._pending
+            if isinstance(event, BlocksEvicted) or event.id != sequence_id
+        ]
+
+    def step(self) -> list[Event]:
+        events, self._pending = self._pending, []
+        began = self._clock()
+        for sequence in self._scheduler.admit(began):
+            self._admitted(sequence, events)
+        plan = self._scheduler.plan(began)
+        for sequence in plan.preempted:
+            self._copies.wait(sequence.id)
+            self._runner.forget(sequence.id)
+        self._report_evicted(events)
+        if plan.fresh:
+            self._runner.clear(plan.fresh)
+        if plan.work:
+            drawn = self._runner.run(plan.work)
+            now = self._clock()
+            prompt = 0
+            decoding = 0
+            for work, sampled in zip(plan.work, drawn, strict=True):
+                count = work.end - work.start
+                if count == 1:
+                    decoding += 1
+                else:
+                    prompt += count
+                self._computed(work, sampled, now, events)
+            self._rates.observe(prompt, decoding, now - began)
+        return events
+
+    def has_work(self) -> bool:
+        return bool(self._pending) or self._scheduler.has_work()
+
+    def stats(self) -> EngineStats:
+        scheduler = self._scheduler
+        return EngineStats(
+            running=scheduler.running,
+            waiting=scheduler.waiting,
+            pending_prompt_tokens=scheduler.pending_prompt_tokens(),
+            free_pages=scheduler.pool.available,
+            total_pages=scheduler.pool.total,
+            open_sequences=len(self._sequences),
+            computed_tokens=self._computed_tokens,
+            cached_tokens=self._cached_tokens,
+            prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
+            decode_step_seconds=self._rates.decode_step_seconds,
+        )
+
+    def read_block(self, sequence_id: int, index: int, out: memoryview) -> None:
+        with self._copies.of(sequence_id):
+            sequence = self._sequences[sequence_id]
+            pages = sequence.pages
+            ready = sequence.reported + sequence.partial_reported
+            if not 0 <= index < ready:
+                raise ValueError(f"block {index} of sequence {sequence_id} is not ready")
+            if index >= min(len(pages), sequence.registered + sequence.partial_reported):
+                raise BlockGoneError(f"block {index} of sequence {sequence_id} was given up")
+            self._check_size(out)
+            self._runner.read_page(pages[index], out)
+
+    def write_block(self, sequence_id: int, index: int, data: memoryview) -> None:
+        with self._copies.of(sequence_id):
+            sequence = self._sequences[sequence_id]
+            pages = sequence.pages
+            if sequence.state is not State.ADMITTED:
+                raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
+            if not sequence.cached_blocks <= index < len(pages):
+                raise ValueError(
+                    f"block {index} is not {sequence.cached_blocks} to {len(pages) - 1}"
+                )
+            self._check_size(data)
+            self._runner.write_page(pages[index], data)
+
+    def idle_blocks(self, seconds: float) -> list[CachedBlock]:
+        return self._scheduler.pool.idle_blocks(self._clock() - seconds)
+
+    def drop_cached(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
+        dropped = self._scheduler.pool.drop_idle(keys, self._clock() - idle_seconds)
+        self._report_evicted(self._pending)
+        return dropped
+
+    def warm_up(self) -> None:
+        self._runner.warm_up()
+
+    def close_engine(self) -> None:
+        self._runner.close()
+
+    def _admitted(self, sequence: LiveSequence, events: list[Event]) -> None:
+        if sequence.started:
+            self._runner.clear(sequence.pages[sequence.cached_blocks :])
+            return
+        keys = tuple(sequence.keys)
+        if sequence.partial_key is not None:
+            keys += (sequence.partial_key,)
+        events.append(Admitted(sequence.id, sequence.stored, keys))
+
+    def _computed(
+        self, work: Work, sampled: tuple[Sampled, ...], now: float, events: list[Event]
+    ) -> None:
+        """Note what one piece of work brought."""
+        sequence = work.sequence
+        first_time = sequence.first_computed is None
+        self._scheduler.advance(work)
+        self._computed_tokens += work.end - work.start
+        if first_time:
+            self._cached_tokens += sequence.cached_tokens
+        if sequence.registered > sequence.reported:
+            self._report_blocks(sequence, events)
+        if not sampled:
+            return
+        request = sequence.request
+        position = sequence.output_tokens
+        for choice, drawn in zip(request.choices, sampled, strict=True):
+            logprobs = () if drawn.logprob is None else (drawn.logprob,)
+            events.append(Tokens(request.id, choice, position, (drawn.token,), logprobs))
+        sequence.drawn_tokens += len(sampled)
+        if not request.prefill_only:
+            sequence.tokens.append(sampled[0].token)
+        reasons = [sequence.end_reason(drawn.token, position) for drawn in sampled]
+        if request.prefill_only or reasons[0] is not None:
+            ended = tuple(reason or EndReason.PREFILLED for reason in reasons)
+            self._end(sequence, ended, now, events)
+
+    def _end(
+        self,
+        sequence: LiveSequence,
+        reasons: tuple[EndReason, ...],
+        now: float,
+        events: list[Event],
+    ) -> None:
+        self._scheduler.end(sequence, now)
+        request = sequence.request
+        if request.prefill_only and sequence.partial_key is not None:
+            events.append(BlocksReady(sequence.id, sequence.reported, (sequence.partial_key,)))
+            sequence.partial_reported = True
+        events.append(
+            Ended(
+                id=sequence.id,
+                reasons=reasons,
+                computed_tokens=sequence.computed_tokens,
+                cached_tokens=sequence.cached_tokens,
+                output_tokens=sequence.drawn_tokens,
+                queue_seconds=sequence.queue_seconds,
+                kv_byte_seconds=sequence.page_seconds * self.info.block_bytes,
+            )
+        )
+
+    def _report_blocks(self, sequence: LiveSequence, events: list[Event]) -> None:
+        first = sequence.reported
+        keys = tuple(sequence.keys[first : sequence.registered])
+        if keys:
+            sequence.reported = sequence.registered
+            events.append(BlocksReady(sequence.id, first, keys))
+
+    def _report_evicted(self, events: list[Event]) -> None:
+        keys = self._scheduler.pool.take_forgotten()
+        if keys:
+            events.append(BlocksEvicted(keys))
+
+    def _check_size(self, data: memoryview) -> None:
+        if data.nbytes != self.info.block_bytes:
+            raise ValueError(f"a block has {self.info.block_bytes} bytes, not {data.nbytes}")

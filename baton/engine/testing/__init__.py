@@ -1,0 +1,1 @@
+"""Small random checkpoints and tokenizers, for tests and for demos without a model."""

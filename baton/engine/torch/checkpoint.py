@@ -1,0 +1,212 @@
+"""The weights of a checkpoint, out of its safetensors files."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from baton.engine.model_config import CheckpointError, ModelConfig
+from baton.engine.torch.linear import Linear, make_linear
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+DIGEST_BYTES = 16
+_PIECE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One transformer block. Norms are weights [size]; q_norm and k_norm only in Qwen3."""
+
+    attention_norm: Tensor
+    qkv: Linear
+    """Queries, keys and values side by side."""
+    o: Linear
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Linear
+    """Gates and what they let through, side by side."""
+    down: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All weights of a model, on one device in one dtype."""
+
+    embedding: Tensor
+    """[vocab, hidden]"""
+    layers: tuple[LayerWeights, ...]
+    norm: Tensor
+    head: Linear
+    """hidden → vocab; its weight is the embedding where the two are tied."""
+
+
+def read_weights(
+    directory: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
+) -> Weights:
+    """Read a checkpoint's weights.
+
+    Maps that read the same input are joined, so that one product computes them.
+
+    Raises:
+        CheckpointError: a file or a tensor is missing, damaged, or of no use to this engine.
+    """
+    with ExitStack() as stack:
+        files = _open(directory, stack)
+        reader = _Reader(directory, files, dtype, device)
+        weights = _weights(reader, config)
+        reader.check_all_used()
+    return weights
+
+
+def weights_digest(directory: Path, config: ModelConfig) -> bytes:
+    """16 bytes that name the model: SHA-256 over its configuration and its files, in name order.
+
+    Raises:
+        CheckpointError: a file is missing.
+    """
+    digest = sha256(b"baton.weights.1\0" + msgspec.json.encode(config))
+    for path in _paths(directory):
+        digest.update(path.stat().st_size.to_bytes(8, "little"))
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+    return digest.digest()[:DIGEST_BYTES]
+
+
+def _paths(directory: Path) -> list[Path]:
+    """The safetensors files, in name order."""
+    index = directory / INDEX
+    names = {SINGLE}
+    if index.exists():
+        try:
+            names = set(msgspec.json.decode(index.read_bytes())["weight_map"].values())
+        except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
+            raise CheckpointError(f"{index} is damaged: it has no weight_map.") from error
+    for name in sorted(names):
+        if not isinstance(name, str) or Path(name).name != name:
+            raise CheckpointError(f"{index} names {name!r}, which is not a file beside it.")
+        if not (directory / name).is_file():
+            reason = f"{INDEX} names it" if index.exists() else f"there is no {INDEX} either"
+            raise CheckpointError(f"{directory / name} is missing ({reason}).")
+    return [directory / name for name in sorted(names)]
+
+
+def _open(directory: Path, stack: ExitStack) -> dict[str, Any]:
+    """Open every file; answers which one holds a tensor, by the tensor's name."""
+    holders: dict[str, Any] = {}
+    for path in _paths(directory):
+        try:
+            file = stack.enter_context(safe_open(path, framework="pt"))
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is damaged: {error}.") from error
+        holders.update(dict.fromkeys(file.keys(), file))
+    return holders
+
+
+class _Reader:
+    """Hands out tensors by name and keeps account of them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        holders: Mapping[str, Any],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._directory = directory
+        self._holders = holders
+        self._dtype = dtype
+        self._device = device
+        self._unused = {name for name in holders if not name.endswith(".rotary_emb.inv_freq")}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._holders
+
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        if name not in self._holders:
+            raise CheckpointError(f"{self._directory} has no tensor {name}.")
+        found: Tensor = self._holders[name].get_tensor(name)
+        if found.shape != shape:
+            raise CheckpointError(
+                f"{self._directory} has {name} of shape {list(found.shape)}; "
+                f"config.json says {list(shape)}."
+            )
+        self._unused.discard(name)
+        return found.to(self._device, self._dtype)
+
+    def optional(self, name: str, *shape: int) -> Tensor | None:
+        return self.tensor(name, *shape) if name in self else None
+
+    def linear(self, inputs: int, outputs: Mapping[str, int]) -> Linear:
+        """The maps of these names to so many values each, side by side."""
+        weights = [self.tensor(f"{name}.weight", size, inputs) for name, size in outputs.items()]
+        biases = [self.optional(f"{name}.bias", size) for name, size in outputs.items()]
+        found = [bias for bias in biases if bias is not None]
+        if len(found) not in (0, len(biases)):
+            raise CheckpointError(
+                f"{self._directory} has a bias for some of {', '.join(outputs)} and not for others."
+            )
+        return make_linear(_joined(weights), _joined(found) if found else None)
+
+    def drop(self, name: str) -> None:
+        """A tensor that may be there and is not needed."""
+        self._unused.discard(name)
+
+    def check_all_used(self) -> None:
+        """A tensor that nobody asked for means a model that this engine would get wrong."""
+        if self._unused:
+            raise CheckpointError(
+                f"{self._directory} has tensors that this engine does not know, "
+                f"{min(self._unused)} among them."
+            )
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _weights(reader: _Reader, config: ModelConfig) -> Weights:
+    hidden = config.hidden_size
+    embedding = reader.tensor("model.embed_tokens.weight", config.vocab_tokens, hidden)
+    head = embedding
+    tied = config.tied_embeddings
+    if tied or (tied is None and "lm_head.weight" not in reader):
+        reader.drop("lm_head.weight")
+    else:
+        head = reader.tensor("lm_head.weight", config.vocab_tokens, hidden)
+    return Weights(
+        embedding,
+        tuple(_layers(reader, config)),
+        reader.tensor("model.norm.weight", hidden),
+        make_linear(head, None),
+    )
+
+
+def _layers(reader: _Reader, config: ModelConfig) -> Iterator[LayerWeights]:
+    hidden, mlp, head = config.hidden_size, config.mlp_size, config.head_size
+    queries, keys = config.heads * head, config.kv_heads * head
+    for i in range(config.layers):
+        at = f"model.layers.{i}"
+        heads = f"{at}.self_attn"
+        yield LayerWeights(
+            attention_norm=reader.tensor(f"{at}.input_layernorm.weight", hidden),
+            qkv=reader.linear(
+                hidden,
+                {f"{heads}.q_proj": queries, f"{heads}.k_proj": keys, f"{heads}.v_proj": keys},
+            ),
+            o=reader.linear(queries, {f"{heads}.o_proj": hidden}),
+            q_norm=reader.optional(f"{heads}.q_norm.weight", head),
+            k_norm=reader.optional(f"{heads}.k_norm.weight", head),
+            mlp_norm=reader.tensor(f"{at}.post_attention_layernorm.weight", hidden),
+            gate_up=reader.linear(hidden, {f"{at}.mlp.gate_proj": mlp, f"{at}.mlp.up_proj": mlp}),
+            down=reader.linear(mlp, {f"{at}.mlp.down_proj": hidden}),
+        )

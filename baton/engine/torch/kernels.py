@@ -1,0 +1,83 @@
+"""What a layer computes between its linear maps: in plain torch, the reference, or compiled."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor, split
+from torch.nn.functional import rms_norm, silu
+
+from baton.engine.torch.rope import rotate
+
+if TYPE_CHECKING:
+    from baton.engine.torch.attention import PagedKv, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What makes queries and keys out of a layer's projections."""
+
+    layer: int
+    rotation: tuple[Tensor, Tensor]
+    """Cosines and sines, each [tokens, 1, head_size / 2]."""
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    epsilon: float
+
+
+class Kernels(ABC):
+    """One way to compute them. Nothing is kept from call to call."""
+
+    grouped: bool
+    """Whether `attend` needs `Step.groups`."""
+
+    @abstractmethod
+    def add_norm(
+        self, hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float
+    ) -> Tensor:
+        """Add delta to hidden in place; answer hidden / rms(hidden) · weight: [tokens, size]."""
+
+    @abstractmethod
+    def gate(self, both: Tensor) -> Tensor:
+        """[tokens, 2 · size] → [tokens, size]: silu of the first half times the second."""
+
+    @abstractmethod
+    def attend(self, kv: "PagedKv", step: "Step", heads: Heads, qkv: Tensor) -> Tensor:
+        """Write the batch's KV and answer its attention.
+
+        Args:
+            kv: the pages.
+            step: the batch.
+            heads: which layer, and how its queries and keys are made.
+            qkv: [tokens, (heads + 2 · kv_heads) · head_size], as projected; used up.
+
+        Returns:
+            [tokens, heads · head_size]
+        """
+
+
+class PlainKernels(Kernels):
+    """Any device, any dtype."""
+
+    grouped = True
+
+    def add_norm(
+        self, hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float
+    ) -> Tensor:
+        if delta is not None:
+            hidden += delta
+        return rms_norm(hidden, weight.shape, weight, epsilon)
+
+    def gate(self, both: Tensor) -> Tensor:
+        gates, values = both.chunk(2, dim=-1)
+        return silu(gates) * values
+
+    def attend(self, kv: "PagedKv", step: "Step", heads: Heads, qkv: Tensor) -> Tensor:
+        sizes = [kv.heads, kv.kv_heads, kv.kv_heads]
+        q, k, v = split(qkv.view(qkv.shape[0], -1, kv.head_size), sizes, dim=1)
+        if heads.q_norm is not None:
+            q = rms_norm(q, heads.q_norm.shape, heads.q_norm, heads.epsilon)
+        if heads.k_norm is not None:
+            k = rms_norm(k, heads.k_norm.shape, heads.k_norm, heads.epsilon)
+        q, k = rotate(q, *heads.rotation), rotate(k, *heads.rotation)
+        return kv.attend(heads.layer, step, q, k, v)

@@ -1,0 +1,70 @@
+"""The forward pass of Llama, Qwen2 and Qwen3: one path, in which biases and q/k norms may be."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from baton.engine.model_config import ModelConfig
+from baton.engine.torch.attention import PagedKv, Step
+from baton.engine.torch.checkpoint import Weights
+from baton.engine.torch.kernels import Heads
+from baton.engine.torch.rope import inverse_frequencies, rotations
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Weights and what is needed to run them."""
+
+    config: ModelConfig
+    weights: Weights
+    frequencies: Tensor
+    """Of rotary position embedding, float32 [head_size / 2]."""
+
+
+def make_model(config: ModelConfig, weights: Weights) -> Model:
+    """Put a model together on the weights' device."""
+    frequencies = inverse_frequencies(config.rope, config.head_size)
+    return Model(config, weights, frequencies.to(weights.norm.device))
+
+
+def forward(model: Model, kv: PagedKv, tokens: Tensor, step: Step, rows: Tensor) -> Tensor:
+    """Compute a batch and store its KV.
+
+    Args:
+        model: the model.
+        kv: its pages.
+        tokens: ids [tokens].
+        step: where their KV goes and what they attend to.
+        rows: which tokens' logits are wanted.
+
+    Returns:
+        Logits [rows, vocab] in the weights' dtype.
+    """
+    config, weights, kernels = model.config, model.weights, kv.kernels
+    hidden = embedding(tokens, weights.embedding)
+    rotation = rotations(model.frequencies, step.positions, hidden.dtype)
+    delta: Tensor | None = None
+    for index, layer in enumerate(weights.layers):
+        normed = kernels.add_norm(hidden, delta, layer.attention_norm, config.norm_epsilon)
+        heads = Heads(index, rotation, layer.q_norm, layer.k_norm, config.norm_epsilon)
+        attended = kernels.attend(kv, step, heads, layer.qkv(normed))
+        if index == config.layers - 1:
+            # After the last KV nobody reads the other tokens.
+            hidden, attended = hidden[rows], attended[rows]
+            if not rows.numel():
+                return hidden.new_empty(0, config.vocab_tokens)
+        normed = kernels.add_norm(hidden, layer.o(attended), layer.mlp_norm, config.norm_epsilon)
+        delta = layer.down(kernels.gate(layer.gate_up(normed)))
+    return weights.head(kernels.add_norm(hidden, delta, weights.norm, config.norm_epsilon))
+
+
+def element_type(name: str) -> torch.dtype:
+    """The torch type of a dtype's name."""
+    return {
+        "float32": torch.float32,
+        "bfloat16": torch.bfloat16,
+        "float16": torch.float16,
+        "float64": torch.float64,
+    }[name]

@@ -1,0 +1,105 @@
+"""The embedded default: Hugging Face checkpoints in plain torch, on CPU and CUDA."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baton.engine.paged.runner import Runner, Sampled, Work
+from baton.engine.torch.attention import PagedKv, Query, Step
+from baton.engine.torch.model import Model, forward
+from baton.engine.torch.sampling import Draw, sample
+
+_WARM_TOKENS = (1, 64)
+
+
+class TorchRunner(Runner):
+    """Runs a model over its pages."""
+
+    def __init__(self, model: Model, kv: PagedKv) -> None:
+        self._model = model
+        self._kv = kv
+        pages = kv.pool.shape[0]
+        self._bytes = kv.pool.view(pages, -1).view(torch.uint8)
+        """[pages, bytes]"""
+        self._on_cpu = kv.pool.device.type == "cpu"
+
+    @torch.inference_mode()
+    def run(self, batch: Sequence[Work]) -> list[tuple[Sampled, ...]]:
+        queries = [
+            Query(work.sequence.pages, work.start, work.end, work.sequence.stored) for work in batch
+        ]
+        groups = self._kv.group(queries)
+        step = self._kv.plan([[queries[i] for i in group] for group in groups])
+        tokens: list[int] = []
+        rows: list[int] = []
+        draws: list[Draw] = []
+        drawn_for: list[int] = []
+        for index in (index for group in groups for index in group):
+            work = batch[index]
+            tokens.extend(work.sequence.tokens[work.start : work.end])
+            if work.samples:
+                choices = _draws(work)
+                draws.extend(choices)
+                rows.extend([len(tokens) - 1] * len(choices))
+                drawn_for.extend([index] * len(choices))
+        found: list[list[Sampled]] = [[] for _ in batch]
+        logits = self._forward(tokens, step, rows)
+        if draws:
+            for index, sampled in zip(drawn_for, sample(logits, draws), strict=True):
+                found[index].append(sampled)
+        return [tuple(each) for each in found]
+
+    def forget(self, sequence_id: int) -> None:
+        """Nothing is kept but pages."""
+
+    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
+        if kept_tokens and pages:
+            self._kv.pool[pages[0], :, :, kept_tokens:] = 0
+            pages = pages[1:]
+        if pages:
+            self._kv.pool[torch.tensor(pages, device=self._kv.pool.device)] = 0
+
+    def read_page(self, page: int, out: memoryview) -> None:
+        np.copyto(np.frombuffer(out, dtype=np.uint8), self._bytes[page].cpu().numpy())
+
+    def write_page(self, page: int, data: memoryview) -> None:
+        source = np.frombuffer(data, dtype=np.uint8)
+        if self._on_cpu:
+            np.copyto(self._bytes[page].numpy(), source)
+        else:
+            # torch takes no read-only memory, hence the copy.
+            self._bytes[page].copy_(torch.from_numpy(source.copy()))
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        if self._on_cpu:
+            # The first write to fresh memory takes ten times as long: not amid somebody's stream.
+            self._kv.pool.zero_()
+        for tokens in _WARM_TOKENS:
+            pages = [self._kv.scratch_page] * -(-tokens // self._kv.block_tokens)
+            step = self._kv.plan([[Query(pages, 0, tokens, 0)]])
+            self._forward([0] * tokens, step, [0]).argmax().item()
+
+    def close(self) -> None:
+        del self._model, self._kv, self._bytes
+
+    def _forward(self, tokens: Sequence[int], step: Step, rows: Sequence[int]) -> Tensor:
+        device = self._kv.pool.device
+        return forward(
+            self._model,
+            self._kv,
+            torch.tensor(tokens, device=device),
+            step,
+            torch.tensor(rows, dtype=torch.int64, device=device),
+        )
+
+
+def _draws(work: Work) -> list[Draw]:
+    sequence = work.sequence
+    request = sequence.request
+    return [
+        Draw(request.sampling, choice, sequence.tokens, sequence.prompt_tokens, sequence.barred)
+        for choice in request.choices
+    ]

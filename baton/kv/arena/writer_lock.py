@@ -1,0 +1,68 @@
+"""How a writer's death is proven: a file beside the arena that it keeps locked while it lives."""
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+from baton.kv.arena.file_locks import create_locked, lock_is_free
+
+LOCK_SUFFIX = ".writer"
+_NAME = re.compile(r"baton-kv-[0-9a-f]{1,64}\.writer")
+
+
+class HeldLock:
+    """The writer's side. Held until every part that may write through it has let go.
+
+    Created held once; the file goes with the last holder.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / f"baton-kv-{secrets.token_hex(8)}{LOCK_SUFFIX}"
+        self._file = create_locked(self.path)
+        self._holders = 1
+
+    def hold(self) -> None:
+        """One more part may write."""
+        self._holders += 1
+
+    def let_go(self) -> None:
+        """A part will not write any more."""
+        self._holders -= 1
+        if self._holders == 0:
+            self.path.unlink(missing_ok=True)
+            os.close(self._file)
+
+
+class WatchedLock:
+    """The store's side: asks whether the writer lives.
+
+    Raises:
+        ValueError: no writer's lock has that name, it does not exist, or nobody holds it.
+    """
+
+    def __init__(self, directory: Path, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise ValueError("writer_lock is not the name of a writer's lock file")
+        try:
+            flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(directory / name, flags)
+        except OSError as error:
+            raise ValueError(f"writer_lock cannot be opened: {error.strerror}") from error
+        self._path = directory / name
+        if lock_is_free(self._file):
+            os.close(self._file)
+            raise ValueError("writer_lock is not held by anybody")
+
+    def is_free(self) -> bool:
+        """Whether the writer is dead, or has let go."""
+        return lock_is_free(self._file)
+
+    def close(self, *, remove: bool = False) -> None:
+        """Stop watching; `remove` the file of a dead writer."""
+        if remove:
+            self._path.unlink(missing_ok=True)
+        os.close(self._file)

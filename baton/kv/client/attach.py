@@ -1,0 +1,174 @@
+"""How a client comes to speak to a store: attach, prove shared memory, open streams."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from baton.errors import BatonError, Reason
+from baton.kv.arena.file import ArenaFileError, MappedArena
+from baton.kv.arena.writer_lock import HeldLock
+from baton.kv.client.frame_stream import FrameStream
+from baton.kv.registry import GRPC, SHM, TRANSPORTS
+from baton.kv.wire import bulk
+from baton.rpc.channels import open_channel
+from baton.v1 import kvstore_pb2 as pb
+from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
+
+OPEN_SECONDS = 3.0
+"""For each step of attaching."""
+
+GET_METHOD = "/baton.v1.KvStoreService/Get"
+PUT_METHOD = "/baton.v1.KvStoreService/Put"
+
+GetStream = FrameStream[pb.GetRequest, pb.GetResponse | bulk.ReadBulk]
+PutStream = FrameStream[pb.PutRequest | bytes, pb.PutResponse]
+
+
+class StoreAway(Exception):  # noqa: N818  # a state of the world more than an error
+    """The store cannot be reached now. KV is a cache: callers carry on without."""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """Both streams of one session. Whoever has it closes it."""
+
+    store_id: str
+    epoch: str
+    shm_domain: str
+    """Of the store's arena; empty where this process does not share it."""
+    arena: MappedArena | None
+    """None: bytes travel over gRPC."""
+    lock: HeldLock | None
+    """Held as long as this process may write to the arena."""
+    get: GetStream
+    put: PutStream
+    channel: grpc.aio.Channel
+    closing: AsyncExitStack
+
+    async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
+        """Ask which objects are there.
+
+        Raises:
+            StoreAway: the store does not answer.
+            BatonError: it refuses.
+        """
+        try:
+            return await KvStoreServiceStub(self.channel).Lookup(request, timeout=OPEN_SECONDS)
+        except grpc.RpcError as error:
+            refusal = BatonError.from_rpc_error(error)
+            if refusal.reason is Reason.INVALID_FIELD:
+                raise refusal from error
+            raise StoreAway(f"the store did not answer a lookup: {refusal}") from error
+
+    async def aclose(self) -> None:
+        """End streams and channel, and let go of the writer's lock."""
+        await self.closing.aclose()
+
+
+async def attach(
+    address: str, client_id: str, incarnation: str, transports: Sequence[str] = TRANSPORTS
+) -> Attachment:
+    """Attach to the store at `host:port` with the best of `transports` that works.
+
+    Raises:
+        StoreAway: it cannot be reached, refuses, or shares none of the transports.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            channel = open_channel(address)
+            stack.push_async_callback(channel.close, None)
+            session = await open_session(channel, client_id, incarnation)
+            opening = pb.Open(session_id=session.session_id)
+            arena, lock = _map(session, opening, stack) if SHM in transports else (None, None)
+            get, readable = await open_get(channel, opening, stack)
+            put, writable = await open_put(channel, opening, stack)
+            if {readable, writable} != {SHM}:
+                arena = None  # the file at that path is another one than the store's
+            if (GRPC if arena is None else SHM) not in transports:
+                raise BatonError(Reason.UNAVAILABLE, "the store shares no memory with this process")
+        except (BatonError, grpc.RpcError, TimeoutError, OSError) as error:
+            raise StoreAway(f"cannot attach to the store at {address}: {error}") from error
+        return Attachment(
+            store_id=session.store_id,
+            epoch=session.epoch,
+            shm_domain=session.shm_domain if arena is not None else "",
+            arena=arena,
+            lock=lock,
+            get=get,
+            put=put,
+            channel=channel,
+            closing=stack.pop_all(),
+        )
+
+
+async def open_session(
+    channel: grpc.aio.Channel, client_id: str, incarnation: str
+) -> pb.AttachResponse:
+    """Ask a store for a session.
+
+    Raises:
+        grpc.RpcError: it cannot be reached or refuses.
+    """
+    request = pb.AttachRequest(client_id=client_id, incarnation=incarnation)
+    return await KvStoreServiceStub(channel).Attach(request, timeout=OPEN_SECONDS)
+
+
+async def open_get(
+    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
+) -> tuple[GetStream, str]:
+    """Open a Get stream, which `stack` then closes; answers it and its transport.
+
+    Raises:
+        BatonError: the store refuses.
+        TimeoutError: it does not answer.
+    """
+    call: Any = channel.stream_stream(  # the stubs want an iterator of requests
+        GET_METHOD,
+        request_serializer=pb.GetRequest.SerializeToString,
+        response_deserializer=bulk.decode_get_response,
+    )
+    stream: GetStream = FrameStream(call())
+    stack.push_async_callback(stream.aclose)
+    stream.post(pb.GetRequest(open=opening))
+    async with asyncio.timeout(OPEN_SECONDS):
+        answer = await stream.read()
+    if not isinstance(answer, pb.GetResponse):
+        raise BatonError(Reason.INTERNAL, "the store sent data before it was asked for any")
+    return stream, answer.opened.transport
+
+
+async def open_put(
+    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
+) -> tuple[PutStream, str]:
+    """As `open_get`, for writing."""
+    call: Any = channel.stream_stream(
+        PUT_METHOD,
+        request_serializer=bulk.encode,
+        response_deserializer=pb.PutResponse.FromString,
+    )
+    stream: PutStream = FrameStream(call())
+    stack.push_async_callback(stream.aclose)
+    stream.post(pb.PutRequest(open=opening))
+    async with asyncio.timeout(OPEN_SECONDS):
+        return stream, (await stream.read()).opened.transport
+
+
+def _map(
+    session: pb.AttachResponse, opening: pb.Open, stack: AsyncExitStack
+) -> tuple[MappedArena | None, HeldLock | None]:
+    """Take shared memory if it can be had, and prove it in `opening`."""
+    path = Path(session.arena_path)
+    try:
+        arena = MappedArena(path)
+        lock = HeldLock(path.parent)
+    except (ArenaFileError, OSError):
+        return None, None  # not the store's host, or not its user
+    stack.callback(lock.let_go)
+    opening.arena_secret = arena.header.secret
+    opening.writer_lock = lock.path.name
+    return arena, lock

@@ -1,0 +1,157 @@
+"""Objects on their way from a writer to a store."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from baton.kv.client.connection import Connection
+from baton.kv.client.fetched import STRIDE_BYTES
+from baton.kv.client.staging import StagedSlots
+from baton.kv.digest import start_digest
+from baton.kv.objects import MAX_CHUNK_BYTES, ObjectId
+from baton.kv.wire import bulk
+from baton.v1 import kvstore_pb2 as pb
+
+COMMIT_SECONDS = 15.0
+INLINE_BYTES = 256 * 1024
+"""Less than this is hashed on the event loop: the way to a thread and back would cost more."""
+
+
+class Reservation:
+    """Slots to write objects to; see `KvStoreClient.reserve`. Call `aclose` in a `finally`.
+
+    Objects are written with `write`, or into their slot and then sealed. Both may be done on any
+    thread, each object on one.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        number: int,
+        object_ids: Sequence[ObjectId],
+        object_bytes: int,
+        answer: pb.Reserved,
+        executor: Executor,
+    ) -> None:
+        self._connection = connection
+        self._number = number
+        self._ids = object_ids
+        self._object_bytes = object_bytes
+        self._executor = executor
+        self._closed = False
+        self._digests: dict[int, bytes] = {}
+        self.slots: dict[int, memoryview] | StagedSlots
+        """Where to write, by index of the key: exactly the object's length, writable. No thread
+        may write to one that was committed, or to any after `aclose`."""
+        self.present = frozenset(answer.present)
+        """Indexes that the store holds already: nothing to write."""
+        self.exhausted = frozenset(answer.exhausted)
+        """Indexes that there is no room for now."""
+        arena = connection.arena
+        if arena is None:
+            self.slots = StagedSlots(connection.staging, answer.indexes, object_bytes)
+        else:
+            places = zip(answer.indexes, answer.offsets_bytes, strict=True)
+            self.slots = {index: arena.writable(offset, object_bytes) for index, offset in places}
+        # As long as somebody may write to the arena, this process must count as alive to the store.
+        self._lock = connection.lock if self.slots else None
+        if self._lock is not None:
+            self._lock.hold()
+        connection.reservations += len(self.slots)
+
+    def write(self, index: int, source: memoryview) -> None:
+        """Copy an object's bytes into its slot and seal it.
+
+        Raises:
+            KeyError: the index has no slot.
+            ValueError: `source` is not as long as the object.
+        """
+        slot = self.slots[index]
+        if source.nbytes != self._object_bytes:
+            raise ValueError(f"{source.nbytes} bytes are no object of {self._object_bytes}")
+        digest = start_digest(self._ids[index], self._object_bytes)
+        if self._object_bytes <= STRIDE_BYTES:
+            slot[:] = source
+            digest.update(source)
+            self._digests[index] = digest.digest()
+            return
+        for at in range(0, self._object_bytes, STRIDE_BYTES):
+            part = source[at : at + STRIDE_BYTES]
+            slot[at : at + STRIDE_BYTES] = part
+            digest.update(part)
+        self._digests[index] = digest.digest()
+
+    def seal(self, index: int) -> None:
+        """Take the digest of a slot that has all its bytes, while they are still in cache.
+
+        Nothing may be written to it after this. `commit` seals what was not.
+        """
+        digest = start_digest(self._ids[index], self._object_bytes)
+        digest.update(self.slots[index])
+        self._digests[index] = digest.digest()
+
+    async def commit(self, indexes: Sequence[int]) -> int:
+        """Make written objects readable; answers how many are, whoever wrote them first.
+
+        Fewer than asked means that slots had lapsed. Each index may be committed once.
+
+        Raises:
+            StoreAway: the store cannot be reached.
+            BatonError: the store refused, for example an index that has no slot.
+        """
+        if not indexes:
+            return 0
+        connection = self._connection
+        connection.check()
+        unsealed = [index for index in indexes if index not in self._digests]
+        if len(unsealed) * self._object_bytes < INLINE_BYTES:
+            self._seal(unsealed)
+        else:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._executor, self._seal, unsealed)
+        if connection.arena is None:
+            await self._upload(indexes)
+        digests = b"".join([self._digests[index] for index in indexes])
+        frame = pb.Commit(correlation_id=self._number, indexes=indexes, digests=digests)
+        response = await connection.ask(self._number, pb.PutRequest(commit=frame), COMMIT_SECONDS)
+        for index in indexes:
+            self.slots.pop(index)
+        if not connection.broken.is_set():
+            connection.reservations -= len(indexes)
+        return response.committed.readable
+
+    async def aclose(self) -> None:
+        """Give back what was not committed. Safe to call twice, and from a `finally`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.slots and not self._connection.broken.is_set():
+            frame = pb.Abandon(correlation_id=self._number)
+            self._connection.put.post(pb.PutRequest(abandon=frame))
+            self._connection.reservations -= len(self.slots)
+        self.slots.clear()
+        if self._lock is not None:
+            self._lock.let_go()
+
+    def _seal(self, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            self.seal(index)
+
+    async def _upload(self, indexes: Sequence[int]) -> None:
+        """Send bytes, several objects in one frame where they are small."""
+        head, parts, room = pb.WriteChunk(correlation_id=self._number), [], MAX_CHUNK_BYTES
+        for index in indexes:
+            slot, at = self.slots[index], 0
+            while at < self._object_bytes:
+                if not head.indexes:
+                    head.offset_bytes = at
+                head.indexes.append(index)
+                part = slot[at : at + room]
+                parts.append(part)
+                at, room = at + part.nbytes, room - part.nbytes
+                if not room:
+                    await self._connection.put.send(bulk.write_chunk(head, parts))
+                    head, parts = pb.WriteChunk(correlation_id=self._number), []
+                    room = MAX_CHUNK_BYTES
+        if parts:
+            await self._connection.put.send(bulk.write_chunk(head, parts))

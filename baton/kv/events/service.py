@@ -1,0 +1,80 @@
+"""Serves an `EventLog` as KvEventService."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from baton.errors import BatonError, Reason
+from baton.kv.events.log import EventLog, SlowSubscriberError
+from baton.v1 import kvevents_pb2 as pb
+from baton.v1.kvevents_pb2_grpc import (
+    KvEventServiceServicer,
+    add_KvEventServiceServicer_to_server,
+)
+
+SERVICE_NAME = "baton.v1.KvEventService"
+HEARTBEAT_SECONDS = 1.0
+FLUSH_SECONDS = 0.01
+"""What happens within it makes one message: each wakes every subscriber."""
+MAX_EVERY_NTH = 65_536
+
+
+class KvEventService(KvEventServiceServicer):
+    """Watch: a snapshot or the missed events, then live ones, and a heartbeat each quiet second.
+
+    From here on the log is flushed 10 ms after something happened; whoever writes to it does so on
+    the running event loop. A subscriber that lags behind its bounded queue is cut with
+    SLOW_CONSUMER and watches anew.
+    """
+
+    def __init__(self, log: EventLog, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+        self._log = log
+        self._heartbeat_seconds = heartbeat_seconds
+        self._loop = asyncio.get_running_loop()
+        log.on_pending = self._flush_soon
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the service to a server: `Server.add(service.register, SERVICE_NAME)`."""
+        add_KvEventServiceServicer_to_server(self, server)
+
+    async def Watch(  # noqa: N802
+        self,
+        request: pb.WatchRequest,
+        context: Any,  # noqa: ARG002
+    ) -> AsyncIterator[pb.WatchResponse]:
+        if not 0 <= request.every_nth <= MAX_EVERY_NTH:
+            raise BatonError(
+                Reason.INVALID_FIELD, f"every_nth is 0 to {MAX_EVERY_NTH}", field="every_nth"
+            )
+        awake = asyncio.Event()
+        subscription = self._log.subscribe(
+            request.epoch, request.sequence, awake.set, request.every_nth
+        )
+        try:
+            while True:
+                message = subscription.take()
+                if message is None:
+                    message = await self._next(awake)
+                if message is not None:
+                    yield message
+        except SlowSubscriberError as error:
+            raise BatonError(
+                Reason.SLOW_CONSUMER, "the event stream was read too slowly; watch again"
+            ) from error
+        finally:
+            self._log.unsubscribe(subscription)
+
+    def _flush_soon(self) -> None:
+        self._loop.call_later(FLUSH_SECONDS, self._log.flush)
+
+    async def _next(self, awake: asyncio.Event) -> pb.WatchResponse | None:
+        """Wait for something in the queue; a heartbeat where nothing comes."""
+        awake.clear()
+        try:
+            async with asyncio.timeout(self._heartbeat_seconds):
+                await awake.wait()
+        except TimeoutError:
+            return self._log.heartbeat()
+        return None

@@ -1,0 +1,1 @@
+"""How KV objects and their leases are written into messages."""

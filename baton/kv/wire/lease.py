@@ -1,0 +1,40 @@
+"""The objects of a Ready frame, one by one."""
+
+from typing import NamedTuple
+
+from baton.errors import BatonError, Reason
+from baton.kv.digest import split_digests
+from baton.v1 import kvstore_pb2 as pb
+
+
+class Leased(NamedTuple):
+    """One leased object, as an entry of `Ready`."""
+
+    which: int
+    """Which key of the want."""
+    lease_id: int
+    offset_bytes: int
+    generation: int
+    object_bytes: int
+    digest: bytes
+
+
+def leased(ready: pb.Ready) -> list[Leased]:
+    """What a store leased.
+
+    Raises:
+        BatonError: the lists are not of one length.
+    """
+    try:
+        columns = zip(
+            ready.indexes,
+            ready.lease_ids,
+            ready.offsets_bytes,
+            ready.generations,
+            ready.objects_bytes,
+            split_digests(ready.digests),
+            strict=True,
+        )
+        return [Leased._make(row) for row in columns]
+    except ValueError as error:
+        raise BatonError(Reason.INTERNAL, f"a store sent a bad Ready frame: {error}") from error

@@ -1,0 +1,1 @@
+"""The life of a process: composition, signals, drain, exit."""

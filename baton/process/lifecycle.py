@@ -1,0 +1,218 @@
+"""The life of a process: settings, telemetry, composition, signals, drain, exit.
+
+    settings ─▶ logs, traces, metrics ─▶ compose ─▶ (serves) ─▶ signal ─▶ drain ─▶ unwind ─▶ exit
+
+Exit codes: 0 after a signal, 1 when a part failed for good or shutting down took too long, 2 when
+a setting or the machine (a port in use, a file missing) needs a person.
+"""
+
+import asyncio
+import errno
+import gc
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, nullcontext, suppress
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+import uvloop
+
+from baton.process.allocator import keep_freed_memory
+from baton.process.parent import die_with_parent
+from baton.process.process import Process
+from baton.settings import ProcessSettings, StartupError, load, misspelled
+from baton.telemetry import logs, metrics, tracing
+
+log = logs.get_logger(__name__)
+
+S = TypeVar("S", bound=ProcessSettings)
+
+__all__ = ["Process", "main"]
+
+UNWIND_SECONDS = 5.0
+"""After the drain, parts get this long to shut down."""
+GARBAGE_THRESHOLD = 20_000
+"""Objects made and not freed, before the collector looks at them."""
+SAME_SIGNAL_SECONDS = 0.5
+"""Signals this close are one: a parent's death is told once per thread that the parent had."""
+EXIT_FAILED = 1
+EXIT_STARTUP = 2
+
+
+Compose = Callable[[Process, S], Awaitable[None]]
+
+
+def main(
+    settings_type: type[S],
+    compose: Compose[S],
+    name: str,
+    arguments: Sequence[str] | None = None,
+) -> NoReturn:
+    """Be a process until a signal, then exit. Call it from `__main__`, on the main thread.
+
+    Args:
+        settings_type: the process's settings.
+        compose: enters the parts into `process.stack` and returns once they serve.
+        name: of the process: `frontend`, `router`, `prefill`, `decode` or `kvstore`.
+        arguments: the command line; None: that of the process.
+    """
+    die_with_parent()
+    keep_freed_memory()
+    try:
+        settings = load(settings_type, sys.argv[1:] if arguments is None else arguments, name)
+    except StartupError as error:
+        _complain(name, str(error))
+    instance_id = settings.instance_id or f"{name}-{secrets.token_hex(4)}"
+    telemetry = settings.telemetry
+    logs.configure(name, instance_id, telemetry.log_level, telemetry.log_format)
+    for sentence in misspelled(os.environ):
+        log.warning("unknown setting", problem=sentence)
+    tracing.configure(name, telemetry, instance_id)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(_live(settings, compose, name, instance_id))
+    except StartupError as error:
+        _complain(name, str(error))
+    finally:
+        tracing.shutdown()
+    sys.exit(code)
+
+
+async def _live(settings: S, compose: Compose[S], name: str, instance_id: str) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_loop_error)
+    stopping = asyncio.Event()
+    signals = _Signals(loop, stopping, settings.drain_seconds + UNWIND_SECONDS)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Not the loop's own handlers: these run, and arm the timer, also while the loop is stuck.
+        signal.signal(number, signals.receive)
+    try:
+        async with AsyncExitStack() as stack:
+            process = Process(name, instance_id, secrets.token_hex(8), stack, stopping)
+            process.metrics_address = _serve_metrics(settings)
+            if await _started(compose(process, settings), stopping):
+                process.composed()
+                _settle_garbage()
+                log.info("process ready", incarnation=process.incarnation)
+                await stopping.wait()
+                signals.arm()
+                if process.failure is None:
+                    await process.drain(settings.drain_seconds)
+                await process.end_tasks()
+            signals.arm()
+        log.info("process stopped")
+        return 0 if process.failure is None else EXIT_FAILED
+    except StartupError:
+        raise
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StartupError(f"A port is in use: {error}. Stop what uses it.") from error
+        log.exception("process failed")
+        return EXIT_FAILED
+    except Exception:
+        log.exception("process failed")
+        return EXIT_FAILED
+    finally:
+        signals.arm()
+
+
+async def _started(composing: Awaitable[None], stopping: asyncio.Event) -> bool:
+    """Compose, unless the process is told to stop before that is done."""
+    task = asyncio.ensure_future(composing)
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+        stopped = not task.done()
+        if stopped:
+            task.cancel()
+        with suppress(asyncio.CancelledError) if stopped else nullcontext():
+            await task
+        return not stopped
+    finally:
+        stop.cancel()
+
+
+def _settle_garbage() -> None:
+    """Let the collector pass over what lives as long as the process, and look less at the rest.
+
+    A full collection stops the loop for as long as it takes to visit everything, and what requests
+    leave behind is almost always freed by its reference counts.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+
+
+class _Signals:
+    """The first signal begins the shutdown; a second one, or too long a shutdown, cuts it short."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stopping: asyncio.Event, limit: float
+    ) -> None:
+        self._loop = loop
+        self._stopping = stopping
+        self._limit = limit
+        self._first_at: float | None = None
+        self._timer: threading.Timer | None = None
+
+    def receive(self, number: int, _: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._first_at is None:
+            self._first_at = now
+        elif now - self._first_at > SAME_SIGNAL_SECONDS:
+            _exit_now("a second signal came")
+        self.arm()
+        if not self._loop.is_closed():  # else it is exiting already
+            self._loop.call_soon_threadsafe(self._stop, signal.Signals(number).name)
+
+    def _stop(self, name: str) -> None:
+        log.info("process stopping", signal=name)
+        self._stopping.set()
+
+    def arm(self) -> None:
+        """Exit hard once the limit is over, even if the event loop is stuck."""
+        if self._timer is None:
+            self._timer = threading.Timer(
+                self._limit, _exit_now, (f"shutting down took longer than {self._limit:g} s",)
+            )
+            self._timer.daemon = True
+            self._timer.start()
+
+
+def _exit_now(reason: str) -> None:
+    # Nobody may be reading our lines: then writing one blocks, and must not keep us here.
+    line = threading.Thread(
+        target=log.error, args=("exit without cleaning up",), kwargs={"reason": reason}, daemon=True
+    )
+    line.start()
+    line.join(0.5)
+    os._exit(EXIT_FAILED)
+
+
+def _serve_metrics(settings: ProcessSettings) -> str:
+    """Answer /metrics until the process ends; where, for others."""
+    host, port = settings.telemetry.metrics_host, settings.telemetry.metrics_port
+    try:
+        bound = metrics.serve(host, port).port
+    except OSError as error:
+        raise StartupError(
+            f"telemetry.metrics_port {host}:{port} cannot be listened on ({error.strerror}): stop "
+            "what uses it, or set BATON_TELEMETRY_METRICS_PORT or --telemetry-metrics-port to "
+            "another; 0 takes a free one."
+        ) from error
+    return f"{settings.advertise_host or host}:{bound}"
+
+
+def _complain(name: str, sentence: str) -> NoReturn:
+    sys.stderr.write(f"baton {name}: {sentence}\n")
+    sys.stderr.flush()
+    sys.exit(EXIT_STARTUP)
+
+
+def _log_loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    log.error("event loop error", error=context["message"], exc_info=context.get("exception"))

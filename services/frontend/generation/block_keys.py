@@ -1,0 +1,29 @@
+"""The names of a prompt's KV blocks, as the router is told them."""
+
+from collections.abc import Iterable, Sequence
+
+from baton.v1 import cluster_pb2, router_pb2
+
+from baton.kv.keys import chain_root, pack, prompt_keys
+
+
+def chains(
+    prompt: Sequence[int], cards: Iterable[cluster_pb2.ModelCard], salt: bytes
+) -> list[router_pb2.Chain]:
+    """One chain of full-block keys per live layout of a model.
+
+    Args:
+        prompt: the prompt's tokens.
+        cards: the model's live cards, one per layout.
+        salt: the tenant's secret.
+    """
+    made = []
+    for card in cards:
+        root = chain_root(card.name, card.weights_digest, card.layout_id, b"", salt)
+        keys = prompt_keys(root, prompt, card.block_tokens)
+        made.append(
+            router_pb2.Chain(
+                layout_id=card.layout_id, keys=pack(keys.full), block_tokens=card.block_tokens
+            )
+        )
+    return made

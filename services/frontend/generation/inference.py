@@ -1,0 +1,268 @@
+"""What both surfaces ask: run a request, tokenize, list models."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+
+from opentelemetry import trace
+
+from baton.errors import BatonError, Reason
+from baton.telemetry.tracing import inject, tracer
+from services.frontend.generation.assignments import Route
+from services.frontend.generation.block_keys import chains
+from services.frontend.generation.events import Event
+from services.frontend.generation.orchestrator import Orchestrator, Sink
+from services.frontend.generation.telemetry import record
+from services.frontend.metrics import ACTIVE
+from services.frontend.placement.placement import Places
+from services.frontend.requests import validate
+from services.frontend.requests.models import Model, Registry
+from services.frontend.requests.request import (
+    Ask,
+    ChatPrompt,
+    Prompt,
+    Request,
+    TextPrompt,
+    TokenPrompt,
+)
+from services.frontend.text.tokenizer import TokenizerThreads
+from services.frontend.workers.pool import Links
+
+DEFAULT_SECONDS = 600.0
+"""Deadline of requests that have none."""
+MAX_SECONDS = 86400.0
+_OVERLOAD_RETRY_SECONDS = 1.0
+_STOP_SECONDS = 1.0
+
+
+class Generation:
+    """One admitted request. Call `follow` until `finished`; `close` in a `finally`, always."""
+
+    def __init__(
+        self,
+        request: Request,
+        route: Route,
+        operation: str,
+        span: trace.Span,
+        on_ended: Callable[["Generation"], None],
+    ) -> None:
+        self.request = request
+        self._orchestrator = Orchestrator(request, route)
+        self._arrived = route.arrived
+        self._operation = operation
+        self._span = span
+        self._on_ended: Callable[[Generation], None] | None = on_ended
+        self._outcome = Reason.CANCELLED.name
+
+    @property
+    def finished(self) -> bool:
+        return self._orchestrator.finished
+
+    async def follow(self, sink: Sink) -> None:
+        """Give events to `sink` as they come, until it has enough or the request has `finished`.
+
+        Raises:
+            BatonError: the request failed. Nothing more happens.
+        """
+        try:
+            await self._orchestrator.follow(sink)
+        except BatonError as error:
+            self._outcome = error.reason.name
+            raise
+        if self._orchestrator.finished:
+            self._outcome = "ok"
+
+    async def next(self) -> list[Event]:
+        """What happened since the last call, in order; for those who wait between two calls.
+
+        Raises:
+            BatonError: as of `follow`.
+        """
+        events: list[Event] = []
+
+        def collect(new: list[Event]) -> bool:
+            events.extend(new)
+            return bool(events)
+
+        await self.follow(collect)
+        return events
+
+    def nudge(self) -> None:
+        """Call the sink, though nothing happened."""
+        self._orchestrator.nudge()
+
+    def hold(self) -> None:
+        """Give the sink nothing until `resume`; a request that is held for too long is cut."""
+        self._orchestrator.hold()
+
+    def resume(self) -> None:
+        """Give the sink what waits, and what comes."""
+        self._orchestrator.resume()
+
+    def end(self, error: BatonError) -> None:
+        """Let `follow` fail, now or when it is called."""
+        self._orchestrator.end(error)
+
+    def failed(self, reason: Reason) -> None:
+        """Say why it is closed before its end, where that is not the client's wish."""
+        self._outcome = reason.name
+
+    def close(self) -> None:
+        """Give back everything the request holds. A second time does nothing."""
+        on_ended, self._on_ended = self._on_ended, None
+        if on_ended is None:
+            return
+        self._orchestrator.close()
+        on_ended(self)
+        seconds = monotonic() - self._arrived
+        record(self._orchestrator, self._operation, self._outcome, self._span, seconds)
+
+
+class Inference:
+    """The frontend's work, without a surface."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        links: Links,
+        places: Places,
+        salt: Callable[[], Awaitable[bytes]],
+        threads: TokenizerThreads,
+        max_active: int,
+    ) -> None:
+        """Put it together.
+
+        Args:
+            registry: the models.
+            links: ways to workers.
+            places: where requests run.
+            salt: answers the tenant's secret for KV keys.
+            threads: where long prompts are tokenized.
+            max_active: requests at once; more are refused.
+        """
+        self.registry = registry
+        self.draining = False
+        """No new request is taken."""
+        self.active = 0
+        """Requests that run now."""
+        self._links = links
+        self._places = places
+        self._salt = salt
+        self._threads = threads
+        self._max_active = max_active
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._running: set[Generation] = set()
+
+    async def idle(self) -> None:
+        """Return once no request runs."""
+        await self._idle.wait()
+
+    async def stop(self) -> None:
+        """End what still runs with an error; returns when its clients have been told."""
+        error = BatonError(Reason.DRAINING, "this frontend is shutting down", retry_after=1.0)
+        for generation in list(self._running):
+            generation.end(error)
+        with suppress(TimeoutError):  # the servers cut those that do not even read this
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._idle.wait()
+
+    async def start(self, ask: Ask, operation: str, seconds: float | None = None) -> Generation:
+        """Admit a request.
+
+        Args:
+            ask: what the client sent.
+            operation: `chat` or `text_completion`, for telemetry.
+            seconds: until its deadline, at most a day; None: 600.
+
+        Raises:
+            BatonError: it is refused.
+        """
+        arrived = monotonic()
+        self._admit()
+        try:
+            request = await self._request(ask)
+            salt = await self._salt()
+            made = await self._threads.run(
+                partial(chains, request.prompt, request.model.cards, salt), len(request.prompt)
+            )
+            span = tracer().start_span(f"{operation} {request.model.name}")
+            context = trace.set_span_in_context(span)
+            route = Route(
+                links=self._links,
+                places=self._places,
+                chains=made,
+                kv_salt=salt,
+                context=context,
+                traceparent=inject(context),
+                arrived=arrived,
+                deadline=arrived
+                + min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS),
+            )
+            generation = Generation(request, route, operation, span, self._ended)
+            self._running.add(generation)
+            return generation
+        except BaseException:
+            self._leave()
+            raise
+
+    async def tokenize(self, model_name: str, prompt: Prompt) -> tuple[Model, list[int]]:
+        """The ids that a prompt has, and the model.
+
+        Raises:
+            BatonError: it is refused.
+        """
+        if not model_name:
+            raise BatonError(Reason.INVALID_FIELD, "model: name the model to ask", field="model")
+        validate.check_prompt(prompt)
+        model = self.registry.get(model_name)
+        return model, await self._encode(model, prompt)
+
+    async def _request(self, ask: Ask) -> Request:
+        validate.check(ask)
+        model = self.registry.get(ask.model)
+        validate.check_model(ask, model)
+        prompt = await self._encode(model, ask.prompt)
+        return validate.resolve(ask, model, prompt, secrets.randbits(63))
+
+    async def _encode(self, model: Model, prompt: Prompt) -> list[int]:
+        match prompt:
+            case TextPrompt(text):
+                encode = partial(model.tokenizer.encode, text)
+                return await self._threads.run(encode, len(text))
+            case ChatPrompt(messages):
+                encode_chat = partial(model.tokenizer.encode_chat, messages)
+                characters = sum(len(message.content) for message in messages)
+                return await self._threads.run(encode_chat, characters)
+            case TokenPrompt(ids):
+                return list(ids)
+
+    def _admit(self) -> None:
+        if self.draining:
+            raise BatonError(
+                Reason.DRAINING,
+                "this frontend is shutting down",
+                retry_after=_OVERLOAD_RETRY_SECONDS,
+            )
+        if self.active >= self._max_active:
+            raise BatonError(
+                Reason.OVERLOADED,
+                f"{self._max_active} requests run already",
+                retry_after=_OVERLOAD_RETRY_SECONDS,
+            )
+        self.active += 1
+        self._idle.clear()
+        ACTIVE.set(self.active)
+
+    def _ended(self, generation: Generation) -> None:
+        self._running.discard(generation)
+        self._leave()
+
+    def _leave(self) -> None:
+        self.active -= 1
+        if not self.active:
+            self._idle.set()
+        ACTIVE.set(self.active)

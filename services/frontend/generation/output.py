@@ -1,0 +1,85 @@
+"""The output of one choice: tokens in, text out, and where it ends."""
+
+from collections.abc import Sequence
+
+from baton.v1 import common_pb2
+
+from services.frontend.generation.events import Delta
+from services.frontend.requests.request import Request
+from services.frontend.text.stop_strings import StopScanner
+
+
+class Output:
+    """What a choice has said so far. Tokens come in order; pieces of any size give the same text.
+
+    It ends by the rules that the engine ends by (end of sequence, stop tokens, max_tokens), and by
+    stop strings, which only it knows. The token that ends it is part of its tokens; a stop token
+    is no part of its text.
+    """
+
+    def __init__(self, request: Request, choice: int) -> None:
+        stopping = request.stopping
+        self.choice = choice
+        self.token_ids: list[int] = []
+        self.reason: common_pb2.FinishReason.ValueType | None = None
+        """Why it ended; None while it goes on."""
+        self.stop_string = ""
+        self._max_tokens = stopping.max_tokens
+        self._min_tokens = stopping.min_tokens
+        self._stop_tokens = frozenset(stopping.stop_token_ids)
+        if not stopping.ignore_eos:
+            self._stop_tokens |= request.model.eos_token_ids
+        self._detokenizer = request.model.tokenizer.detokenizer(request.prompt)
+        self._scanner = StopScanner(request.stop) if request.stop else None
+
+    @property
+    def ended(self) -> bool:
+        return self.reason is not None
+
+    def push(
+        self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob] = ()
+    ) -> Delta:
+        """Take new tokens, up to the one that ends the output. Nothing may follow that one."""
+        mine = self.token_ids
+        position = count = len(mine)
+        pieces: list[str] = []
+        for token in token_ids:
+            mine.append(token)
+            count += 1
+            if token in self._stop_tokens and count > self._min_tokens:
+                self._end(common_pb2.FINISH_REASON_STOP, pieces)
+                break
+            text = self._detokenizer.push(token)
+            if self._scanner is None:
+                pieces.append(text)
+            else:
+                self._say(text, pieces)
+            if self.reason is None and count >= self._max_tokens:
+                self._end(common_pb2.FINISH_REASON_LENGTH, pieces)
+            if self.reason is not None:
+                break
+        text = pieces[0] if len(pieces) == 1 else "".join(pieces)
+        return Delta(self.choice, position, mine[position:], text, logprobs[: count - position])
+
+    def end(self, reason: common_pb2.FinishReason.ValueType) -> Delta:
+        """End it because the engine did; the delta has the text that was held back."""
+        pieces: list[str] = []
+        if self.reason is None:
+            self._end(reason, pieces)
+        return Delta(self.choice, len(self.token_ids), (), "".join(pieces), ())
+
+    def _say(self, text: str, pieces: list[str]) -> None:
+        if self._scanner is None:
+            pieces.append(text)
+        elif text:
+            scanned = self._scanner.push(text)
+            pieces.append(scanned.text)
+            if scanned.stop is not None:
+                self.reason, self.stop_string = common_pb2.FINISH_REASON_STOP, scanned.stop
+
+    def _end(self, reason: common_pb2.FinishReason.ValueType, pieces: list[str]) -> None:
+        self._say(self._detokenizer.flush(), pieces)
+        if self.reason is None:
+            self.reason = reason
+            if self._scanner is not None:
+                pieces.append(self._scanner.flush())

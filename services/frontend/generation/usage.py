@@ -1,0 +1,143 @@
+"""What a request consumed and what happened to it, put together from what workers report."""
+
+from collections.abc import Sequence
+
+from baton.v1 import common_pb2, router_pb2, worker_pb2
+
+from services.frontend.workers.work import Kind, Work
+
+
+class Account:
+    """Usage and steps of one request. Times are monotonic, in seconds."""
+
+    def __init__(self, prompt_tokens: int, arrived: float) -> None:
+        self._prompt_tokens = prompt_tokens
+        self._arrived = arrived
+        self._steps: list[common_pb2.Step] = []
+        self._cached: dict[Kind, list[int]] = {Kind.PREFILL: [], Kind.DECODE: []}
+        self._usage = common_pb2.Usage(prompt_tokens=prompt_tokens)
+
+    def routed(self, by: str, begun: float, now: float, prediction: router_pb2.Prediction) -> None:
+        """A placement was found."""
+        self._step(
+            "route",
+            by,
+            begun,
+            now - begun,
+            tokens=self._prompt_tokens,
+            cached_tokens=prediction.cached_tokens,
+            detail=prediction.reason,
+        )
+
+    def prepared(
+        self,
+        work: Work,
+        prepared: worker_pb2.Prepared,
+        now: float,
+        first_token_at: float | None,
+    ) -> None:
+        """A decode worker has the prompt's KV as far as it will come.
+
+        Args:
+            work: the decode work.
+            prepared: what its worker says.
+            now: when.
+            first_token_at: when the request's first token came; None: not yet.
+        """
+        if work.fresh:
+            work.cached_tokens = prepared.ready_tokens
+        elif not work.waits:
+            work.begun_at = now  # it was told to decode before it could
+        moved = prepared.fetched_bytes > 0
+        if work.fresh and not moved:
+            return
+        detail = prepared.transport if moved else "nothing to move"
+        if moved and first_token_at is not None:
+            # The rest of the transfer went on while the prompt was being read.
+            detail += f", in place {(now - first_token_at) * 1e3:.0f} ms after the first token"
+        self._step(
+            "transfer",
+            work.instance,
+            now - prepared.fetch_seconds,
+            prepared.fetch_seconds,
+            tokens=prepared.ready_tokens,
+            cached_tokens=prepared.local_tokens,
+            moved_bytes=prepared.fetched_bytes,
+            detail=detail,
+        )
+
+    def ended(self, work: Work, usage: common_pb2.Usage | None, now: float) -> None:
+        """A piece of work ended.
+
+        Args:
+            work: the work.
+            usage: what its worker reported; None where it could not (cancelled, lost).
+            now: when.
+        """
+        if usage is not None:
+            work.cached_tokens = usage.cached_tokens
+            self._usage.computed_tokens += usage.computed_tokens
+            self._usage.kv_byte_seconds += usage.kv_byte_seconds
+            queued = max(self._usage.queue_seconds, usage.queue_seconds)
+            self._usage.queue_seconds = queued
+        else:
+            self._usage.computed_tokens += work.tokens  # at least these
+        reads_prompt = work.kind is Kind.PREFILL or work.fresh
+        if reads_prompt and work.first_at is not None:
+            if work.cached_tokens is not None:
+                self._cached[work.kind].append(work.cached_tokens)
+            self._step(
+                "prefill",
+                work.instance,
+                work.begun_at,
+                work.first_at - work.begun_at,
+                tokens=self._prompt_tokens,
+                cached_tokens=work.cached_tokens or 0,
+                detail="" if work.kind is Kind.PREFILL else "by the decode worker",
+            )
+        if work.kind is Kind.DECODE and work.tokens:
+            begun = work.begun_at if work.first_at is None or not work.fresh else work.first_at
+            self._step("decode", work.instance, begun, now - begun, tokens=work.tokens)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that nobody computed before the first token, as far as is known by now.
+
+        Those of the prefill worker that gave it, else of the decode worker that found the fewest.
+        """
+        return min(self._cached[Kind.PREFILL][-1:] or self._cached[Kind.DECODE], default=0)
+
+    def usage(self, output_tokens: int) -> common_pb2.Usage:
+        """The whole, for a request that gave `output_tokens` over all choices."""
+        self._usage.cached_tokens = self.cached_tokens
+        self._usage.output_tokens = output_tokens
+        return self._usage
+
+    def steps(self) -> Sequence[common_pb2.Step]:
+        """What happened, in the order in which it began."""
+        return sorted(self._steps, key=lambda step: step.start_seconds)
+
+    def _step(
+        self,
+        name: str,
+        instance: str,
+        begun: float,
+        seconds: float,
+        *,
+        tokens: int,
+        cached_tokens: int = 0,
+        moved_bytes: int = 0,
+        detail: str = "",
+    ) -> None:
+        self._steps.append(
+            common_pb2.Step(
+                name=name,
+                instance=instance,
+                start_seconds=max(0.0, begun - self._arrived),
+                duration_seconds=max(0.0, seconds),
+                tokens=tokens,
+                cached_tokens=cached_tokens,
+                bytes=moved_bytes,
+                detail=detail,
+            )
+        )

@@ -1,0 +1,1 @@
+"""The public gRPC service, `baton.v1.InferenceService`."""

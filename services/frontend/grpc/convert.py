@@ -1,0 +1,101 @@
+"""Between the public messages of `baton.v1` and the frontend's own types."""
+
+from collections.abc import Iterable
+
+from baton.v1 import inference_pb2
+
+from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
+from services.frontend.requests.request import (
+    Ask,
+    ChatPrompt,
+    Prompt,
+    Resume,
+    Sampling,
+    Stopping,
+    TextPrompt,
+    TokenPrompt,
+)
+from services.frontend.text.chat_template import Message
+
+
+def ask_of(
+    request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, request_id: str
+) -> Ask:
+    """What a client asked for, unchecked."""
+    context, sampling, stopping = request.context, request.sampling, request.stopping
+    resume = None
+    if request.HasField("resume"):
+        resume = Resume(list(request.resume.output_ids), request.resume.seed)
+    return Ask(
+        model=context.model,
+        prompt=_prompt(request),
+        sampling=Sampling(
+            temperature=sampling.temperature if sampling.HasField("temperature") else 1.0,
+            top_p=sampling.top_p if sampling.HasField("top_p") else 1.0,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            seed=sampling.seed if sampling.HasField("seed") else None,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            repetition_penalty=(
+                sampling.repetition_penalty if sampling.HasField("repetition_penalty") else 1.0
+            ),
+            logit_bias=dict(sampling.logit_bias),
+            logprobs=sampling.logprobs if sampling.HasField("logprobs") else None,
+        ),
+        stopping=Stopping(
+            max_tokens=stopping.max_tokens if stopping.HasField("max_tokens") else None,
+            min_tokens=stopping.min_tokens,
+            stop_token_ids=list(stopping.stop_token_ids),
+            ignore_eos=stopping.ignore_eos,
+            stop=list(stopping.stop),
+        ),
+        n=request.n or 1,
+        resume=resume,
+        request_id=request_id,
+        tenant=context.tenant,
+        priority=context.priority,
+        adapter=context.adapter,
+        cache_scope=context.cache_scope,
+    )
+
+
+def messages_of(messages: Iterable[inference_pb2.ChatMessage]) -> ChatPrompt:
+    """A conversation."""
+    return ChatPrompt([Message(one.role, one.content, one.name) for one in messages])
+
+
+def fill(
+    response: inference_pb2.GenerateResponse | inference_pb2.ChatResponse, event: Event
+) -> None:
+    """Put an event into an empty response."""
+    match event:
+        case Delta():
+            delta = response.delta
+            delta.choice = event.choice
+            delta.position = event.position
+            delta.token_ids.extend(event.token_ids)
+            delta.text = event.text
+            delta.logprobs.extend(event.logprobs)
+        case ChoiceFinished():
+            ended = response.choice_finished
+            ended.choice = event.choice
+            ended.reason = event.reason
+            ended.stop_string = event.stop_string
+        case Started():
+            started = response.started
+            started.request_id = event.request_id
+            started.model = event.model
+            started.seed = event.seed
+            started.prompt_tokens = event.prompt_tokens
+        case Finished():
+            response.finished.usage.CopyFrom(event.usage)
+            response.finished.steps.extend(event.steps)
+
+
+def _prompt(request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest) -> Prompt:
+    if isinstance(request, inference_pb2.ChatRequest):
+        return messages_of(request.messages)
+    if request.WhichOneof("prompt") == "token_ids":
+        return TokenPrompt(list(request.token_ids.ids))
+    return TextPrompt(request.text)

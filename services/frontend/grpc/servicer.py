@@ -1,0 +1,151 @@
+"""The public gRPC service."""
+
+import asyncio
+from typing import Any
+
+import grpc
+from baton.v1 import inference_pb2, inference_pb2_grpc
+
+from baton.errors import BatonError, Reason
+from baton.rpc.interceptor import REQUEST_ID_KEY
+from baton.telemetry.context import request_id
+from services.frontend.generation.inference import Inference
+from services.frontend.grpc.convert import ask_of, fill, messages_of
+from services.frontend.metrics import SLOW_CLIENTS
+from services.frontend.requests.request import TextPrompt
+from services.frontend.requests.request_id import identify
+
+SERVICE = "baton.v1.InferenceService"
+STALL_SECONDS = 30.0
+"""A client that lets a write wait for longer is cut."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Response = type[inference_pb2.GenerateResponse] | type[inference_pb2.ChatResponse]
+
+
+class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
+    """Answers clients. Errors are BatonErrors, which the server's interceptor turns into status."""
+
+    def __init__(self, inference: Inference, stall_seconds: float = STALL_SECONDS) -> None:
+        self._inference = inference
+        self._stall_seconds = stall_seconds
+
+    # Writes instead of yielding, to see stalls.
+    async def Generate(  # type: ignore[override]  # noqa: N802
+        self, request: inference_pb2.GenerateRequest, context: Context
+    ) -> None:
+        await self._stream(request, context, "text_completion", inference_pb2.GenerateResponse)
+
+    async def Chat(  # type: ignore[override]  # noqa: N802
+        self, request: inference_pb2.ChatRequest, context: Context
+    ) -> None:
+        await self._stream(request, context, "chat", inference_pb2.ChatResponse)
+
+    async def Tokenize(  # noqa: N802
+        self, request: inference_pb2.TokenizeRequest, context: Context
+    ) -> inference_pb2.TokenizeResponse:
+        await _announce(context, identify(request_id.get()))
+        prompt = (
+            messages_of(request.messages)
+            if request.messages and not request.text
+            else TextPrompt(request.text)
+        )
+        model, ids = await self._inference.tokenize(request.model, prompt)
+        return inference_pb2.TokenizeResponse(token_ids=ids, context_tokens=model.context_tokens)
+
+    async def ListModels(  # noqa: N802
+        self,
+        request: inference_pb2.ListModelsRequest,  # noqa: ARG002 - it has no fields yet
+        context: Context,
+    ) -> inference_pb2.ListModelsResponse:
+        await _announce(context, identify(request_id.get()))
+        return inference_pb2.ListModelsResponse(
+            models=[
+                inference_pb2.Model(
+                    name=model.name,
+                    context_tokens=model.context_tokens,
+                    vocab_tokens=model.vocab_tokens,
+                    features=model.features,
+                    created_seconds=model.created_seconds,
+                )
+                for model in self._inference.registry.listed()
+            ]
+        )
+
+    async def _stream(
+        self,
+        request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest,
+        context: Context,
+        operation: str,
+        response_type: Response,
+    ) -> None:
+        identity = identify(request.context.request_id, request_id.get())
+        await _announce(context, identity)
+        ask = ask_of(request, identity)
+        generation = await self._inference.start(ask, operation, context.time_remaining())
+        writes = _Writes(context, self._stall_seconds)
+        try:
+            while not generation.finished:
+                for event in await generation.next():
+                    response = response_type()
+                    fill(response, event)
+                    await writes.write(response)
+        except BatonError as error:
+            generation.failed(error.reason)
+            raise
+        finally:
+            writes.close()
+            generation.close()
+
+
+class _Writes:
+    """Writes to a call; a client that lets one wait for too long is cut.
+
+    One timer looks now and then, instead of one timer per message.
+    """
+
+    def __init__(self, context: Context, seconds: float) -> None:
+        self._context = context
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None
+        """Loop time at which the write that waits began."""
+        self._cut = False
+        self._task = asyncio.current_task()
+        self._timer = self._loop.call_later(seconds, self._look)
+
+    async def write(self, response: Any) -> None:
+        """Write one message.
+
+        Raises:
+            BatonError: SLOW_CONSUMER.
+        """
+        self._since = self._loop.time()
+        try:
+            await self._context.write(response)
+        except asyncio.CancelledError:
+            if not self._cut or self._task is None or self._task.uncancel():
+                raise
+            SLOW_CLIENTS.labels("grpc").inc()
+            raise BatonError(
+                Reason.SLOW_CONSUMER, f"the client did not read for {self._seconds:g} s"
+            ) from None
+        finally:
+            self._since = None
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        left = self._seconds
+        if self._since is not None:
+            left -= self._loop.time() - self._since
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._look)
+        elif self._task is not None:
+            self._cut = True
+            self._task.cancel()
+
+
+async def _announce(context: Context, identity: str) -> None:
+    await context.send_initial_metadata(((REQUEST_ID_KEY, identity),))

@@ -1,0 +1,95 @@
+"""Answers: whole JSON, and server-sent events."""
+
+from typing import Any
+
+import msgspec
+
+from baton.errors import BatonError, Reason
+from services.frontend.http.asgi import Send
+from services.frontend.http.connection import Wire
+
+encode = msgspec.json.encode
+
+_JSON = (b"content-type", b"application/json")
+_EVENT_STREAM = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+KEEP_ALIVE = b": keep-alive\n\n"
+DONE = b"data: [DONE]\n\n"
+
+
+async def send_json(
+    send: Send, body: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    """Answer with JSON."""
+    await send_bytes(send, encode(body), status, (_JSON, *headers))
+
+
+async def send_bytes(
+    send: Send, data: bytes, status: int, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    """Answer with bytes."""
+    length = (b"content-length", str(len(data)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": data})
+
+
+async def send_error(send: Send, error: BatonError, allow: str = "") -> None:
+    """Answer with an error of the table, in OpenAI's shape.
+
+    Args:
+        send: where to.
+        error: what.
+        allow: the methods that are allowed, where the error is about that.
+    """
+    headers: list[tuple[bytes, bytes]] = []
+    if error.retry_after is not None:
+        headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
+        headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
+    if allow:
+        headers.append((b"allow", allow.encode()))
+    if error.reason is Reason.BODY_TIMEOUT:
+        headers.append((b"connection", b"close"))
+    await send_json(send, error.to_openai(), error.http_status, tuple(headers))
+
+
+class EventStream:
+    """A stream of server-sent events. What is pushed before `begin` waits for it."""
+
+    def __init__(self, wire: Wire, send: Send) -> None:
+        self._wire = wire
+        self._send = send
+        self._early: list[bytes] = []
+        self.begun = False
+
+    def push(self, data: bytes) -> bool:
+        """Send whole events, or nothing; never waits. Answers whether `begin` is needed."""
+        if self.begun:
+            if data:
+                self._wire.write_piece(data)
+            return False
+        if data:
+            self._early.append(data)
+        return bool(self._early)
+
+    async def begin(self) -> None:
+        """Begin the answer with what was pushed so far."""
+        if not self.begun:
+            await self._send(
+                {"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM}
+            )
+            self.begun = True
+            if self._early:
+                self._wire.write_piece(b"".join(self._early))
+
+    async def end(self, data: bytes) -> None:
+        """Send the last events. Waits while the client does not read."""
+        await self.begin()
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+
+def error_event(error: BatonError) -> bytes:
+    """An error after the stream began; nothing follows it."""
+    return b"data: " + encode(error.to_openai()) + b"\n\n"

@@ -1,0 +1,1 @@
+"""The OpenAI API: its bodies in, its answers out. Knows no sockets."""

@@ -1,0 +1,80 @@
+"""Several requests as one: the prompts of one text completion."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from services.frontend.generation.events import Event
+from services.frontend.generation.inference import Generation, Inference
+from services.frontend.requests.request import Ask
+
+Sink = Callable[[int, list[Event]], bool]
+"""Takes what happened to a request, by its index, and answers whether it has enough for now; it
+must not wait."""
+
+
+class Batch:
+    """Runs requests at once; the first that fails fails all. `close` in a `finally`, always."""
+
+    def __init__(self) -> None:
+        self.generations: list[Generation] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, inference: Inference, asks: Sequence[Ask], operation: str) -> None:
+        """Admit all requests.
+
+        Raises:
+            BatonError: one is refused.
+        """
+        for ask in asks:
+            self.generations.append(await inference.start(ask, operation))
+
+    async def run(self, sink: Sink, on_enough: Callable[[], Awaitable[None]]) -> None:
+        """Run all to their ends.
+
+        Args:
+            sink: is given what happens.
+            on_enough: awaited after each time that `sink` has enough, before it is given more of
+                the same request.
+
+        Raises:
+            BatonError: a request failed.
+        """
+        if len(self.generations) == 1:
+            await self._run(0, sink, on_enough)
+            return
+        self._tasks = [
+            asyncio.create_task(self._run(index, sink, on_enough))
+            for index in range(len(self.generations))
+        ]
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        failures = [error for task in done if (error := task.exception()) is not None]
+        if failures:
+            raise failures[0]
+
+    def nudge(self) -> None:
+        """Call the sink, though nothing happened."""
+        self.generations[0].nudge()
+
+    def hold(self) -> None:
+        """Give the sink nothing until `resume`."""
+        for generation in self.generations:
+            generation.hold()
+
+    def resume(self) -> None:
+        """Give the sink what waits, and what comes."""
+        for generation in self.generations:
+            generation.resume()
+
+    def close(self) -> None:
+        """Give back everything. A second time does nothing."""
+        for task in self._tasks:
+            task.cancel()
+        for generation in self.generations:
+            generation.close()
+
+    async def _run(self, index: int, sink: Sink, on_enough: Callable[[], Awaitable[None]]) -> None:
+        generation = self.generations[index]
+        while not generation.finished:
+            await generation.follow(partial(sink, index))
+            await on_enough()

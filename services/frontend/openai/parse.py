@@ -1,0 +1,215 @@
+"""From JSON bodies to requests of the frontend's own kind."""
+
+import re
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from baton.errors import BatonError, Reason
+from services.frontend.openai.schema import (
+    ChatBody,
+    Common,
+    CompletionBody,
+    MessageBody,
+    TokenizeBody,
+    refuse_unsupported,
+    unsupported,
+)
+from services.frontend.requests.request import (
+    Ask,
+    ChatPrompt,
+    Prompt,
+    Sampling,
+    Stopping,
+    TextPrompt,
+    TokenPrompt,
+)
+from services.frontend.text.chat_template import Message
+
+B = TypeVar("B", ChatBody, CompletionBody, TokenizeBody)
+
+MAX_OUTPUTS = 128
+"""Prompts times n of one body."""
+DEFAULT_COMPLETION_TOKENS = 16
+"""max_tokens of text completions that do not say it, as OpenAI documents."""
+_PATH = re.compile(r"^(.*) - at `(?:key` in `)?\$\.?(.*)`$", re.DOTALL)
+
+_CHAT_NAMES = {"logprobs": "top_logprobs"}
+_NEW_CHAT_NAMES = {**_CHAT_NAMES, "max_tokens": "max_completion_tokens"}
+
+_chat = msgspec.json.Decoder(ChatBody)
+_completion = msgspec.json.Decoder(CompletionBody)
+_tokenize = msgspec.json.Decoder(TokenizeBody)
+_text = msgspec.json.Decoder(str)
+_texts = msgspec.json.Decoder(list[str])
+_ids = msgspec.json.Decoder(list[int])
+_id_lists = msgspec.json.Decoder(list[list[int]])
+
+
+def read_chat(data: bytes) -> ChatBody:
+    """The body of a chat completion.
+
+    Raises:
+        BatonError: it is no JSON, a type is wrong, or a parameter is not supported.
+    """
+    body = _decode(_chat, data)
+    refuse_unsupported(body)
+    return body
+
+
+def read_completion(data: bytes) -> CompletionBody:
+    """The body of a text completion; errors as of `read_chat`."""
+    body = _decode(_completion, data)
+    refuse_unsupported(body)
+    return body
+
+
+def read_tokenize(data: bytes) -> TokenizeBody:
+    """The body of a tokenize request; errors as of `read_chat`."""
+    return _decode(_tokenize, data)
+
+
+def chat_ask(body: ChatBody, request_id: str) -> Ask:
+    """What a chat completion asks for, unchecked."""
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    if body.top_logprobs is not None and not body.logprobs:
+        raise BatonError(
+            Reason.INVALID_FIELD, "top_logprobs: needs logprobs to be true", field="top_logprobs"
+        )
+    limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    return Ask(
+        model=body.model or "",
+        prompt=conversation(body.messages or ()),
+        sampling=_sampling(body, logprobs),
+        stopping=_stopping(body, limit),
+        n=1 if body.n is None else body.n,
+        request_id=request_id,
+        names=_CHAT_NAMES if body.max_completion_tokens is None else _NEW_CHAT_NAMES,
+    )
+
+
+def completion_asks(body: CompletionBody, request_id: str) -> list[Ask]:
+    """What a text completion asks for, one per prompt, unchecked."""
+    limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
+    sampling, stopping = _sampling(body, body.logprobs), _stopping(body, limit)
+    n = 1 if body.n is None else body.n
+    prompts = _prompts(body.prompt)
+    if len(prompts) * max(n, 1) > MAX_OUTPUTS and n <= MAX_OUTPUTS:
+        raise BatonError(
+            Reason.INVALID_FIELD,
+            f"prompt: {len(prompts)} prompts with n = {n}; prompts times n is at most "
+            f"{MAX_OUTPUTS}",
+            field="prompt",
+        )
+    return [
+        Ask(
+            model=body.model or "",
+            prompt=prompt,
+            sampling=sampling,
+            stopping=stopping,
+            n=n,
+            request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+
+
+def conversation(messages: Sequence[MessageBody]) -> ChatPrompt:
+    """The conversation that a body holds.
+
+    Raises:
+        BatonError: a message has no content, or content that is no text.
+    """
+    return ChatPrompt([_message(index, message) for index, message in enumerate(messages)])
+
+
+def _message(index: int, message: MessageBody) -> Message:
+    where = f"messages[{index}]"
+    for name in ("tool_calls", "function_call", "audio"):
+        if getattr(message, name):
+            raise unsupported(f"{where}.{name}")
+    content = message.content
+    if content is None:
+        raise BatonError(
+            Reason.INVALID_FIELD, f"{where}.content: text is needed", field=f"{where}.content"
+        )
+    if not isinstance(content, str):
+        texts = []
+        for at, part in enumerate(content):
+            if part.type != "text":
+                name = f"{where}.content[{at}].type"
+                raise BatonError(
+                    Reason.UNSUPPORTED_PARAMETER,
+                    f"{name}: {part.type[:64]!r} is not supported; content is text",
+                    field=name,
+                )
+            texts.append(part.text or "")
+        content = "".join(texts)
+    return Message(message.role, content, message.name or "")
+
+
+def _prompts(raw: msgspec.Raw) -> list[Prompt]:
+    """A string, a list of strings, token ids, or a list of lists of token ids."""
+    data = bytes(raw).lstrip()
+    inner = data[1:].lstrip()[:1] if data[:1] == b"[" else b""
+    try:
+        if data in (b"", b"null") or inner == b"]":
+            return [TextPrompt("")]
+        if inner == b'"':
+            return [TextPrompt(text) for text in _texts.decode(data)]
+        if inner == b"[":
+            return [TokenPrompt(ids) for ids in _id_lists.decode(data)]
+        if inner:
+            return [TokenPrompt(_ids.decode(data))]
+        return [TextPrompt(_text.decode(data))]
+    except msgspec.ValidationError:
+        raise BatonError(
+            Reason.INVALID_FIELD,
+            "prompt: a string, a list of strings, token ids, or a list of lists of token ids",
+            field="prompt",
+        ) from None
+
+
+def _sampling(body: Common, logprobs: int | None) -> Sampling:
+    top_k = body.top_k or 0
+    return Sampling(
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        top_k=0 if top_k == -1 else top_k,  # vLLM's other way to say all
+        min_p=body.min_p or 0.0,
+        seed=body.seed,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
+        logit_bias=body.logit_bias or {},
+        logprobs=logprobs,
+    )
+
+
+def _stopping(body: Common, max_tokens: int | None) -> Stopping:
+    stop = body.stop
+    return Stopping(
+        max_tokens=max_tokens,
+        min_tokens=body.min_tokens or 0,
+        stop_token_ids=body.stop_token_ids or (),
+        ignore_eos=bool(body.ignore_eos),
+        stop=(stop,) if isinstance(stop, str) else stop or (),
+    )
+
+
+def _decode(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        match = _PATH.match(str(error))
+        if match is None:
+            raise BatonError(Reason.MALFORMED_BODY, f"the body is wrong: {error}") from None
+        what, field = match.groups()
+        field = field.removesuffix("[...]")
+        raise BatonError(Reason.INVALID_FIELD, f"{field}: {what}", field=field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = str(error).removeprefix("JSON is malformed: ")
+        raise BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}") from None
+    except RecursionError:
+        raise BatonError(Reason.MALFORMED_BODY, "the body is nested too deeply") from None

@@ -1,0 +1,159 @@
+"""What stands behind each path. Errors are raised as BatonErrors; `edge` answers with them."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from baton.errors import BatonError, Reason
+from baton.settings import HttpSettings
+from baton.telemetry.context import request_id
+from baton.telemetry.metrics import render
+from services.frontend.generation.inference import Inference
+from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
+from services.frontend.http.body import read_json
+from services.frontend.http.connection import connection_of
+from services.frontend.http.responses import send_bytes, send_error, send_json
+from services.frontend.openai.chat import ChatAnswer, ChatChunks
+from services.frontend.openai.completions import CompletionAnswer, CompletionChunks
+from services.frontend.openai.multi_prompt import Batch
+from services.frontend.openai.parse import (
+    chat_ask,
+    completion_asks,
+    conversation,
+    read_chat,
+    read_completion,
+    read_tokenize,
+)
+from services.frontend.openai.response import Wanted
+from services.frontend.openai.schema import ChatBody, CompletionBody
+from services.frontend.openai.stream import answer_stream, answer_whole
+from services.frontend.requests.models import Model
+from services.frontend.requests.request import Ask, Prompt, TextPrompt
+
+_MODEL = "/v1/models/"
+
+
+class Pages:
+    """The endpoints."""
+
+    def __init__(self, inference: Inference, settings: HttpSettings) -> None:
+        self._inference = inference
+        self._settings = settings
+
+    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = read_chat(await self._read(scope, receive))
+        asks = [chat_ask(body, request_id.get())]
+        await self._complete(body, asks, scope, send)
+
+    async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = read_completion(await self._read(scope, receive))
+        asks = completion_asks(body, request_id.get())
+        await self._complete(body, asks, scope, send)
+
+    async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = read_tokenize(await self._read(scope, receive))
+        prompt: Prompt = TextPrompt(body.prompt or "")
+        if body.messages is not None and not body.prompt:
+            prompt = conversation(body.messages)
+        model, ids = await self._inference.tokenize(body.model or "", prompt)
+        answer = {"count": len(ids), "max_model_len": model.context_tokens, "tokens": ids}
+        await send_json(send, answer)
+
+    async def models(self, _: Scope, __: Receive, send: Send) -> None:
+        listed = [_model(model) for model in self._inference.registry.listed()]
+        await send_json(send, {"object": "list", "data": listed})
+
+    async def model(self, scope: Scope, _: Receive, send: Send) -> None:
+        name = scope["path"].removeprefix(_MODEL)
+        for model in self._inference.registry.listed():
+            if model.name == name:
+                await send_json(send, _model(model))
+                return
+        raise BatonError(
+            Reason.MODEL_NOT_FOUND, f"the model {name[:200]!r} does not exist", field="model"
+        )
+
+    async def live(self, _: Scope, __: Receive, send: Send) -> None:
+        await send_json(send, {"status": "ok"})
+
+    async def ready(self, _: Scope, __: Receive, send: Send) -> None:
+        draining = self._inference.draining
+        await send_json(
+            send, {"status": "draining" if draining else "ok"}, 503 if draining else 200
+        )
+
+    async def metrics(self, _: Scope, __: Receive, send: Send) -> None:
+        data, kind = render()
+        await send_bytes(send, data, 200, ((b"content-type", kind.encode()),))
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        settings = self._settings
+        limit, seconds = settings.max_body_bytes, settings.body_timeout_seconds
+        return await read_json(scope, receive, limit, seconds)
+
+    async def _complete(
+        self, body: ChatBody | CompletionBody, asks: Sequence[Ask], scope: Scope, send: Send
+    ) -> None:
+        chat = isinstance(body, ChatBody)
+        batch, wire = Batch(), connection_of(scope)
+        try:
+            await batch.start(self._inference, asks, "chat" if chat else "text_completion")
+            requests = [generation.request for generation in batch.generations]
+            wanted = Wanted(
+                id=f"{'chatcmpl' if chat else 'cmpl'}-{request_id.get()}",
+                created=int(time.time()),
+                model=requests[0].model.name,
+                n=requests[0].n,
+                logprobs=requests[0].sampling.HasField("logprobs"),
+                token_ids=bool(body.return_token_ids),
+                usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+            )
+            if body.stream:
+                chunks = (ChatChunks if chat else CompletionChunks)(wanted, requests)
+                await answer_stream(batch, chunks, wire, send)
+            else:
+                answer = (ChatAnswer if chat else CompletionAnswer)(wanted, requests)
+                await answer_whole(batch, answer, wire, send)
+        finally:
+            batch.close()
+
+
+class Paths:
+    """Every path there is: an ASGI application."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._model = ("GET", pages.model)
+        self._pages: dict[str, tuple[str, ASGIApp]] = {
+            "/v1/chat/completions": ("POST", pages.chat),
+            "/v1/completions": ("POST", pages.completions),
+            "/v1/tokenize": ("POST", pages.tokenize),
+            "/tokenize": ("POST", pages.tokenize),
+            "/v1/models": ("GET", pages.models),
+            "/health": ("GET", pages.ready),
+            "/health/live": ("GET", pages.live),
+            "/health/ready": ("GET", pages.ready),
+            "/metrics": ("GET", pages.metrics),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        found = self._pages.get(path) or (self._model if path.startswith(_MODEL) else None)
+        if found is None:
+            raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
+        taken, page = found
+        if method == taken or (method, taken) == ("HEAD", "GET"):
+            await page(scope, receive, send)
+            return
+        allow = "GET, HEAD" if taken == "GET" else taken
+        wrong = f"{path[:200]} does not take {method}, but {allow}"
+        await send_error(send, BatonError(Reason.METHOD_NOT_ALLOWED, wrong), allow)
+
+
+def _model(model: Model) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created_seconds,
+        "owned_by": "baton",
+        "max_model_len": model.context_tokens,
+    }

@@ -1,0 +1,131 @@
+"""Runs a completion for an HTTP client: whole, or as a stream of events."""
+
+import asyncio
+from typing import Any, Protocol
+
+from baton.errors import BatonError, Reason
+from baton.telemetry.logs import get_logger
+from services.frontend.generation.events import Event
+from services.frontend.http.asgi import Send
+from services.frontend.http.connection import Wire
+from services.frontend.http.disconnect import WhileConnected
+from services.frontend.http.responses import KEEP_ALIVE, EventStream, error_event, send_json
+from services.frontend.openai.multi_prompt import Batch
+
+KEEP_ALIVE_SECONDS = 15.0
+
+log = get_logger(__name__)
+
+
+class Answer(Protocol):
+    """Collects a whole answer."""
+
+    def take(self, prompt: int, event: Event) -> None: ...
+    def body(self) -> dict[str, Any]: ...
+
+
+class Chunks(Protocol):
+    """Encodes a stream."""
+
+    def take(self, prompt: int, event: Event) -> bytes: ...
+    def end(self) -> bytes: ...
+
+
+async def answer_whole(batch: Batch, answer: Answer, wire: Wire, send: Send) -> None:
+    """Answer when everything is there.
+
+    Raises:
+        BatonError: a request failed; nothing was sent.
+        ClientGoneError: the client left.
+    """
+
+    def take(prompt: int, events: list[Event]) -> bool:
+        for event in events:
+            answer.take(prompt, event)
+        return False
+
+    async def go_on() -> None:
+        """Nothing is sent before the end."""
+
+    async with WhileConnected(wire):
+        await batch.run(take, go_on)
+    await send_json(send, answer.body())
+
+
+async def answer_stream(
+    batch: Batch,
+    chunks: Chunks,
+    wire: Wire,
+    send: Send,
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+) -> None:
+    """Answer as things happen. An error after the first event is an event, and the last one.
+
+    Args:
+        batch: what runs.
+        chunks: encodes what happens.
+        wire: the client's connection.
+        send: where the answer begins and ends.
+        keep_alive_seconds: a comment is sent where there was no event for so long.
+
+    Raises:
+        BatonError: a request failed before anything was sent.
+        ClientGoneError: the client left.
+    """
+    stream = EventStream(wire, send)
+    idle = _Idle(stream, batch, keep_alive_seconds)
+
+    def take(prompt: int, events: list[Event]) -> bool:
+        if len(events) == 1:
+            data = chunks.take(prompt, events[0])
+        else:
+            data = b"".join([chunks.take(prompt, event) for event in events])
+        if data:
+            idle.written()
+        return stream.push(data)
+
+    wire.on_pause, wire.on_resume = batch.hold, batch.resume
+    try:
+        async with WhileConnected(wire):
+            try:
+                await batch.run(take, stream.begin)
+                last = chunks.end()
+            except BatonError as error:
+                if not stream.begun:
+                    raise
+                last = error_event(error)
+            except Exception:
+                if not stream.begun:
+                    raise
+                log.exception("stream failed")
+                last = error_event(BatonError(Reason.INTERNAL, "internal error"))
+    finally:
+        idle.stop()
+        wire.on_pause = wire.on_resume = None
+    await stream.end(last)
+
+
+class _Idle:
+    """Sends a comment some time after the last write, with one timer and no work per write."""
+
+    def __init__(self, stream: EventStream, batch: Batch, seconds: float) -> None:
+        self._stream = stream
+        self._batch = batch
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._written_at = self._loop.time()
+        self._timer = self._loop.call_later(seconds, self._tick)
+
+    def written(self) -> None:
+        self._written_at = self._loop.time()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        left = self._written_at + self._seconds - self._loop.time()
+        if left <= 0:
+            if self._stream.push(KEEP_ALIVE):
+                self._batch.nudge()  # the answer begins with it
+            left = self._seconds
+        self._timer = self._loop.call_later(left, self._tick)

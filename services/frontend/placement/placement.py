@@ -1,0 +1,102 @@
+"""Where a request runs: the router's answer, or chance where no router answers."""
+
+import random
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from baton.v1 import cluster_pb2, router_pb2
+
+from baton.errors import BatonError, Reason
+from baton.telemetry.tracing import inject
+from services.frontend.metrics import FALLBACKS
+from services.frontend.placement.fallback import place_by_chance
+from services.frontend.placement.router_client import NoRouterError, Placer, Ticket
+from services.frontend.requests.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An answer, to be given back when the work has ended."""
+
+    placement: router_pb2.Placement
+    ticket: Ticket | None
+    placed_by: str
+    """Instance id of the router; empty: nobody, it was chance."""
+
+    def give_back(self) -> None:
+        """The work has ended. A second time does nothing."""
+        if self.ticket is not None:
+            self.ticket.give_back()
+
+
+class Places:
+    """Answers where requests run."""
+
+    def __init__(
+        self, placer: Placer, instances: Callable[[], Mapping[str, cluster_pb2.Instance]]
+    ) -> None:
+        self._placer = placer
+        self._instances = instances
+        self._draw = random.Random()
+
+    async def find(
+        self,
+        request: Request,
+        chains: Sequence[router_pb2.Chain],
+        *,
+        attempt: int,
+        excluded: Set[str],
+        output_tokens: int,
+    ) -> Place:
+        """Find a place.
+
+        Args:
+            request: the request.
+            chains: its prompt's keys, one chain per live layout.
+            attempt: counts the request's placements, from 0.
+            excluded: workers that failed the request before; used again only if there is no other.
+            output_tokens: of the longest output so far.
+
+        Raises:
+            BatonError: there is no place.
+        """
+        try:
+            return await self._find(request, chains, attempt, excluded, output_tokens)
+        except BatonError as error:
+            if not excluded or error.reason is not Reason.NO_WORKER:
+                raise
+            return await self._find(request, chains, attempt, frozenset(), output_tokens)
+
+    async def _find(
+        self,
+        request: Request,
+        chains: Sequence[router_pb2.Chain],
+        attempt: int,
+        excluded: Set[str],
+        output_tokens: int,
+    ) -> Place:
+        query = router_pb2.PlaceQuery(
+            context=request.context,
+            chains=chains,
+            prompt_tokens=len(request.prompt),
+            max_tokens=request.stopping.max_tokens,
+            n=request.n,
+            excluded_instances=sorted(excluded),
+            output_tokens=output_tokens,
+            traceparent=inject(),
+        )
+        query.context.attempt = attempt
+        try:
+            placement, ticket, router = await self._placer.place(query)
+        except NoRouterError:
+            chance = place_by_chance(self._instances(), request.model.name, excluded, self._draw)
+            if chance is None:
+                raise BatonError(
+                    Reason.NO_WORKER,
+                    f"no worker serves the model {request.model.name!r} now",
+                    field="model",
+                    retry_after=1.0,
+                ) from None
+            FALLBACKS.inc()
+            return Place(chance, None, "")
+        return Place(placement, ticket, router)

@@ -1,0 +1,109 @@
+"""A request in the frontend: `Ask` as a client sent it, `Request` once it is known to be good.
+
+gRPC and HTTP both make an Ask; `validate` checks it, and the tokenized, resolved Request is what
+runs. Names of fields are those of the OpenAI API where it has them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from baton.v1 import common_pb2
+
+from services.frontend.requests.models import Model
+from services.frontend.text.chat_template import Message
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    messages: Sequence[Message]
+
+
+Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """See `baton.v1.SamplingParams`. A seed of None is drawn by the frontend."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """See `baton.v1.StopParams`. max_tokens of None is up to the context's end."""
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    stop: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a cut-off stream goes on: after output_ids, with the seed that it had."""
+
+    output_ids: Sequence[int]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a client asked for, before any check."""
+
+    model: str
+    prompt: Prompt
+    sampling: Sampling = Sampling()
+    stopping: Stopping = Stopping()
+    n: int = 1
+    resume: Resume | None = None
+    request_id: str = ""
+    """Never empty for what shall run; see `identify`."""
+    tenant: str = ""
+    priority: int = common_pb2.PRIORITY_CLASS_UNSPECIFIED
+    adapter: str = ""
+    cache_scope: int = common_pb2.CACHE_SCOPE_UNSPECIFIED
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the client calls fields that have another name here, for errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that is good to run: everything is resolved and within limits."""
+
+    context: common_pb2.RequestContext
+    """Who asks, for which model; attempt is 0."""
+    model: Model
+    prompt: Sequence[int]
+    """At least one token; with max_tokens it fits into the model's context."""
+    sampling: common_pb2.SamplingParams
+    """The seed is set."""
+    stopping: common_pb2.StopParams
+    """max_tokens is set, stop strings are left out: workers know no text."""
+    stop: tuple[str, ...]
+    n: int
+    output_so_far: tuple[int, ...] = ()
+    """Output tokens that the client has from a cut-off stream."""
+
+    @property
+    def id(self) -> str:
+        return self.context.request_id

@@ -1,0 +1,1 @@
+"""Text in and out: chat templates, tokenizers, detokenizing, stop strings."""

@@ -1,0 +1,116 @@
+"""Chat templates: conversations as the model was trained to see them."""
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.ext import Extension
+from jinja2.nodes import Node
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from baton.errors import BatonError, Reason
+
+_MAX_ERROR = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+    name: str = ""
+
+
+class ChatTemplate:
+    """A model's template, in jinja2's immutable sandbox.
+
+    Knows what Hugging Face templates use: `messages`, `add_generation_prompt`, `bos_token`,
+    `eos_token`, `raise_exception`, `strftime_now`, `tojson`, loop controls and `generation` blocks.
+    """
+
+    def __init__(self, source: str | None, bos_token: str, eos_token: str) -> None:
+        """Compile a template. One that does not compile, or is None, fails when it is used."""
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._template: jinja2.Template | None = None
+        self._broken = "the model has no chat template; use a text prompt instead"
+        if source is not None:
+            try:
+                self._template = _environment().from_string(source)
+                # jinja2 chains maps here, and copies the chain for every rendering.
+                self._template.globals = dict(self._template.globals)
+            except jinja2.TemplateError as error:
+                self._broken = f"the model's chat template does not compile: {_short(error)}"
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The conversation as text, up to where the assistant's next turn begins.
+
+        Raises:
+            BatonError: TEMPLATE_FAILED, with the template's own words where it refused.
+        """
+        if self._template is None:
+            raise BatonError(Reason.TEMPLATE_FAILED, self._broken, field="messages")
+        try:
+            return self._template.render(
+                messages=[_as_dict(message) for message in messages],
+                add_generation_prompt=True,
+                tools=None,
+                documents=None,
+                **self._tokens,
+            )
+        except Exception as error:  # a template may fail in any way it likes
+            refused = f"the model's chat template failed: {_short(error)}"
+            raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
+
+
+class _Generation(Extension):
+    """`{% generation %}…{% endgeneration %}` marks the assistant's words for training; here it
+    is what stands inside."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> list[Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_Generation, "jinja2.ext.loopcontrols"],
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _as_dict(message: Message) -> dict[str, str]:
+    # `developer` is OpenAI's newer word for `system`; templates know only the older one.
+    role = "system" if message.role == "developer" else message.role
+    entry = {"role": role, "content": message.content}
+    if message.name:
+        entry["name"] = message.name
+    return entry
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    # jinja2's own filter escapes for HTML, which prompts are not.
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.datetime.now().strftime(pattern)
+
+
+def _short(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:_MAX_ERROR]

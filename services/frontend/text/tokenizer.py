@@ -1,0 +1,196 @@
+"""A model's tokenizer: token ids from text and messages, text from token ids.
+
+Reads what Hugging Face checkpoints have: tokenizer.json, and of tokenizer_config.json the chat
+template (or chat_template.jinja beside it) and the names of the special tokens.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tokenizers
+
+from baton.errors import BatonError, Reason
+from services.frontend.text.chat_template import ChatTemplate, Message
+from services.frontend.text.detokenizer import (
+    ByteDetokenizer,
+    Detokenizer,
+    TokenBytes,
+    WindowDetokenizer,
+)
+
+T = TypeVar("T")
+
+LONG_CHARACTERS = 8192
+"""Longer texts are tokenized on another thread, so that the streams do not wait for them."""
+_MAX_QUEUED = 64
+_PREFIX_TOKENS = 6
+
+
+class Tokenizer:
+    """One tokenizer; see the module's text. All methods are for the loop's thread."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, template: ChatTemplate) -> None:
+        self._backend = backend
+        self._template = template
+        added = backend.get_added_tokens_decoder()
+        self._special = {token for token, entry in added.items() if entry.special}
+        self._pieces: dict[int, bytes] = {}
+        self._byte_level = _is_byte_level(backend.decoder)
+        self._token_bytes = TokenBytes(self._text_bytes)
+
+    @classmethod
+    def load(cls, directory: Path) -> "Tokenizer":
+        """Read a checkpoint's tokenizer. Blocks for up to a second for large vocabularies.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: a file is not what it should be; the message says which.
+        """
+        path = directory / "tokenizer.json"
+        try:
+            backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except Exception as error:
+            # The library raises bare Exception.
+            if isinstance(error, OSError):
+                raise
+            raise ValueError(f"{path} is not a tokenizer: {error}") from error
+        backend.no_truncation()
+        backend.no_padding()
+        config = _config(directory / "tokenizer_config.json")
+        template = ChatTemplate(
+            _template_source(directory / "chat_template.jinja", config),
+            _token_text(config.get("bos_token")),
+            _token_text(config.get("eos_token")),
+        )
+        return cls(backend, template)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text prompt, with the special tokens that the tokenizer adds by itself."""
+        return self._backend.encode(text, add_special_tokens=True).ids
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a conversation; the template itself writes the special tokens.
+
+        Raises:
+            BatonError: the template failed.
+        """
+        return self._backend.encode(self._template.render(messages), add_special_tokens=False).ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens."""
+        return self._backend.decode(list(token_ids), skip_special_tokens=True)
+
+    def piece(self, token_id: int) -> bytes:
+        """The bytes of one token, special tokens included; empty for ids it does not know."""
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            token = self._backend.id_to_token(token_id)
+            if token is None:
+                piece = b""
+            elif self._byte_level:
+                piece = _token_bytes(token)
+            else:
+                piece = self._backend.decode([token_id], skip_special_tokens=False).encode()
+            self._pieces[token_id] = piece
+        return piece
+
+    def detokenizer(self, prompt: Sequence[int] = ()) -> Detokenizer:
+        """For the text of one output that continues `prompt`."""
+        if self._byte_level:
+            return ByteDetokenizer(self._token_bytes)
+        before = prompt[-_PREFIX_TOKENS:]
+        return WindowDetokenizer(self.decode, self._has_text, self._is_byte, before)
+
+    def _text_bytes(self, token_id: int) -> bytes:
+        return b"" if token_id in self._special else self.piece(token_id)
+
+    def _has_text(self, token_id: int) -> bool:
+        return token_id not in self._special and self._backend.id_to_token(token_id) is not None
+
+    def _is_byte(self, token_id: int) -> bool:
+        token = self._backend.id_to_token(token_id)
+        return token is not None and len(token) == 6 and token.startswith("<0x")
+
+
+class TokenizerThreads:
+    """Runs long tokenizations off the loop; refuses when too many wait already."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="tokenize")
+        self._queued = 0
+
+    async def run(self, work: Callable[[], T], characters: int) -> T:
+        """Answer `work()`, on another thread if it deals with many characters.
+
+        Raises:
+            BatonError: OVERLOADED, 64 wait already.
+        """
+        if characters <= LONG_CHARACTERS:
+            return work()
+        if self._queued >= _MAX_QUEUED:
+            raise BatonError(Reason.OVERLOADED, "too many long prompts at once", retry_after=1.0)
+        self._queued += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        finally:
+            self._queued -= 1
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a JSON object: {error}") from error
+
+
+def _template_source(path: Path, config: dict[str, Any]) -> str | None:
+    if path.exists():
+        return path.read_text(encoding="utf-8")
+    source = config.get("chat_template")
+    if isinstance(source, list):  # several, by name
+        named = {entry.get("name"): entry.get("template") for entry in source}
+        source = named.get("default")
+    return source if isinstance(source, str) else None
+
+
+def _token_text(token: Any) -> str:
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else ""
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    return isinstance(decoder, tokenizers.decoders.ByteLevel)
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The character that stands for each byte in byte-level vocabularies (GPT-2's table):
+    printable Latin-1 for itself, the others from U+0100 on in order."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    alphabet, shifted = {}, 0x100
+    for byte in range(0x100):
+        if byte in printable:
+            alphabet[chr(byte)] = byte
+        else:
+            alphabet[chr(shifted)] = byte
+            shifted += 1
+    return alphabet
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _token_bytes(token: str) -> bytes:
+    try:
+        return bytes([_ALPHABET[character] for character in token])
+    except KeyError:
+        return token.encode()  # an added token, written as it is

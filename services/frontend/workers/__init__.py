@@ -1,0 +1,1 @@
+"""Connections to workers, and the streams of work that share them."""

@@ -1,0 +1,1 @@
+"""KvStoreService: Get and Put streams, inspection, prefetch."""

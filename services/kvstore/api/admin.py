@@ -1,0 +1,173 @@
+"""What people and metrics see of a store: counts, lists of objects, and dropping them."""
+
+from collections.abc import Iterator
+
+from baton.v1 import kvevents_pb2
+from baton.v1 import kvstore_pb2 as pb
+
+from baton.errors import BatonError, Reason
+from baton.kv.keys import KEY_BYTES, unpack
+from baton.kv.layout import LAYOUT_ID_BYTES
+from baton.kv.objects import MAX_TENANT_BYTES, MAX_WANT_KEYS, ObjectId
+from services.kvstore.store import Store
+
+MAX_TENANTS = 1000
+"""Tenants in a Stat; the largest."""
+MAX_PAGE = 10_000
+DEFAULT_PAGE = 1000
+
+
+def stat(store: Store) -> pb.StatResponse:
+    """Exact counts."""
+    stats, disk = store.table.stats(), store.disk
+    answer = pb.StatResponse(
+        store_id=store.store_id,
+        epoch=store.log.epoch,
+        capacity_bytes=stats.capacity_bytes,
+        committed_bytes=stats.committed_bytes,
+        objects=stats.objects,
+        leases=stats.leases,
+        reservations=stats.reservations,
+        quarantined=stats.quarantined,
+        waiters=store.waits.waiters,
+        sessions=store.streams,
+        hits=store.waits.hits,
+        misses=store.waits.misses,
+        bad_objects=stats.bad_objects,
+        evictions=stats.evictions,
+    )
+    answer.tiers.add(
+        tier=kvevents_pb2.TIER_DRAM,
+        capacity_bytes=stats.capacity_bytes,
+        used_bytes=stats.capacity_bytes - store.table.free_bytes,
+        objects=stats.objects,
+        evictions=stats.evictions,
+        bad_objects=stats.bad_objects,
+    )
+    policies = [(kvevents_pb2.TIER_DRAM, store.table.policy.shares())]
+    if store.disk_failed or disk is not None:
+        answer.tiers.add(
+            tier=kvevents_pb2.TIER_DISK,
+            capacity_bytes=disk.index.capacity_bytes if disk is not None else 0,
+            used_bytes=disk.index.used_bytes if disk is not None else 0,
+            objects=len(disk.index) if disk is not None else 0,
+            evictions=disk.index.evictions if disk is not None else 0,
+            bad_objects=disk.counts.bad_objects if disk is not None else 0,
+            failed=store.disk_failed,
+        )
+    if disk is not None:
+        policies.append((kvevents_pb2.TIER_DISK, disk.index.policy.shares()))
+    tenants = [
+        pb.TenantStat(tenant=tenant, tier=tier, used_bytes=used, share_bytes=int(share))
+        for tier, shares in policies
+        for tenant, used, share in shares
+    ]
+    tenants.sort(key=lambda tenant: -tenant.used_bytes)
+    answer.tenants.extend(tenants[:MAX_TENANTS])
+    return answer
+
+
+def list_objects(store: Store, request: pb.ListRequest) -> pb.ListResponse:
+    """A page of objects. Costs a walk over all that the store holds.
+
+    Raises:
+        BatonError: a field is out of its range.
+    """
+    if len(request.key_prefix) > KEY_BYTES:
+        raise _invalid("key_prefix", f"has at most {KEY_BYTES} bytes")
+    if request.layout_id and len(request.layout_id) != LAYOUT_ID_BYTES:
+        raise _invalid("layout_id", f"has {LAYOUT_ID_BYTES} bytes")
+    if len(request.tenant.encode()) > MAX_TENANT_BYTES:
+        raise _invalid("tenant", f"has at most {MAX_TENANT_BYTES} bytes")
+    if not 0 <= request.limit <= MAX_PAGE:
+        raise _invalid("limit", f"is 0 to {MAX_PAGE}")
+    after = _unpack_page(request.page) if request.page else None
+    limit = request.limit or DEFAULT_PAGE
+    chosen = sorted(
+        object_id
+        for object_id in _all(store)
+        if object_id.key.startswith(request.key_prefix)
+        and request.layout_id in (b"", object_id.layout_id)
+        and (after is None or object_id > after)
+        and (not request.HasField("tenant") or _tenant(store, object_id) == request.tenant)
+    )
+    answer = pb.ListResponse(objects=[_info(store, object_id) for object_id in chosen[:limit]])
+    if len(chosen) > limit:
+        answer.next_page = _pack_page(chosen[limit - 1])
+    return answer
+
+
+def drop_objects(store: Store, request: pb.DropRequest) -> pb.DropResponse:
+    """Forget objects.
+
+    Raises:
+        BatonError: a field is out of its range.
+    """
+    if request.layout_id and len(request.layout_id) != LAYOUT_ID_BYTES:
+        raise _invalid("layout_id", f"has {LAYOUT_ID_BYTES} bytes, or none for every layout")
+    if not request.keys or len(request.keys) % KEY_BYTES:
+        raise _invalid("keys", f"are a positive multiple of {KEY_BYTES} bytes")
+    if len(request.keys) > MAX_WANT_KEYS * KEY_BYTES:
+        raise _invalid("keys", f"are at most {MAX_WANT_KEYS}")
+    keys = set(unpack(request.keys))
+    named = [
+        object_id
+        for object_id in _all(store)
+        if object_id.key in keys and request.layout_id in (b"", object_id.layout_id)
+    ]
+    dropped = sum(store.drop(object_id) for object_id in named)
+    store.settle()
+    return pb.DropResponse(dropped=dropped)
+
+
+def _all(store: Store) -> Iterator[ObjectId]:
+    """Every object once."""
+    for slot in store.table.objects():
+        yield slot.object_id
+    if store.disk is not None:
+        for entry in store.disk.index.entries():
+            if entry.readable and store.table.get(entry.object_id) is None:
+                yield entry.object_id
+
+
+def _tenant(store: Store, object_id: ObjectId) -> str:
+    found = store.table.get(object_id) or (store.disk and store.disk.index.get(object_id))
+    return found.tenant if found else ""
+
+
+def _info(store: Store, object_id: ObjectId) -> pb.ObjectInfo:
+    slot = store.table.get(object_id)
+    entry = store.disk.index.get(object_id) if store.disk is not None else None
+    found = slot or entry
+    tiers = [kvevents_pb2.TIER_DRAM] if slot is not None else []
+    if entry is not None and entry.readable:
+        tiers.append(kvevents_pb2.TIER_DISK)
+    return pb.ObjectInfo(
+        layout_id=object_id.layout_id,
+        key=object_id.key,
+        part=object_id.message(),
+        object_bytes=found.object_bytes if found is not None else 0,
+        tenant=found.tenant if found is not None else "",
+        tiers=tiers,
+        leases=slot.leases if slot is not None else 0,
+        partial=slot is not None and slot.partial,
+    )
+
+
+def _pack_page(object_id: ObjectId) -> bytes:
+    layout_id, key, *numbers = object_id
+    return layout_id + key + b"".join(number.to_bytes(4, "big") for number in numbers)
+
+
+def _unpack_page(page: bytes) -> ObjectId:
+    head = LAYOUT_ID_BYTES + KEY_BYTES
+    if len(page) != head + 12:
+        raise _invalid("page", "is the next_page of an answer")
+    group, shard, part = (
+        int.from_bytes(page[at : at + 4], "big") for at in range(head, head + 12, 4)
+    )
+    return ObjectId(page[:LAYOUT_ID_BYTES], page[LAYOUT_ID_BYTES:head], group, shard, part)
+
+
+def _invalid(field: str, text: str) -> BatonError:
+    return BatonError(Reason.INVALID_FIELD, f"{field} {text}", field=field)

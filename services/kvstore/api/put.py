@@ -1,0 +1,249 @@
+"""One writer's stream."""
+
+import math
+from collections.abc import Iterable
+
+from baton.v1 import kvstore_pb2 as pb
+from opentelemetry.trace import Span
+
+from baton.errors import BatonError, Reason
+from baton.kv.arena.writer_lock import WatchedLock
+from baton.kv.digest import DIGEST_BYTES, split_digests, start_digest
+from baton.kv.objects import (
+    MAX_CHUNK_BYTES,
+    MAX_RESERVE_KEYS,
+    MAX_TENANT_BYTES,
+    MAX_WANT_KEYS,
+    object_ids,
+)
+from baton.kv.registry import GRPC, SHM
+from baton.kv.wire.bulk import WriteBulk
+from baton.telemetry import tracing
+from services.kvstore.api.send_queue import Outbox
+from services.kvstore.memory.slot import Refusal, Slot, State
+from services.kvstore.store import PUT, Store
+
+
+class _Upload:
+    """Bytes that came for one slot so far, hashed as they came."""
+
+    def __init__(self, slot: Slot) -> None:
+        self.written = 0
+        self.digest = start_digest(slot.object_id, slot.object_bytes)
+
+
+class _Reservation:
+    """What one Reserve got and has not committed or given back, by index."""
+
+    def __init__(self, slots: dict[int, Slot], span: Span | None) -> None:
+        self.slots = slots
+        self.uploads: dict[int, _Upload] = {}
+        self.span = span
+
+
+class PutStream:
+    """Handles a writer's frames; `outbox` holds the answers.
+
+    Args:
+        store: the store.
+        writer: proof of the writer's life where it writes through shared memory; None: it sends
+            bytes, which must come in order for each object.
+    """
+
+    def __init__(self, store: Store, writer: WatchedLock | None) -> None:
+        self._store = store
+        self._writer = writer
+        self._reservations: dict[int, _Reservation] = {}
+        self.outbox: Outbox[pb.PutResponse] = Outbox()
+        store.streams += 1
+
+    def handle(self, frame: pb.PutRequest | WriteBulk) -> None:
+        """Take one frame in. A bad one is answered by an error and changes nothing.
+
+        Raises:
+            BatonError: the frame names nothing that the error could be about: the stream ends.
+        """
+        correlation_id = 0
+        try:
+            if isinstance(frame, WriteBulk):
+                correlation_id = frame.head.correlation_id
+                self._write(frame.head, frame.data)
+                return
+            kind = frame.WhichOneof("frame")
+            if kind == "reserve":
+                correlation_id = frame.reserve.correlation_id
+                self._reserve(frame.reserve)
+            elif kind == "commit":
+                correlation_id = frame.commit.correlation_id
+                self._commit(frame.commit)
+            elif kind == "abandon":
+                correlation_id = frame.abandon.correlation_id
+                self._abandon(frame.abandon)
+            elif kind == "will_not_come":
+                self._will_not_come(frame.will_not_come)
+            else:
+                raise BatonError(
+                    Reason.INVALID_FIELD, f"{kind} is not a frame for here", field="frame"
+                )
+        except BatonError as error:
+            if not correlation_id:
+                raise
+            answer = pb.CorrelatedError(correlation_id=correlation_id, status=error.to_status())
+            self.outbox.put(pb.PutResponse(error=answer))
+
+    def close(self) -> None:
+        """The stream ended: what was reserved and not committed lapses."""
+        for reservation in self._reservations.values():
+            self._store.lose(reservation.slots.values())
+            _end(reservation)
+        self._reservations.clear()
+        if self._writer is not None:
+            self._store.retire(self._writer)
+        self._store.streams -= 1
+        self._store.settle()
+
+    def _reserve(self, frame: pb.Reserve) -> None:
+        if frame.correlation_id <= 0 or frame.correlation_id in self._reservations:
+            raise _invalid("correlation_id", "is above 0 and not in use")
+        try:
+            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_RESERVE_KEYS)
+        except ValueError as error:
+            raise BatonError(Reason.INVALID_FIELD, str(error), field="reserve") from error
+        if frame.object_bytes <= 0:
+            raise _invalid("object_bytes", "is above 0")
+        if len(frame.tenant.encode()) > MAX_TENANT_BYTES:
+            raise _invalid("tenant", f"has at most {MAX_TENANT_BYTES} bytes")
+        if not 0 <= frame.recompute_seconds < math.inf:
+            raise _invalid("recompute_seconds", "is finite and not below 0")
+        answer = pb.Reserved(correlation_id=frame.correlation_id)
+        slots: dict[int, Slot] = {}
+        answers = self._store.reserve_all(
+            ids,
+            frame.object_bytes,
+            partial=frame.last_is_partial,
+            writer=self._writer,
+            tenant=frame.tenant,
+            recompute_seconds=frame.recompute_seconds,
+        )
+        for index, slot in enumerate(answers):
+            if slot is Refusal.PRESENT:
+                answer.present.append(index)
+            elif isinstance(slot, Refusal):
+                answer.exhausted.append(index)
+            else:
+                slots[index] = slot
+        answer.indexes.extend(slots)
+        data_at = self._store.arena.header.data_at
+        answer.offsets_bytes.extend([data_at + slot.offset for slot in slots.values()])
+        if slots:
+            span = None
+            if frame.traceparent:
+                parent = tracing.extract(frame.traceparent)
+                span = tracing.tracer().start_span("kvstore.put", parent)
+                span.set_attribute("baton.kv.objects", len(slots))
+            self._reservations[frame.correlation_id] = _Reservation(slots, span)
+        self.outbox.put(pb.PutResponse(reserved=answer))
+
+    def _write(self, head: pb.WriteChunk, data: memoryview) -> None:
+        if self._writer is not None:
+            raise _invalid("write_chunk", "belongs to streams without shared memory")
+        if not 0 < data.nbytes <= MAX_CHUNK_BYTES:
+            raise _invalid("data", f"is 1 to {MAX_CHUNK_BYTES} bytes")
+        # Looked at as a whole before anything is written: a bad frame changes nothing.
+        pieces: list[tuple[Slot, _Upload, memoryview]] = []
+        offset = head.offset_bytes
+        for index in head.indexes:
+            reservation = self._holding(head.correlation_id, [index])
+            slot = reservation.slots[index]
+            upload = reservation.uploads.setdefault(index, _Upload(slot))
+            if offset != upload.written or not 0 <= offset < slot.object_bytes:
+                raise _invalid("offset_bytes", f"continues at {upload.written} within the object")
+            piece, data = data[: slot.object_bytes - offset], data[slot.object_bytes - offset :]
+            pieces.append((slot, upload, piece))
+            offset = 0
+        if data.nbytes or len(set(head.indexes)) < len(pieces) or not pieces[-1][2].nbytes:
+            raise _invalid("indexes", "names the objects whose bytes these are, each once")
+        for slot, upload, piece in pieces:
+            if slot.state is State.RESERVED:  # else it lapsed, which the commit will say
+                view = self._store.arena.view(slot)
+                view[upload.written : upload.written + piece.nbytes] = piece
+                upload.digest.update(piece)
+            upload.written += piece.nbytes
+            self._store.moved_bytes[PUT, GRPC] += piece.nbytes
+
+    def _commit(self, frame: pb.Commit) -> None:
+        indexes, packed = list(frame.indexes), frame.digests
+        if not indexes or len(set(indexes)) < len(indexes):
+            raise _invalid("indexes", "names at least one key, each once")
+        if len(packed) != DIGEST_BYTES * len(indexes):
+            raise _invalid("digests", f"is {DIGEST_BYTES} bytes for each index")
+        reservation = self._holding(frame.correlation_id, indexes)
+        digests = split_digests(packed)
+        if self._writer is None:
+            for index, digest in zip(indexes, digests, strict=True):
+                self._check_upload(reservation, index, digest)
+        slots = [reservation.slots.pop(index) for index in indexes]
+        if self._writer is None:
+            for index in indexes:
+                reservation.uploads.pop(index, None)
+        else:
+            self._store.moved_bytes[PUT, SHM] += sum([slot.object_bytes for slot in slots])
+        readable = self._store.commit_all(slots, digests)
+        self._forget_if_empty(frame.correlation_id)
+        answer = pb.Committed(correlation_id=frame.correlation_id, readable=readable)
+        self.outbox.put(pb.PutResponse(committed=answer))
+
+    def _check_upload(self, reservation: _Reservation, index: int, digest: bytes) -> None:
+        slot, upload = reservation.slots[index], reservation.uploads.get(index)
+        if slot.state is not State.RESERVED:
+            return
+        if upload is None or upload.written < slot.object_bytes:
+            raise _invalid("indexes", f"names key {index}, whose bytes have not all come")
+        if upload.digest.digest() != digest:
+            raise BatonError(Reason.DATA_LOSS, f"the bytes of key {index} do not match its digest")
+
+    def _abandon(self, frame: pb.Abandon) -> None:
+        reservation = self._reservations.get(frame.correlation_id)
+        if reservation is None:
+            return  # everything was committed, or nothing was got
+        indexes = list(frame.indexes) or list(reservation.slots)
+        self._holding(frame.correlation_id, indexes)
+        for index in dict.fromkeys(indexes):
+            reservation.uploads.pop(index, None)
+            self._store.abandon([reservation.slots.pop(index)])
+        self._forget_if_empty(frame.correlation_id)
+
+    def _will_not_come(self, frame: pb.WillNotCome) -> None:
+        try:
+            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
+        except ValueError as error:
+            raise BatonError(Reason.INVALID_FIELD, str(error), field="will_not_come") from error
+        self._store.waits.deny(ids, self._store.clock())
+
+    def _holding(self, correlation_id: int, indexes: Iterable[int]) -> _Reservation:
+        """The reservation, which has a slot for each of the indexes."""
+        reservation = self._reservations.get(correlation_id)
+        for index in indexes:
+            if reservation is None or index not in reservation.slots:
+                raise BatonError(
+                    Reason.NOT_FOUND,
+                    f"key {index} of reservation {correlation_id} has no slot here",
+                    field="index",
+                )
+        assert reservation is not None  # there was an index
+        return reservation
+
+    def _forget_if_empty(self, correlation_id: int) -> None:
+        reservation = self._reservations[correlation_id]
+        if not reservation.slots:
+            del self._reservations[correlation_id]
+            _end(reservation)
+
+
+def _end(reservation: _Reservation) -> None:
+    if reservation.span is not None:
+        reservation.span.end()
+
+
+def _invalid(field: str, text: str) -> BatonError:
+    return BatonError(Reason.INVALID_FIELD, f"{field} {text}", field=field)

@@ -1,0 +1,1 @@
+"""The disk tier: what memory spills, and how it is loaded again."""

@@ -1,0 +1,196 @@
+"""The disk tier's file: a header, a record per granule, data. Blocks its caller; knows no policy.
+
+    header:  magic ‖ version ‖ data bytes
+    records: one per granule of data; that of a slot's first granule says what lies there
+    data:    slots, each of whole granules
+
+What survives a crash: a slot's record is cleared before its bytes change and written after they
+did, so that a killed process leaves no record of bytes that are not whole. A machine that loses
+power may write them in another order: hence readers check the digest that the record holds, which
+covers the object's name, length and bytes. Nothing is synced: KV is a cache.
+"""
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from xxhash import xxh64_digest
+
+from baton.kv.arena.file import PAGE_BYTES
+from baton.kv.digest import DIGEST_BYTES
+from baton.kv.objects import MAX_TENANT_BYTES, ObjectId
+
+GRANULE_BYTES = 16 * 1024
+RECORD_BYTES = 256
+SLAB_BYTES = 1024 * 1024
+
+_MAGIC = b"batonkvd"
+_VERSION = 2
+_HEADER = struct.Struct("<8sIQ")
+_RECORD = struct.Struct(f"<16s16sIIIQQBQQf{DIGEST_BYTES}sH{MAX_TENANT_BYTES}s")
+_CHECK_BYTES = 8
+_SCAN_BYTES = 4096 * RECORD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What lies in one slot."""
+
+    object_id: ObjectId
+    object_bytes: int
+    stored_bytes: int
+    """Length of what lies there, as the codec left it."""
+    codec: int
+    """Its number; 0: the object's bytes as they are."""
+    slot_bytes: int
+    offset: int
+    """From the beginning of the data."""
+    span_start: int
+    """Where the allocator's span of slots of this size begins."""
+    digest: bytes
+    tenant: str
+    cost: float
+
+    def pack(self) -> bytes:
+        """RECORD_BYTES."""
+        layout_id, key, group, shard, part = self.object_id
+        tenant = self.tenant.encode()
+        body = _RECORD.pack(
+            layout_id,
+            key,
+            group,
+            shard,
+            part,
+            self.object_bytes,
+            self.stored_bytes,
+            self.codec,
+            self.slot_bytes,
+            self.span_start,
+            self.cost,
+            self.digest,
+            len(tenant),
+            tenant,
+        )
+        return (body + _check(body, self.offset)).ljust(RECORD_BYTES, b"\0")
+
+    @classmethod
+    def unpack(cls, data: bytes, offset: int) -> "Record | None":
+        """None where there is none, or a broken one."""
+        body, check = data[: _RECORD.size], data[_RECORD.size : _RECORD.size + _CHECK_BYTES]
+        if _check(body, offset) != check:
+            return None
+        layout_id, key, group, shard, part, *rest = _RECORD.unpack(body)
+        size, stored, codec, slot, start, cost, digest, length, tenant = rest
+        name = ObjectId(layout_id, key, group, shard, part)
+        if not size or not 0 < stored <= slot or slot % GRANULE_BYTES:
+            return None
+        tenant = tenant[:length].decode()
+        return cls(name, size, stored, codec, slot, offset, start, digest, tenant, cost)
+
+
+class DiskFile:
+    """See the module's text. Each method may run on any thread; one slot has one user at a time.
+
+    Args:
+        path: the file; made, or made anew where it is of another size or version.
+        data_bytes: for objects, a multiple of SLAB_BYTES.
+
+    Raises:
+        OSError: it cannot be made or locked, or there is no room for all of it.
+    """
+
+    def __init__(self, path: Path, data_bytes: int) -> None:
+        self.path = path
+        self.data_bytes = data_bytes
+        records = data_bytes // GRANULE_BYTES * RECORD_BYTES
+        self._data_at = PAGE_BYTES + -(-records // PAGE_BYTES) * PAGE_BYTES
+        self._records_bytes = records
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(path, flags, 0o600)
+        self._direct = -1
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            header = _HEADER.pack(_MAGIC, _VERSION, data_bytes)
+            size = self._data_at + data_bytes
+            same = os.pread(self._file, len(header), 0) == header
+            if not same or os.fstat(self._file).st_size != size:
+                os.ftruncate(self._file, 0)
+            os.posix_fallocate(self._file, 0, size)
+            os.pwrite(self._file, header, 0)
+            self._direct = self._open_direct()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether data goes past the page cache."""
+        return self._direct != self._file
+
+    def records(self) -> Iterator[Record]:
+        """Every whole record, in order of offset.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        for at in range(0, self._records_bytes, _SCAN_BYTES):
+            piece = os.pread(
+                self._file, min(_SCAN_BYTES, self._records_bytes - at), PAGE_BYTES + at
+            )
+            for start in range(0, len(piece), RECORD_BYTES):
+                data = piece[start : start + RECORD_BYTES]
+                if data.strip(b"\0"):
+                    offset = (at + start) // RECORD_BYTES * GRANULE_BYTES
+                    record = Record.unpack(data, offset)
+                    if record is not None:
+                        yield record
+
+    def clear(self, offset: int) -> None:
+        """What lies in a slot is void.
+
+        Raises:
+            OSError: as all that follow, where the disk fails.
+        """
+        self._write_record(offset, bytes(RECORD_BYTES))
+
+    def write(self, record: Record, pages: memoryview) -> None:
+        """Put an object into a slot whose record is clear; `pages` are whole pages of memory."""
+        _all(os.pwritev, self._direct, pages, self._data_at + record.offset)
+        self._write_record(record.offset, record.pack())
+
+    def read(self, offset: int, pages: memoryview) -> None:
+        """Read a slot's bytes into whole pages of memory."""
+        _all(os.preadv, self._direct, pages, self._data_at + offset)
+
+    def close(self) -> None:
+        """Close the file and let go of its lock."""
+        for file in {self._file, self._direct} - {-1}:
+            os.close(file)
+        self._file = self._direct = -1
+
+    def _open_direct(self) -> int:
+        with suppress(OSError):  # some file systems have none
+            return os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
+        return self._file
+
+    def _write_record(self, offset: int, data: bytes) -> None:
+        at = PAGE_BYTES + offset // GRANULE_BYTES * RECORD_BYTES
+        _all(os.pwritev, self._file, memoryview(data), at)
+
+
+def _check(body: bytes, offset: int) -> bytes:
+    """Tells a record from noise and from one that belongs elsewhere; zeros have none."""
+    return xxh64_digest(body + offset.to_bytes(8, "little"))
+
+
+def _all(transfer: object, file: int, data: memoryview, at: int) -> None:
+    done = 0
+    while done < data.nbytes:
+        count = transfer(file, [data[done:]], at + done)  # type: ignore[operator]
+        if not count:
+            raise OSError(f"the file ends at {at + done}")
+        done += count

@@ -1,0 +1,172 @@
+"""Which objects lie on disk, where, and which go. No I/O, no clock."""
+
+from collections.abc import Mapping
+
+from baton.kv.objects import ObjectId
+from services.kvstore.disk.file import GRANULE_BYTES, SLAB_BYTES, Record
+from services.kvstore.eviction.base import Entry
+from services.kvstore.eviction.policy import EvictionPolicy
+from services.kvstore.memory.slab_allocator import SlabAllocator
+from services.kvstore.memory.slot import Slot
+from services.kvstore.memory.space import Places
+
+
+class DiskEntry(Entry, eq=False, gc=False, kw_only=True):
+    """One object on disk, or on its way there."""
+
+    object_bytes: int
+    stored_bytes: int
+    """Length on disk, as the codec left it."""
+    codec: int
+    digest: bytes
+    readable: bool = False
+    """Its bytes are there. Until then it is pinned."""
+    reads: int = 0
+    """Reads under way. While there are any it is pinned."""
+
+
+class DiskIndex:
+    """See the module's text.
+
+    Args:
+        data_bytes: size of the data, a multiple of SLAB_BYTES.
+        quotas: most bytes of tenants.
+    """
+
+    def __init__(self, data_bytes: int, quotas: Mapping[str, int] | None = None) -> None:
+        slabs = SlabAllocator(data_bytes, SLAB_BYTES)
+        self.policy = EvictionPolicy[DiskEntry](data_bytes, quotas=quotas)
+        self._places = Places(slabs, self.policy)
+        self._objects: dict[ObjectId, DiskEntry] = {}
+        self.evictions = 0
+        self.cleared: list[int] = []
+        """Offsets whose records are to be cleared before anything else is written."""
+        self.dropped: list[ObjectId] = []
+        """Objects that were readable and are gone, for whoever announces that."""
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, object_id: ObjectId) -> bool:
+        """Whether it can be read."""
+        entry = self._objects.get(object_id)
+        return entry is not None and entry.readable
+
+    @property
+    def used_bytes(self) -> int:
+        return self._places.used_bytes
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self._places.capacity_bytes
+
+    def get(self, object_id: ObjectId) -> DiskEntry | None:
+        return self._objects.get(object_id)
+
+    def entries(self) -> list[DiskEntry]:
+        """Every entry."""
+        return list(self._objects.values())
+
+    def restore(self, record: Record) -> bool:
+        """Take in what an earlier process left; False where it contradicts what is there."""
+        if record.object_id in self._objects or record.slot_bytes != disk_size(record.stored_bytes):
+            return False
+        entry = DiskEntry(
+            object_id=record.object_id,
+            slot_bytes=record.slot_bytes,
+            offset=record.offset,
+            tenant=record.tenant,
+            cost=record.cost,
+            object_bytes=record.object_bytes,
+            stored_bytes=record.stored_bytes,
+            codec=record.codec,
+            digest=record.digest,
+            readable=True,
+        )
+        if not self._places.adopt(entry, record.span_start):
+            return False
+        self._objects[entry.object_id] = entry
+        self.policy.add(entry)
+        return True
+
+    def place(self, slot: Slot, stored_bytes: int, codec: int) -> tuple[DiskEntry, Record] | None:
+        """Room for an object of memory, not readable yet; None where it gets none.
+
+        What goes for it stands in `cleared` and `dropped`.
+
+        Args:
+            slot: the object.
+            stored_bytes: its length on disk.
+            codec: the number of what made them.
+        """
+        size = disk_size(stored_bytes)
+        offset = self._places.find(size, slot.tenant, self._evict)
+        if offset is None:
+            return None
+        entry = DiskEntry(
+            object_id=slot.object_id,
+            slot_bytes=size,
+            offset=offset,
+            tenant=slot.tenant,
+            cost=slot.cost,
+            object_bytes=slot.object_bytes,
+            stored_bytes=stored_bytes,
+            codec=codec,
+            digest=slot.digest,
+        )
+        self._places.put(entry)
+        self._objects[entry.object_id] = entry
+        self.policy.add(entry)
+        self.policy.pin(entry)
+        start = self._places.span_start(entry)
+        record = Record(
+            entry.object_id,
+            entry.object_bytes,
+            stored_bytes,
+            codec,
+            size,
+            offset,
+            start,
+            entry.digest,
+            entry.tenant,
+            entry.cost,
+        )
+        return entry, record
+
+    def written(self, entry: DiskEntry) -> None:
+        """The bytes of a placed entry are there."""
+        entry.readable = True
+        self.policy.unpin(entry)
+
+    def use(self, entry: DiskEntry) -> None:
+        """Somebody asked for it."""
+        self.policy.use(entry)
+
+    def begin_read(self, entry: DiskEntry) -> None:
+        """Keep it where it is until `end_read`."""
+        entry.reads += 1
+        if entry.reads == 1:
+            self.policy.pin(entry)
+
+    def end_read(self, entry: DiskEntry) -> None:
+        entry.reads -= 1
+        if not entry.reads and entry.held:
+            self.policy.unpin(entry)
+
+    def drop(self, entry: DiskEntry, *, evicted: bool = False) -> None:
+        """Forget an entry that nobody reads; its record goes with the next write."""
+        del self._objects[entry.object_id]
+        self.policy.remove(entry, evicted=evicted)
+        self._places.give_back(entry)
+        self.cleared.append(entry.offset)
+        if entry.readable:
+            self.dropped.append(entry.object_id)
+
+    def _evict(self, entry: DiskEntry) -> None:
+        self.evictions += 1
+        self.drop(entry, evicted=True)
+
+
+def disk_size(stored_bytes: int) -> int:
+    """Room that so many bytes take on disk: whole granules."""
+    return -(-stored_bytes // GRANULE_BYTES) * GRANULE_BYTES

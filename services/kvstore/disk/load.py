@@ -1,0 +1,200 @@
+"""Back into memory: what somebody waits for is read into the arena, and stays on disk too."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from baton.kv.objects import ObjectId
+from services.kvstore.disk.codecs import AS_IT_IS, CodecError
+from services.kvstore.disk.context import MAX_JOB_BYTES, Scratch, Tiers
+from services.kvstore.disk.index import DiskEntry
+from services.kvstore.disk.io_thread import IoThread
+from services.kvstore.memory.slot import Refusal, Slot, State
+
+FRESH_SECONDS = 1.0
+"""How long what came back may wait to be leased before it counts as wanted no more."""
+
+
+class Waiters(Protocol):
+    """Who waits for objects."""
+
+    def wanted(self, object_id: ObjectId) -> bool: ...
+
+    def not_below(self, object_id: ObjectId, now: float) -> None:
+        """The tier does not have it, or has it no longer."""
+
+
+@dataclass(eq=False, slots=True)
+class _Read:
+    entry: DiskEntry
+    slot: Slot
+    error: Exception | None = None
+    wrong: bool = False
+
+
+class Up:
+    """See the module's text.
+
+    Args:
+        tiers: what it works on.
+        waiters: who waits.
+        commit: makes an object that came back readable.
+        ended: called after each batch with its first error and the time.
+    """
+
+    def __init__(
+        self,
+        tiers: Tiers,
+        waiters: Waiters,
+        commit: Callable[[Slot, bytes], bool],
+        ended: Callable[[Exception | None, float], None],
+    ) -> None:
+        self.thread = IoThread("kv-disk-read")
+        self.busy_since: float | None = None
+        self._tiers = tiers
+        self._waiters = waiters
+        self._commit = commit
+        self._ended = ended
+        self._scratch = Scratch()
+        self._reading: list[_Read] = []
+        self._due: dict[ObjectId, str] = {}
+        """Wanted back, with whose share each is counted on."""
+        self._turns: dict[str, dict[ObjectId, None]] = {}
+        """The same by tenant, in order; they take turns."""
+        self._flying: set[ObjectId] = set()
+        self._fresh: deque[tuple[Slot, float, float]] = deque()
+        """Came back and is not leased yet: with its rank, and until when that counts."""
+
+    def want(self, entry: DiskEntry) -> None:
+        """Bring an object that lies on disk."""
+        if entry.object_id not in self._flying and entry.object_id not in self._due:
+            self._due[entry.object_id] = entry.tenant
+            self._turns.setdefault(entry.tenant, {})[entry.object_id] = None
+
+    def bringing(self, object_id: ObjectId) -> bool:
+        """Whether it is on its way."""
+        return object_id in self._due or object_id in self._flying
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is wanted that is not on its way yet."""
+        return bool(self._due)
+
+    def tick(self, now: float) -> None:
+        """Forget what came back and nobody leased in time."""
+        while self._fresh and self._fresh[0][2] <= now:
+            self._fresh.popleft()
+
+    def begin(self, now: float) -> None:
+        """Begin a batch, if something is wanted and none is under way."""
+        if self.busy_since is not None or not self._due:
+            return
+        batch = self._choose(now)
+        if batch:
+            self._reading = batch
+            self.busy_since = now
+            self.thread.submit(lambda: self._read(batch))
+
+    def stop(self, now: float) -> None:
+        """The disk is off: nothing comes any more."""
+        due, self._due, self._turns = list(self._due), {}, {}
+        flying, self._flying = list(self._flying), set()
+        for read in self._reading:
+            if read.slot.state is State.RESERVED:
+                self._tiers.table.lapse(read.slot)  # free once the thread lets go of it
+        for object_id in (*due, *flying):
+            self._waiters.not_below(object_id, now)
+
+    def _choose(self, now: float) -> list[_Read]:
+        table, index = self._tiers.table, self._tiers.index
+        self._fresh = deque(fresh for fresh in self._fresh if _is_unread(fresh[0], fresh[1]))
+        waiting = sum(slot.slot_bytes for slot, _, _ in self._fresh)
+        batch: list[_Read] = []
+        size = 0
+        # What came back and nobody could lease yet must not push itself out again.
+        turns = deque(self._turns)
+        while turns and size < MAX_JOB_BYTES:
+            if size + waiting and size + waiting >= table.cap_bytes // 4:
+                break
+            tenant = turns.popleft()
+            object_id = next(iter(self._turns[tenant]))
+            entry = index.get(object_id)
+            if not self._waiters.wanted(object_id) or table.get(object_id) is not None:
+                self._not_due(object_id)
+            elif entry is None or not entry.readable:
+                self._not_due(object_id)
+                self._waiters.not_below(object_id, now)
+            else:
+                slot = table.reserve(
+                    object_id,
+                    entry.object_bytes,
+                    now=now,
+                    writer=self,
+                    tenant=entry.tenant,
+                    cost=entry.cost,
+                )
+                if slot is Refusal.EXHAUSTED:
+                    continue  # what has no room now does not hold up the other tenants
+                self._not_due(object_id)
+                if isinstance(slot, Slot):
+                    self._flying.add(object_id)
+                    index.begin_read(entry)
+                    batch.append(_Read(entry, slot))
+                    size += slot.slot_bytes
+            if tenant in self._turns:
+                turns.append(tenant)
+        return batch
+
+    def _not_due(self, object_id: ObjectId) -> None:
+        tenant = self._due.pop(object_id)
+        turn = self._turns.pop(tenant)
+        del turn[object_id]
+        if turn:
+            self._turns[tenant] = turn  # its next turn comes after those of the others
+
+    def _read(self, batch: list[_Read]) -> Callable[[], None]:
+        """On the thread."""
+        for read in batch:
+            entry = read.entry
+            data = self._tiers.arena.view(read.slot)
+            try:
+                if entry.codec == AS_IT_IS:
+                    self._tiers.file.read(entry.offset, self._tiers.arena.pages(read.slot))
+                else:
+                    pages = self._scratch.pages(entry.stored_bytes)
+                    self._tiers.file.read(entry.offset, pages)
+                    self._tiers.codecs.decode(entry.codec, pages[: entry.stored_bytes], data)
+            except CodecError:
+                read.wrong = True
+            except Exception as error:  # noqa: BLE001  # told below: the thread must go on
+                read.error = error
+            else:
+                read.wrong = not self._tiers.is_right(entry.object_id, entry.digest, data)
+        return lambda: self._came(batch)
+
+    def _came(self, batch: list[_Read]) -> None:
+        self.busy_since = None
+        self._reading = []
+        table, index, counts = self._tiers.table, self._tiers.index, self._tiers.counts
+        now = self._tiers.clock()
+        for read in batch:
+            entry, object_id = read.entry, read.entry.object_id
+            self._flying.discard(object_id)
+            index.end_read(entry)
+            if read.error is None and not read.wrong and entry.held:
+                counts.read_bytes += entry.object_bytes
+                if self._commit(read.slot, entry.digest):
+                    self._fresh.append((read.slot, read.slot.rank, now + FRESH_SECONDS))
+                    continue
+            else:
+                table.abandon(read.slot)
+                if entry.held:  # else it was dropped, and its place may be another's by now
+                    counts.bad_objects += read.wrong
+                    index.drop(entry)
+            self._waiters.not_below(object_id, now)
+        self._ended(next((r.error for r in batch if r.error is not None), None), now)
+
+
+def _is_unread(slot: Slot, rank: float) -> bool:
+    return slot.state is State.COMMITTED and not slot.leases and slot.rank == rank

@@ -1,0 +1,190 @@
+"""The arena: one mapped file that the store owns and clients of the same memory map too.
+
+The file is named `baton-kv-….arena` and locked by its owner for as long as it lives; files whose
+owner is dead (and writers' lock files beside them) are removed when a store starts. It is created
+sparse: slots are only placed where pages were touched already, and a thread touches the rest in
+small steps, so that neither start-up nor a first write waits for memory, and nobody is killed for
+touching memory that is not there.
+"""
+
+import hashlib
+import mmap
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from baton.kv.arena.file import (
+    PAGE_BYTES,
+    ArenaHeader,
+    advise_huge,
+    generations,
+    populate,
+    touched_bytes,
+)
+from baton.kv.arena.file_locks import create_locked, remove_if_abandoned
+from baton.kv.arena.writer_lock import LOCK_SUFFIX
+from baton.settings import StartupError
+from services.kvstore.memory.slot import Slot
+
+ARENA_PREFIX = "baton-kv-"
+ARENA_SUFFIX = ".arena"
+STEP_BYTES = 1024 * 1024
+_MIB = 1024 * 1024
+
+
+class Arena:
+    """See the module's text. Use as a context manager; leaving it removes the file.
+
+    Args:
+        directory: where the file goes; memory-backed to be fast.
+        data_bytes: for objects; a multiple of `STEP_BYTES`.
+
+    Raises:
+        StartupError: it does not fit, or the directory cannot be used.
+    """
+
+    def __init__(self, directory: Path, data_bytes: int) -> None:
+        self.header = ArenaHeader.plan(data_bytes)
+        _remove_stale(directory)
+        check_room(directory, self.header.file_bytes)
+        self.path = directory / f"{ARENA_PREFIX}{secrets.token_hex(8)}{ARENA_SUFFIX}"
+        try:
+            self._file = create_locked(self.path)
+        except OSError as error:
+            raise _unusable(directory, error) from error
+        try:
+            os.ftruncate(self._file, self.header.file_bytes)
+            # What lies before the data gets its memory at once.
+            os.posix_fallocate(self._file, 0, self.header.data_at)
+            os.pwrite(self._file, self.header.pack(), 0)
+            mapping = mmap.mmap(self._file, self.header.file_bytes)
+            advise_huge(mapping)
+            self._view = memoryview(mapping)
+        except OSError as error:
+            self.__exit__()
+            raise _unusable(directory, error) from error
+        self.generations = generations(self._view, self.header)
+        self._counters = np.frombuffer(self.generations, dtype=np.int64)
+        self.index = self._view[self.header.index_at : self.header.data_at]
+        """What `SharedIndex` writes."""
+        self._touched = touched_bytes(self._view)
+
+    def __enter__(self) -> "Arena":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.path.unlink(missing_ok=True)
+        os.close(self._file)
+
+    @property
+    def touched_bytes(self) -> int:
+        """How much of the data has memory behind it; clients see it too."""
+        return self._touched[0]
+
+    @property
+    def shm_domain(self) -> str:
+        """Names the memory that the file lives in: equal on processes that can map it."""
+        where = os.fstat(self._file)
+        boot = Path("/proc/sys/kernel/random/boot_id")
+        text = f"{boot.read_text().strip() if boot.exists() else ''}/{where.st_dev}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def file(self) -> memoryview:
+        """The whole file, writable: for transports that write to it from outside."""
+        return self._view
+
+    def file_offset(self, slot: Slot) -> int:
+        """Where a slot's bytes begin in the file."""
+        return self.header.data_at + slot.offset
+
+    def view(self, slot: Slot) -> memoryview:
+        """An object's bytes, writable. Whoever uses it knows that the slot is his."""
+        start = self.file_offset(slot)
+        return self._view[start : start + slot.object_bytes]
+
+    def pages(self, slot: Slot) -> memoryview:
+        """As `view`, to the end of the object's last page: what direct I/O reads and writes."""
+        start = self.file_offset(slot)
+        return self._view[start : start + slot.slot_bytes]
+
+    def carve(self, offset: int, size: int) -> None:
+        """A range of data gets new slots: whoever still reads old ones there must notice."""
+        self._counters[offset // PAGE_BYTES : (offset + size) // PAGE_BYTES] += 1
+
+    def touch_next(self) -> bool:
+        """Put memory behind the next step of the data; False where all has some. Blocks for ms.
+
+        Must run before anybody writes there: it fills with zeros.
+
+        Raises:
+            OSError: there is no more memory.
+        """
+        if self.touched_bytes >= self.header.data_bytes:
+            return False
+        start = self.header.data_at + self.touched_bytes
+        if not populate(self._view[start : start + STEP_BYTES], write=True):
+            os.pwrite(self._file, bytes(STEP_BYTES), start)
+        self._touched[0] += STEP_BYTES
+        return True
+
+
+def check_room(
+    directory: Path, needed: int, limits: Callable[[Path], dict[str, int]] | None = None
+) -> None:
+    """Refuse an arena that is larger than the room there is.
+
+    Args:
+        directory: where it goes.
+        needed: bytes of the whole file.
+        limits: what bounds it; None: `memory_limits`.
+
+    Raises:
+        StartupError: it does not fit; the text says what bounds it.
+    """
+    for name, free in (limits or memory_limits)(directory).items():
+        if needed > free:
+            raise StartupError(
+                f"kv.arena_bytes needs {-(-needed // _MIB)} MiB and {name} has {free // _MIB} MiB "
+                "free: set BATON_KV_ARENA_BYTES or --kv-arena-bytes to less, or make room."
+            )
+
+
+def memory_limits(directory: Path) -> dict[str, int]:
+    """What bounds a file there, by name: bytes that are free.
+
+    Raises:
+        StartupError: there is no such directory.
+    """
+    try:
+        limits = {str(directory): shutil.disk_usage(directory).free}
+    except OSError as error:
+        raise _unusable(directory, error) from error
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            limits["the machine"] = int(line.split()[1]) * 1024
+    for line in _lines(Path("/sys/fs/cgroup/memory.max")):
+        if line.strip().isdigit():
+            limits["the container"] = int(line)
+    return limits
+
+
+def _unusable(directory: Path, error: OSError) -> StartupError:
+    return StartupError(
+        f"kv.arena_dir {directory} cannot be used ({error.strerror}): set BATON_KV_ARENA_DIR or "
+        "--kv-arena-dir to a directory in memory that this process can write to."
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _remove_stale(directory: Path) -> None:
+    for suffix in (ARENA_SUFFIX, LOCK_SUFFIX):
+        for path in directory.glob(f"{ARENA_PREFIX}*{suffix}"):
+            remove_if_abandoned(path)

@@ -1,0 +1,49 @@
+"""Writes what is readable into the arena's index; see `baton.kv.arena_index`."""
+
+from baton.kv.arena.index import ROW, WAYS, index_entries, place, tag_of
+from services.kvstore.memory.arena import Arena
+from services.kvstore.memory.slot import Slot
+
+
+class SharedIndex:
+    """Entries for committed slots. One that finds no room is left out: readers ask for it."""
+
+    def __init__(self, arena: Arena) -> None:
+        header = arena.header
+        self._arena = arena
+        self._entries = index_entries(header.data_bytes)
+        rows_at = 8 * self._entries
+        self._fingerprints = arena.index[:rows_at].cast("Q")
+        self._rows = arena.index[rows_at:]
+
+    def add(self, *slots: Slot) -> None:
+        """The slots became readable."""
+        data_at, rows, fingerprints = self._arena.header.data_at, self._rows, self._fingerprints
+        for slot in slots:
+            layout_id, key, group, shard, part = slot.object_id
+            tag = tag_of(layout_id, group, shard, part)
+            fingerprint, bucket = place(key, tag, self._entries)
+            for entry in range(bucket, bucket + WAYS):
+                if not fingerprints[entry]:
+                    break
+            else:
+                continue
+            slot.index_entry = entry
+            ROW.pack_into(
+                rows,
+                entry * ROW.size,
+                key,
+                tag,
+                data_at + slot.offset,
+                slot.generation,
+                slot.object_bytes,
+                slot.digest,
+            )
+            fingerprints[entry] = fingerprint
+
+    def remove(self, *slots: Slot) -> None:
+        """The slots are no longer readable; no error for one that had no entry."""
+        for slot in slots:
+            if slot.index_entry >= 0:
+                self._fingerprints[slot.index_entry] = 0
+                slot.index_entry = -1

@@ -1,0 +1,118 @@
+"""Room for objects in a tier: free places first, then those of what the policy lets go."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from services.kvstore.eviction.base import Entry
+from services.kvstore.eviction.policy import EvictionPolicy
+from services.kvstore.memory.slab_allocator import SlabAllocator, Span
+
+E = TypeVar("E", bound=Entry)
+
+
+class Places(Generic[E]):
+    """Every place that is not free, by offset, and who is charged for it.
+
+    Args:
+        slabs: where places are; this is its only user.
+        policy: what may go; told of bytes here, of entries by whoever owns them.
+    """
+
+    def __init__(self, slabs: SlabAllocator, policy: EvictionPolicy[E]) -> None:
+        self._slabs = slabs
+        self._policy = policy
+        self.at: dict[int, E] = {}
+        self.used_bytes = 0
+
+    def find(self, size: int, tenant: str, evict: Callable[[E], None]) -> int | None:
+        """One place, as `find_all` answers it; `evict` is called for each entry that goes."""
+
+        def evict_all(victims: Sequence[E]) -> None:
+            for victim in victims:
+                evict(victim)
+
+        return next(iter(self.find_all(1, size, tenant, evict_all)), None)
+
+    def find_all(
+        self, count: int, size: int, tenant: str, evict: Callable[[Sequence[E]], None]
+    ) -> list[int]:
+        """Places, taken and charged to the tenant, for the caller to `put` something there.
+
+        Args:
+            count: how many; fewer where nothing can make room, or the tenant's quota is full.
+            size: as `slot_size` answers.
+            tenant: who is charged.
+            evict: drops entries and gives their places back.
+        """
+        found: list[int] = []
+        while len(found) < count:
+            wanted = count - len(found)
+            excess = self._policy.excess(tenant, wanted * size)
+            if excess > 0:
+                victims = self._policy.choose_own(tenant, excess)
+                if not victims:  # the quota has room for less
+                    count -= min(wanted, -(-excess // size))
+                    continue
+            else:
+                offsets = self._slabs.take(size, wanted)
+                if offsets:
+                    self._policy.charge(tenant, len(offsets) * size)
+                    found += offsets
+                    continue
+                spans = partial(self._spans, size)
+                victims = self._policy.choose(size, tenant, self._beside, spans, wanted)
+                if not victims:
+                    break
+            evict(victims)
+        return found
+
+    def adopt(self, entry: E, start: int) -> bool:
+        """`put` an entry where an earlier process had placed it; False where it fits no more."""
+        fits = self._slabs.adopt(start, entry.slot_bytes, entry.offset)
+        if fits:
+            self._policy.charge(entry.tenant, entry.slot_bytes)
+            self.put(entry)
+        return fits
+
+    def span_start(self, entry: E) -> int:
+        """Where the span of an entry's place begins."""
+        return self._slabs.span(entry.offset).start
+
+    def put(self, *entries: E) -> None:
+        """Something lies at places that were found for it."""
+        for entry in entries:
+            self.at[entry.offset] = entry
+            self.used_bytes += entry.slot_bytes
+
+    def give_back(self, *entries: E) -> None:
+        """They lie there no longer."""
+        for tenant, run in groupby(entries, attrgetter("tenant")):
+            size = 0
+            for entry in run:
+                del self.at[entry.offset]
+                size += entry.slot_bytes
+            self.used_bytes -= size
+            self._policy.refund(tenant, size)
+        self._slabs.give_back(*[entry.offset for entry in entries])
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that nothing lies in, in whatever pieces, but such that no slot fits into."""
+        return self._slabs.usable_bytes - self.used_bytes - self._slabs.wasted_bytes
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that have memory behind them, and so can be used now."""
+        return self._slabs.usable_bytes
+
+    def _beside(self, entry: E) -> Sequence[E]:
+        return self._entries(self._slabs.span(entry.offset))
+
+    def _spans(self, size: int) -> Iterable[Sequence[E]]:
+        return (self._entries(s) for s in self._slabs.spans() if s.slot_bytes != size)
+
+    def _entries(self, span: Span) -> Sequence[E]:
+        return [self.at[offset] for offset in span.used]

@@ -1,0 +1,1 @@
+"""Writes straight into another store's arena, by NIXL."""

@@ -1,0 +1,262 @@
+"""A NIXL agent: writes from this store's memory into that of stores on other hosts.
+
+Whoever uses an agent does so on one thread only. What NIXL does not do is done here: metadata is
+checked before it is loaded (NIXL forgets a peer whose metadata is cut short, and cannot learn its
+name again), and a transfer is let go of only once it is over (letting go of it earlier looks like
+success and stops nothing).
+"""
+
+import ctypes
+import importlib
+import logging
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Self
+
+import numpy as np
+from baton.v1 import kvstore_pb2 as pb
+from xxhash import xxh3_128_digest
+
+LIBRARIES = ("nixl_cu12", "nixl_cu13")
+"""The first that is installed is used; both work without CUDA."""
+MAX_METADATA_BYTES = 64 * 1024
+_MEMORY = "DRAM"
+_HEAD = b"nixlSerDes|Agent"
+_LENGTH = struct.Struct("<Q")
+
+
+class NixlError(Exception):
+    """NIXL is not here, or did not do what it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A store's memory as other agents reach it. As pb.NixlEndpoint."""
+
+    agent: str
+    metadata: bytes
+    address: int
+    size_bytes: int
+
+    def message(self) -> pb.NixlEndpoint:
+        return pb.NixlEndpoint(
+            agent=self.agent,
+            metadata=self.metadata,
+            metadata_digest=xxh3_128_digest(self.metadata),
+            address=self.address,
+            size_bytes=self.size_bytes,
+        )
+
+    @classmethod
+    def checked(cls, message: pb.NixlEndpoint, agent: str) -> Self:
+        """Take an endpoint that came from outside.
+
+        Args:
+            message: what came.
+            agent: the name that the sender's agent must have.
+
+        Raises:
+            NixlError: it is damaged or another agent's, and must not be loaded.
+        """
+        metadata = message.metadata
+        if len(metadata) > MAX_METADATA_BYTES:
+            raise NixlError(f"metadata has at most {MAX_METADATA_BYTES} bytes")
+        if xxh3_128_digest(metadata) != message.metadata_digest:
+            raise NixlError("metadata does not match its digest")
+        if message.agent != agent or _name_in(metadata) != agent:
+            raise NixlError(f"metadata is not that of agent {agent}")
+        if message.size_bytes <= 0 or message.address + message.size_bytes > 1 << 64:
+            raise NixlError("an arena has a length above 0 and lies in memory")
+        return cls(agent, metadata, message.address, message.size_bytes)
+
+
+def agent_name(store_id: str, incarnation: str) -> str:
+    """What a store's agent is called: a store that starts again is another agent."""
+    return f"{store_id}/{incarnation}"
+
+
+class NixlAgent:
+    """See the module's text.
+
+    Args:
+        name: as `agent_name` answers.
+        memory: the arena's file, mapped and writable. It stays mapped as long as the process lives.
+
+    Raises:
+        NixlError: NIXL is not installed, or does not work here.
+    """
+
+    def __init__(self, name: str, memory: memoryview) -> None:
+        library = _load()
+        self._errors = _errors_of(library)
+        try:
+            # Its own progress thread would spin for as long as the process lives.
+            config = library.nixl_agent_config(enable_prog_thread=False)
+            self._agent: Any = library.nixl_agent(name, config)
+            address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            self._agent.register_memory([(address, memory.nbytes, 0, "")], _MEMORY)
+            metadata = self._agent.get_agent_metadata()
+        except self._errors as error:
+            raise NixlError(f"no agent can be made: {error}") from error
+        if _name_in(metadata) != name:
+            raise NixlError("this release of NIXL writes metadata in an unknown format")
+        self.endpoint = Endpoint(name, metadata, address, memory.nbytes)
+        self._remote: dict[str, Endpoint] = {}
+
+    def add(self, remote: Endpoint) -> None:
+        """Get to know another agent; one that is known already stays as it is.
+
+        Raises:
+            NixlError: it cannot be reached.
+        """
+        if self._remote.get(remote.agent) == remote:
+            return
+        try:
+            self._agent.add_remote_agent(remote.metadata)
+        except self._errors as error:
+            raise NixlError(f"{remote.agent} cannot be added: {error}") from error
+        self._remote[remote.agent] = remote
+
+    def remove(self, name: str) -> None:
+        """Forget an agent; no error for one that is unknown."""
+        if self._remote.pop(name, None) is not None:
+            try:
+                self._agent.remove_remote_agent(name)
+            except self._errors as error:
+                raise NixlError(f"{name} cannot be removed: {error}") from error
+
+    def write(self, name: str, pieces: Sequence[tuple[int, int, int]]) -> "Transfer":
+        """Begin to write to another agent's arena.
+
+        Args:
+            name: the agent.
+            pieces: (offset here, offset there, length), each from the arena files' beginnings.
+
+        Raises:
+            NixlError: nothing was begun.
+        """
+        remote = self._remote.get(name)
+        if remote is None:
+            raise NixlError(f"{name} is not known")
+        merged = list(_merged(pieces))
+        ours = [(self.endpoint.address + here, length, 0) for here, _, length in merged]
+        theirs = [(remote.address + there, length, 0) for _, there, length in merged]
+        try:
+            handle = self._agent.initialize_xfer(
+                "WRITE", self._list(ours), self._list(theirs), name
+            )
+        except self._errors as error:
+            raise NixlError(f"nothing can be written to {name}: {error}") from error
+        transfer = Transfer(self._agent, handle, self._errors)
+        transfer.begin()
+        return transfer
+
+    def notify(self, name: str, message: bytes) -> None:
+        """Say something to another agent.
+
+        Raises:
+            NixlError: it cannot be told.
+        """
+        try:
+            self._agent.send_notif(name, message)
+        except self._errors as error:
+            raise NixlError(f"{name} cannot be notified: {error}") from error
+
+    def progress(self) -> list[tuple[str, bytes]]:
+        """Let transfers go on, in both directions; answers what other agents said, with names.
+
+        Raises:
+            NixlError: NIXL is out of order.
+        """
+        try:
+            told: dict[str, list[bytes]] = self._agent.get_new_notifs()
+        except self._errors as error:
+            raise NixlError(f"NIXL does not go on: {error}") from error
+        return [(name, message) for name, messages in told.items() for message in messages]
+
+    def _list(self, pieces: list[tuple[int, int, int]]) -> Any:
+        return self._agent.get_xfer_descs(np.array(pieces, np.uint64), _MEMORY)
+
+
+class Transfer:
+    """One write. It must be polled until it is over."""
+
+    def __init__(self, agent: Any, handle: Any, errors: tuple[type[Exception], ...]) -> None:
+        self._agent = agent
+        self._handle = handle
+        self._errors = errors
+        self._state = "PROC"
+
+    def begin(self) -> None:
+        """Start it. One that fails at once is over, as `poll` tells."""
+        self._ask(self._agent.transfer)
+
+    def poll(self) -> bool | None:
+        """None while it is under way, then whether every byte arrived."""
+        if self._state == "PROC":
+            self._ask(self._agent.check_xfer_state)
+        if self._state == "PROC":
+            return None
+        if self._handle is not None:
+            self._agent.release_xfer_handle(self._handle)
+            self._handle = None
+        return self._state == "DONE"
+
+    def _ask(self, question: Any) -> None:
+        try:
+            self._state = question(self._handle)
+        except self._errors as error:
+            self._state = f"ERR {error}"
+
+
+def _merged(pieces: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Pieces that are neighbours on both sides as one: long ones travel faster."""
+    here = there = length = 0
+    for next_here, next_there, size in sorted(pieces):
+        if length and next_here == here + length and next_there == there + length:
+            length += size
+            continue
+        if length:
+            yield here, there, length
+        here, there, length = next_here, next_there, size
+    if length:
+        yield here, there, length
+
+
+def _name_in(metadata: bytes) -> str | None:
+    """The agent that metadata is of; None where it is not metadata."""
+    start = len(_HEAD) + _LENGTH.size
+    if not metadata.startswith(_HEAD) or len(metadata) < start:
+        return None
+    (length,) = _LENGTH.unpack_from(metadata, len(_HEAD))
+    name = metadata[start : start + length]
+    if len(name) != length or metadata[start + length : start + length + 1] != b"|":
+        return None
+    return name.decode("utf-8", "replace")
+
+
+def _load() -> ModuleType:
+    raises = logging.raiseExceptions
+    for name in LIBRARIES:
+        try:
+            library = importlib.import_module(name)
+        except ImportError as error:
+            reason = error
+            continue
+        # It takes over logging of the process when it is imported, and prints to standard output.
+        logging.raiseExceptions = raises
+        log = logging.getLogger("nixl")
+        log.handlers.clear()
+        log.propagate = True
+        log.setLevel(logging.WARNING)
+        return library
+    raise NixlError(f"NIXL is not installed: pip install 'baton[nixl]' ({reason})")
+
+
+def _errors_of(library: ModuleType) -> tuple[type[Exception], ...]:
+    """What its calls raise: classes of its own, without a common base."""
+    names = vars(importlib.import_module(f"{library.__name__}._bindings"))
+    own = [names[name] for name in names if name.startswith("nixl") and name.endswith("Error")]
+    return (RuntimeError, *own)

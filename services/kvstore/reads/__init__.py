@@ -1,0 +1,1 @@
+"""Read requests, and the objects that they wait for."""

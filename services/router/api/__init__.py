@@ -1,0 +1,1 @@
+"""RouterService: Place streams in, placements out."""

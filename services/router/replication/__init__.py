@@ -1,0 +1,1 @@
+"""Copies of hot prefixes on more stores, before a worker asks for them."""

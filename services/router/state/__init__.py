@@ -1,0 +1,1 @@
+"""What the router knows of workers and stores: load, rates, tickets, membership."""

@@ -1,0 +1,166 @@
+"""The streams from one worker or store: its load and what it holds, for as long as it lives."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from baton.v1 import kvevents_pb2, worker_pb2
+from baton.v1.cluster_pb2 import Instance
+from baton.v1.kvevents_pb2_grpc import KvEventServiceStub
+from baton.v1.worker_pb2_grpc import WorkerServiceStub
+
+from baton.kv.events.log import Delta, Mirror
+from baton.rpc.channels import open_channel
+from baton.telemetry.logs import get_logger
+from services.router import metrics
+from services.router.state.fleet import WORKER_ROLES, Fleet
+
+log = get_logger(__name__)
+
+SILENCE_SECONDS = 2.0
+"""Both streams say something at least once a second; a longer silence is a broken stream."""
+_FIRST_RETRY_SECONDS = 0.1
+_LAST_RETRY_SECONDS = 1.0
+_SLICE_KEYS = 4096
+"""Blocks that are taken into the index at once: a few milliseconds of the event loop."""
+
+Suspect = Callable[[str], None]
+
+
+class StreamBrokenError(Exception):
+    """A stream ended, failed or fell silent; says how."""
+
+
+async def follow(instance: Instance, fleet: Fleet, suspect: Suspect) -> None:
+    """Keep a fleet up to date about one instance until cancelled.
+
+    Args:
+        instance: whom to watch.
+        fleet: what to keep up to date; it knows the instance already.
+        suspect: told the instance's id whenever a stream from it broke.
+    """
+    channel = open_channel(instance.address)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_follow_events(channel, instance, fleet, suspect))
+            if instance.role in WORKER_ROLES:
+                group.create_task(_follow_load(channel, instance, fleet, suspect))
+    finally:
+        await channel.close(None)
+
+
+async def _follow_load(
+    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, suspect: Suspect
+) -> None:
+    stub: Any = WorkerServiceStub(channel)
+    retry = _Retry(instance.id, "load")
+    while True:
+        try:
+            call = stub.WatchLoad(worker_pb2.WatchLoadRequest())
+            async with aclosing(_messages(call)) as messages:
+                async for message in messages:
+                    retry.works()
+                    fleet.report(message.report)
+        except StreamBrokenError as error:
+            fleet.silence(instance.id)
+            suspect(instance.id)
+            await retry.wait(error)
+
+
+async def _follow_events(
+    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, suspect: Suspect
+) -> None:
+    stub: Any = KvEventServiceStub(channel)
+    retry = _Retry(instance.id, "events")
+    mirror = Mirror()
+    while True:
+        try:
+            call = stub.Watch(mirror.request())
+            mirror.opened()
+            async with aclosing(_messages(call)) as messages:
+                async for message in messages:
+                    retry.works()
+                    await _take(fleet, instance.id, _apply(mirror, message))
+                    if mirror.stale:
+                        metrics.EVENT_GAPS.inc()
+                        await asyncio.sleep(_FIRST_RETRY_SECONDS)
+                        break
+        except StreamBrokenError as error:
+            suspect(instance.id)
+            await retry.wait(error)
+
+
+def _apply(mirror: Mirror, message: kvevents_pb2.WatchResponse) -> Delta:
+    try:
+        return mirror.apply(message)
+    except ValueError as error:
+        raise StreamBrokenError(f"malformed: {error}") from error
+
+
+async def _take(fleet: Fleet, holder: str, delta: Delta) -> None:
+    """Apply what an event message changed, in slices that leave the loop to others."""
+    for changes, apply, name in (
+        (delta.removed, fleet.index.evicted, "evicted"),
+        (delta.added, fleet.index.stored, "stored"),
+    ):
+        for (_, tier), keys in changes.items():
+            metrics.INDEX_CHANGES.labels(name).inc(len(keys))
+            if len(keys) <= _SLICE_KEYS:
+                apply(holder, tier, keys)
+                continue
+            ordered = list(keys)
+            for start in range(0, len(ordered), _SLICE_KEYS):
+                apply(holder, tier, ordered[start : start + _SLICE_KEYS])
+                await asyncio.sleep(0)
+
+
+async def _messages(call: Any) -> AsyncGenerator[Any, None]:
+    """The messages of a stream; it never just ends.
+
+    Raises:
+        StreamBrokenError: always, in the end.
+    """
+    try:
+        while True:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                message = await call.read()
+            if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
+                raise StreamBrokenError("ended")
+            yield message
+    except TimeoutError as error:
+        raise StreamBrokenError("silent") from error
+    except grpc.aio.AioRpcError as error:
+        raise StreamBrokenError(error.code().name) from error
+    finally:
+        call.cancel()
+
+
+class _Retry:
+    """Waits before a broken stream is opened again, longer each time, and logs the first break."""
+
+    def __init__(self, instance_id: str, stream: str) -> None:
+        self._instance_id = instance_id
+        self._stream = stream
+        self._seconds = _FIRST_RETRY_SECONDS
+        self._broken = False
+
+    def works(self) -> None:
+        """A message came."""
+        if self._broken:
+            self._broken = False
+            self._seconds = _FIRST_RETRY_SECONDS
+            log.info("stream is back", instance_id=self._instance_id, stream=self._stream)
+
+    async def wait(self, error: StreamBrokenError) -> None:
+        """The stream broke."""
+        metrics.STREAM_BREAKS.labels(self._stream).inc()
+        if not self._broken:
+            self._broken = True
+            log.warning(
+                "stream broke", instance_id=self._instance_id, stream=self._stream, error=str(error)
+            )
+        await asyncio.sleep(self._seconds * (0.5 + random.random()))
+        self._seconds = min(2 * self._seconds, _LAST_RETRY_SECONDS)
