@@ -67,7 +67,7 @@ fix: $(DEV) ## mend what can be mended: formatting, lint
 	@$(BIN)/python scripts/architecture.py
 
 .PHONY: protos
-protos: $(DEV) $(GENERATED) ## generate baton/v1 if the protos changed
+protos: $(DEV) $(GENERATED) ## generate code if the protos changed
 	@:
 
 .PHONY: native
@@ -108,7 +108,7 @@ bench-kv-peers: ## install what bench-kv compares with, into build/kv-peers
 
 .PHONY: clean
 clean: ## remove what was built; `make distclean` removes the venv too
-	@rm -rf build dist baton/v1 .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf build dist baton/v1 baton/internal .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find baton services tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: distclean
@@ -136,6 +136,6 @@ $(DEV): $(INPUTS) | $(MADE)
 
 # Installing generates too; this is for protos that changed since.
 $(GENERATED): $(PROTOS) scripts/protoc.py | $(RUNTIME)
-	@echo "generating baton/v1"
+	@echo "generating code from protos/"
 	@if [ -e $(DEV) ]; then $(BIN)/python scripts/protoc.py; \
 	else $(call pip-install,--no-deps -e .) ; fi

@@ -17,12 +17,12 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from baton.v1 import worker_pb2
 from kv import store
 from local_cluster import VOCAB, random_llama
 
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
+from baton.internal.v1 import worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.settings import EngineSettings

@@ -237,10 +237,10 @@ async def over_http(load: Load, next_request: Callable[[], int | None], seen: Se
 async def over_grpc(load: Load, next_request: Callable[[], int | None], seen: Seen) -> None:
     """The same over gRPC, on one channel."""
     import grpc
-    from baton.v1 import inference_pb2
-    from baton.v1.inference_pb2_grpc import InferenceServiceStub
 
     from baton.rpc.channels import open_channel
+    from baton.v1 import inference_pb2
+    from baton.v1.inference_pb2_grpc import InferenceServiceStub
 
     channel = open_channel(load.grpc)
     stub: Any = InferenceServiceStub(channel)

@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 import uvloop
-from baton.v1 import common_pb2
 
 from baton.cluster.local_etcd import free_port
+from baton.internal.v1 import kvstore_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.telemetry import logs
 from services.kvstore.peers.transports.nixl.agent import LIBRARIES
@@ -179,7 +179,7 @@ class OtherStore:
 class StorePair:
     """Two stores and a client of each."""
 
-    source: common_pb2.KvSource
+    source: kvstore_pb2.KvSource
     writer: KvStoreClient
     reader: KvStoreClient
 
@@ -263,7 +263,7 @@ async def measure(
             clients.append(await stack.enter_async_context(client))
         for client in clients:
             assert await client.wait_connected(60)
-        source = common_pb2.KvSource(store_id=f"a{number}", address=f"127.0.0.1:{ports[0]}")
+        source = kvstore_pb2.KvSource(store_id=f"a{number}", address=f"127.0.0.1:{ports[0]}")
         pairs[way] = StorePair(source, *clients)
     raw = RawPeer()
     stack.callback(raw.close)

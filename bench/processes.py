@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from baton.v1.cluster_pb2 import Instance
-
 from baton.cluster import keys
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
+from baton.internal.v1.cluster_pb2 import Instance
 
 ROOT = Path(__file__).resolve().parents[1]
 CLUSTER = "bench"

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 import uvloop
-from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2
-from baton.v1.router_pb2_grpc import RouterServiceStub
-from baton.v1.worker_pb2 import LoadReport
 
+from baton.internal.v1 import cluster_pb2, kvevents_pb2, router_pb2
+from baton.internal.v1.router_pb2_grpc import RouterServiceStub
+from baton.internal.v1.worker_pb2 import LoadReport
 from baton.kv.keys import pack
 from baton.rpc.channels import open_channel
 from baton.rpc.server import Server

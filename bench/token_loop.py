@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from baton.v1 import cluster_pb2, router_pb2, worker_pb2
 from opentelemetry.context import Context
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from services.frontend.generation.assignments import Route
 from services.frontend.generation.orchestrator import Orchestrator
 from services.frontend.openai.chat import ChatChunks

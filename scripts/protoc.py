@@ -1,4 +1,4 @@
-"""Generate `baton/v1` from `protos/`: messages, gRPC stubs and their type stubs.
+"""Generate `baton/v1` and `baton/internal` from `protos/`: messages, stubs, and their types.
 
 Runs as a script (`python scripts/protoc.py`) and as the wheel's build hook, where the compilers
 live in an environment of their own: everything is found by what can be imported.
@@ -17,16 +17,19 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
+PACKAGES = ("v1", "internal")
+"""The packages under `baton/` that are generated, whole."""
+NOTE = "Generated from protos/ by scripts/protoc.py."
 
 
 def generate() -> None:
-    """Replace `baton/v1` by freshly generated code.
+    """Replace `baton/v1` and `baton/internal` by freshly generated code.
 
     Raises:
         subprocess.CalledProcessError: protoc refused a file; its message is on stderr, and the
             code generated before is still there.
     """
-    target = ROOT / "baton" / "v1"
+    target = ROOT / "baton"
     sources = sorted(PROTOS.rglob("*.proto"))
     includes = ["-I", str(PROTOS), "-I", str(google_protos())]
     plugins = [
@@ -40,11 +43,13 @@ def generate() -> None:
         outs += [f"--{kind}_out=quiet:{out}" for kind in ("mypy", "mypy_grpc")]
         protoc = [sys.executable, "-m", "grpc_tools.protoc"]
         subprocess.run([*protoc, *includes, *plugins, *outs, *map(str, sources)], check=True)
-        made = Path(out) / "baton" / "v1"
-        # protoc makes no package file.
-        (made / "__init__.py").write_text('"""Generated from protos/ by scripts/protoc.py."""\n')
-        shutil.rmtree(target, ignore_errors=True)
-        made.rename(target)
+        made = Path(out) / "baton"
+        for folder in (path for path in made.rglob("*") if path.is_dir()):
+            # protoc makes no package files.
+            (folder / "__init__.py").write_text(f'"""{NOTE}"""\n')
+        for package in PACKAGES:
+            shutil.rmtree(target / package, ignore_errors=True)
+            (made / package).rename(target / package)
 
 
 def google_protos() -> Path:

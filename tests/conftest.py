@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from baton.v1.cluster_pb2 import Instance
 
 from baton.cluster import keys
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
+from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.parent import PARENT_ENV
 
 # NIXL listens on whatever UCX may use.

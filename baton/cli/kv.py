@@ -14,11 +14,11 @@ from rich.table import Table
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.kv_stores import ASK_SECONDS, Store, Where, run
 from baton.cli.render import size
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.client import KvStoreClient, StoreAway
 from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
 from baton.kv.registry import tier_name
-from baton.v1 import kvstore_pb2 as pb
 
 BATCH = 128
 """Objects fetched at once by `verify`."""

@@ -10,11 +10,11 @@ import grpc
 
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.local.view import watching
+from baton.internal.v1 import cluster_pb2
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.rpc.channels import ChannelPool
 from baton.telemetry import logs
-from baton.v1 import cluster_pb2
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
 ASK_SECONDS = 10.0
 PAGE = 5000

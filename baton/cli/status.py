@@ -14,11 +14,11 @@ from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.health import ASK_SECONDS, health
 from baton.cli.local.view import watching
 from baton.cli.render import size
+from baton.internal.v1 import cluster_pb2, kvstore_pb2, worker_pb2
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
 from baton.rpc.channels import ChannelPool
 from baton.telemetry import logs
-from baton.v1 import cluster_pb2, kvstore_pb2, worker_pb2
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from baton.v1.worker_pb2_grpc import WorkerServiceStub
 
 WORKERS = (cluster_pb2.ROLE_PREFILL, cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
 

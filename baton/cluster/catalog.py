@@ -8,7 +8,7 @@ a model that a live worker serves stays in view.
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from baton.v1.cluster_pb2 import Instance, ModelCard
+from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 
 CardKey = tuple[str, str]
 """A model's name and its layout's id in hex."""

@@ -12,8 +12,8 @@ from baton.cluster.etcd import Compacted, Etcd, EtcdError, WatchEvent
 from baton.cluster.membership import Change, Membership, Probe
 from baton.cluster.probe import ProbeFunction, answers
 from baton.cluster.subscription import Subscription
+from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
 from baton.telemetry.logs import get_logger
-from baton.v1.cluster_pb2 import Instance, ModelCard, Role
 
 log = get_logger(__name__)
 

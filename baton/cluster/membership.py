@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from types import MappingProxyType
 from typing import Literal
 
-from baton.v1.cluster_pb2 import Instance, Role
+from baton.internal.v1.cluster_pb2 import Instance, Role
 
 REPROBE_SECONDS = 1.0
 """Between two probes of a member that is hidden, or alive and not registered."""

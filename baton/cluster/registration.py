@@ -10,8 +10,8 @@ from typing import Any
 
 from baton.cluster import keys
 from baton.cluster.etcd import Etcd, EtcdError
+from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 from baton.telemetry.logs import get_logger
-from baton.v1.cluster_pb2 import Instance, ModelCard
 
 log = get_logger(__name__)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from baton.cluster.membership import Change
-from baton.v1.cluster_pb2 import Instance
+from baton.internal.v1.cluster_pb2 import Instance
 
 
 class Subscription:

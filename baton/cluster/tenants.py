@@ -5,7 +5,7 @@ from weakref import WeakKeyDictionary
 
 from baton.cluster import keys
 from baton.cluster.etcd import Etcd
-from baton.v1.cluster_pb2 import TenantPolicy
+from baton.internal.v1.cluster_pb2 import TenantPolicy
 
 SALT_BYTES = 32
 

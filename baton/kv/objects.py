@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import KEY_BYTES, unpack
 from baton.kv.layout import LAYOUT_ID_BYTES
-from baton.v1 import kvstore_pb2 as pb
 
 MAX_RESERVE_KEYS = 4096
 """Keys in one Reserve."""

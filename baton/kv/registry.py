@@ -1,6 +1,6 @@
 """What KV travels by and where it lies, best first. What joins here is tested like the rest."""
 
-from baton.v1 import kvevents_pb2 as pb
+from baton.internal.v1 import kvevents_pb2 as pb
 
 SHM = "shm"
 GRPC = "grpc"

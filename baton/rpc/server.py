@@ -103,7 +103,7 @@ class Server:
         Args:
             register: adds the servicer, for example
                 `lambda server: add_RouterServiceServicer_to_server(servicer, server)`.
-            service_full_name: for health and reflection, for example `baton.v1.RouterService`.
+            service_full_name: for health and reflection, for example `grpc.health.v1.Health`.
         """
         register(self._server)
         self._services.append(service_full_name)

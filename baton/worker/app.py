@@ -10,6 +10,7 @@ from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
+from baton.internal.v1 import cluster_pb2, worker_pb2_grpc
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
 from baton.kv.events.service import KvEventService
@@ -18,7 +19,6 @@ from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import StartupError, WorkerSettings
 from baton.telemetry.logs import get_logger
-from baton.v1 import cluster_pb2, worker_pb2_grpc
 from baton.worker.core import WorkerCore
 from baton.worker.load import keep_metrics
 from baton.worker.service import WorkerService
@@ -85,7 +85,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         lambda grpc_server: worker_pb2_grpc.add_WorkerServiceServicer_to_server(
             service, grpc_server
         ),
-        "baton.v1.WorkerService",
+        "baton.internal.v1.WorkerService",
     )
     events = KvEventService(core.held)
     server.add(events.register, KV_EVENTS)

@@ -14,7 +14,8 @@ from baton.engine.base import (
     Tokens,
 )
 from baton.errors import BatonError, Reason
-from baton.v1 import common_pb2, worker_pb2
+from baton.internal.v1 import worker_pb2
+from baton.v1 import common_pb2
 
 MAX_CHOICES = 16
 

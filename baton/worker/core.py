@@ -7,10 +7,10 @@ from typing import Protocol
 
 from baton.engine.base import BlocksEvicted, BlocksReady, Engine, EngineStats, Event
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
-from baton.v1 import kvevents_pb2, worker_pb2
 from baton.worker import metrics
 from baton.worker.convert import sequence_request
 from baton.worker.engine_loop import EngineLoop

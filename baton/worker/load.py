@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from baton.v1 import worker_pb2
+from baton.internal.v1 import worker_pb2
 from baton.worker import metrics
 from baton.worker.core import WorkerCore
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from baton.internal.v1 import worker_pb2, worker_pb2_grpc
 from baton.telemetry.logs import get_logger
-from baton.v1 import worker_pb2, worker_pb2_grpc
 from baton.worker.core import WorkerCore
 from baton.worker.load import load_reports
 from baton.worker.session import RunSession

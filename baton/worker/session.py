@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import worker_pb2
 from baton.telemetry.logs import get_logger
-from baton.v1 import worker_pb2
 from baton.worker.core import WorkerCore
 from baton.worker.stream import WorkStream, failed_frame
 

@@ -18,10 +18,10 @@ from baton.engine.base import (
     Tokens,
 )
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import worker_pb2
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import extract, tracer
-from baton.v1 import worker_pb2
 from baton.worker.convert import stream_finished, stream_tokens
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.kv.fetch import NOTHING, Fetch, FetchResult

@@ -2,14 +2,14 @@
 
 from functools import partial
 
-from baton.v1 import cluster_pb2, inference_pb2_grpc
-
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
+from baton.internal.v1 import cluster_pb2
 from baton.process.process import Process
 from baton.rpc.server import Server
 from baton.settings import FrontendSettings
+from baton.v1 import inference_pb2_grpc
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer
 from services.frontend.http.middleware import Edge

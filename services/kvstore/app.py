@@ -3,10 +3,9 @@
 import asyncio
 import secrets
 
-from baton.v1.cluster_pb2 import ROLE_KVSTORE, Instance
-
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
+from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
 from baton.kv.events.log import EventLog
 from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.events.service import KvEventService

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from baton.v1 import kvevents_pb2
-
+from baton.internal.v1 import kvevents_pb2
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 

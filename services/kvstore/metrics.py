@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from baton.v1 import kvstore_pb2 as pb
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.registry import tier_name
 from services.kvstore.api import admin
 from services.kvstore.store import Store

@@ -2,11 +2,10 @@
 
 import asyncio
 
-from baton.v1.cluster_pb2 import ROLE_ROUTER, Instance
-
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
+from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import RouterSettings

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from baton.v1 import kvstore_pb2, kvstore_pb2_grpc, worker_pb2, worker_pb2_grpc
 
 from baton.client import AsyncClient
 from baton.engine.base import Sampling, SequenceRequest, Stopping
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from baton.internal.v1 import kvstore_pb2, kvstore_pb2_grpc, worker_pb2, worker_pb2_grpc
 from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
 from baton.settings import EngineSettings

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from baton.v1.kvevents_pb2 import TIER_DISK
 
+from baton.internal.v1.kvevents_pb2 import TIER_DISK
 from baton.kv.registry import ALWAYS, NEVER
 from services.kvstore.disk.file import DiskFile
 from tests.conftest import ROOT

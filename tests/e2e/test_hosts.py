@@ -1,7 +1,6 @@
 """Prefill and decode on hosts that share no memory: KV travels from store to store."""
 
-from baton.v1 import kvstore_pb2, kvstore_pb2_grpc
-
+from baton.internal.v1 import kvstore_pb2, kvstore_pb2_grpc
 from baton.rpc.channels import open_channel
 from tests.e2e.conftest import MODEL, OUTPUT_TOKENS
 from tests.e2e.test_exactness import GREEDY, prompt_of

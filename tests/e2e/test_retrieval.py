@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from baton.v1 import kvevents_pb2
 from tokenizers import Tokenizer
 
 from baton.cluster.etcd import Etcd
@@ -19,6 +18,7 @@ from baton.cluster.tenants import tenant_salt
 from baton.engine.base import Sampling, SequenceRequest, Stopping
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
+from baton.internal.v1 import kvevents_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.kv.registry import SHM, TIERS, TRANSPORTS

@@ -8,8 +8,8 @@ from baton.cli.errors import CommandError
 from baton.cli.health import health
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
+from baton.internal.v1.cluster_pb2 import Instance
 from baton.rpc.channels import ChannelPool
-from baton.v1.cluster_pb2 import Instance
 
 _POLL_SECONDS = 0.05
 

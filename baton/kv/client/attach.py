@@ -10,20 +10,20 @@ from typing import Any
 import grpc
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.arena.file import ArenaFileError, MappedArena
 from baton.kv.arena.writer_lock import HeldLock
 from baton.kv.client.frame_stream import FrameStream
 from baton.kv.registry import GRPC, SHM, TRANSPORTS
 from baton.kv.wire import bulk
 from baton.rpc.channels import open_channel
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
 OPEN_SECONDS = 3.0
 """For each step of attaching."""
 
-GET_METHOD = "/baton.v1.KvStoreService/Get"
-PUT_METHOD = "/baton.v1.KvStoreService/Put"
+GET_METHOD = "/baton.internal.v1.KvStoreService/Get"
+PUT_METHOD = "/baton.internal.v1.KvStoreService/Put"
 
 GetStream = FrameStream[pb.GetRequest, pb.GetResponse | bulk.ReadBulk]
 PutStream = FrameStream[pb.PutRequest | bytes, pb.PutResponse]

@@ -7,6 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from types import TracebackType
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.file import MappedArena
 from baton.kv.arena.index import tag_of
 from baton.kv.client.attach import StoreAway, attach
@@ -19,8 +20,6 @@ from baton.kv.objects import MAX_RESERVE_KEYS, MAX_WANT_KEYS, name_all
 from baton.kv.registry import ALWAYS, NEVER, SHM, TRANSPORTS
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
 
 __all__ = ["Fetched", "Fetching", "KvStoreClient", "Reservation", "StoreAway"]
 
@@ -142,7 +141,7 @@ class KvStoreClient:
         keys: Sequence[bytes],
         layout_id: bytes,
         object_bytes: int,
-        sources: Sequence[common_pb2.KvSource] = (),
+        sources: Sequence[pb.KvSource] = (),
         wait: float = 0.0,
         tenant: str = "",
     ) -> Fetching:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from baton.errors import BatonError
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import Attachment, StoreAway
 from baton.kv.client.staging import Staging
 from baton.kv.keys import pack
@@ -13,7 +14,6 @@ from baton.kv.objects import MAX_WANT_KEYS, ObjectId
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire.bulk import ReadBulk
 from baton.telemetry.logs import get_logger
-from baton.v1 import kvstore_pb2 as pb
 
 log = get_logger(__name__)
 

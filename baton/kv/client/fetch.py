@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.file import ArenaFileError
 from baton.kv.arena.index import tag_of
 from baton.kv.client.attach import StoreAway
@@ -20,8 +21,6 @@ from baton.kv.client.fetched import Fetched
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
 from baton.kv.wire.lease import leased
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """A batch ends here, so that leases go back while later objects are still copied."""
@@ -57,7 +56,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
         object_ids: Sequence[ObjectId],
         object_bytes: int,
         wait: float,
-        sources: Sequence[common_pb2.KvSource],
+        sources: Sequence[pb.KvSource],
         *,
         trusted: bool,
         traceparent: str = "",
@@ -102,7 +101,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
         if self._coming:
             self._ask(sorted(self._coming))
 
-    def replace_sources(self, sources: Sequence[common_pb2.KvSource]) -> None:
+    def replace_sources(self, sources: Sequence[pb.KvSource]) -> None:
         """Change where else to look for what has not come."""
         self._sources = sources
         for number in self._asked:

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.connection import Connection
 from baton.kv.client.fetched import STRIDE_BYTES
 from baton.kv.client.staging import StagedSlots
 from baton.kv.digest import start_digest
 from baton.kv.objects import MAX_CHUNK_BYTES, ObjectId
 from baton.kv.wire import bulk
-from baton.v1 import kvstore_pb2 as pb
 
 COMMIT_SECONDS = 15.0
 INLINE_BYTES = 256 * 1024

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from baton.internal.v1 import kvevents_pb2 as pb
 from baton.kv.events.replica import Delta, Mirror, Space
 from baton.kv.keys import pack, unpack
-from baton.v1 import kvevents_pb2 as pb
 
 __all__ = ["Delta", "EventLog", "Mirror", "SlowSubscriberError", "Space", "Subscription"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from baton.internal.v1 import kvevents_pb2 as pb
 from baton.kv.keys import unpack
-from baton.v1 import kvevents_pb2 as pb
 
 Space = tuple[bytes, pb.Tier.ValueType]
 """Layout id and tier."""

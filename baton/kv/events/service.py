@@ -7,14 +7,14 @@ from typing import Any
 import grpc
 
 from baton.errors import BatonError, Reason
-from baton.kv.events.log import EventLog, SlowSubscriberError
-from baton.v1 import kvevents_pb2 as pb
-from baton.v1.kvevents_pb2_grpc import (
+from baton.internal.v1 import kvevents_pb2 as pb
+from baton.internal.v1.kvevents_pb2_grpc import (
     KvEventServiceServicer,
     add_KvEventServiceServicer_to_server,
 )
+from baton.kv.events.log import EventLog, SlowSubscriberError
 
-SERVICE_NAME = "baton.v1.KvEventService"
+SERVICE_NAME = "baton.internal.v1.KvEventService"
 HEARTBEAT_SECONDS = 1.0
 FLUSH_SECONDS = 0.01
 """What happens within it makes one message: each wakes every subscriber."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message
 
-from baton.v1 import kvstore_pb2 as pb
+from baton.internal.v1 import kvstore_pb2 as pb
 
 _LENGTH_DELIMITED = 2
 _DATA_TAG = bytes([pb.ReadChunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED])

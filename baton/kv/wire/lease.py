@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.digest import split_digests
-from baton.v1 import kvstore_pb2 as pb
 
 
 class Leased(NamedTuple):

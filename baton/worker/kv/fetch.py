@@ -6,9 +6,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from baton.engine.base import Admitted, Engine
+from baton.internal.v1 import kvstore_pb2
 from baton.kv.client.client import Fetched, Fetching, KvStoreClient, StoreAway
 from baton.telemetry.logs import get_logger
-from baton.v1 import common_pb2
 from baton.worker import metrics
 from baton.worker.kv.copy_threads import in_thread
 
@@ -79,7 +79,7 @@ class Fetch:
         self._io = io
         self._scratch = scratch
         self._rate = rate
-        self._sources: Sequence[common_pb2.KvSource] | None = None
+        self._sources: Sequence[kvstore_pb2.KvSource] | None = None
         self._fetching: Fetching | None = None
         self._settled = False
         self._arrived: set[int] = set()
@@ -88,7 +88,7 @@ class Fetch:
         self._copy_cpu_seconds = 0.0
         self._transport = ""
 
-    def replace_sources(self, sources: Sequence[common_pb2.KvSource]) -> None:
+    def replace_sources(self, sources: Sequence[kvstore_pb2.KvSource]) -> None:
         self._sources = sources
         if self._fetching is not None:
             self._fetching.replace_sources(sources)
@@ -103,7 +103,7 @@ class Fetch:
         self,
         admitted: Admitted,
         keys: Sequence[bytes],
-        sources: Sequence[common_pb2.KvSource],
+        sources: Sequence[kvstore_pb2.KvSource],
         wait: float,
     ) -> FetchResult:
         """Bring blocks from `admitted.cached_tokens` on.

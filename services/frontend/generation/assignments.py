@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from baton.v1 import common_pb2, router_pb2, worker_pb2
 from opentelemetry.context import Context
 
+from baton.internal.v1 import router_pb2, worker_pb2
+from baton.v1 import common_pb2
 from services.frontend.generation.output import Output
 from services.frontend.generation.usage import Account
 from services.frontend.placement.placement import Place, Places

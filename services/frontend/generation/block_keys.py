@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from baton.v1 import cluster_pb2, router_pb2
-
+from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.kv.keys import chain_root, pack, prompt_keys
 
 

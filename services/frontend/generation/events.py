@@ -5,6 +5,7 @@ and `Finished` at last. The same as the events of `baton.v1.GenerateResponse`, w
 from collections.abc import Sequence
 
 import msgspec
+
 from baton.v1 import common_pb2
 
 

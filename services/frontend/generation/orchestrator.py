@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 import grpc
-from baton.v1 import common_pb2, worker_pb2
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import worker_pb2
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import tracer
+from baton.v1 import common_pb2
 from services.frontend.generation.assignments import Crew, Route
 from services.frontend.generation.events import ChoiceFinished, Event, Finished, Started
 from services.frontend.generation.output import Output

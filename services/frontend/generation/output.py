@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from baton.v1 import common_pb2
-
 from services.frontend.generation.events import Delta
 from services.frontend.requests.request import Request
 from services.frontend.text.stop_strings import StopScanner

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from baton.v1 import common_pb2, router_pb2, worker_pb2
-
+from baton.internal.v1 import router_pb2, worker_pb2
+from baton.v1 import common_pb2
 from services.frontend.workers.work import Kind, Work
 
 

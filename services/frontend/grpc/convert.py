@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from baton.v1 import inference_pb2
-
 from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.requests.request import (
     Ask,

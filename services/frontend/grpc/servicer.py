@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import grpc
-from baton.v1 import inference_pb2, inference_pb2_grpc
 
 from baton.errors import BatonError, Reason
 from baton.rpc.interceptor import REQUEST_ID_KEY
 from baton.telemetry.context import request_id
+from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import ask_of, fill, messages_of
 from services.frontend.metrics import SLOW_CLIENTS

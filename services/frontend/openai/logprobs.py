@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.v1 import common_pb2
-
 from services.frontend.text.tokenizer import Tokenizer
 
 

@@ -6,7 +6,7 @@ Nothing is known of load and of who holds what, so this serves while no router a
 import random
 from collections.abc import Mapping, Set
 
-from baton.v1 import cluster_pb2, common_pb2, router_pb2
+from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
 
 _PREFILL = (cluster_pb2.ROLE_PREFILL,)
 _DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
@@ -45,7 +45,7 @@ def place_by_chance(
         placement.prefill.CopyFrom(_target(prefill))
         store = instances.get(prefill.store_id)
         if store is not None:
-            placement.sources.append(common_pb2.KvSource(store_id=store.id, address=store.address))
+            placement.sources.append(kvstore_pb2.KvSource(store_id=store.id, address=store.address))
     return placement
 
 

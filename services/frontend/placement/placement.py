@@ -4,9 +4,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from baton.v1 import cluster_pb2, router_pb2
-
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.telemetry.tracing import inject
 from services.frontend.metrics import FALLBACKS
 from services.frontend.placement.fallback import place_by_chance

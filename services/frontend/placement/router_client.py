@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import cast
 
 import grpc
-from baton.v1 import cluster_pb2, router_pb2, router_pb2_grpc
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2, router_pb2, router_pb2_grpc
 from baton.rpc.channels import open_channel
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import TICKETS

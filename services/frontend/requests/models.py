@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from baton.v1 import cluster_pb2
-
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2
 from baton.settings import StartupError
 from services.frontend.text.tokenizer import Tokenizer
 

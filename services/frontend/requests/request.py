@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from baton.v1 import common_pb2
-
 from services.frontend.requests.models import Model
 from services.frontend.text.chat_template import Message
 

@@ -8,9 +8,8 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from baton.v1 import common_pb2
-
 from baton.errors import BatonError, Reason
+from baton.v1 import common_pb2
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import (
     Ask,

@@ -15,8 +15,8 @@ from contextvars import Context
 from typing import cast
 
 import grpc
-from baton.v1 import router_pb2, worker_pb2, worker_pb2_grpc
 
+from baton.internal.v1 import router_pb2, worker_pb2, worker_pb2_grpc
 from services.frontend.metrics import LATE_FRAMES, WORK_STREAMS
 from services.frontend.workers.event_buffer import Lost, Mailbox
 

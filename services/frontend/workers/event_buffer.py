@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from baton.v1 import common_pb2, worker_pb2
-
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import worker_pb2
 from baton.telemetry.logs import get_logger
+from baton.v1 import common_pb2
 
 LIMIT_BYTES = 192 * 1024
 # Roughly what Python spends on them.

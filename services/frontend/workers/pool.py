@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 
 import grpc
-from baton.v1 import cluster_pb2, router_pb2
 
+from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.rpc.channels import open_channel
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import LINKS, LINKS_BROKEN

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from enum import Enum
 
-from baton.v1 import common_pb2, worker_pb2
-
+from baton.internal.v1 import kvstore_pb2, worker_pb2
 from services.frontend.workers.connection import Link
 from services.frontend.workers.event_buffer import Mailbox
 
@@ -64,7 +63,7 @@ class Work:
         frame = worker_pb2.Generate(stream_id=self.stream_id, output_so_far=output_so_far)
         self.link.send(worker_pb2.FrameToWorker(generate=frame))
 
-    def update_sources(self, sources: Sequence[common_pb2.KvSource]) -> None:
+    def update_sources(self, sources: Sequence[kvstore_pb2.KvSource]) -> None:
         """Tell a stream that waits for KV who may come to hold it."""
         frame = worker_pb2.UpdateSources(stream_id=self.stream_id, sources=sources)
         self.link.send(worker_pb2.FrameToWorker(update_sources=frame))

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from baton.v1 import kvevents_pb2
-from baton.v1 import kvstore_pb2 as pb
-
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvevents_pb2
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import KEY_BYTES, unpack
 from baton.kv.layout import LAYOUT_ID_BYTES
 from baton.kv.objects import MAX_TENANT_BYTES, MAX_WANT_KEYS, ObjectId

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
 from opentelemetry.trace import Span
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import MAX_CHUNK_BYTES, MAX_TENANT_BYTES, MAX_WANT_KEYS, object_ids
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire import bulk
@@ -296,7 +295,7 @@ class GetStream:
             span.end()
 
 
-def sources_of(messages: Iterable[common_pb2.KvSource]) -> list[Source]:
+def sources_of(messages: Iterable[pb.KvSource]) -> list[Source]:
     """The sources that a request names.
 
     Raises:

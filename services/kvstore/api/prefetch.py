@@ -7,9 +7,8 @@ fetched like those that a reader wants, and kept like all others: hints that wer
 import asyncio
 from contextlib import suppress
 
-from baton.v1 import kvstore_pb2 as pb
-
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import MAX_TENANT_BYTES, object_ids
 from services.kvstore.api.get import sources_of
 from services.kvstore.memory.slot import Lease

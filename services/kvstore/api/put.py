@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable
 
-from baton.v1 import kvstore_pb2 as pb
 from opentelemetry.trace import Span
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.writer_lock import WatchedLock
 from baton.kv.digest import DIGEST_BYTES, split_digests, start_digest
 from baton.kv.objects import (

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import (
+
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import (
     KvStoreServiceServicer,
     add_KvStoreServiceServicer_to_server,
 )
-
-from baton.errors import BatonError, Reason
 from baton.kv.arena.writer_lock import WatchedLock
 from baton.kv.objects import MAX_WANT_KEYS, object_ids
 from baton.kv.registry import GRPC, SHM
@@ -32,7 +32,7 @@ from services.kvstore.store import Store
 
 log = get_logger(__name__)
 
-SERVICE_NAME = "baton.v1.KvStoreService"
+SERVICE_NAME = "baton.internal.v1.KvStoreService"
 OPEN_SECONDS = 10.0
 """How long a new stream may take to say who it is."""
 MAX_NAME = 256

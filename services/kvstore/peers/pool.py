@@ -8,9 +8,9 @@ from itertools import count
 from types import TracebackType
 
 import grpc
-from baton.v1 import kvstore_pb2 as pb
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import GetStream, open_get, open_session
 from baton.kv.objects import ObjectId
 from baton.rpc.channels import open_channel

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
-from baton.v1 import kvstore_pb2 as pb
-
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL
 from baton.kv.wire.lease import Leased

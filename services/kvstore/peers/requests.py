@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from baton.v1 import kvstore_pb2 as pb
 from google.protobuf.duration_pb2 import Duration
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
 from baton.kv.wire.bulk import ReadBulk

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from baton.v1 import common_pb2, router_pb2
-
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2, router_pb2
 from baton.kv.keys import KEY_BYTES
 from services.router.policy.costs import Policy, Query, Worker
 from services.router.policy.placement import POLICY, Decision, place
@@ -119,7 +118,7 @@ class Placer:
             prefill=_target(decision.reader) if decision.reader is not None else None,
             decode=_target(decision.writer),
             sources=[
-                common_pb2.KvSource(store_id=store_id, address=address)
+                kvstore_pb2.KvSource(store_id=store_id, address=address)
                 for store_id, address in sources
                 if address
             ],

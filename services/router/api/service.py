@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-from baton.v1 import router_pb2
-from baton.v1.router_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import router_pb2
+from baton.internal.v1.router_pb2_grpc import (
+    RouterServiceServicer,
+    add_RouterServiceServicer_to_server,
+)
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from services.router import metrics
@@ -21,7 +24,7 @@ from services.router.state.fleet import Fleet
 
 log = get_logger(__name__)
 
-SERVICE_NAME = "baton.v1.RouterService"
+SERVICE_NAME = "baton.internal.v1.RouterService"
 MAX_ANSWERS = 1024
 """Answers that a session keeps for its reader. Beyond, no more of its queries are read."""
 MAX_ANSWERS_PER_MESSAGE = 64

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from baton.v1 import kvevents_pb2
+from baton.internal.v1 import kvevents_pb2
 
 ENGINE = kvevents_pb2.TIER_ENGINE
 DRAM = kvevents_pb2.TIER_DRAM

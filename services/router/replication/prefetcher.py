@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.rpc.cancelled import task_is_cancelled
 from baton.rpc.channels import ChannelPool
 from baton.telemetry.logs import get_logger
@@ -84,7 +83,7 @@ class HintSender:
         """How many blocks the store has of it now; 0 where the call failed."""
         address = self._address_of(hint.store_id)
         sources = [
-            common_pb2.KvSource(store_id=store_id, address=at)
+            pb.KvSource(store_id=store_id, address=at)
             for store_id in hint.sources
             if (at := self._address_of(store_id))
         ]

@@ -4,10 +4,9 @@ import asyncio
 import time
 from contextlib import suppress
 
-from baton.v1.cluster_pb2 import ROLE_KVSTORE, Instance
-
 from baton.cluster.discovery import Discovery
 from baton.cluster.membership import Change
+from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
 from services.router import metrics
 from services.router.state.fleet import WORKER_ROLES, Fleet
 from services.router.state.watch_streams import follow

@@ -7,8 +7,7 @@ what is on its way to them. A candidate is rebuilt only when something about it 
 from collections import Counter
 from collections.abc import Iterable
 
-from baton.v1 import cluster_pb2, worker_pb2
-
+from baton.internal.v1 import cluster_pb2, worker_pb2
 from services.router.policy.costs import Worker
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.rates import RateBook

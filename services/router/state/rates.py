@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from baton.v1 import worker_pb2
+from baton.internal.v1 import worker_pb2
 
 PREFILL_TOKENS_PER_SECOND = 1_000.0
 DECODE_STEP_SECONDS = 0.02

@@ -7,11 +7,11 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
-from baton.v1 import kvevents_pb2, worker_pb2
-from baton.v1.cluster_pb2 import Instance
-from baton.v1.kvevents_pb2_grpc import KvEventServiceStub
-from baton.v1.worker_pb2_grpc import WorkerServiceStub
 
+from baton.internal.v1 import kvevents_pb2, worker_pb2
+from baton.internal.v1.cluster_pb2 import Instance
+from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
+from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
 from baton.kv.events.log import Delta, Mirror
 from baton.rpc.channels import open_channel
 from baton.telemetry.logs import get_logger

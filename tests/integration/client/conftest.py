@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 import pytest
-from baton.v1 import inference_pb2, inference_pb2_grpc
 from grpc_status import rpc_status
 
 from baton.client import AsyncClient, Client
 from baton.errors import BatonError
+from baton.v1 import inference_pb2, inference_pb2_grpc
 
 Response = inference_pb2.GenerateResponse
 Script = list[Response | BatonError | grpc.StatusCode | Callable[[], None]]

@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 import pytest
-from baton.v1 import common_pb2, inference_pb2
 
 from baton.client import (
     BatonClientError,
@@ -24,6 +23,7 @@ from baton.client import (
     UnavailableError,
 )
 from baton.errors import BatonError, Reason
+from baton.v1 import common_pb2, inference_pb2
 
 Response = inference_pb2.GenerateResponse
 

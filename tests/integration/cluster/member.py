@@ -1,9 +1,8 @@
 """A process that only registers and answers health, for the cluster tests."""
 
-from baton.v1.cluster_pb2 import ROLE_ROUTER, Instance
-
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
+from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process, main
 from baton.rpc.server import Server
 from baton.settings import RouterSettings

@@ -5,12 +5,12 @@ import signal
 
 import grpc
 import pytest
-from baton.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, ModelCard
 
 from baton.cluster import keys
 from baton.cluster.discovery import Discovery
 from baton.cluster.probe import answers
 from baton.cluster.registration import Registration
+from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, ModelCard
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 

@@ -4,13 +4,13 @@ import asyncio
 import time
 
 import pytest
-from baton.v1.cluster_pb2 import ROLE_DECODE, Instance
 
 from baton.cluster import keys
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd, free_port
 from baton.cluster.registration import Registration
+from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance
 
 
 def worker(number: int = 1) -> Instance:

@@ -15,10 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from baton.v1 import cluster_pb2, common_pb2, router_pb2, worker_pb2
-from baton.v1.inference_pb2_grpc import InferenceServiceStub
-from baton.v1.router_pb2_grpc import RouterServiceServicer, add_RouterServiceServicer_to_server
-from baton.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from baton.cluster import keys
@@ -26,10 +22,21 @@ from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
 from baton.cluster.registration import Registration
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2, worker_pb2
+from baton.internal.v1.router_pb2_grpc import (
+    RouterServiceServicer,
+    add_RouterServiceServicer_to_server,
+)
+from baton.internal.v1.worker_pb2_grpc import (
+    WorkerServiceServicer,
+    add_WorkerServiceServicer_to_server,
+)
 from baton.process.process import Process
 from baton.rpc.channels import open_channel
 from baton.rpc.server import Server
 from baton.settings import FrontendSettings, GrpcSettings
+from baton.v1 import common_pb2
+from baton.v1.inference_pb2_grpc import InferenceServiceStub
 from services.frontend.app import compose
 
 LAYOUT = b"L" * 16
@@ -421,7 +428,7 @@ class Stage:
             Server(GrpcSettings(port=0), name, incarnation=instance.incarnation)
         )
         service = "WorkerService" if worker else "RouterService"
-        server.add(double.register, f"baton.v1.{service}")
+        server.add(double.register, f"baton.internal.v1.{service}")
         await server.start()
         host, _, port = server.address.rpartition(":")
         wire = await stack.enter_async_context(Wire(host, int(port)))
@@ -446,7 +453,7 @@ class Stage:
     def place(self, decode: str, prefill: str | None = None) -> router_pb2.Placement:
         placement = router_pb2.Placement(
             decode=self.members[decode].target,
-            sources=[common_pb2.KvSource(store_id=f"store-of-{prefill}", address="127.0.0.1:1")],
+            sources=[kvstore_pb2.KvSource(store_id=f"store-of-{prefill}", address="127.0.0.1:1")],
             prediction=router_pb2.Prediction(cached_tokens=16, reason="scripted"),
         )
         if prefill is not None:

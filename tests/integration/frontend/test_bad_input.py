@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import httpx
 import pytest
-from baton.v1 import inference_pb2
 
 from baton.errors import BatonError, Reason
+from baton.v1 import inference_pb2
 
 Change = Callable[[Any], None]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import grpc
 import pytest
-from baton.v1 import common_pb2, inference_pb2
 
 from baton.errors import BatonError, Reason
+from baton.v1 import common_pb2, inference_pb2
 from services.frontend.metrics import ACTIVE, TICKETS, WORK_STREAMS
 
 

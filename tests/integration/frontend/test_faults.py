@@ -5,9 +5,9 @@ from typing import Any
 
 import grpc
 import pytest
-from baton.v1 import inference_pb2
 
 from baton.errors import BatonError, Reason
+from baton.v1 import inference_pb2
 
 
 def generate(stage: Any, max_tokens: int = 12, n: int = 1) -> inference_pb2.GenerateRequest:

@@ -6,16 +6,16 @@ from typing import Any
 
 import grpc
 import pytest
-from baton.v1 import inference_pb2
-from baton.v1.inference_pb2_grpc import (
-    InferenceServiceStub,
-    add_InferenceServiceServicer_to_server,
-)
 
 from baton.errors import BatonError, Reason
 from baton.rpc.channels import ChannelPool
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings, HttpSettings
+from baton.v1 import inference_pb2
+from baton.v1.inference_pb2_grpc import (
+    InferenceServiceStub,
+    add_InferenceServiceServicer_to_server,
+)
 from services.frontend.generation.events import Delta
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer
 from services.frontend.http.body import ClientGoneError

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import EventLog
 from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
@@ -66,8 +65,8 @@ class RunningStore:
     nixl: NixlThread | None
 
     @property
-    def source(self) -> common_pb2.KvSource:
-        return common_pb2.KvSource(store_id=self.store.store_id, address=self.address)
+    def source(self) -> pb.KvSource:
+        return pb.KvSource(store_id=self.store.store_id, address=self.address)
 
     def counts(self) -> tuple[int, ...]:
         """Everything that must be 0 when nobody uses the store."""
@@ -214,7 +213,7 @@ async def get(
     keys: list[bytes],
     size: int,
     wait: float = 0.0,
-    sources: list[common_pb2.KvSource] | None = None,
+    sources: list[pb.KvSource] | None = None,
     layout: bytes = LAYOUT,
 ) -> tuple[dict[int, bytes], set[int]]:
     """Fetch and verify copies; answers what came and what is missing, by index."""
@@ -274,8 +273,8 @@ async def assert_baseline(address: str) -> None:
     await wait_stat(address, leases=0, reservations=0, quarantined=0, waiters=0, sessions=0)
 
 
-def source(service) -> common_pb2.KvSource:
-    return common_pb2.KvSource(store_id=service.instance_id, address=service.address)
+def source(service) -> pb.KvSource:
+    return pb.KvSource(store_id=service.instance_id, address=service.address)
 
 
 async def metric(service, name: str) -> float:

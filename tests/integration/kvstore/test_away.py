@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceServicer, add_KvStoreServiceServicer_to_server
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import (
+    KvStoreServiceServicer,
+    add_KvStoreServiceServicer_to_server,
+)
 from baton.kv.client.client import KvStoreClient, StoreAway
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
@@ -55,7 +58,7 @@ async def test_an_answer_that_makes_no_sense_is_a_store_that_is_away(tmp_path: P
     async with running_store(tmp_path) as store, Server(GrpcSettings(port=0), "other") as other:
         other.add(
             lambda server: add_KvStoreServiceServicer_to_server(nonsense, server),
-            "baton.v1.KvStoreService",
+            "baton.internal.v1.KvStoreService",
         )
         await other.start()
         address = other.address

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from baton.internal.v1 import kvevents_pb2, kvstore_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import Mirror
 from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
-from baton.v1 import kvevents_pb2, kvstore_pb2
 from services.kvstore.api import admin
 from services.kvstore.disk import codecs, spill
 from services.kvstore.disk import tier as disk_tier

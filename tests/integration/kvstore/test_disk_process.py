@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvevents_pb2 import TIER_DISK
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.errors import BatonError
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvevents_pb2 import TIER_DISK
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import StoreAway
 from baton.rpc.channels import open_channel
 from tests.integration.kvstore.conftest import (

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
-from baton.v1.kvevents_pb2 import TIER_DRAM
-from baton.v1.kvevents_pb2_grpc import KvEventServiceStub
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1.kvevents_pb2 import TIER_DRAM
+from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
 from baton.kv.events.log import Mirror
 from baton.rpc.channels import open_channel
 from tests.integration.kvstore.conftest import (

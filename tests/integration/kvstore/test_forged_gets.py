@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.rpc.channels import open_channel

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
 from xxhash import xxh3_128_digest
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import GetStream, open_get, open_session
 from baton.kv.client.client import KvStoreClient
 from baton.rpc.channels import open_channel

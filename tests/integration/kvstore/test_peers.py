@@ -9,10 +9,9 @@ from typing import Any
 
 import grpc
 import pytest
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import KvStoreClient
 from baton.kv.registry import PEER_TRANSPORTS
 from baton.rpc.channels import open_channel
@@ -152,7 +151,7 @@ async def test_a_source_that_is_not_there_keeps_nobody_longer_than_the_wait(
     pair: Pair, where: str
 ) -> None:
     address = "127.0.0.1:1" if where == "nowhere" else pair.a.address
-    gone = common_pb2.KvSource(store_id="gone", address=address)
+    gone = pb.KvSource(store_id="gone", address=address)
     await put(pair.at_a, keys_of(1), SIZE)
     async with asyncio.timeout(4):
         assert await get(pair.at_b, keys_of(1), SIZE, 0, [gone]) == ({}, {0})
@@ -211,7 +210,7 @@ async def test_more_than_may_be_held_at_once_is_pulled(pair: Pair) -> None:
 
 
 async def test_a_pull_that_is_cancelled_or_comes_to_nothing_leaves_nothing(pair: Pair) -> None:
-    gone = common_pb2.KvSource(store_id="gone", address="127.0.0.1:1")
+    gone = pb.KvSource(store_id="gone", address="127.0.0.1:1")
     answer = await pull(pair, keys_of(2), [gone])
     assert list(answer.missing) == [0, 1]
     pulling = asyncio.create_task(pull(pair, keys_of(2), [gone]))
@@ -243,7 +242,7 @@ async def test_a_pull_that_finds_no_room_to_lease_is_answered_in_time(pair: Pair
         {"keys": b"k" * 16 * 4097},
         {"layout_id": b"short"},
         {"tenant": "t" * 1000},
-        {"sources": [common_pb2.KvSource(store_id="x", address="nowhere")]},
+        {"sources": [pb.KvSource(store_id="x", address="nowhere")]},
     ],
 )
 async def test_a_malformed_pull_is_refused(pair: Pair, wrong: dict[str, Any]) -> None:
@@ -255,7 +254,7 @@ async def test_a_malformed_pull_is_refused(pair: Pair, wrong: dict[str, Any]) ->
 async def pull(
     pair: Pair,
     keys: list[bytes],
-    sources: list[common_pb2.KvSource],
+    sources: list[pb.KvSource],
     others: dict[str, Any] | None = None,
 ) -> pb.PullResponse:
     fields = {"layout_id": LAYOUT, "keys": b"".join(keys), "sources": sources} | (others or {})

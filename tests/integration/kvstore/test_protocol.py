@@ -5,11 +5,10 @@ from typing import Any
 
 import grpc
 import pytest
-from baton.v1 import common_pb2
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.frame_stream import FrameStream
 from baton.kv.digest import object_digest, start_digest
 from baton.kv.objects import ObjectId
@@ -273,9 +272,9 @@ BAD_WANTS = [
     want(keys=b""),
     want(keys=KEY * 65_537),
     want(part=pb.ObjectPart(group=-1)),
-    want(sources=[common_pb2.KvSource(store_id="s", address="no port")]),
-    want(sources=[common_pb2.KvSource(store_id="", address="h:1")]),
-    want(sources=[common_pb2.KvSource(store_id="s", address="h:1")] * 17),
+    want(sources=[pb.KvSource(store_id="s", address="no port")]),
+    want(sources=[pb.KvSource(store_id="", address="h:1")]),
+    want(sources=[pb.KvSource(store_id="s", address="h:1")] * 17),
 ]
 
 

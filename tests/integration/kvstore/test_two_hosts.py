@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from baton.v1 import common_pb2
 
 from baton.cluster.local_etcd import free_port
+from baton.internal.v1 import kvstore_pb2
 from baton.process.parent import PARENT_ENV
 from tests.conftest import ROOT
 from tests.integration.kvstore.conftest import (
@@ -67,7 +67,7 @@ def ip(*arguments: str) -> None:
 
 
 @pytest.fixture
-def far_store(link: Link, tmp_path: Path) -> Iterator[common_pb2.KvSource]:
+def far_store(link: Link, tmp_path: Path) -> Iterator[kvstore_pb2.KvSource]:
     """A store on the other host."""
     port = free_port()
     (tmp_path / "far").mkdir()
@@ -88,7 +88,7 @@ def far_store(link: Link, tmp_path: Path) -> Iterator[common_pb2.KvSource]:
     with (tmp_path / "far.log").open("wb") as log:
         store = subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log)
     try:
-        yield common_pb2.KvSource(store_id="far", address=f"{link.far_ip}:{port}")
+        yield kvstore_pb2.KvSource(store_id="far", address=f"{link.far_ip}:{port}")
     finally:
         store.terminate()
         store.wait(15)
@@ -97,7 +97,7 @@ def far_store(link: Link, tmp_path: Path) -> Iterator[common_pb2.KvSource]:
 @pytest.mark.parametrize("transport", EACH_PEER_TRANSPORT)
 async def test_objects_come_from_a_store_on_another_host(
     link: Link,
-    far_store: common_pb2.KvSource,
+    far_store: kvstore_pb2.KvSource,
     tmp_path: Path,
     transport: str,
     monkeypatch: pytest.MonkeyPatch,

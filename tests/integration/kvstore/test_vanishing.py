@@ -3,9 +3,8 @@
 import asyncio
 import random
 
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
-
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.keys import pack
 from baton.rpc.channels import open_channel
 from tests.integration.kvstore.conftest import (
@@ -63,7 +62,9 @@ async def test_readers_that_vanish_amid_a_write_leave_nothing(spawn_store) -> No
             )
         )
         await assert_baseline(store.address)
-    assert await metric(store, 'baton_rpc_calls{method="/baton.v1.KvStoreService/Get"}') == 0
+    assert (
+        await metric(store, 'baton_rpc_calls{method="/baton.internal.v1.KvStoreService/Get"}') == 0
+    )
 
 
 async def test_writers_that_vanish_amid_a_write_leave_nothing(spawn_store) -> None:
@@ -86,4 +87,6 @@ async def test_writers_that_vanish_amid_a_write_leave_nothing(spawn_store) -> No
         pause = draw.choice([0, 0, 0.002, 0.02])
         await _vanish(store.address, "Put", frames, draw.randrange(1, 6), pause)
         await assert_baseline(store.address)
-    assert await metric(store, 'baton_rpc_calls{method="/baton.v1.KvStoreService/Put"}') == 0
+    assert (
+        await metric(store, 'baton_rpc_calls{method="/baton.internal.v1.KvStoreService/Put"}') == 0
+    )

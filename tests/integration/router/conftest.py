@@ -8,13 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2, worker_pb2
-from baton.v1.router_pb2_grpc import RouterServiceStub
-from baton.v1.worker_pb2_grpc import WorkerServiceServicer, add_WorkerServiceServicer_to_server
 
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd, free_port
 from baton.cluster.registration import Registration
+from baton.internal.v1 import cluster_pb2, kvevents_pb2, router_pb2, worker_pb2
+from baton.internal.v1.router_pb2_grpc import RouterServiceStub
+from baton.internal.v1.worker_pb2_grpc import (
+    WorkerServiceServicer,
+    add_WorkerServiceServicer_to_server,
+)
 from baton.kv.events.log import EventLog
 from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
 from baton.kv.events.service import KvEventService
@@ -70,7 +73,7 @@ class FakeMember(WorkerServiceServicer):
         self._server.add(KvEventService(self.log).register, KV_EVENTS)
         cards = []
         if instance.model:
-            self._server.add(self._register, "baton.v1.WorkerService")
+            self._server.add(self._register, "baton.internal.v1.WorkerService")
             cards = [CARD]
         await self._server.start()
         instance.address = self._server.address

@@ -183,7 +183,7 @@ async def test_a_router_is_alive_without_etcd_and_ready_once_it_has_listed(own_e
             raise AssertionError("a router that knows no cluster answered")
         await world.etcd.start()
         await seconds_until(lambda: serving("readiness"), 15.0)
-        assert await serving("baton.v1.RouterService")
+        assert await serving("baton.internal.v1.RouterService")
         assert refusal(await world.frontend(address).ask()) is Reason.MODEL_NOT_FOUND
 
 

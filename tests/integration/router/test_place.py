@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 import grpc
 import pytest
-from baton.v1 import router_pb2
 from prometheus_client import REGISTRY
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import router_pb2
 
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
 

@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from baton.v1 import kvstore_pb2
-from baton.v1.cluster_pb2 import ROLE_COMBINED
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from prometheus_client import REGISTRY
 
+from baton.internal.v1 import kvstore_pb2
+from baton.internal.v1.cluster_pb2 import ROLE_COMBINED
+from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import KvStoreClient
 from baton.rpc.channels import open_channel
 from tests.integration.router.conftest import LAYOUT

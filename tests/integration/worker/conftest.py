@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 import pytest
-from baton.v1 import worker_pb2, worker_pb2_grpc
 
 from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
+from baton.internal.v1 import worker_pb2, worker_pb2_grpc
 from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
 from baton.settings import EngineSettings

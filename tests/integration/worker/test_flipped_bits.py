@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from baton.v1 import worker_pb2
 
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
+from baton.internal.v1 import worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.registry import ALWAYS, NEVER
 from baton.settings import EngineSettings

@@ -4,9 +4,9 @@ import asyncio
 
 import httpx
 import pytest
-from baton.v1 import kvevents_pb2, kvevents_pb2_grpc
-from baton.v1.worker_pb2 import Generate, StreamFinished
 
+from baton.internal.v1 import kvevents_pb2, kvevents_pb2_grpc
+from baton.internal.v1.worker_pb2 import Generate, StreamFinished
 from baton.kv.events.replica import Mirror
 from baton.rpc.channels import open_channel
 from tests.integration.worker.conftest import SIM, at_baseline, local_tokens

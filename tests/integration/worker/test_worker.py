@@ -4,11 +4,11 @@ import asyncio
 import signal
 
 import pytest
-from baton.v1 import common_pb2
-from baton.v1.worker_pb2 import Generate, Prefill, Prepare, StreamFailed, StreamFinished
 from google.protobuf.duration_pb2 import Duration
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, StreamFailed, StreamFinished
+from baton.v1 import common_pb2
 from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
 
 PROMPT = list(range(100, 333))  # 14 full blocks and a partial one

@@ -2,7 +2,6 @@
 
 import grpc
 import pytest
-from baton.v1 import common_pb2, inference_pb2
 
 from baton.client import (
     ApiError,
@@ -21,6 +20,7 @@ from baton.client.requests import Options
 from baton.client.retry import RetryPolicy
 from baton.client.state import StreamState
 from baton.errors import BatonError, Reason
+from baton.v1 import common_pb2, inference_pb2
 
 Response = inference_pb2.GenerateResponse
 

@@ -1,8 +1,7 @@
 """Which models are in view."""
 
-from baton.v1.cluster_pb2 import Instance, ModelCard
-
 from baton.cluster.catalog import Catalog
+from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 
 LAYOUT = b"L" * 16
 KEY = ("tiny", LAYOUT.hex())

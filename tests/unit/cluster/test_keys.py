@@ -1,11 +1,11 @@
 """Keys and records in etcd."""
 
 import pytest
-from baton.v1.cluster_pb2 import ROLE_DECODE, Instance, TenantPolicy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.cluster import keys
+from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance, TenantPolicy
 
 
 def test_members_range_holds_instances_and_models_but_no_tenants():

@@ -1,11 +1,11 @@
 """Who is alive: the rules one by one, then any order of events against a model of the truth."""
 
-from baton.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from baton.cluster.membership import REPROBE_SECONDS, Change, Membership, Probe
+from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance
 
 
 def worker(number: int = 1, incarnation: str = "i-1", **fields) -> Instance:

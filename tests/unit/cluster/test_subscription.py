@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
-from baton.v1.cluster_pb2 import Instance
 
 from baton.cluster.membership import Change
 from baton.cluster.subscription import Subscription
+from baton.internal.v1.cluster_pb2 import Instance
 
 
 class View:

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import tokenizers
-from baton.v1 import cluster_pb2, common_pb2
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from baton.internal.v1 import cluster_pb2
+from baton.v1 import common_pb2
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import Request
 from services.frontend.text.chat_template import ChatTemplate

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from baton.v1 import common_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
+from baton.v1 import common_pb2
 from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.http.body import ClientGoneError
 from services.frontend.openai.chat import ChatAnswer, ChatChunks

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from baton.v1 import common_pb2
 
 from baton.errors import BatonError, Reason
+from baton.v1 import common_pb2
 from services.frontend.workers.event_buffer import LIMIT_BYTES, Lost, Mail, Mailbox, Tokens
 
 

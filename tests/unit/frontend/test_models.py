@@ -4,9 +4,9 @@ import random
 from typing import Any
 
 import pytest
-from baton.v1 import cluster_pb2
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2
 from services.frontend.placement.fallback import place_by_chance
 from services.frontend.requests.models import Model, Registry
 

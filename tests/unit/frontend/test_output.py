@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from baton.v1 import common_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.v1 import common_pb2
 from services.frontend.generation.output import Output
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import Request

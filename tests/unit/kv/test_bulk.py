@@ -1,11 +1,11 @@
 """Bulk frames are written and read by hand: byte for byte as protobuf does it."""
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.wire import bulk
 
 numbers = st.integers(0, (1 << 63) - 1)

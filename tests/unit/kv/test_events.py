@@ -1,7 +1,11 @@
 """A mirror equals what its log holds, whatever happens to the messages between them."""
 
 import pytest
-from baton.v1.kvevents_pb2 import (
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from baton.internal.v1.kvevents_pb2 import (
     TIER_DISK,
     TIER_DRAM,
     BlockEvent,
@@ -10,10 +14,6 @@ from baton.v1.kvevents_pb2 import (
     Tier,
     WatchResponse,
 )
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
 from baton.kv.events.log import EventLog, Mirror, SlowSubscriberError, Space, Subscription
 from baton.kv.keys import unpack
 from baton.kv.registry import TIERS

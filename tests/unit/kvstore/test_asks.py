@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.digest import start_digest
 from baton.kv.events.log import EventLog
 from baton.kv.keys import unpack

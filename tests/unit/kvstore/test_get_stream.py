@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.events.log import EventLog
 from services.kvstore.api.admin import stat
 from services.kvstore.api.get import MAX_WANTS, GetStream

@@ -1,9 +1,9 @@
 """Metadata is looked at before NIXL sees it; neighbours travel together."""
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
 from xxhash import xxh3_128_digest
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from services.kvstore.peers.transports.nixl.agent import (
     MAX_METADATA_BYTES,
     Endpoint,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
 
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.events.log import EventLog
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import KvStoreService

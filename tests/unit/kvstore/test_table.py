@@ -4,11 +4,11 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from baton.v1.kvevents_pb2 import TIER_DRAM
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from baton.internal.v1.kvevents_pb2 import TIER_DRAM
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 from services.kvstore.memory.object_table import ObjectTable

@@ -4,11 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from baton.v1 import kvstore_pb2 as pb
-from baton.v1.kvstore_pb2_grpc import KvStoreServiceServicer, add_KvStoreServiceServicer_to_server
 from prometheus_client import REGISTRY
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.internal.v1.kvstore_pb2_grpc import (
+    KvStoreServiceServicer,
+    add_KvStoreServiceServicer_to_server,
+)
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from services.router.replication.hot_prefixes import Hint
@@ -58,7 +61,7 @@ async def world():
     async with Server(GrpcSettings(port=0), "store") as server:
         server.add(
             lambda grpc_server: add_KvStoreServiceServicer_to_server(store, grpc_server),
-            "baton.v1.KvStoreService",
+            "baton.internal.v1.KvStoreService",
         )
         await server.start()
         addresses = {"a": "127.0.0.1:1", **dict.fromkeys("bcde", server.address)}

@@ -4,8 +4,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from baton.v1 import kvevents_pb2
 
+from baton.internal.v1 import kvevents_pb2
 from baton.kv.keys import pack
 from services.router.policy.costs import Query, Worker
 from services.router.policy.placement import place

@@ -2,10 +2,10 @@
 
 from itertools import product
 
-from baton.v1 import kvevents_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baton.internal.v1 import kvevents_pb2
 from services.router.prefix_index.index import PrefixIndex
 from services.router.prefix_index.match import Coverage
 

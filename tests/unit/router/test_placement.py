@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from baton.v1 import kvevents_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvevents_pb2
 from services.router.policy.costs import Policy, Query, Worker
 from services.router.policy.placement import Decision, place
 from services.router.prefix_index.index import PrefixIndex

@@ -3,13 +3,19 @@
 from collections.abc import Callable
 
 import pytest
-from baton.v1 import cluster_pb2, kvevents_pb2, router_pb2
-from baton.v1.cluster_pb2 import ROLE_COMBINED, ROLE_DECODE, ROLE_KVSTORE, ROLE_PREFILL, Instance
-from baton.v1.worker_pb2 import LoadReport
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2, kvevents_pb2, router_pb2
+from baton.internal.v1.cluster_pb2 import (
+    ROLE_COMBINED,
+    ROLE_DECODE,
+    ROLE_KVSTORE,
+    ROLE_PREFILL,
+    Instance,
+)
+from baton.internal.v1.worker_pb2 import LoadReport
 from baton.kv.keys import pack
 from services.router.api.placer import Placer
 from services.router.prefix_index.index import PrefixIndex

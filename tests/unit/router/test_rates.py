@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from baton.v1.worker_pb2 import LoadReport
 
+from baton.internal.v1.worker_pb2 import LoadReport
 from services.router.state.rates import (
     DECODE_STEP_SECONDS,
     LOCAL_BYTES_PER_SECOND,

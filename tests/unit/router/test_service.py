@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from baton.v1 import cluster_pb2, router_pb2
-from baton.v1.worker_pb2 import LoadReport
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2, router_pb2
+from baton.internal.v1.worker_pb2 import LoadReport
 from services.router.api.service import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE, RouterService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet

@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from baton.v1.common_pb2 import SamplingParams, StopParams
-from baton.v1.worker_pb2 import Generate, Start
 
 from baton.engine.base import EngineInfo
 from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
+from baton.internal.v1.worker_pb2 import Generate, Start
 from baton.settings import EngineSettings
+from baton.v1.common_pb2 import SamplingParams, StopParams
 from baton.worker.convert import sequence_request
 
 

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
-from baton.v1 import worker_pb2
-from baton.v1.common_pb2 import RequestContext, StopParams
-from baton.v1.worker_pb2 import Generate, Prefill, Prepare, Start
 from google.protobuf.duration_pb2 import Duration
 
 from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import worker_pb2
+from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, Start
 from baton.kv.client.client import KvStoreClient
 from baton.settings import EngineSettings
+from baton.v1.common_pb2 import RequestContext, StopParams
 from baton.worker.core import WorkerCore
 from baton.worker.session import RunSession
 

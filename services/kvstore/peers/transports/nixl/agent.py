@@ -16,8 +16,9 @@ from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
-from baton.v1 import kvstore_pb2 as pb
 from xxhash import xxh3_128_digest
+
+from baton.internal.v1 import kvstore_pb2 as pb
 
 LIBRARIES = ("nixl_cu12", "nixl_cu13")
 """The first that is installed is used; both work without CUDA."""

@@ -10,8 +10,7 @@ the peer is asked for nothing more by NIXL.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from baton.v1 import kvstore_pb2 as pb
-
+from baton.internal.v1 import kvstore_pb2 as pb
 from services.kvstore.peers.inflight import Flight, Flights
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 

@@ -9,9 +9,8 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from baton.v1 import kvstore_pb2 as pb
-
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.file import PAGE_BYTES
 from baton.kv.registry import NIXL
 from baton.telemetry.logs import get_logger
