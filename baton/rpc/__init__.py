@@ -1,1 +1,1 @@
-"""Processes and how they speak: errors, channels, servers and the life of a process."""
+"""How processes speak over gRPC: channels, servers, interceptors, long-lived streams."""
