@@ -67,6 +67,7 @@ class Reason(Enum):
     )
     OUT_OF_RANGE = Code.OUT_OF_RANGE, "invalid_request_error", "out_of_range"
     FAILED_PRECONDITION = Code.FAILED_PRECONDITION, "invalid_request_error", "failed_precondition"
+    PROTOCOL_MISMATCH = Code.FAILED_PRECONDITION, "invalid_request_error", "protocol_mismatch"
     INVALID_API_KEY = Code.UNAUTHENTICATED, "invalid_request_error", "invalid_api_key"
     PERMISSION_DENIED = Code.PERMISSION_DENIED, "permission_error", "permission_denied"
     NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "not_found"

@@ -1,0 +1,32 @@
+"""The version of the protocol between Baton's processes, `baton.internal.v1`.
+
+Both sides say theirs when they open Attach, Run and Place, and each checks the other's. A release
+that changes what frames mean raises VERSION and still speaks with the version before it, so that
+processes can be upgraded one after another.
+"""
+
+from baton.errors import BatonError, Reason
+
+VERSION = 1
+
+
+def check_version(peer_version: int, peer: str, own_version: int = VERSION) -> None:
+    """Check that this process and a peer speak versions next to each other.
+
+    Args:
+        peer_version: what the peer said; 0 if it said nothing.
+        peer: who it is, for the message.
+        own_version: the version that this process speaks.
+
+    Raises:
+        BatonError: PROTOCOL_MISMATCH; the message says which side to upgrade.
+    """
+    if peer_version and abs(peer_version - own_version) <= 1:
+        return
+    said = f"version {peer_version}" if peer_version else "no protocol version"
+    older = peer if peer_version < own_version else "this process"
+    raise BatonError(
+        Reason.PROTOCOL_MISMATCH,
+        f"{peer} speaks {said}, this process speaks {max(1, own_version - 1)} to "
+        f"{own_version + 1}: upgrade {older}",
+    )
