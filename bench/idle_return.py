@@ -75,7 +75,7 @@ async def fill(client: KvStoreClient, engine: Engine, keys: list[bytes]) -> None
 
 async def turn(core: WorkerCore, prompt: list[int]) -> tuple[float, worker_pb2.Prepared]:
     """Seconds until the KV of the prompt is in the engine's pages, none of which were before."""
-    await core._loop.call(lambda engine: engine.drop_cached())
+    await core._loop.call(lambda engine: engine.evict_blocks())
     frames = Frames()
     start = worker_pb2.Start(stream_id=1, prompt_token_ids=prompt, kv_salt=SALT)
     start.generate.SetInParent()

@@ -15,7 +15,7 @@ from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.kv_stores import ASK_SECONDS, Store, Where, run
 from baton.cli.render import size
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.client.client import KvStoreClient, StoreAway
+from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
 from baton.kv.registry import tier_name
@@ -207,7 +207,7 @@ async def _fetch(
                             copies.append(bytes(copy))
         finally:
             await fetching.aclose()
-    except StoreAway as error:
+    except StoreUnavailableError as error:
         raise CommandError(f"the store went away: {error}", EXIT_FAILED) from error
     return copies, right
 

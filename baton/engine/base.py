@@ -150,7 +150,7 @@ class Ended:
     cached_tokens: int
     """Prompt tokens whose KV was found (own cache or written) instead of computed."""
     output_tokens: int
-    """Tokens drawn here, over all choices."""
+    """Tokens sampled here, over all choices."""
     queue_seconds: float
     """From `add` to Admitted."""
     kv_byte_seconds: float
@@ -286,7 +286,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def drop_cached(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
+    def evict_blocks(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
         """Drop blocks that no sequence holds from the prefix cache; answers how many.
 
         Args:

@@ -9,8 +9,8 @@ import msgspec
 from baton.engine.base import Engine, EngineInfo
 from baton.engine.model_config import CheckpointError, ModelConfig, read_config
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.paged.scheduler import Limits
-from baton.engine.sim import TOKEN_BYTES, Costs, SimRunner
+from baton.engine.paged.scheduler import SchedulerLimits
+from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
 from baton.telemetry.logs import get_logger
@@ -165,7 +165,7 @@ def _sim(settings: EngineSettings) -> Engine:
         max_waiting=_limits(settings).max_waiting,
     )
     scale = settings.sim_time_scale
-    costs = Costs(
+    costs = SimCosts(
         prefill_token=scale / settings.sim_prefill_tokens_per_second,
         decode_step=scale * settings.sim_decode_step_seconds,
         decode_sequence=scale * settings.sim_decode_sequence_seconds,
@@ -179,8 +179,8 @@ def _sim_config(directory: Path | None) -> ModelConfig | None:
     return None if directory is None else read_config(directory)
 
 
-def _limits(settings: EngineSettings) -> Limits:
-    return Limits(
+def _limits(settings: EngineSettings) -> SchedulerLimits:
+    return SchedulerLimits(
         block_tokens=BLOCK_TOKENS,
         max_running=settings.max_running,
         # A sequence waits at least until the next step.

@@ -3,7 +3,7 @@
 Its KV is 16 bytes per token: a hash of all full blocks before the token's own, the position and the
 token. The next token is a hash of the KV bytes that are in the sequence's pages, the position, and,
 above temperature 0, seed and choice. So a wrong byte anywhere changes what follows, as it would in
-a model. It draws no end-of-sequence token: outputs are as long as they are asked to be. Other
+a model. It samples no end-of-sequence token: outputs are as long as they are asked to be. Other
 parameters of sampling change nothing.
 """
 
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 
 import xxhash
 
-from baton.engine.paged.runner import Runner, Sampled, Work
+from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
 from baton.engine.paged.sequence import LiveSequence
 
 TOKEN_BYTES = 16
 _KV = struct.Struct("<16sqI")
-_DRAW = struct.Struct("<16sqQq")
+_SAMPLE = struct.Struct("<16sqQq")
 _MASK_64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class SimCosts:
     """What a step takes, in seconds."""
 
     prefill_token: float
@@ -57,7 +57,7 @@ class SimRunner(Runner):
         vocab_tokens: int,
         eos_token_ids: Sequence[int],
         weights: int,
-        costs: Costs,
+        costs: SimCosts,
     ) -> None:
         """Take memory for the pages, lazily.
 
@@ -65,7 +65,7 @@ class SimRunner(Runner):
             pages: how many.
             block_tokens: tokens per page.
             vocab_tokens: more than there are end-of-sequence tokens.
-            eos_token_ids: never drawn.
+            eos_token_ids: never sampled.
             weights: stands in for a model's weights: other numbers, other tokens.
             costs: how long steps take.
         """
@@ -79,23 +79,23 @@ class SimRunner(Runner):
         self._costs = costs
         self._readings: dict[int, _Reading] = {}
 
-    def run(self, batch: Sequence[Work]) -> list[tuple[Sampled, ...]]:
+    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
         began = time.monotonic()
         prompt = 0
         decoding = 0
-        for work in batch:
-            self._write(work)
-            count = work.end - work.start
+        for chunk in batch:
+            self._write(chunk)
+            count = chunk.end - chunk.start
             if count > 1:
                 prompt += count
             else:
                 decoding += 1
-        # All is written before anything is drawn: pages that two sequences share wrongly show.
-        drawn = [self._draw(work) if work.samples else () for work in batch]
+        # All is written before anything is sampled: pages that two sequences share wrongly show.
+        sampled = [self._sample(chunk) if chunk.samples else () for chunk in batch]
         rest = began + self._costs.of(prompt, decoding) - time.monotonic()
         if rest > 0:
             time.sleep(rest)
-        return drawn
+        return sampled
 
     def forget(self, sequence_id: int) -> None:
         self._readings.pop(sequence_id, None)
@@ -123,12 +123,12 @@ class SimRunner(Runner):
         self._map.close()
         self._readings.clear()
 
-    def _write(self, work: Work) -> None:
-        """Compute KV of the work's tokens that is not in place."""
-        sequence = work.sequence
+    def _write(self, chunk: ScheduledChunk) -> None:
+        """Compute KV of the chunk's tokens that is not in place."""
+        sequence = chunk.sequence
         size = self._block_tokens
         before = b""
-        for position in range(max(work.start, sequence.stored), work.end):
+        for position in range(max(chunk.start, sequence.num_computed_tokens), chunk.end):
             if not before or position % size == 0:
                 before = self._read_blocks(sequence, position // size).digest()
             kv = _KV.pack(before, position, sequence.tokens[position])
@@ -147,8 +147,8 @@ class SimRunner(Runner):
             reading.blocks += 1
         return reading.digest
 
-    def _draw(self, work: Work) -> tuple[Sampled, ...]:
-        sequence = work.sequence
+    def _sample(self, chunk: ScheduledChunk) -> tuple[Sampled, ...]:
+        sequence = chunk.sequence
         end = len(sequence.tokens)
         # The last block may be full now and is read as if it were not: it may still be the last.
         last = (end - 1) // self._block_tokens
@@ -160,14 +160,14 @@ class SimRunner(Runner):
         sampling = sequence.request.sampling
         avoided = self._eos
         if sequence.request.stopping.min_tokens:
-            avoided = avoided | sequence.barred
-            if len(avoided) >= self._vocab_tokens:  # nothing would be left to draw
+            avoided = avoided | sequence.forbidden_tokens
+            if len(avoided) >= self._vocab_tokens:  # nothing would be left to sample
                 avoided = self._eos
         tokens = []
         for choice in sequence.request.choices:
             random = sampling.temperature > 0
             seed = sampling.seed & _MASK_64 if random else 0
-            key = _DRAW.pack(state, end, seed, choice if random else 0)
+            key = _SAMPLE.pack(state, end, seed, choice if random else 0)
             token = xxhash.xxh3_64_intdigest(key) % self._vocab_tokens
             while token in avoided:
                 token = (token + 1) % self._vocab_tokens

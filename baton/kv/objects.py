@@ -38,14 +38,16 @@ class ObjectId(NamedTuple):
         return pb.ObjectPart(group=self.group, shard=self.shard, part=self.part)
 
 
-def name_all(
+def object_ids_for(
     layout_id: bytes, keys: Iterable[bytes], group: int = 0, shard: int = 0, part: int = 0
 ) -> list[ObjectId]:
     """The same object of each key: as ObjectId(...) makes them, at half its cost."""
     return [tuple.__new__(ObjectId, (layout_id, key, group, shard, part)) for key in keys]
 
 
-def object_ids(layout_id: bytes, packed: bytes, part: pb.ObjectPart, limit: int) -> list[ObjectId]:
+def parse_object_ids(
+    layout_id: bytes, packed: bytes, part: pb.ObjectPart, limit: int
+) -> list[ObjectId]:
     """The objects that a Reserve, Want or WillNotCome names.
 
     Raises:
@@ -61,4 +63,4 @@ def object_ids(layout_id: bytes, packed: bytes, part: pb.ObjectPart, limit: int)
     group, shard, number = part.group, part.shard, part.part
     if not (0 <= group <= MAX_PART and 0 <= shard <= MAX_PART and 0 <= number <= MAX_PART):
         raise ValueError(f"group, shard and part are 0 to {MAX_PART}")
-    return name_all(layout_id, unpack(packed), group, shard, number)
+    return object_ids_for(layout_id, unpack(packed), group, shard, number)

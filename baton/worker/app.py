@@ -20,7 +20,7 @@ from baton.rpc.server import Server
 from baton.settings import StartupError, WorkerSettings
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
-from baton.worker.load import keep_metrics
+from baton.worker.load import update_metrics
 from baton.worker.service import WorkerService
 
 STORE_SECONDS = 2.0
@@ -74,8 +74,8 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     stack.push_async_callback(core.stop)
     process.spawn(core.publish(), "publish")
     if settings.engine.kv_idle_seconds:
-        process.spawn(core.keep_idle_out(settings.engine.kv_idle_seconds), "idle KV")
-    process.spawn(keep_metrics(core), "metrics")
+        process.spawn(core.evict_idle_blocks(settings.engine.kv_idle_seconds), "idle KV")
+    process.spawn(update_metrics(core), "metrics")
 
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)

@@ -131,11 +131,10 @@ def _check_sampling(sampling: Sampling, info: EngineInfo) -> None:
             raise BatonError(Reason.INVALID_FIELD, f"{field} is out of range", field=field)
 
 
-def stream_tokens(stream_id: int, attempt: int, tokens: Tokens) -> worker_pb2.StreamTokens:
+def stream_tokens(stream_id: int, tokens: Tokens) -> worker_pb2.StreamTokens:
     """New tokens as one entry of an EngineStep."""
     return worker_pb2.StreamTokens(
         stream_id=stream_id,
-        attempt=attempt,
         choice=tokens.choice,
         position=tokens.position,
         token_ids=tokens.token_ids,
@@ -148,13 +147,10 @@ def _logprob(entry: TokenLogprob) -> common_pb2.TokenLogprob:
     return common_pb2.TokenLogprob(logprob=entry.logprob, top=top)
 
 
-def stream_finished(
-    stream_id: int, attempt: int, ended: Ended, prompt_tokens: int
-) -> worker_pb2.StreamFinished:
+def stream_finished(stream_id: int, ended: Ended, prompt_tokens: int) -> worker_pb2.StreamFinished:
     """The last frame of a stream that ended by itself."""
     return worker_pb2.StreamFinished(
         stream_id=stream_id,
-        attempt=attempt,
         reasons=[_REASONS[reason] for reason in ended.reasons],
         usage=common_pb2.Usage(
             prompt_tokens=prompt_tokens,

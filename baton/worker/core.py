@@ -14,10 +14,10 @@ from baton.kv.keys import chain_root
 from baton.worker import metrics
 from baton.worker.convert import sequence_request
 from baton.worker.engine_loop import EngineLoop
-from baton.worker.kv.copy_threads import give_way
-from baton.worker.kv.fetch import Fetch, FetchRate
-from baton.worker.kv.idle import keep_idle_out
-from baton.worker.kv.publish import Publisher
+from baton.worker.kv.copy_threads import lower_thread_priority
+from baton.worker.kv.fetch import FetchRate, SequenceFetch
+from baton.worker.kv.idle import evict_idle_blocks
+from baton.worker.kv.publish import KvPublisher
 from baton.worker.stream import Sink, WorkStream
 
 
@@ -55,10 +55,12 @@ class WorkerCore:
         """What the engine's prefix cache holds, for routers."""
         self.stats: EngineStats = engine.stats()
         # One thread: copies of KV are bound by memory bandwidth, which more threads would share.
-        self._io = ThreadPoolExecutor(1, thread_name_prefix="kv-io", initializer=give_way)
+        self._io = ThreadPoolExecutor(
+            1, thread_name_prefix="kv-io", initializer=lower_thread_priority
+        )
         self._scratch = memoryview(bytearray(engine.info.block_bytes))
         self._fetch_rate = FetchRate()
-        self._publisher = Publisher(
+        self._publisher = KvPublisher(
             engine, store, self._io, lambda: self.stats.prefill_tokens_per_second
         )
         self._loop = EngineLoop(engine, self._deliver, failed, cores)
@@ -75,9 +77,9 @@ class WorkerCore:
         """Publish KV until cancelled."""
         await self._publisher.run()
 
-    async def keep_idle_out(self, seconds: float) -> None:
+    async def evict_idle_blocks(self, seconds: float) -> None:
         """Drop what has been idle for so long and is in the store, until cancelled."""
-        await keep_idle_out(self._loop, self.store, self.engine.info.layout.layout_id, seconds)
+        await evict_idle_blocks(self._loop, self.store, self.engine.info.layout.layout_id, seconds)
 
     async def stop(self) -> None:
         """End the engine's thread. Streams must have been closed before."""
@@ -112,7 +114,7 @@ class WorkerCore:
             self.model, info.weights_digest, info.layout.layout_id, b"", start.kv_salt
         )
         request = sequence_request(start, next(self._ids), root, info)
-        fetch = Fetch(
+        fetch = SequenceFetch(
             self.engine,
             self.store,
             self._io,
@@ -151,7 +153,7 @@ class WorkerCore:
     async def idle(self) -> None:
         """Return when no stream is open."""
         while self.streams:
-            await next(iter(self.streams.values())).gone()
+            await next(iter(self.streams.values())).wait_closed()
 
     def _deliver(self, events: list[Event], stats: EngineStats) -> None:
         self.stats = stats

@@ -51,7 +51,7 @@ async def load_reports(
         quiet += POLL_SECONDS
 
 
-async def keep_metrics(core: WorkerCore) -> None:
+async def update_metrics(core: WorkerCore) -> None:
     """Keep the gauges at the engine's last snapshot until cancelled."""
     block_size = str(core.engine.info.layout.block_tokens)
     metrics.CACHE_CONFIG.labels(block_size, str(core.stats.total_pages)).set(1)

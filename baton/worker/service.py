@@ -40,7 +40,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
             await asyncio.wait([reader], timeout=READER_SECONDS)
             if reader.done() and not reader.cancelled() and (error := reader.exception()):
                 log.info("run.broken", error=str(error))
-            await session.gone()
+            await session.wait_closed()
 
     async def WatchLoad(  # noqa: N802
         self,

@@ -67,7 +67,7 @@ class RunSession:
                 raise BatonError(Reason.INVALID_FIELD, taken, field="stream_id")
             self._streams[start.stream_id] = self._core.open(start, self, self._ended)
         except BatonError as error:
-            self.send(failed_frame(start.stream_id, start.context.attempt, error))
+            self.send(failed_frame(start.stream_id, error))
 
     def _ended(self, stream: WorkStream) -> None:
         self._core.closed(stream)
@@ -128,7 +128,7 @@ class RunSession:
         for stream in list(self._streams.values()):
             stream.cancel()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Return when every stream has given everything back; after `cancel`."""
         for stream in list(self._streams.values()):
-            await stream.gone()
+            await stream.wait_closed()

@@ -24,8 +24,8 @@ from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import extract, tracer
 from baton.worker.convert import stream_finished, stream_tokens
 from baton.worker.engine_loop import EngineLoop
-from baton.worker.kv.fetch import NOTHING, Fetch, FetchResult
-from baton.worker.kv.publish import Publisher, Publishing
+from baton.worker.kv.fetch import NOTHING, FetchResult, SequenceFetch
+from baton.worker.kv.publish import KvPublisher, SequencePublish
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
 # How long a stream waits for the prompt's KV if the frontend does not say that no more will come.
@@ -52,22 +52,21 @@ class WorkStream:
         request: SequenceRequest,
         engine_loop: EngineLoop,
         block_tokens: int,
-        fetch: Fetch,
-        publisher: Publisher,
+        fetch: SequenceFetch,
+        publisher: KvPublisher,
         sink: Sink,
         ended: Callable[["WorkStream"], None],
     ) -> None:
         self.stream_id = start.stream_id
         self.sequence_id = request.id
         self.ticket = start.ticket
-        self._attempt = start.context.attempt
         self._start = start
         self._request = request
         self._engine = engine_loop
         self._block_tokens = block_tokens
         self._fetch = fetch
         self._publisher = publisher
-        self._publishing = Publishing(request.id, start.context.tenant)
+        self._publishing = SequencePublish(request.id, start.context.tenant)
         self._sink = sink
         self._on_ended = ended
         self._begun = False
@@ -79,7 +78,7 @@ class WorkStream:
         self._span: trace.Span = trace.INVALID_SPAN
         loop = asyncio.get_running_loop()
         self._admitted: asyncio.Future[Admitted] = loop.create_future()
-        self._go: asyncio.Future[Sequence[int]] = loop.create_future()
+        self._generate_signal: asyncio.Future[Sequence[int]] = loop.create_future()
         self._ended: asyncio.Future[Ended] = loop.create_future()
         self._task = loop.create_task(self._run())
 
@@ -87,13 +86,13 @@ class WorkStream:
 
     def generate(self, frame: worker_pb2.Generate) -> None:
         """Begin decoding once the KV is in place."""
-        if self._go.done():
+        if self._generate_signal.done():
             return
-        self._go.set_result(tuple(frame.output_so_far))
+        self._generate_signal.set_result(tuple(frame.output_so_far))
 
     def update_sources(self, frame: worker_pb2.UpdateSources) -> None:
-        if frame.settled:
-            self._fetch.settle()
+        if frame.prefill_done:
+            self._fetch.prefill_done()
         else:
             self._fetch.replace_sources(frame.sources)
 
@@ -105,7 +104,7 @@ class WorkStream:
             if self._begun:
                 self._task.cancel()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Return when everything has been given back."""
         await asyncio.wait([self._task])
 
@@ -117,7 +116,7 @@ class WorkStream:
                 if not self._drawn:
                     self._drawn = True
                     self._span.add_event("first_token")
-                self._sink.add_tokens(stream_tokens(self.stream_id, self._attempt, event))
+                self._sink.add_tokens(stream_tokens(self.stream_id, event))
             case BlocksReady():
                 self._publish(event)
             case Admitted():
@@ -184,14 +183,14 @@ class WorkStream:
             raise BatonError(Reason.NO_CAPACITY, str(error)) from error
         admitted = await self._admitted
         span.add_event("admitted")
-        fetched = await self._bring(admitted)
+        fetched = await self._fetch_kv(admitted)
         span.add_event("kv.in_place")
         ready = self._ready_tokens(admitted, fetched)
         # A last block that came partly filled is published once it is full.
         self._first_unpublished = 0 if self._request.prefill_only else ready // self._block_tokens
         if not self._request.prefill_only:
             self._sink.send(self._prepared(admitted, fetched, ready))
-        output = await self._go if self._start.HasField("prepare") else ()
+        output = await self._generate_signal if self._start.HasField("prepare") else ()
 
         def start(engine: Engine) -> int:
             engine.start(self.sequence_id, ready, output)
@@ -210,14 +209,14 @@ class WorkStream:
         span.set_attribute("baton.published_bytes", self._publishing.bytes)
         prompt_tokens = len(self._request.prompt)
         return worker_pb2.FrameFromWorker(
-            finished=stream_finished(self.stream_id, self._attempt, ended, prompt_tokens)
+            finished=stream_finished(self.stream_id, ended, prompt_tokens)
         )
 
     def _add(self, engine: Engine) -> None:
         engine.add(self._request)
         self._added = True
 
-    async def _bring(self, admitted: Admitted) -> FetchResult:
+    async def _fetch_kv(self, admitted: Admitted) -> FetchResult:
         """Fetch what is worth fetching of the context's KV."""
         block = self._block_tokens
         prompt = len(self._request.prompt)
@@ -259,7 +258,6 @@ class WorkStream:
         return worker_pb2.FrameFromWorker(
             prepared=worker_pb2.Prepared(
                 stream_id=self.stream_id,
-                attempt=self._attempt,
                 ready_tokens=ready,
                 local_tokens=admitted.cached_tokens,
                 fetched_bytes=fetched.bytes,
@@ -280,15 +278,13 @@ class WorkStream:
         await self._engine.call(close)
 
     def _failed(self, error: BatonError) -> worker_pb2.FrameFromWorker:
-        return failed_frame(self.stream_id, self._attempt, error)
+        return failed_frame(self.stream_id, error)
 
 
-def failed_frame(stream_id: int, attempt: int, error: BatonError) -> worker_pb2.FrameFromWorker:
+def failed_frame(stream_id: int, error: BatonError) -> worker_pb2.FrameFromWorker:
     """The last frame of a stream that ended badly."""
     return worker_pb2.FrameFromWorker(
-        failed=worker_pb2.StreamFailed(
-            stream_id=stream_id, attempt=attempt, status=error.to_status()
-        )
+        failed=worker_pb2.StreamFailed(stream_id=stream_id, status=error.to_status())
     )
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from baton.kv.arena.writer_lock import WatchedLock
+from baton.kv.arena.writer_lock import WriterLockProbe
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS, SHM
@@ -111,7 +111,7 @@ class Store:
         self.peer_failures: Counter[str] = Counter(dict.fromkeys(PEER_TRANSPORTS, 0))
         """Transfers from other stores that failed, by transport."""
         self._peers: PeerStores | None = None
-        self._retired: set[WatchedLock] = set()
+        self._retired: set[WriterLockProbe] = set()
         """Locks of writers whose stream ended."""
 
     def join(self, peers: PeerStores) -> None:
@@ -231,7 +231,7 @@ class Store:
                 self.table.lapse(slot)
                 self.waits.judge(slot.object_id, self.clock())
 
-    def retire(self, lock: WatchedLock) -> None:
+    def retire(self, lock: WriterLockProbe) -> None:
         """The writer's stream ended: what it left in quarantine waits for its death."""
         self._retired.add(lock)
         self._bury()

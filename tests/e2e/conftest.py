@@ -139,7 +139,7 @@ def reference(checkpoint):
             settings = EngineSettings(model=checkpoint(family), dtype="float64", threads=1)
             engines[family] = create_engine(settings)
         engine = engines[family]
-        engine.drop_cached()
+        engine.evict_blocks()
         root = chain_root(MODEL, engine.info.weights_digest, engine.info.layout.layout_id, b"", b"")
         stopping = Stopping(max_tokens=OUTPUT_TOKENS, ignore_eos=True)
         requests = [

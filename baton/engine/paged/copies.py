@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Copies:
+class CopyTracker:
     """Lets the engine's thread wait until nobody copies from or to a sequence's pages.
 
     A copying thread registers first and looks the sequence up after that; the engine's thread

@@ -18,11 +18,11 @@ from baton.engine.base import (
     SequenceRequest,
     Tokens,
 )
-from baton.engine.paged.copies import Copies
+from baton.engine.paged.copies import CopyTracker
 from baton.engine.paged.page_pool import PagePool
-from baton.engine.paged.rates import Rates
-from baton.engine.paged.runner import Runner, Sampled, Work
-from baton.engine.paged.scheduler import Limits, Scheduler
+from baton.engine.paged.rates import EngineRates
+from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
+from baton.engine.paged.scheduler import Scheduler, SchedulerLimits
 from baton.engine.paged.sequence import LiveSequence, State, open_sequence
 
 
@@ -34,7 +34,7 @@ class PagedEngine(Engine):
         info: EngineInfo,
         runner: Runner,
         pages: int,
-        limits: Limits,
+        limits: SchedulerLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take a runner with `pages` pages; `close_engine` closes it.
@@ -47,8 +47,8 @@ class PagedEngine(Engine):
         self._block_tokens = limits.block_tokens
         self._scheduler = Scheduler(PagePool(pages), limits)
         self._sequences: dict[int, LiveSequence] = {}
-        self._copies = Copies()
-        self._rates = Rates()
+        self._copies = CopyTracker()
+        self._rates = EngineRates()
         self._pending: list[Event] = []
         """Events of other calls, which the next step reports."""
         self._order = 0
@@ -110,18 +110,18 @@ class PagedEngine(Engine):
         self._report_evicted(events)
         if plan.fresh:
             self._runner.clear(plan.fresh)
-        if plan.work:
-            drawn = self._runner.run(plan.work)
+        if plan.chunks:
+            results = self._runner.run(plan.chunks)
             now = self._clock()
             prompt = 0
             decoding = 0
-            for work, sampled in zip(plan.work, drawn, strict=True):
-                count = work.end - work.start
+            for chunk, sampled in zip(plan.chunks, results, strict=True):
+                count = chunk.end - chunk.start
                 if count == 1:
                     decoding += 1
                 else:
                     prompt += count
-                self._computed(work, sampled, now, events)
+                self._computed(chunk, sampled, now, events)
             self._rates.observe(prompt, decoding, now - began)
         return events
 
@@ -171,8 +171,8 @@ class PagedEngine(Engine):
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         return self._scheduler.pool.idle_blocks(self._clock() - seconds)
 
-    def drop_cached(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
-        dropped = self._scheduler.pool.drop_idle(keys, self._clock() - idle_seconds)
+    def evict_blocks(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
+        dropped = self._scheduler.pool.evict_idle(keys, self._clock() - idle_seconds)
         self._report_evicted(self._pending)
         return dropped
 
@@ -189,16 +189,16 @@ class PagedEngine(Engine):
         keys = tuple(sequence.keys)
         if sequence.partial_key is not None:
             keys += (sequence.partial_key,)
-        events.append(Admitted(sequence.id, sequence.stored, keys))
+        events.append(Admitted(sequence.id, sequence.num_computed_tokens, keys))
 
     def _computed(
-        self, work: Work, sampled: tuple[Sampled, ...], now: float, events: list[Event]
+        self, chunk: ScheduledChunk, sampled: tuple[Sampled, ...], now: float, events: list[Event]
     ) -> None:
-        """Note what one piece of work brought."""
-        sequence = work.sequence
+        """Note what one chunk brought."""
+        sequence = chunk.sequence
         first_time = sequence.first_computed is None
-        self._scheduler.advance(work)
-        self._computed_tokens += work.end - work.start
+        self._scheduler.advance(chunk)
+        self._computed_tokens += chunk.end - chunk.start
         if first_time:
             self._cached_tokens += sequence.cached_tokens
         if sequence.registered > sequence.reported:
@@ -207,13 +207,13 @@ class PagedEngine(Engine):
             return
         request = sequence.request
         position = sequence.output_tokens
-        for choice, drawn in zip(request.choices, sampled, strict=True):
-            logprobs = () if drawn.logprob is None else (drawn.logprob,)
-            events.append(Tokens(request.id, choice, position, (drawn.token,), logprobs))
-        sequence.drawn_tokens += len(sampled)
+        for choice, token in zip(request.choices, sampled, strict=True):
+            logprobs = () if token.logprob is None else (token.logprob,)
+            events.append(Tokens(request.id, choice, position, (token.token,), logprobs))
+        sequence.sampled_tokens += len(sampled)
         if not request.prefill_only:
             sequence.tokens.append(sampled[0].token)
-        reasons = [sequence.end_reason(drawn.token, position) for drawn in sampled]
+        reasons = [sequence.end_reason(token.token, position) for token in sampled]
         if request.prefill_only or reasons[0] is not None:
             ended = tuple(reason or EndReason.PREFILLED for reason in reasons)
             self._end(sequence, ended, now, events)
@@ -234,9 +234,9 @@ class PagedEngine(Engine):
             Ended(
                 id=sequence.id,
                 reasons=reasons,
-                computed_tokens=sequence.computed_tokens,
+                computed_tokens=sequence.forward_tokens,
                 cached_tokens=sequence.cached_tokens,
-                output_tokens=sequence.drawn_tokens,
+                output_tokens=sequence.sampled_tokens,
                 queue_seconds=sequence.queue_seconds,
                 kv_byte_seconds=sequence.page_seconds * self.info.block_bytes,
             )

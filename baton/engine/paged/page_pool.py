@@ -106,7 +106,7 @@ class PagePool:
         pages = takewhile(lambda page: self._idle[page] <= until, self._idle)
         return [self._block_in[page] for page in pages]
 
-    def drop_idle(self, keys: Iterable[bytes] | None = None, until: float = inf) -> int:
+    def evict_idle(self, keys: Iterable[bytes] | None = None, until: float = inf) -> int:
         """Forget blocks that nobody has held since `until` or before; answers how many.
 
         `keys` says which, None all; others than such blocks are left alone.

@@ -4,7 +4,7 @@ _KEEP = 0.95
 """Share of the past that counts beside a new step."""
 
 
-class Rates:
+class EngineRates:
     """Moving averages over steps; 0 while unknown."""
 
     def __init__(self) -> None:

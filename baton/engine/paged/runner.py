@@ -9,7 +9,7 @@ from baton.engine.paged.sequence import LiveSequence
 
 
 @dataclass(slots=True)
-class Work:
+class ScheduledChunk:
     """Positions of one sequence to compute in one step. Not changed after it was planned."""
 
     sequence: LiveSequence
@@ -19,13 +19,13 @@ class Work:
 
     @property
     def samples(self) -> bool:
-        """Whether the last known token is computed, so that the next can be drawn."""
+        """Whether the last known token is computed, so that the next is sampled."""
         return self.end == len(self.sequence.tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One drawn token."""
+    """One sampled token."""
 
     token: int
     logprob: TokenLogprob | None = None
@@ -39,11 +39,11 @@ class Runner(ABC):
     """
 
     @abstractmethod
-    def run(self, batch: Sequence[Work]) -> list[tuple[Sampled, ...]]:
+    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
         """Compute a batch; sequences are only read.
 
-        KV of a position below the sequence's `stored` is in place: it is read and not written.
-        Answers, for each work, one token per choice if it samples, else nothing.
+        KV of positions below the sequence's `num_computed_tokens` is in place: read, not written.
+        Return, for each chunk, one token per choice if it samples, else nothing.
         """
 
     @abstractmethod

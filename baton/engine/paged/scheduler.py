@@ -15,12 +15,12 @@ from enum import Enum, auto
 
 from baton.engine.base import CachedBlock, QueueFullError
 from baton.engine.paged.page_pool import PagePool
-from baton.engine.paged.runner import Work
+from baton.engine.paged.runner import ScheduledChunk
 from baton.engine.paged.sequence import LiveSequence, State
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SchedulerLimits:
     """What the scheduler keeps to."""
 
     block_tokens: int
@@ -34,10 +34,10 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Plan:
+class StepPlan:
     """One step."""
 
-    work: list[Work] = field(default_factory=list)
+    chunks: list[ScheduledChunk] = field(default_factory=list)
     fresh: list[int] = field(default_factory=list)
     """Pages taken for new tokens, with other sequences' bytes in them."""
     preempted: list[LiveSequence] = field(default_factory=list)
@@ -52,7 +52,7 @@ class _Verdict(Enum):
 class Scheduler:
     """Owns the pages and the states of all sequences between `add` and `remove`."""
 
-    def __init__(self, pool: PagePool, limits: Limits) -> None:
+    def __init__(self, pool: PagePool, limits: SchedulerLimits) -> None:
         self.pool = pool
         self._limits = limits
         self._waiting: deque[LiveSequence] = deque()
@@ -81,7 +81,7 @@ class Scheduler:
         What a waiting sequence will find in the prefix cache is not known either: counted.
         """
         waiting = sum(sequence.prompt_tokens for sequence in self._waiting)
-        running = (max(0, each.prompt_tokens - each.stored) for each in self._running)
+        running = (max(0, each.prompt_tokens - each.num_computed_tokens) for each in self._running)
         return waiting + sum(running)
 
     def add(self, sequence: LiveSequence) -> None:
@@ -119,48 +119,50 @@ class Scheduler:
     def start(self, sequence: LiveSequence, ready_tokens: int) -> None:
         """Run an admitted sequence whose first tokens' KV is in its pages."""
         del self._admitted[sequence.id]
-        sequence.stored = ready_tokens
+        sequence.num_computed_tokens = ready_tokens
         sequence.started = True
         self._run(sequence)
 
-    def plan(self, now: float) -> Plan:
+    def plan(self, now: float) -> StepPlan:
         """Choose what is computed next, and take the pages for it."""
-        plan = Plan()
+        plan = StepPlan()
         chunked = []
         for sequence in tuple(self._running):
             if sequence.state is not State.RUNNING:
                 continue  # preempted a moment ago
-            if len(sequence.tokens) - sequence.stored > 1:
+            if len(sequence.tokens) - sequence.num_computed_tokens > 1:
                 chunked.append(sequence)
             elif self._grow(sequence, len(sequence.tokens), plan, now):
                 # A token whose KV is in place is computed all the same: its logits are not.
-                plan.work.append(Work(sequence, len(sequence.tokens) - 1, len(sequence.tokens)))
+                plan.chunks.append(
+                    ScheduledChunk(sequence, len(sequence.tokens) - 1, len(sequence.tokens))
+                )
         limits = self._limits
-        most = limits.decode_chunk_tokens if plan.work else limits.chunk_tokens
-        budget = max(min(most, limits.chunk_tokens) - len(plan.work), limits.block_tokens)
+        most = limits.decode_chunk_tokens if plan.chunks else limits.chunk_tokens
+        budget = max(min(most, limits.chunk_tokens) - len(plan.chunks), limits.block_tokens)
         for sequence in chunked:
             if budget == 0:
                 break
-            end = min(len(sequence.tokens), sequence.stored + budget)
+            end = min(len(sequence.tokens), sequence.num_computed_tokens + budget)
             if sequence.state is State.RUNNING and self._grow(sequence, end, plan, now):
-                plan.work.append(Work(sequence, sequence.stored, end))
-                budget -= end - sequence.stored
+                plan.chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, end))
+                budget -= end - sequence.num_computed_tokens
         if plan.preempted:
-            plan.work = [work for work in plan.work if work.sequence.state is State.RUNNING]
+            plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.state is State.RUNNING]
         return plan
 
-    def advance(self, work: Work) -> None:
-        """Note that planned work was computed; blocks that it filled become findable."""
-        sequence = work.sequence
-        sequence.computed_tokens += work.end - work.start
-        if sequence.first_computed is None or work.start < sequence.first_computed:
-            sequence.first_computed = work.start
-        sequence.stored = max(sequence.stored, work.end)
+    def advance(self, chunk: ScheduledChunk) -> None:
+        """Note that a planned chunk was computed; blocks that it filled become findable."""
+        sequence = chunk.sequence
+        sequence.forward_tokens += chunk.end - chunk.start
+        if sequence.first_computed is None or chunk.start < sequence.first_computed:
+            sequence.first_computed = chunk.start
+        sequence.num_computed_tokens = max(sequence.num_computed_tokens, chunk.end)
         self.register(sequence)
 
     def register(self, sequence: LiveSequence) -> None:
         """Make the sequence's stored full blocks findable."""
-        full = sequence.stored // self._limits.block_tokens
+        full = sequence.num_computed_tokens // self._limits.block_tokens
         if full > sequence.registered:
             sequence.name_blocks(full, self._limits.block_tokens)
             for index in range(sequence.registered, full):
@@ -211,7 +213,7 @@ class Scheduler:
         sequence.pages = [*found, *self._allocated(more)]
         self.pool.claim(missing, sequence.id)
         sequence.cached_blocks = sequence.registered = len(found)
-        sequence.stored = len(found) * self._limits.block_tokens
+        sequence.num_computed_tokens = len(found) * self._limits.block_tokens
         if sequence.started:
             self._run(sequence)
         else:
@@ -241,7 +243,7 @@ class Scheduler:
         sequence.state = State.RUNNING
         insort(self._running, sequence, key=lambda each: each.order)
 
-    def _grow(self, sequence: LiveSequence, end: int, plan: Plan, now: float) -> bool:
+    def _grow(self, sequence: LiveSequence, end: int, plan: StepPlan, now: float) -> bool:
         """Get pages for the tokens before `end`; False if the sequence itself was preempted."""
         need = self._blocks(end)
         if len(sequence.pages) >= need:
@@ -265,7 +267,7 @@ class Scheduler:
     def _preempt(self, sequence: LiveSequence, now: float) -> None:
         self._running.remove(sequence)
         self._take_pages(sequence, now)
-        sequence.stored = sequence.registered = 0
+        sequence.num_computed_tokens = sequence.registered = 0
         sequence.state = State.WAITING
         self._waiting.appendleft(sequence)
 

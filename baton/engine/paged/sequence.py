@@ -45,7 +45,7 @@ class LiveSequence:
     """Replaced, never emptied, when pages are given up: another thread may be reading it."""
     cached_blocks: int = 0
     """Leading blocks that the prefix cache gave at the last admission."""
-    stored: int = 0
+    num_computed_tokens: int = 0
     """Leading tokens whose KV is in the pages."""
     registered: int = 0
     """Leading blocks that were offered to the prefix cache."""
@@ -54,11 +54,11 @@ class LiveSequence:
     partial_reported: bool = False
     waits_for: bytes | None = None
     """Key of the block that another sequence was busy with at the last try to admit."""
-    computed_tokens: int = 0
+    forward_tokens: int = 0
     first_computed: int | None = None
     """Lowest position ever computed."""
-    drawn_tokens: int = 0
-    """Output tokens drawn here, over all choices."""
+    sampled_tokens: int = 0
+    """Output tokens sampled here, over all choices."""
     queue_seconds: float = 0.0
     page_seconds: float = 0.0
     held_since: float = 0.0
@@ -76,7 +76,7 @@ class LiveSequence:
         return len(self.tokens) - len(self.request.prompt)
 
     @property
-    def barred(self) -> frozenset[int]:
+    def forbidden_tokens(self) -> frozenset[int]:
         """Tokens that may not come next, because the output is shorter than min_tokens."""
         short = self.output_tokens < self.request.stopping.min_tokens
         return self.stops if short else frozenset()
@@ -112,8 +112,8 @@ class LiveSequence:
         self.tokens.extend(output[known:])
 
     def end_reason(self, token: int, position: int) -> EndReason | None:
-        """Why the output ends with a token drawn for a position; None if it goes on."""
-        # A stop token before min_tokens cannot have been drawn.
+        """Why the output ends with a token sampled for a position; None if it goes on."""
+        # A stop token before min_tokens cannot have been sampled.
         if token in self.stops:
             return EndReason.STOP
         if self.prompt_tokens + position + 1 >= self.length_limit:

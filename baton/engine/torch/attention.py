@@ -35,7 +35,7 @@ class Query:
     start: int
     end: int
     """After the last position."""
-    stored: int
+    num_computed_tokens: int
     """KV of positions below this is in the pages already and is not written."""
 
     def blocks(self, block_tokens: int) -> int:
@@ -139,7 +139,7 @@ class PagedKv:
                 spans.append((len(positions), query.end - query.start, query.start))
                 positions.extend(range(query.start, query.end))
                 for position in range(query.start, query.end):
-                    kept = position >= query.stored
+                    kept = position >= query.num_computed_tokens
                     page = query.pages[position // size] if kept else self.scratch_page
                     slots.append(page * self._layers * 2 * size + position % size)
             if self.kernels.grouped:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton.engine.paged.runner import Runner, Sampled, Work
+from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
 from baton.engine.torch.attention import PagedKv, Query, Step
 from baton.engine.torch.model import Model, forward
 from baton.engine.torch.sampling import Draw, sample
@@ -26,28 +26,26 @@ class TorchRunner(Runner):
         self._on_cpu = kv.pool.device.type == "cpu"
 
     @torch.inference_mode()
-    def run(self, batch: Sequence[Work]) -> list[tuple[Sampled, ...]]:
-        queries = [
-            Query(work.sequence.pages, work.start, work.end, work.sequence.stored) for work in batch
-        ]
+    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
+        queries = [_query(chunk) for chunk in batch]
         groups = self._kv.group(queries)
         step = self._kv.plan([[queries[i] for i in group] for group in groups])
         tokens: list[int] = []
         rows: list[int] = []
         draws: list[Draw] = []
-        drawn_for: list[int] = []
+        sampled_for: list[int] = []
         for index in (index for group in groups for index in group):
-            work = batch[index]
-            tokens.extend(work.sequence.tokens[work.start : work.end])
-            if work.samples:
-                choices = _draws(work)
+            chunk = batch[index]
+            tokens.extend(chunk.sequence.tokens[chunk.start : chunk.end])
+            if chunk.samples:
+                choices = _draws(chunk)
                 draws.extend(choices)
                 rows.extend([len(tokens) - 1] * len(choices))
-                drawn_for.extend([index] * len(choices))
+                sampled_for.extend([index] * len(choices))
         found: list[list[Sampled]] = [[] for _ in batch]
         logits = self._forward(tokens, step, rows)
         if draws:
-            for index, sampled in zip(drawn_for, sample(logits, draws), strict=True):
+            for index, sampled in zip(sampled_for, sample(logits, draws), strict=True):
                 found[index].append(sampled)
         return [tuple(each) for each in found]
 
@@ -96,10 +94,21 @@ class TorchRunner(Runner):
         )
 
 
-def _draws(work: Work) -> list[Draw]:
-    sequence = work.sequence
+def _query(chunk: ScheduledChunk) -> Query:
+    sequence = chunk.sequence
+    return Query(sequence.pages, chunk.start, chunk.end, sequence.num_computed_tokens)
+
+
+def _draws(chunk: ScheduledChunk) -> list[Draw]:
+    sequence = chunk.sequence
     request = sequence.request
     return [
-        Draw(request.sampling, choice, sequence.tokens, sequence.prompt_tokens, sequence.barred)
+        Draw(
+            request.sampling,
+            choice,
+            sequence.tokens,
+            sequence.prompt_tokens,
+            sequence.forbidden_tokens,
+        )
         for choice in request.choices
     ]

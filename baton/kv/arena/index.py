@@ -39,7 +39,7 @@ def index_entries(data_bytes: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def tag_of(layout_id: bytes, group: int, shard: int, part: int) -> int:
+def object_tag(layout_id: bytes, group: int, shard: int, part: int) -> int:
     """What tells objects of one key apart: 64 bits over layout, group, shard and part."""
     packed = _PART.pack(layout_id, group, shard, part)
     return int.from_bytes(hashlib.sha256(b"baton.kv.1/tag\0" + packed).digest()[:8], "little")

@@ -11,7 +11,7 @@ LOCK_SUFFIX = ".writer"
 _NAME = re.compile(r"baton-kv-[0-9a-f]{1,64}\.writer")
 
 
-class HeldLock:
+class WriterLock:
     """The writer's side. Held until every part that may write through it has let go.
 
     Created held once; the file goes with the last holder.
@@ -25,11 +25,11 @@ class HeldLock:
         self._file = create_locked(self.path)
         self._holders = 1
 
-    def hold(self) -> None:
+    def retain(self) -> None:
         """One more part may write."""
         self._holders += 1
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """A part will not write any more."""
         self._holders -= 1
         if self._holders == 0:
@@ -37,7 +37,7 @@ class HeldLock:
             os.close(self._file)
 
 
-class WatchedLock:
+class WriterLockProbe:
     """The store's side: asks whether the writer lives.
 
     Raises:

@@ -13,7 +13,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.arena.file import ArenaFileError, MappedArena
-from baton.kv.arena.writer_lock import HeldLock
+from baton.kv.arena.writer_lock import WriterLock
 from baton.kv.client.frame_stream import FrameStream
 from baton.kv.registry import GRPC, SHM, TRANSPORTS
 from baton.kv.wire import bulk
@@ -29,7 +29,7 @@ GetStream = FrameStream[pb.GetRequest, pb.GetResponse | bulk.ReadBulk]
 PutStream = FrameStream[pb.PutRequest | bytes, pb.PutResponse]
 
 
-class StoreAway(Exception):  # noqa: N818  # a state of the world more than an error
+class StoreUnavailableError(Exception):
     """The store cannot be reached now. KV is a cache: callers carry on without."""
 
 
@@ -43,7 +43,7 @@ class Attachment:
     """Of the store's arena; empty where this process does not share it."""
     arena: MappedArena | None
     """None: bytes travel over gRPC."""
-    lock: HeldLock | None
+    lock: WriterLock | None
     """Held as long as this process may write to the arena."""
     get: GetStream
     put: PutStream
@@ -54,7 +54,7 @@ class Attachment:
         """Ask which objects are there.
 
         Raises:
-            StoreAway: the store does not answer.
+            StoreUnavailableError: the store does not answer.
             BatonError: it refuses.
         """
         try:
@@ -63,7 +63,7 @@ class Attachment:
             refusal = BatonError.from_rpc_error(error)
             if refusal.reason is Reason.INVALID_FIELD:
                 raise refusal from error
-            raise StoreAway(f"the store did not answer a lookup: {refusal}") from error
+            raise StoreUnavailableError(f"the store did not answer a lookup: {refusal}") from error
 
     async def aclose(self) -> None:
         """End streams and channel, and let go of the writer's lock."""
@@ -76,7 +76,7 @@ async def attach(
     """Attach to the store at `host:port` with the best of `transports` that works.
 
     Raises:
-        StoreAway: it cannot be reached, refuses, or shares none of the transports.
+        StoreUnavailableError: it cannot be reached, refuses, or shares none of the transports.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -92,7 +92,9 @@ async def attach(
             if (GRPC if arena is None else SHM) not in transports:
                 raise BatonError(Reason.UNAVAILABLE, "the store shares no memory with this process")
         except (BatonError, grpc.RpcError, TimeoutError, OSError) as error:
-            raise StoreAway(f"cannot attach to the store at {address}: {error}") from error
+            raise StoreUnavailableError(
+                f"cannot attach to the store at {address}: {error}"
+            ) from error
         return Attachment(
             store_id=session.store_id,
             epoch=session.epoch,
@@ -160,15 +162,15 @@ async def open_put(
 
 def _map(
     session: pb.AttachResponse, opening: pb.Open, stack: AsyncExitStack
-) -> tuple[MappedArena | None, HeldLock | None]:
+) -> tuple[MappedArena | None, WriterLock | None]:
     """Take shared memory if it can be had, and prove it in `opening`."""
     path = Path(session.arena_path)
     try:
         arena = MappedArena(path)
-        lock = HeldLock(path.parent)
+        lock = WriterLock(path.parent)
     except (ArenaFileError, OSError):
         return None, None  # not the store's host, or not its user
-    stack.callback(lock.let_go)
+    stack.callback(lock.release)
     opening.arena_secret = arena.header.secret
     opening.writer_lock = lock.path.name
     return arena, lock

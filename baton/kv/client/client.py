@@ -9,19 +9,19 @@ from types import TracebackType
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.file import MappedArena
-from baton.kv.arena.index import tag_of
-from baton.kv.client.attach import StoreAway, attach
+from baton.kv.arena.index import object_tag
+from baton.kv.client.attach import StoreUnavailableError, attach
 from baton.kv.client.connection import Connection
-from baton.kv.client.fetch import Fetching
-from baton.kv.client.fetched import Fetched
+from baton.kv.client.fetch import KvFetch
+from baton.kv.client.fetched import FetchedObject
 from baton.kv.client.reservation import Reservation
 from baton.kv.keys import pack
-from baton.kv.objects import MAX_RESERVE_KEYS, MAX_WANT_KEYS, name_all
+from baton.kv.objects import MAX_RESERVE_KEYS, MAX_WANT_KEYS, object_ids_for
 from baton.kv.registry import ALWAYS, NEVER, SHM, TRANSPORTS
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 
-__all__ = ["Fetched", "Fetching", "KvStoreClient", "Reservation", "StoreAway"]
+__all__ = ["FetchedObject", "KvFetch", "KvStoreClient", "Reservation", "StoreUnavailableError"]
 
 log = get_logger(__name__)
 
@@ -34,8 +34,8 @@ MAP_AGAIN_SECONDS = 0.1
 class KvStoreClient:
     """Stays attached to a store, and attaches anew when the store starts anew.
 
-    While the store is away every method raises StoreAway at once; whoever was waiting is woken by
-    it too.
+    While the store is away every method raises StoreUnavailableError at once, and so does every
+    call that waits for it.
 
     Args:
         resolve: the store's address now, `host:port`; None while there is none.
@@ -144,7 +144,7 @@ class KvStoreClient:
         sources: Sequence[pb.KvSource] = (),
         wait: float = 0.0,
         tenant: str = "",
-    ) -> Fetching:
+    ) -> KvFetch:
         """Ask for objects, also such that nobody has computed yet.
 
         Args:
@@ -156,7 +156,7 @@ class KvStoreClient:
             tenant: on whose share what is brought from sources is counted.
 
         Returns:
-            Batches of `Fetched` to iterate over; close it in a `finally`:
+            Batches of `FetchedObject` to iterate over; close it in a `finally`:
 
                 fetching = client.fetch(...)
                 try:
@@ -165,14 +165,14 @@ class KvStoreClient:
                     await fetching.aclose()
 
         Raises:
-            StoreAway: now, or from the iteration when the store goes away.
+            StoreUnavailableError: now, or from the iteration when the store goes away.
             BatonError: too many keys.
         """
         _check_count(keys, MAX_WANT_KEYS)
         connection = self._here()
-        object_ids = name_all(layout_id, keys)
+        object_ids = object_ids_for(layout_id, keys)
         trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
-        fetching = Fetching(
+        fetching = KvFetch(
             connection,
             object_ids,
             object_bytes,
@@ -193,7 +193,7 @@ class KvStoreClient:
             layout_id: their layout.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            StoreUnavailableError: the store cannot be reached.
             BatonError: the store refused, or too many keys.
         """
         _check_count(keys, MAX_WANT_KEYS)
@@ -201,7 +201,7 @@ class KvStoreClient:
         held = [False] * len(keys)
         unknown: Sequence[int] = range(len(keys))
         if connection.arena is not None:
-            held = connection.arena.index.holds(pack(keys), tag_of(layout_id, 0, 0, 0)).tolist()
+            held = connection.arena.index.holds(pack(keys), object_tag(layout_id, 0, 0, 0)).tolist()
             unknown = [index for index, found in enumerate(held) if not found]
         if unknown:
             wanted = keys if len(unknown) == len(keys) else [keys[index] for index in unknown]
@@ -209,7 +209,9 @@ class KvStoreClient:
                 pb.LookupRequest(layout_id=layout_id, keys=pack(wanted))
             )
             if len(answer.held) != len(wanted):
-                raise StoreAway(f"the store answered for {len(answer.held)} of {len(wanted)} keys")
+                raise StoreUnavailableError(
+                    f"the store answered for {len(answer.held)} of {len(wanted)} keys"
+                )
             for index, found in zip(unknown, answer.held, strict=True):
                 held[index] = bool(found)
         return held
@@ -237,7 +239,7 @@ class KvStoreClient:
             Slots for the keys that got one. Write, `commit`, and `aclose` it in a `finally`.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            StoreUnavailableError: the store cannot be reached.
             BatonError: the store refused, or too many keys.
         """
         _check_count(keys, MAX_RESERVE_KEYS)
@@ -259,7 +261,7 @@ class KvStoreClient:
             # What the answer would have given must not stay reserved.
             connection.put.post(pb.PutRequest(abandon=pb.Abandon(correlation_id=number)))
             raise
-        object_ids = name_all(layout_id, keys)
+        object_ids = object_ids_for(layout_id, keys)
         return Reservation(
             connection, number, object_ids, object_bytes, answer.reserved, self._executor
         )
@@ -268,7 +270,7 @@ class KvStoreClient:
         """Tell those who wait for these objects that this client will not write them.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            StoreUnavailableError: the store cannot be reached.
             BatonError: too many keys.
         """
         _check_count(keys, MAX_WANT_KEYS)
@@ -279,7 +281,7 @@ class KvStoreClient:
     def _here(self) -> Connection:
         connection = self._connection
         if connection is None:
-            raise StoreAway(self._away)
+            raise StoreUnavailableError(self._away)
         connection.check()
         return connection
 
@@ -291,7 +293,7 @@ class KvStoreClient:
                 try:
                     await self._stay(address)
                     delay = FIRST_RETRY_SECONDS
-                except StoreAway as error:
+                except StoreUnavailableError as error:
                     self._away = str(error)
                 except Exception as error:
                     self._away = f"cannot attach to the store at {address}: {error!r}"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.client.attach import Attachment, StoreAway
+from baton.kv.client.attach import Attachment, StoreUnavailableError
 from baton.kv.client.staging import Staging
 from baton.kv.keys import pack
 from baton.kv.objects import MAX_WANT_KEYS, ObjectId
@@ -113,7 +113,7 @@ class Connection:
         """Ask which objects are there.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            StoreUnavailableError: the store cannot be reached.
             BatonError: the store refused.
         """
         return await self._attachment.lookup(request)
@@ -148,7 +148,7 @@ class Connection:
         """Post a frame and wait for its answer.
 
         Raises:
-            StoreAway: the stream broke, or no answer came in time (and the stream is given up).
+            StoreUnavailableError: the stream broke, or was given up because no answer came in time.
             BatonError: the store refused the frame.
         """
         self.check()
@@ -169,9 +169,9 @@ class Connection:
     # The end
 
     def check(self) -> None:
-        """Raise StoreAway if the connection is broken."""
+        """Raise StoreUnavailableError if the connection is broken."""
         if self.broken.is_set():
-            raise StoreAway(self.reason)
+            raise StoreUnavailableError(self.reason)
 
     def fail(self, reason: str) -> None:
         """Give the connection up: everybody who waits on it learns that the store is away."""
@@ -185,7 +185,7 @@ class Connection:
         for futures in self._answers.values():
             for future in futures:
                 if not future.done():
-                    future.set_exception(StoreAway(reason))
+                    future.set_exception(StoreUnavailableError(reason))
                     future.exception()  # its task may have gone: then nobody else looks
 
     async def aclose(self) -> None:

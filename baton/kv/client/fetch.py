@@ -14,13 +14,13 @@ from google.protobuf.duration_pb2 import Duration
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.file import ArenaFileError
-from baton.kv.arena.index import tag_of
-from baton.kv.client.attach import StoreAway
+from baton.kv.arena.index import object_tag
+from baton.kv.client.attach import StoreUnavailableError
 from baton.kv.client.connection import Connection
-from baton.kv.client.fetched import Fetched
+from baton.kv.client.fetched import FetchedObject
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
-from baton.kv.wire.lease import leased
+from baton.kv.wire.lease import parse_leases
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """A batch ends here, so that leases go back while later objects are still copied."""
@@ -44,7 +44,7 @@ class _Coming:
         self.got = 0
 
 
-class Fetching(AsyncIterator[list[Fetched]]):
+class KvFetch(AsyncIterator[list[FetchedObject]]):
     """Yields batches as they come; see `KvStoreClient.fetch`. One consumer.
 
     After the loop `missing` names what did not come or was bad. Call `aclose` in a `finally`.
@@ -75,10 +75,10 @@ class Fetching(AsyncIterator[list[Fetched]]):
         self._asked: dict[int, Sequence[int]] = {}
         """Open wants, and the indexes that each asks for."""
         self._coming: set[int] = set(range(len(object_ids)))
-        self._arrived: deque[Fetched] = deque()
+        self._arrived: deque[FetchedObject] = deque()
         self._partial: dict[int, _Coming] = {}
         """Objects whose bytes are coming, by lease."""
-        self._held: list[Fetched] = []
+        self._held: list[FetchedObject] = []
         self._awake = asyncio.Event()
         self._abandoned = self._closed = False
         self._abandoned_until = 0.0
@@ -114,7 +114,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
         self._abandoned_until = time.monotonic() + ABANDON_SECONDS
         self._awake.set()
 
-    async def __anext__(self) -> list[Fetched]:
+    async def __anext__(self) -> list[FetchedObject]:
         self._give_back()
         patience = max(self._silent_after, time.monotonic() + GRACE_SECONDS)
         while not self._arrived:
@@ -125,7 +125,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
                 raise StopAsyncIteration
             if self._connection.broken.is_set():
                 await self.aclose()
-                raise StoreAway(self._connection.reason)
+                raise StoreUnavailableError(self._connection.reason)
             self._awake.clear()
             until = self._abandoned_until if self._abandoned else patience
             try:
@@ -172,7 +172,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
             self._connection.give_back(ready.lease_ids, [])
             return
         bad = []
-        for which, lease_id, offset, generation, object_bytes, digest in leased(ready):
+        for which, lease_id, offset, generation, object_bytes, digest in parse_leases(ready):
             index = asked[which] if 0 <= which < len(asked) else -1
             if index not in self._coming or object_bytes != self._object_bytes:
                 bad.append(lease_id)
@@ -222,7 +222,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
         arena = self._connection.arena
         assert arena is not None
         layout_id, _, group, shard, part = self._ids[0]
-        tag = tag_of(layout_id, group, shard, part)
+        tag = object_tag(layout_id, group, shard, part)
         keys = pack([object_id.key for object_id in self._ids])
         for index, data, page, generation, digest in arena.find(keys, tag, self._object_bytes):
             self._arrive(index, (data,), digest, 0, arena.generations, page, generation)
@@ -274,7 +274,7 @@ class Fetching(AsyncIterator[list[Fetched]]):
         generation: int,
     ) -> None:
         self._arrived.append(
-            Fetched(
+            FetchedObject(
                 index,
                 pieces,
                 self._object_bytes,

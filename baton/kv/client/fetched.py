@@ -9,7 +9,7 @@ STRIDE_BYTES = 256 * 1024
 """Bytes that are copied and then hashed while they are in the core's cache."""
 
 
-class Fetched:
+class FetchedObject:
     """An object, there until the next batch is asked for; copy it with `copy_to`.
 
     Args:

@@ -56,7 +56,7 @@ class Reservation:
         # As long as somebody may write to the arena, this process must count as alive to the store.
         self._lock = connection.lock if self.slots else None
         if self._lock is not None:
-            self._lock.hold()
+            self._lock.retain()
         connection.reservations += len(self.slots)
 
     def write(self, index: int, source: memoryview) -> None:
@@ -96,7 +96,7 @@ class Reservation:
         Fewer than asked means that slots had lapsed. Each index may be committed once.
 
         Raises:
-            StoreAway: the store cannot be reached.
+            StoreUnavailableError: the store cannot be reached.
             BatonError: the store refused, for example an index that has no slot.
         """
         if not indexes:
@@ -131,7 +131,7 @@ class Reservation:
             self._connection.reservations -= len(self.slots)
         self.slots.clear()
         if self._lock is not None:
-            self._lock.let_go()
+            self._lock.release()
 
     def _seal(self, indexes: Sequence[int]) -> None:
         for index in indexes:

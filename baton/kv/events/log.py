@@ -1,8 +1,8 @@
 """What a store or worker holds, as an ordered stream: the writing side.
 
-`EventLog` numbers changes and keeps the recent ones; `Mirror` (re-exported) applies them. A stream
-resumes where it broke as long as the log remembers, else it begins with a snapshot. Both are plain
-objects without I/O.
+`EventLog` numbers changes and keeps the recent ones; `BlockReplica` (re-exported) applies them. A
+stream resumes where it broke as long as the log remembers, else it begins with a snapshot. Both
+are plain objects without I/O.
 """
 
 from collections import deque
@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from baton.internal.v1 import kvevents_pb2 as pb
-from baton.kv.events.replica import Delta, Mirror, Space
+from baton.kv.events.replica import BlockDelta, BlockReplica, LayoutTier
 from baton.kv.keys import pack, unpack
 
-__all__ = ["Delta", "EventLog", "Mirror", "SlowSubscriberError", "Space", "Subscription"]
+__all__ = [
+    "BlockDelta",
+    "BlockReplica",
+    "EventLog",
+    "LayoutTier",
+    "SlowSubscriberError",
+    "Subscription",
+]
 
 STORED = "stored"
 EVICTED = "evicted"
@@ -85,8 +92,8 @@ class EventLog:
         self.on_pending = on_pending
         self._ring_keys = ring_keys
         self._queue_keys = queue_keys
-        self._held: dict[Space, dict[bytes, None]] = {}
-        self._pending: list[tuple[str, Space, list[bytes]]] = []
+        self._held: dict[LayoutTier, dict[bytes, None]] = {}
+        self._pending: list[tuple[str, LayoutTier, list[bytes]]] = []
         self._ring: deque[tuple[pb.BlockEvent, int]] = deque()
         self._ring_size = 0
         self._subscriptions: set[Subscription] = set()
@@ -160,11 +167,11 @@ class EventLog:
             events=pb.Events(epoch=self.epoch, first_sequence=self.sequence + 1)
         )
 
-    def contents(self) -> dict[Space, set[bytes]]:
+    def contents(self) -> dict[LayoutTier, set[bytes]]:
         """What is held as of the last flush."""
         return {space: set(keys) for space, keys in self._held.items()}
 
-    def _remove(self, space: Space, keys: Iterable[bytes]) -> None:
+    def _remove(self, space: LayoutTier, keys: Iterable[bytes]) -> None:
         held = self._held.get(space)
         if held is None:
             return
@@ -173,7 +180,7 @@ class EventLog:
         if not held:
             del self._held[space]
 
-    def _append(self, kind: str, space: Space, keys: Sequence[bytes]) -> None:
+    def _append(self, kind: str, space: LayoutTier, keys: Sequence[bytes]) -> None:
         pending = self._pending
         if not pending and keys:
             self.on_pending()

@@ -6,25 +6,25 @@ from dataclasses import dataclass, field
 from baton.internal.v1 import kvevents_pb2 as pb
 from baton.kv.keys import unpack
 
-Space = tuple[bytes, pb.Tier.ValueType]
+LayoutTier = tuple[bytes, pb.Tier.ValueType]
 """Layout id and tier."""
 
 
 @dataclass(slots=True)
-class Delta:
+class BlockDelta:
     """What one message changed, net: no key of a space stands in both, and no space is empty."""
 
-    added: dict[Space, set[bytes]] = field(default_factory=dict)
-    removed: dict[Space, set[bytes]] = field(default_factory=dict)
+    added: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
+    removed: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
 
-    def add(self, space: Space, keys: Iterable[bytes]) -> None:
+    def add(self, space: LayoutTier, keys: Iterable[bytes]) -> None:
         _move(space, keys, self.added, self.removed)
 
-    def remove(self, space: Space, keys: Iterable[bytes]) -> None:
+    def remove(self, space: LayoutTier, keys: Iterable[bytes]) -> None:
         _move(space, keys, self.removed, self.added)
 
 
-class Mirror:
+class BlockReplica:
     """One instance's contents, kept by applying the messages of its event stream in order.
 
     Use: watch `request()`, call `opened()`, then `apply` each message. When `stale` becomes true a
@@ -37,7 +37,7 @@ class Mirror:
         self.epoch = ""
         self.sequence = 0
         self.stale = False
-        self.held: dict[Space, set[bytes]] = {}
+        self.held: dict[LayoutTier, set[bytes]] = {}
         self._snapshot: _Pieces | None = None
 
     def request(self) -> pb.WatchRequest:
@@ -49,48 +49,48 @@ class Mirror:
         self.stale = False
         self._snapshot = None
 
-    def clear(self) -> Delta:
+    def clear(self) -> BlockDelta:
         """Forget everything: the instance is gone."""
         self.opened()
         self.epoch, self.sequence = "", 0
         return self._replace(())
 
-    def apply(self, message: pb.WatchResponse) -> Delta:
+    def apply(self, message: pb.WatchResponse) -> BlockDelta:
         """Take one message in. A doubled one changes nothing; one after a gap sets `stale`."""
         if self.stale:
-            return Delta()
+            return BlockDelta()
         if message.HasField("snapshot"):
             return self._take_piece(message.snapshot)
         return self._take_events(message.events)
 
-    def _take_piece(self, piece: pb.Snapshot) -> Delta:
+    def _take_piece(self, piece: pb.Snapshot) -> BlockDelta:
         position = (piece.epoch, piece.sequence)
         if self._snapshot is None:
             if piece.epoch == self.epoch and piece.sequence <= self.sequence:
-                return Delta()  # doubled, or older than what is known
+                return BlockDelta()  # doubled, or older than what is known
             if piece.piece != 0:
                 self.stale = True
-                return Delta()
+                return BlockDelta()
             self._snapshot = _Pieces(position)
         snapshot = self._snapshot
         if position != snapshot.position or piece.piece > snapshot.count:
             self.stale = True
-            return Delta()
+            return BlockDelta()
         if piece.piece < snapshot.count:
-            return Delta()  # doubled
+            return BlockDelta()  # doubled
         snapshot.count += 1
         snapshot.runs.extend(piece.runs)
         if not piece.last:
-            return Delta()
+            return BlockDelta()
         self._snapshot = None
         self.epoch, self.sequence = position
         return self._replace(snapshot.runs)
 
-    def _replace(self, runs: Sequence[pb.BlockRun]) -> Delta:
-        now: dict[Space, set[bytes]] = {}
+    def _replace(self, runs: Sequence[pb.BlockRun]) -> BlockDelta:
+        now: dict[LayoutTier, set[bytes]] = {}
         for run in filter(lambda run: run.keys, runs):
             now.setdefault((run.layout_id, run.tier), set()).update(unpack(run.keys))
-        delta = Delta()
+        delta = BlockDelta()
         for space in now.keys() | self.held.keys():
             before, after = self.held.get(space, set()), now.get(space, set())
             delta.add(space, after - before)
@@ -98,18 +98,18 @@ class Mirror:
         self.held = now
         return delta
 
-    def _take_events(self, events: pb.Events) -> Delta:
+    def _take_events(self, events: pb.Events) -> BlockDelta:
         known = self.sequence + 1 - events.first_sequence
         if self._snapshot is not None or events.epoch != self.epoch or known < 0:
             self.stale = True
-            return Delta()
-        delta = Delta()
+            return BlockDelta()
+        delta = BlockDelta()
         for event in events.events[known:]:
             self._take_event(event, delta)
             self.sequence += 1
         return delta
 
-    def _take_event(self, event: pb.BlockEvent, delta: Delta) -> None:
+    def _take_event(self, event: pb.BlockEvent, delta: BlockDelta) -> None:
         if event.HasField("stored"):
             self._store(event.stored, delta)
         elif event.HasField("evicted"):
@@ -121,7 +121,7 @@ class Mirror:
                 self._drop(space, unpack(run.keys), delta)
             self._store(run, delta)
 
-    def _store(self, run: pb.BlockRun, delta: Delta) -> None:
+    def _store(self, run: pb.BlockRun, delta: BlockDelta) -> None:
         if not run.keys:
             return
         space = (run.layout_id, run.tier)
@@ -130,7 +130,7 @@ class Mirror:
         held.update(new)
         delta.add(space, new)
 
-    def _drop(self, space: Space, keys: Iterable[bytes], delta: Delta) -> None:
+    def _drop(self, space: LayoutTier, keys: Iterable[bytes], delta: BlockDelta) -> None:
         held = self.held.get(space, set())
         gone = [key for key in keys if key in held]
         held.difference_update(gone)
@@ -149,10 +149,10 @@ class _Pieces:
 
 
 def _move(
-    space: Space,
+    space: LayoutTier,
     keys: Iterable[bytes],
-    to: dict[Space, set[bytes]],
-    out_of: dict[Space, set[bytes]],
+    to: dict[LayoutTier, set[bytes]],
+    out_of: dict[LayoutTier, set[bytes]],
 ) -> None:
     """Put keys in, except those that undo what stands on the other side."""
     keys = set(keys)

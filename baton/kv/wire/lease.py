@@ -7,7 +7,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.digest import split_digests
 
 
-class Leased(NamedTuple):
+class LeasedObject(NamedTuple):
     """One leased object, as an entry of `Ready`."""
 
     which: int
@@ -19,7 +19,7 @@ class Leased(NamedTuple):
     digest: bytes
 
 
-def leased(ready: pb.Ready) -> list[Leased]:
+def parse_leases(ready: pb.Ready) -> list[LeasedObject]:
     """What a store leased.
 
     Raises:
@@ -35,6 +35,6 @@ def leased(ready: pb.Ready) -> list[Leased]:
             split_digests(ready.digests),
             strict=True,
         )
-        return [Leased._make(row) for row in columns]
+        return [LeasedObject._make(row) for row in columns]
     except ValueError as error:
         raise BatonError(Reason.INTERNAL, f"a store sent a bad Ready frame: {error}") from error

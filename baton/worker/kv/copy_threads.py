@@ -15,7 +15,7 @@ T = TypeVar("T")
 NICENESS = 10
 
 
-def give_way() -> None:
+def lower_thread_priority() -> None:
     """Let other threads go first on a busy core: a copy may wait, a decode step may not."""
     if sys.platform == "linux":  # where a thread has a niceness of its own
         thread = threading.get_native_id()
@@ -23,7 +23,7 @@ def give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
-async def in_thread(io: Executor, run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_thread(io: Executor, run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a copy in `io`. A caller that is cancelled waits for the copy's end before it goes on.
 
     So nobody gives memory back while a thread still reads or writes it.

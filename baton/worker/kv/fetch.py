@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from baton.engine.base import Admitted, Engine
 from baton.internal.v1 import kvstore_pb2
-from baton.kv.client.client import Fetched, Fetching, KvStoreClient, StoreAway
+from baton.kv.client.client import FetchedObject, KvFetch, KvStoreClient, StoreUnavailableError
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
-from baton.worker.kv.copy_threads import in_thread
+from baton.worker.kv.copy_threads import run_in_thread
 
 MIN_RATE_BYTES = 1024 * 1024
 
@@ -50,7 +50,7 @@ class FetchRate:
 NOTHING = FetchResult(blocks=0, bytes=0, seconds=0.0, transport="")
 
 
-class Fetch:
+class SequenceFetch:
     """One sequence's fetch. Sources may be replaced, and the wait ended, at any time."""
 
     def __init__(
@@ -80,8 +80,8 @@ class Fetch:
         self._scratch = scratch
         self._rate = rate
         self._sources: Sequence[kvstore_pb2.KvSource] | None = None
-        self._fetching: Fetching | None = None
-        self._settled = False
+        self._fetch: KvFetch | None = None
+        self._prefill_done = False
         self._arrived: set[int] = set()
         self._bytes = 0
         self._seconds = 0.0
@@ -90,14 +90,14 @@ class Fetch:
 
     def replace_sources(self, sources: Sequence[kvstore_pb2.KvSource]) -> None:
         self._sources = sources
-        if self._fetching is not None:
-            self._fetching.replace_sources(sources)
+        if self._fetch is not None:
+            self._fetch.replace_sources(sources)
 
-    def settle(self) -> None:
-        """Nobody writes any more: `run` takes what is there now and returns."""
-        self._settled = True
-        if self._fetching is not None:
-            self._fetching.abandon()
+    def prefill_done(self) -> None:
+        """Stop waiting for blocks: `run` takes what the store holds now and returns."""
+        self._prefill_done = True
+        if self._fetch is not None:
+            self._fetch.abandon()
 
     async def run(
         self,
@@ -118,9 +118,9 @@ class Fetch:
         """
         if self._sources is None:
             self._sources = sources
-        if wait and not self._settled:
+        if wait and not self._prefill_done:
             await self._pass(admitted, keys, wait)
-        if not wait or self._settled:
+        if not wait or self._prefill_done:
             await self._pass(admitted, keys, 0.0)
         blocks = next((i for i in range(len(keys)) if i not in self._arrived), len(keys))
         return FetchResult(
@@ -135,7 +135,7 @@ class Fetch:
         info = self._engine.info
         first = admitted.cached_tokens // info.layout.block_tokens
         try:
-            fetching = self._store.fetch(
+            fetch = self._store.fetch(
                 [keys[index] for index in wanted],
                 info.layout.layout_id,
                 info.block_bytes,
@@ -143,31 +143,31 @@ class Fetch:
                 wait,
                 self._tenant,
             )
-        except StoreAway as error:
+        except StoreUnavailableError as error:
             log.info("kv.get.store_away", blocks=len(wanted), error=str(error))
             return
-        self._fetching = fetching
+        self._fetch = fetch
         try:
-            async for batch in fetching:
-                good = await in_thread(self._io, self._write, admitted.id, first, wanted, batch)
+            async for batch in fetch:
+                good = await run_in_thread(self._io, self._write, admitted.id, first, wanted, batch)
                 self._arrived.update(good)
-        except StoreAway as error:
+        except StoreUnavailableError as error:
             log.info("kv.get.store_lost", blocks=len(wanted), error=str(error))
         except Exception:
             log.exception("kv.get.failed", blocks=len(wanted))  # the engine computes what is left
         finally:
-            self._fetching = None
-            await fetching.aclose()
-        metrics.GET_BYTES.inc(fetching.bytes)
+            self._fetch = None
+            await fetch.aclose()
+        metrics.GET_BYTES.inc(fetch.bytes)
         if wait == 0:
-            self._rate.add(fetching.bytes, fetching.seconds)
-        self._bytes += fetching.bytes
-        self._seconds += fetching.seconds
-        if fetching.bytes:
-            self._transport = fetching.transport
+            self._rate.add(fetch.bytes, fetch.seconds)
+        self._bytes += fetch.bytes
+        self._seconds += fetch.seconds
+        if fetch.bytes:
+            self._transport = fetch.transport
 
     def _write(
-        self, sequence_id: int, first: int, wanted: Sequence[int], batch: list[Fetched]
+        self, sequence_id: int, first: int, wanted: Sequence[int], batch: list[FetchedObject]
     ) -> list[int]:
         """Copy, check the copy, and only then let the engine see it. Answers what was good."""
         good = []

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Set
 
 from baton.engine.base import CachedBlock, Engine
 from baton.errors import BatonError
-from baton.kv.client.client import KvStoreClient, StoreAway
+from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
 from baton.worker.engine_loop import EngineLoop
@@ -19,7 +19,7 @@ MAX_PERIOD_SECONDS = 10.0
 log = get_logger(__name__)
 
 
-async def keep_idle_out(
+async def evict_idle_blocks(
     engine: EngineLoop, store: KvStoreClient, layout_id: bytes, seconds: float
 ) -> None:
     """Drop what has been idle for so long, until cancelled.
@@ -29,8 +29,8 @@ async def keep_idle_out(
     while True:
         await asyncio.sleep(min(MAX_PERIOD_SECONDS, seconds / PERIOD_PART))
         try:
-            dropped = await drop_idle(engine, store, layout_id, seconds)
-        except (StoreAway, BatonError) as error:
+            dropped = await evict_idle_once(engine, store, layout_id, seconds)
+        except (StoreUnavailableError, BatonError) as error:
             log.info("kv.idle.store_away", error=str(error))
             continue
         except Exception:
@@ -41,7 +41,7 @@ async def keep_idle_out(
             log.info("kv.idle.left", blocks=dropped)
 
 
-async def drop_idle(
+async def evict_idle_once(
     engine: EngineLoop, store: KvStoreClient, layout_id: bytes, seconds: float
 ) -> int:
     """Drop what has been idle for so long and is in the store; answers how many blocks.
@@ -49,7 +49,7 @@ async def drop_idle(
     The store may lose a block a moment later: it is computed again then, as any that is lost.
 
     Raises:
-        StoreAway: the store cannot be reached; nothing was dropped.
+        StoreUnavailableError: the store cannot be reached; nothing was dropped.
         BatonError: the store refused; nothing was dropped.
     """
 
@@ -62,14 +62,14 @@ async def drop_idle(
         keys = [block.key for block in idle[first : first + LOOKUP_KEYS]]
         found = await store.lookup(keys, layout_id)
         held.update(key for key, here in zip(keys, found, strict=True) if here)
-    leaving = may_leave(idle, held)
+    leaving = evictable_keys(idle, held)
     if not leaving:
         return 0
     # What was used meanwhile is idle no more, and stays.
-    return await engine.call(lambda asked: asked.drop_cached(leaving, seconds))
+    return await engine.call(lambda asked: asked.evict_blocks(leaving, seconds))
 
 
-def may_leave(idle: Iterable[CachedBlock], held: Set[bytes]) -> list[bytes]:
+def evictable_keys(idle: Iterable[CachedBlock], held: Set[bytes]) -> list[bytes]:
     """Keys of the blocks whose KV is found again although they leave.
 
     A block that is nowhere else stays, and so does what it continues: the engine looks for a chain

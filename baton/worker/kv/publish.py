@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from baton.engine.base import BlockGoneError, Engine
 from baton.errors import BatonError
-from baton.kv.client.client import KvStoreClient, Reservation, StoreAway
+from baton.kv.client.client import KvStoreClient, Reservation, StoreUnavailableError
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
-from baton.worker.kv.copy_threads import in_thread
+from baton.worker.kv.copy_threads import run_in_thread
 
 # A batch is small, so that readers copy blocks out while the next ones are copied in, and large
 # enough that its two round trips to the store cost little beside the copying.
@@ -28,13 +28,13 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class _Block:
-    owner: "Publishing"
+    owner: "SequencePublish"
     index: int
     key: bytes
     partial: bool
 
 
-class Publishing:
+class SequencePublish:
     """What one sequence still has to publish."""
 
     def __init__(self, sequence_id: int, tenant: str) -> None:
@@ -61,7 +61,7 @@ class Publishing:
         await self._idle.wait()
 
 
-class Publisher:
+class KvPublisher:
     """Puts the blocks of all sequences of one engine, in order, in batches.
 
     The queue is bounded by the engine's pages: a block waits at most once per sequence that holds
@@ -85,7 +85,7 @@ class Publisher:
         self._wake = asyncio.Event()
 
     def add(
-        self, publishing: Publishing, first_index: int, keys: Sequence[bytes], *, partial: bool
+        self, publishing: SequencePublish, first_index: int, keys: Sequence[bytes], *, partial: bool
     ) -> None:
         """Queue consecutive blocks of a sequence; `partial` says that the last one is not full."""
         last = len(keys) - 1
@@ -95,7 +95,7 @@ class Publisher:
             self._queue.append(block)
         self._wake.set()
 
-    def forget(self, publishing: Publishing) -> None:
+    def forget(self, publishing: SequencePublish) -> None:
         """Drop what waits of a sequence. What is being copied goes on: await `idle` after this."""
         kept = deque[_Block]()
         for block in self._queue:
@@ -141,7 +141,7 @@ class Publisher:
         there: Collection[int] = ()
         try:
             there = await self._put(batch, keys)
-        except (StoreAway, BatonError) as error:
+        except (StoreUnavailableError, BatonError) as error:
             log.info("kv.put.lost", blocks=len(batch), error=str(error))
         except Exception:
             # It costs these blocks and no more: who wants them computes them.
@@ -149,14 +149,14 @@ class Publisher:
         lost = [key for index, key in enumerate(keys) if index not in there]
         if lost:
             metrics.BLOCKS_LOST.inc(len(lost))
-            with suppress(StoreAway):
+            with suppress(StoreUnavailableError):
                 await self._store.will_not_come(lost, self._engine.info.layout.layout_id)
 
     async def _put(self, batch: list[_Block], keys: Sequence[bytes]) -> Collection[int]:
         """Which blocks of a batch the store has now, by index.
 
         Raises:
-            StoreAway: it cannot be reached.
+            StoreUnavailableError: it cannot be reached.
             BatonError: it refused.
         """
         info = self._engine.info
@@ -172,7 +172,7 @@ class Publisher:
         try:
             if not reservation.slots:
                 return reservation.present
-            copied = await in_thread(self._io, self._copy, batch, reservation)
+            copied = await run_in_thread(self._io, self._copy, batch, reservation)
             readable = await reservation.commit(copied)
             if readable < len(copied):  # slots had lapsed, and it is not said which
                 return reservation.present

@@ -70,7 +70,7 @@ class Work:
 
     def settle(self) -> None:
         """Tell a stream that waits for KV that no more will come than is there."""
-        frame = worker_pb2.UpdateSources(stream_id=self.stream_id, settled=True)
+        frame = worker_pb2.UpdateSources(stream_id=self.stream_id, prefill_done=True)
         self.link.send(worker_pb2.FrameToWorker(update_sources=frame))
 
     def release(self) -> None:

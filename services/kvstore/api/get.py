@@ -7,7 +7,7 @@ from opentelemetry.trace import Span
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.objects import MAX_CHUNK_BYTES, MAX_TENANT_BYTES, MAX_WANT_KEYS, object_ids
+from baton.kv.objects import MAX_CHUNK_BYTES, MAX_TENANT_BYTES, MAX_WANT_KEYS, parse_object_ids
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire import bulk
 from baton.telemetry import tracing
@@ -154,7 +154,7 @@ class GetStream:
                 Reason.NO_CAPACITY, f"a stream has at most {MAX_WANTS} wants", retry_after=1
             )
         try:
-            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
+            ids = parse_object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="want") from error
         wait = frame.wait.seconds + frame.wait.nanos / 1e9
@@ -224,7 +224,7 @@ class GetStream:
 
     def _has_read(self, frame: pb.HasRead) -> None:
         try:
-            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
+            ids = parse_object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="has_read") from error
         self._store.moved_bytes[GET, SHM] += self._store.waits.have_read(ids)

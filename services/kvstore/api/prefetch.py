@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.objects import MAX_TENANT_BYTES, object_ids
+from baton.kv.objects import MAX_TENANT_BYTES, parse_object_ids
 from services.kvstore.api.get import sources_of
 from services.kvstore.memory.slot import Lease
 from services.kvstore.reads.read_request import Answer, Want
@@ -46,7 +46,7 @@ class Pulls:
                 Reason.INVALID_FIELD, f"tenant has at most {MAX_TENANT_BYTES} bytes", field="tenant"
             )
         try:
-            ids = object_ids(request.layout_id, request.keys, request.part, MAX_KEYS)
+            ids = parse_object_ids(request.layout_id, request.keys, request.part, MAX_KEYS)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="keys") from error
         sources = sources_of(request.sources)

@@ -7,14 +7,14 @@ from opentelemetry.trace import Span
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.arena.writer_lock import WatchedLock
+from baton.kv.arena.writer_lock import WriterLockProbe
 from baton.kv.digest import DIGEST_BYTES, split_digests, start_digest
 from baton.kv.objects import (
     MAX_CHUNK_BYTES,
     MAX_RESERVE_KEYS,
     MAX_TENANT_BYTES,
     MAX_WANT_KEYS,
-    object_ids,
+    parse_object_ids,
 )
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire.bulk import WriteBulk
@@ -50,7 +50,7 @@ class PutStream:
             bytes, which must come in order for each object.
     """
 
-    def __init__(self, store: Store, writer: WatchedLock | None) -> None:
+    def __init__(self, store: Store, writer: WriterLockProbe | None) -> None:
         self._store = store
         self._writer = writer
         self._reservations: dict[int, _Reservation] = {}
@@ -106,7 +106,7 @@ class PutStream:
         if frame.correlation_id <= 0 or frame.correlation_id in self._reservations:
             raise _invalid("correlation_id", "is above 0 and not in use")
         try:
-            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_RESERVE_KEYS)
+            ids = parse_object_ids(frame.layout_id, frame.keys, frame.part, MAX_RESERVE_KEYS)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="reserve") from error
         if frame.object_bytes <= 0:
@@ -215,7 +215,7 @@ class PutStream:
 
     def _will_not_come(self, frame: pb.WillNotCome) -> None:
         try:
-            ids = object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
+            ids = parse_object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="will_not_come") from error
         self._store.waits.deny(ids, self._store.clock())

@@ -16,8 +16,8 @@ from baton.internal.v1.kvstore_pb2_grpc import (
     KvStoreServiceServicer,
     add_KvStoreServiceServicer_to_server,
 )
-from baton.kv.arena.writer_lock import WatchedLock
-from baton.kv.objects import MAX_WANT_KEYS, object_ids
+from baton.kv.arena.writer_lock import WriterLockProbe
+from baton.kv.objects import MAX_WANT_KEYS, parse_object_ids
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire import bulk
 from baton.telemetry.logs import get_logger
@@ -151,7 +151,7 @@ class KvStoreService(KvStoreServiceServicer):
         context: Any,  # noqa: ARG002
     ) -> pb.LookupResponse:
         try:
-            ids = object_ids(request.layout_id, request.keys, request.part, MAX_WANT_KEYS)
+            ids = parse_object_ids(request.layout_id, request.keys, request.part, MAX_WANT_KEYS)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="keys") from error
         table = self._store.table
@@ -198,9 +198,9 @@ class KvStoreService(KvStoreServiceServicer):
             raise BatonError(Reason.NOT_FOUND, "no such session: attach again", field="session_id")
         return hmac.compare_digest(opening.arena_secret, self._store.arena.header.secret)
 
-    def _watch(self, name: str) -> WatchedLock:
+    def _watch(self, name: str) -> WriterLockProbe:
         try:
-            return WatchedLock(self._store.arena.path.parent, name)
+            return WriterLockProbe(self._store.arena.path.parent, name)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="writer_lock") from error
 

@@ -1,6 +1,6 @@
 """Writes what is readable into the arena's index; see `baton.kv.arena_index`."""
 
-from baton.kv.arena.index import ROW, WAYS, index_entries, place, tag_of
+from baton.kv.arena.index import ROW, WAYS, index_entries, object_tag, place
 from services.kvstore.memory.arena import Arena
 from services.kvstore.memory.slot import Slot
 
@@ -21,7 +21,7 @@ class SharedIndex:
         data_at, rows, fingerprints = self._arena.header.data_at, self._rows, self._fingerprints
         for slot in slots:
             layout_id, key, group, shard, part = slot.object_id
-            tag = tag_of(layout_id, group, shard, part)
+            tag = object_tag(layout_id, group, shard, part)
             fingerprint, bucket = place(key, tag, self._entries)
             for entry in range(bucket, bucket + WAYS):
                 if not fingerprints[entry]:

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL
-from baton.kv.wire.lease import Leased
+from baton.kv.wire.lease import LeasedObject
 from services.kvstore.peers.inflight import Flight, Flights
 from services.kvstore.peers.transports.nixl.receiver import Landing, Landings, in_pushes
 
@@ -61,7 +61,7 @@ class Arrivals(Generic[A]):
         self.landings = landings
         self._flights = flights
         self._tenant_of = tenant_of
-        self._backlog: deque[tuple[A, ObjectId, Leased]] = deque()
+        self._backlog: deque[tuple[A, ObjectId, LeasedObject]] = deque()
         """Waiting for other flights to end."""
         self._fetching: dict[int, tuple[A, Flight]] = {}
         """By the peer's lease."""
@@ -76,7 +76,7 @@ class Arrivals(Generic[A]):
         """Whether nothing is on its way."""
         return not self._fetching and self.landings.idle
 
-    def expect(self, ask: A, object_id: ObjectId, leased: Leased) -> None:
+    def expect(self, ask: A, object_id: ObjectId, leased: LeasedObject) -> None:
         """The peer has leased an object."""
         self._backlog.append((ask, object_id, leased))
 
@@ -189,9 +189,9 @@ class Arrivals(Generic[A]):
 
     def _next(
         self, ended: list[Ended[A]]
-    ) -> dict[tuple[str, int], list[tuple[A, ObjectId, Leased]]]:
+    ) -> dict[tuple[str, int], list[tuple[A, ObjectId, LeasedObject]]]:
         """What may fly now, by tenant and length; what need not has ended."""
-        groups: dict[tuple[str, int], list[tuple[A, ObjectId, Leased]]] = {}
+        groups: dict[tuple[str, int], list[tuple[A, ObjectId, LeasedObject]]] = {}
         chosen = set()
         room = self._flights.room_bytes
         while self._backlog and room > 0:

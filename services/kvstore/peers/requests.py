@@ -16,7 +16,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
 from baton.kv.wire.bulk import ReadBulk
-from baton.kv.wire.lease import Leased, leased
+from baton.kv.wire.lease import LeasedObject, parse_leases
 from services.kvstore.peers.inflight import Flights
 from services.kvstore.peers.receiving import Arrivals, End, Ended
 from services.kvstore.peers.transports.nixl.receiver import Landing, Landings
@@ -160,7 +160,7 @@ class Asks:
         if kind == "ready":
             ask = self._asks.get(response.ready.correlation_id)
             if ask is not None:  # else it was cancelled, which ends its leases
-                self._take_ready(ask, leased(response.ready))
+                self._take_ready(ask, parse_leases(response.ready))
                 self._end_if(response.ready.done, ask)
         elif kind == "nixl_answer":
             self.arrivals.landings.answered(response.nixl_answer, now)
@@ -213,7 +213,7 @@ class Asks:
         )
         self._out.append(pb.GetRequest(want=frame))
 
-    def _take_ready(self, ask: _Ask, objects: Sequence[Leased]) -> None:
+    def _take_ready(self, ask: _Ask, objects: Sequence[LeasedObject]) -> None:
         ask.leased += len(objects)
         for one in objects:
             self.arrivals.expect(ask, self._answered(ask, one.which), one)

@@ -12,7 +12,7 @@ from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
 from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
-from baton.kv.events.log import Delta, Mirror
+from baton.kv.events.log import BlockDelta, BlockReplica
 from baton.rpc.channels import open_channel
 from baton.telemetry.logs import get_logger
 from services.router import metrics
@@ -75,7 +75,7 @@ async def _follow_events(
 ) -> None:
     stub: Any = KvEventServiceStub(channel)
     retry = _Retry(instance.id, "events")
-    mirror = Mirror()
+    mirror = BlockReplica()
     while True:
         try:
             call = stub.Watch(mirror.request())
@@ -93,14 +93,14 @@ async def _follow_events(
             await retry.wait(error)
 
 
-def _apply(mirror: Mirror, message: kvevents_pb2.WatchResponse) -> Delta:
+def _apply(mirror: BlockReplica, message: kvevents_pb2.WatchResponse) -> BlockDelta:
     try:
         return mirror.apply(message)
     except ValueError as error:
         raise StreamBrokenError(f"malformed: {error}") from error
 
 
-async def _take(fleet: Fleet, holder: str, delta: Delta) -> None:
+async def _take(fleet: Fleet, holder: str, delta: BlockDelta) -> None:
     """Apply what an event message changed, in slices that leave the loop to others."""
     for changes, apply, name in (
         (delta.removed, fleet.index.evicted, "evicted"),

@@ -105,7 +105,7 @@ async def test_a_prefill_worker_lost_before_the_first_token_is_replaced(stage: A
     assert told[:4] == ["prepare"] * 2 + ["update_sources"] * 2  # whoever computes it fulfils it
     update = stage.worker("d0").frames[2].update_sources
     assert update.sources[0].store_id == "store-of-p1"
-    assert not update.settled
+    assert not update.prefill_done
     assert not stage.worker("d1").frames
     await stage.quiet()
 
@@ -134,7 +134,7 @@ async def test_a_prefill_worker_lost_after_the_first_token_is_not_waited_for(sta
     await reading.end()
     assert reading.text == [stage.said(0, 12)]
     assert stage.worker("d0").kinds() == ["prepare", "generate"]
-    assert stage.worker("d0").settled == 1
+    assert stage.worker("d0").prefill_done == 1
     assert len(stage.router.queries) == 1
 
 
@@ -144,7 +144,7 @@ async def test_decode_is_told_when_prefill_has_ended_and_waits_no_longer(stage: 
     await reading.end()
     assert reading.text == [stage.said(0, 12)]
     assert stage.worker("d0").kinds() == ["prepare", "generate"]
-    assert stage.worker("d0").settled == 1
+    assert stage.worker("d0").prefill_done == 1
     await stage.quiet()
 
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from baton.errors import BatonError
-from baton.kv.client.client import KvStoreClient, StoreAway
+from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.telemetry import logs
 
 LAYOUT = b"L" * 16
@@ -63,7 +63,7 @@ async def main(what: str, file: Path, seed: str) -> None:
                 if not await client.wait_connected(1):
                     continue
                 print("ok", await work(client, draw), flush=True)
-            except (StoreAway, BatonError):
+            except (StoreUnavailableError, BatonError):
                 await asyncio.sleep(0.01)
 
 

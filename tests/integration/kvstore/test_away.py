@@ -13,7 +13,7 @@ from baton.internal.v1.kvstore_pb2_grpc import (
     KvStoreServiceServicer,
     add_KvStoreServiceServicer_to_server,
 )
-from baton.kv.client.client import KvStoreClient, StoreAway
+from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from tests.integration.kvstore.conftest import (
@@ -31,11 +31,11 @@ from tests.integration.kvstore.conftest import (
 async def test_every_method_says_so_at_once(address: str | None) -> None:
     async with KvStoreClient(lambda: address, "client", "1") as client:
         async with asyncio.timeout(0.5):
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnavailableError):
                 client.fetch(keys_of(1), LAYOUT, 4096, wait=30)
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnavailableError):
                 await client.reserve(keys_of(1), LAYOUT, 4096)
-            with pytest.raises(StoreAway):
+            with pytest.raises(StoreUnavailableError):
                 await client.will_not_come(keys_of(1), LAYOUT)
         assert not client.connected
         assert (client.store_id, client.transport) == ("", "")
@@ -64,7 +64,7 @@ async def test_an_answer_that_makes_no_sense_is_a_store_that_is_away(tmp_path: P
         address = other.address
         async with KvStoreClient(lambda: address, "client", "1") as client:
             await eventually(lambda: nonsense.asked > 1)  # it does not give up
-            with pytest.raises(StoreAway, match="cannot attach"):
+            with pytest.raises(StoreUnavailableError, match="cannot attach"):
                 client.fetch(keys_of(1), LAYOUT, 4096)
             address = store.address
             assert await client.wait_connected(5)
@@ -103,9 +103,9 @@ async def test_whoever_waits_is_woken_when_it_goes(tmp_path: Path, transport: st
             assert client.reservations == 2
             await stack.aclose()
             async with asyncio.timeout(2):
-                with pytest.raises(StoreAway):
+                with pytest.raises(StoreUnavailableError):
                     await waiting
-                with pytest.raises(StoreAway):
+                with pytest.raises(StoreUnavailableError):
                     await reservation.commit([0])
             # What was mapped stays mapped for whoever still looks at it.
             assert fetched.copy_to(memoryview(bytearray(4096)))

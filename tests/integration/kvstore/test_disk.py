@@ -9,7 +9,7 @@ import pytest
 
 from baton.internal.v1 import kvevents_pb2, kvstore_pb2
 from baton.kv.client.client import KvStoreClient
-from baton.kv.events.log import Mirror
+from baton.kv.events.log import BlockReplica
 from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
 from services.kvstore.api import admin
@@ -139,7 +139,7 @@ async def test_a_want_that_waits_gets_what_lies_on_disk(tmp_path: Path) -> None:
 
 async def test_subscribers_see_blocks_move_between_tiers(tmp_path: Path) -> None:
     async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
-        log, mirror, moved = running.store.log, Mirror(), set()
+        log, mirror, moved = running.store.log, BlockReplica(), set()
         subscription = log.subscribe("", 0, lambda: None)
         async with connected(running.address, "shm") as client:
             await fill(running, client, 120)

@@ -12,7 +12,7 @@ from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvevents_pb2 import TIER_DISK
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from baton.kv.client.client import StoreAway
+from baton.kv.client.client import StoreUnavailableError
 from baton.rpc.channels import open_channel
 from tests.integration.kvstore.conftest import (
     MIB,
@@ -71,7 +71,7 @@ async def write_on(client, first: int) -> None:
         for number in range(first, first + 100_000):
             index = number % KEYS
             await put(client, [keys_of(KEYS)[index]], SIZE, index)
-    except (StoreAway, BatonError):
+    except (StoreUnavailableError, BatonError):
         pass
 
 

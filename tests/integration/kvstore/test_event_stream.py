@@ -12,7 +12,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1.kvevents_pb2 import TIER_DRAM
 from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
-from baton.kv.events.log import Mirror
+from baton.kv.events.log import BlockReplica
 from baton.rpc.channels import open_channel
 from tests.integration.kvstore.conftest import (
     LAYOUT,
@@ -29,7 +29,7 @@ SPACE = (LAYOUT, TIER_DRAM)
 
 
 @asynccontextmanager
-async def following(mirror: Mirror, address: str) -> AsyncIterator[list[str]]:
+async def following(mirror: BlockReplica, address: str) -> AsyncIterator[list[str]]:
     """Apply the stream to the mirror until the context is left; yields the kinds that came."""
     kinds: list[str] = []
     channel = open_channel(address)
@@ -53,7 +53,7 @@ async def following(mirror: Mirror, address: str) -> AsyncIterator[list[str]]:
 
 
 async def test_a_mirror_follows_stores_evictions_and_a_break(store: RunningStore) -> None:
-    mirror = Mirror()
+    mirror = BlockReplica()
     async with connected(store.address) as client:
         keys = keys_of(300)
         await put(client, keys[:10], 64 * 1024)
@@ -74,7 +74,7 @@ async def test_a_mirror_follows_stores_evictions_and_a_break(store: RunningStore
 
 
 async def test_dropped_and_partial_blocks_are_told_too(tmp_path: Path) -> None:
-    mirror = Mirror()
+    mirror = BlockReplica()
     async with (
         running_store(tmp_path, partial_seconds=0.2) as store,
         connected(store.address) as client,
@@ -93,7 +93,7 @@ async def test_dropped_and_partial_blocks_are_told_too(tmp_path: Path) -> None:
 
 
 async def test_a_new_epoch_begins_with_a_snapshot(tmp_path: Path) -> None:
-    mirror = Mirror()
+    mirror = BlockReplica()
     async with (
         running_store(tmp_path) as store,
         connected(store.address) as client,
@@ -107,7 +107,7 @@ async def test_a_new_epoch_begins_with_a_snapshot(tmp_path: Path) -> None:
 
 
 async def test_a_heartbeat_tells_a_lost_last_event(store: RunningStore) -> None:
-    mirror = Mirror()
+    mirror = BlockReplica()
     async with connected(store.address) as client:
         async with following(mirror, store.address):
             await eventually(lambda: mirror.epoch)
@@ -122,7 +122,7 @@ async def test_a_heartbeat_tells_a_lost_last_event(store: RunningStore) -> None:
 async def test_a_subscriber_that_does_not_read_is_cut_and_can_resume(store: RunningStore) -> None:
     channel = open_channel(store.address)
     stub: Any = KvEventServiceStub(channel)
-    mirror = Mirror()
+    mirror = BlockReplica()
     call = stub.Watch(mirror.request())
     mirror.apply(await call.read())
     log = store.store.log

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.kv.client.client import KvStoreClient, StoreAway
+from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import LAYOUT, block, connected, keys_of, running_store
 
@@ -69,7 +69,7 @@ async def live(client: KvStoreClient, draw: random.Random, sources: list, turns:
             await task
         except asyncio.CancelledError:
             pass
-        except StoreAway:
+        except StoreUnavailableError:
             assert await client.wait_connected(10)
 
 

@@ -77,7 +77,7 @@ class Rig:
 
     async def ask(self) -> tuple[list[int], int]:
         """Tokens and cached tokens for the prompt, of an engine that remembers nothing."""
-        await self.core._loop.call(lambda engine: engine.drop_cached())
+        await self.core._loop.call(lambda engine: engine.evict_blocks())
         frames, ended = Frames(), asyncio.Event()
         start = worker_pb2.Start(stream_id=1, prompt_token_ids=self.prompt)
         start.generate.SetInParent()

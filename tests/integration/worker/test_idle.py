@@ -7,7 +7,7 @@ import pytest
 
 from baton.internal.v1 import kvevents_pb2, kvevents_pb2_grpc
 from baton.internal.v1.worker_pb2 import Generate, StreamFinished
-from baton.kv.events.replica import Mirror
+from baton.kv.events.replica import BlockReplica
 from baton.rpc.channels import open_channel
 from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
 
@@ -23,7 +23,7 @@ async def metric(service, name: str) -> float:
 
 async def held(service) -> int:
     """Blocks that the worker says its engine has."""
-    mirror = Mirror()
+    mirror = BlockReplica()
     async with open_channel(service.address) as channel:
         call = kvevents_pb2_grpc.KvEventServiceStub(channel).Watch(
             kvevents_pb2.WatchRequest(), timeout=5

@@ -13,7 +13,7 @@ from baton.engine.base import BlockGoneError, Engine, EngineInfo
 from baton.engine.factory import create_engine
 from baton.kv.client.client import KvStoreClient
 from baton.settings import EngineSettings
-from baton.worker.kv.publish import BATCH_BLOCKS, Publisher, Publishing
+from baton.worker.kv.publish import BATCH_BLOCKS, KvPublisher, SequencePublish
 from tests.integration.kvstore.conftest import (
     LAYOUT,
     MIB,
@@ -41,12 +41,12 @@ class Pages:
 class Rig:
     store: RunningStore
     pages: Pages
-    publisher: Publisher
+    publisher: KvPublisher
     reader: KvStoreClient
     running: asyncio.Task[None]
 
     async def publish(self, keys: list[bytes]) -> None:
-        publishing = Publishing(1, "tenant")
+        publishing = SequencePublish(1, "tenant")
         self.publisher.add(publishing, 0, keys, partial=False)
         async with asyncio.timeout(10):
             await publishing.idle()
@@ -74,7 +74,7 @@ async def rig(directory: Path, reservation_seconds: float = 10.0) -> AsyncIterat
         connected(store.address, "shm", client_id="reader") as reader,
     ):
         with ThreadPoolExecutor(1) as io:
-            publisher = Publisher(cast("Engine", pages), writer, io, lambda: 0.0)
+            publisher = KvPublisher(cast("Engine", pages), writer, io, lambda: 0.0)
             running = asyncio.create_task(publisher.run())
             yield Rig(store, pages, publisher, reader, running)
             assert not running.done()

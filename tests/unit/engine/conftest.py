@@ -81,7 +81,7 @@ EditedCheckpoint = Callable[..., Path]
 
 @pytest.fixture
 def edited_checkpoint(checkpoints: dict[str, Path], tmp_path: Path) -> EditedCheckpoint:
-    """Copies a checkpoint with fields of config.json replaced; a field of None is taken out."""
+    """Copy a checkpoint with fields of config.json replaced; a field of None is taken out."""
 
     def edit(family: str = "llama", **fields: object) -> Path:
         path = tmp_path / "edited"

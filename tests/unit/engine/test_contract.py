@@ -257,14 +257,14 @@ def test_a_partial_block_is_zero_behind_its_tokens(make_engine: MakeEngine, kind
 def test_abandoned_bytes_reach_nobody(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind)
     expected = generate(engine, request(0, prompt(40)))
-    engine.drop_cached()
+    engine.evict_blocks()
     garbage = memoryview(b"\xff" * engine.info.block_bytes)  # in floats: not a number
     admit(engine, request(1, prompt(40)))
     for index in range(3):
         engine.write_block(1, index, garbage)
     engine.close(1)
     assert generate(engine, request(2, prompt(40))) == expected
-    engine.drop_cached()
+    engine.evict_blocks()
     admit(engine, request(3, prompt(40)))
     for index in range(3):
         engine.write_block(3, index, garbage)
@@ -318,7 +318,7 @@ def test_an_equal_prompt_goes_on_alone_when_the_first_is_closed(
 ) -> None:
     engine = make_engine(kind)
     expected = generate(engine, request(0, prompt(100)))
-    engine.drop_cached()
+    engine.evict_blocks()
     drain(engine)
     admit(engine, request(1, prompt(100)))
     engine.add(request(2, prompt(100)))
@@ -344,8 +344,8 @@ def test_what_nobody_used_for_a_while_can_be_let_go(make_engine: MakeEngine, kin
     # A second sequence holds the first two blocks: they are used, whatever the clock says.
     admit(engine, request(1, prompt(40)))
     assert [block.key for block in engine.idle_blocks(0.05)] == [keys[3], keys[2]]
-    assert engine.drop_cached(keys, 60) == 0
-    assert engine.drop_cached([*keys, b"unknown"], 0.05) == 2
+    assert engine.evict_blocks(keys, 60) == 0
+    assert engine.evict_blocks([*keys, b"unknown"], 0.05) == 2
     (event,) = [event for event in drain(engine) if isinstance(event, BlocksEvicted)]
     assert sorted(event.keys) == sorted(keys[2:])
     engine.close(1)
@@ -359,7 +359,7 @@ def test_evictions_are_told(make_engine: MakeEngine, kind: str) -> None:
     tokens = prompt(64)
     keys = prompt_keys(b"root", tokens, BLOCK).full
     generate(engine, request(0, tokens))
-    assert engine.drop_cached() == 4
+    assert engine.evict_blocks() == 4
     (event,) = drain(engine)
     assert isinstance(event, BlocksEvicted)
     assert sorted(event.keys) == sorted(keys)

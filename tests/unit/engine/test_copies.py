@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from baton.engine.base import Admitted, BlocksReady, EngineInfo, Sampling, SequenceRequest, Stopping
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.paged.runner import Runner, Sampled, Work
-from baton.engine.paged.scheduler import Limits
+from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
+from baton.engine.paged.scheduler import SchedulerLimits
 from baton.kv.layout import Layout
 
 INFO = EngineInfo(
@@ -29,9 +29,9 @@ class SlowRunner(Runner):
         self.reading = threading.Event()
         self.let_go = threading.Event()
 
-    def run(self, batch: Sequence[Work]) -> list[tuple[Sampled, ...]]:
+    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
         self.happened.append("run")
-        return [(Sampled(7),) if work.samples else () for work in batch]
+        return [(Sampled(7),) if chunk.samples else () for chunk in batch]
 
     def forget(self, sequence_id: int) -> None:
         self.happened.append(f"forget {sequence_id}")
@@ -65,7 +65,7 @@ def request(number: int, tokens: int) -> SequenceRequest:
 
 
 def engine_of(pages: int, runner: Runner) -> PagedEngine:
-    limits = Limits(
+    limits = SchedulerLimits(
         block_tokens=4, max_running=8, max_waiting=8, chunk_tokens=64, decode_chunk_tokens=64
     )
     return PagedEngine(INFO, runner, pages, limits)

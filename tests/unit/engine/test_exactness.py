@@ -63,7 +63,7 @@ def request(
 
 def alone(engine: Engine, asked: SequenceRequest) -> list[int]:
     """The tokens of a request that has the engine for itself and finds nothing in its cache."""
-    engine.drop_cached()
+    engine.evict_blocks()
     (output,) = run_local(engine, [asked])
     return output.tokens[asked.choices[0]]
 
@@ -146,7 +146,7 @@ def test_sixteen_at_once_as_each_alone(
     engine = make_engine(kind, family, chunk_tokens=64)
     asked = [request(i, prompt(3 + 29 * i, seed=i), sampling, 8 + i) for i in range(16)]
     expected = [alone(engine, each) for each in asked]
-    engine.drop_cached()
+    engine.evict_blocks()
     outputs = run_local(engine, asked)
     assert [output.tokens[0] for output in outputs] == expected
     assert len({tuple(tokens) for tokens in expected}) == 16
@@ -161,7 +161,7 @@ def test_with_cached_blocks_as_without(
     for cached, length in ((16, 17), (16, 31), (48, 64), (64, 64), (400, 500)):
         asked = request(0, prompt(length), sampling)
         expected = alone(engine, asked)
-        engine.drop_cached()
+        engine.evict_blocks()
         run_local(engine, [request(1, prompt(length)[:cached], sampling, 1)])
         before = engine.stats().computed_tokens
         (output,) = run_local(engine, [asked])
@@ -239,7 +239,7 @@ def test_a_stream_taken_over_in_the_middle_goes_on_as_if_nothing_was(
         moved = replace(asked, output=tuple(expected[:known]))
         # With nothing in place, and with the blocks that the first engine filled.
         assert alone(target, moved) == expected[known:]
-        target.drop_cached()
+        target.evict_blocks()
         source.add(moved)
         source.start(0, admitted(source, 0).cached_tokens)
         source.step()

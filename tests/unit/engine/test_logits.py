@@ -43,7 +43,7 @@ def logits(
     with torch.inference_mode():
         for start in range(0, len(tokens), chunk):
             end = min(len(tokens), start + chunk)
-            step = kv.plan([[Query(pages, start, end, stored=start)]])
+            step = kv.plan([[Query(pages, start, end, num_computed_tokens=start)]])
             part = torch.tensor(tokens[start:end])
             parts.append(forward(model, kv, part, step, torch.arange(end - start)))
     return torch.cat(parts)

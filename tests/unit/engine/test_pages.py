@@ -76,7 +76,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.release(self.held.pop(index), self.now)
 
     @rule(data=st.data())
-    def drop_idle(self, data: st.DataObject) -> None:
+    def evict_idle(self, data: st.DataObject) -> None:
         until = data.draw(st.integers(0, int(self.now)))
         names = {key(n) for n in data.draw(st.sets(st.integers(0, self.next_key)))}
         holders = Counter(page for pages in self.held for page in pages)
@@ -85,7 +85,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert {each.key for each in listed} == {self.block_of[page] for page in idle}
         dropped = {page for page in idle if self.block_of[page] in names}
         before = self.pool.available
-        assert self.pool.drop_idle(names, until) == len(dropped)
+        assert self.pool.evict_idle(names, until) == len(dropped)
         assert self.pool.available == before
         for page in dropped:
             assert not self.pool.match([self.block_of.pop(page)])
@@ -95,7 +95,7 @@ class PoolMachine(RuleBasedStateMachine):
         holders = Counter(page for pages in self.held for page in pages)
         idle = {page for page in self.block_of if holders[page] == 0}
         before = self.pool.available
-        assert self.pool.drop_idle() == len(idle)
+        assert self.pool.evict_idle() == len(idle)
         assert self.pool.available == before
         for page in idle:
             del self.block_of[page]

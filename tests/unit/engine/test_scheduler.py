@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from baton.engine.base import QueueFullError, Sampling, SequenceRequest, Stopping
 from baton.engine.paged.page_pool import PagePool
-from baton.engine.paged.scheduler import Limits, Plan, Scheduler
+from baton.engine.paged.scheduler import Scheduler, SchedulerLimits, StepPlan
 from baton.engine.paged.sequence import LiveSequence, State, open_sequence
 
 BLOCK = 4
@@ -23,7 +23,7 @@ class Bench:
         self, pages: int, max_running: int = 64, chunk_tokens: int = 64, decode_chunk: int = 64
     ) -> None:
         self.pool = PagePool(pages)
-        limits = Limits(
+        limits = SchedulerLimits(
             block_tokens=BLOCK,
             max_running=max_running,
             max_waiting=8,
@@ -65,18 +65,18 @@ class Bench:
         admitted = self.scheduler.admit(NOW)
         for sequence in admitted:
             if start and not sequence.started:
-                self.scheduler.start(sequence, sequence.stored)
+                self.scheduler.start(sequence, sequence.num_computed_tokens)
         return [sequence.id for sequence in admitted]
 
-    def step(self) -> Plan:
+    def step(self) -> StepPlan:
         """One step as an engine does it."""
         self.admit()
         plan = self.scheduler.plan(NOW)
-        for work in plan.work:
-            samples = work.samples
-            self.scheduler.advance(work)
+        for chunk in plan.chunks:
+            samples = chunk.samples
+            self.scheduler.advance(chunk)
             if samples:
-                self._draw(work.sequence)
+                self._draw(chunk.sequence)
         return plan
 
     def _draw(self, sequence: LiveSequence) -> None:
@@ -113,19 +113,19 @@ def test_decodes_come_first_and_a_chunk_fills_the_budget() -> None:
     bench.add([1])
     bench.step()
     bench.add(list(range(50)))
-    assert [(work.start, work.end) for work in bench.step().work] == [(1, 2), (0, 19)]
-    assert [(work.start, work.end) for work in bench.step().work] == [(2, 3), (19, 38)]
-    assert [(work.start, work.end) for work in bench.step().work] == [(3, 4), (38, 50)]
+    assert [(chunk.start, chunk.end) for chunk in bench.step().chunks] == [(1, 2), (0, 19)]
+    assert [(chunk.start, chunk.end) for chunk in bench.step().chunks] == [(2, 3), (19, 38)]
+    assert [(chunk.start, chunk.end) for chunk in bench.step().chunks] == [(3, 4), (38, 50)]
 
 
 def test_a_step_that_decodes_takes_the_smaller_chunk() -> None:
     bench = Bench(pages=64, chunk_tokens=20, decode_chunk=9)
     bench.add([1] * 30)
-    assert [(work.start, work.end) for work in bench.step().work] == [(0, 20)]
-    assert [(work.start, work.end) for work in bench.step().work] == [(20, 30)]
+    assert [(chunk.start, chunk.end) for chunk in bench.step().chunks] == [(0, 20)]
+    assert [(chunk.start, chunk.end) for chunk in bench.step().chunks] == [(20, 30)]
     bench.add([2] * 30)
-    assert [(work.start, work.end) for work in bench.step().work] == [(30, 31), (0, 8)]
-    assert [(work.start, work.end) for work in bench.step().work] == [(31, 32), (8, 16)]
+    assert [(chunk.start, chunk.end) for chunk in bench.step().chunks] == [(30, 31), (0, 8)]
+    assert [(chunk.start, chunk.end) for chunk in bench.step().chunks] == [(31, 32), (8, 16)]
 
 
 def test_prompts_get_on_however_many_decode() -> None:
@@ -134,7 +134,7 @@ def test_prompts_get_on_however_many_decode() -> None:
         bench.add([first])
     bench.step()
     bench.add(list(range(100, 110)))
-    assert [work.end - work.start for work in bench.step().work] == [1, 1, 1, 1, BLOCK]
+    assert [chunk.end - chunk.start for chunk in bench.step().chunks] == [1, 1, 1, 1, BLOCK]
 
 
 def test_an_equal_prompt_waits_for_the_first_and_finds_its_blocks() -> None:
@@ -161,7 +161,7 @@ def test_a_longer_prompt_is_admitted_as_soon_as_the_shared_part_is_there() -> No
     bench.admit()
     assert second.state is State.WAITING
     bench.step()
-    assert first.stored == 8
+    assert first.num_computed_tokens == 8
     assert bench.admit() == [second.id]
     assert second.cached_blocks == 2
 
@@ -257,7 +257,7 @@ def test_what_was_planned_before_its_sequence_gave_way_is_not_computed() -> None
     bench.scheduler.start(old, 4)
     plan = bench.scheduler.plan(NOW)
     assert plan.preempted == [young]
-    assert [work.sequence for work in plan.work] == [old]
+    assert [chunk.sequence for chunk in plan.chunks] == [old]
 
 
 def test_a_prefill_is_never_preempted() -> None:
@@ -314,11 +314,11 @@ def test_every_sequence_ends_and_every_page_comes_back(
             bench.step()
         bench.check()
     while len(bench.closed) < len(bench.open):
-        before = sum(each.computed_tokens for each in bench.open.values())
+        before = sum(each.forward_tokens for each in bench.open.values())
         bench.step()
         bench.check()
         bench.close_finished()
-        after = sum(each.computed_tokens for each in bench.open.values())
+        after = sum(each.forward_tokens for each in bench.open.values())
         idle_steps = 0 if after > before else idle_steps + 1
         assert idle_steps < 3, "nothing moves any more"
     assert bench.pool.available == pages

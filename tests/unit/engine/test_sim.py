@@ -7,7 +7,7 @@ import pytest
 
 from baton.engine.base import Engine, Sampling, SequenceRequest, Stopping
 from baton.engine.local import run_local
-from baton.engine.paged.rates import Rates
+from baton.engine.paged.rates import EngineRates
 
 MakeEngine = Callable[..., Engine]
 
@@ -79,13 +79,13 @@ def test_seed_and_choice_count_only_above_temperature_zero(make_engine: MakeEngi
 
 
 def test_rates_tell_prompts_from_decoding() -> None:
-    rates = Rates()
+    rates = EngineRates()
     for _ in range(200):
         rates.observe(prompt_tokens=0, decoding=8, seconds=0.01)
         rates.observe(prompt_tokens=100, decoding=8, seconds=0.01 + 0.05)
     assert rates.decode_step_seconds == pytest.approx(0.01)
     assert rates.prefill_tokens_per_second == pytest.approx(2000)
-    rates = Rates()
+    rates = EngineRates()
     rates.observe(prompt_tokens=100, decoding=0, seconds=0.05)
     assert rates.prefill_tokens_per_second == pytest.approx(2000)
     assert rates.decode_step_seconds == 0

@@ -14,7 +14,13 @@ from baton.internal.v1.kvevents_pb2 import (
     Tier,
     WatchResponse,
 )
-from baton.kv.events.log import EventLog, Mirror, SlowSubscriberError, Space, Subscription
+from baton.kv.events.log import (
+    BlockReplica,
+    EventLog,
+    LayoutTier,
+    SlowSubscriberError,
+    Subscription,
+)
 from baton.kv.keys import unpack
 from baton.kv.registry import TIERS
 
@@ -40,8 +46,8 @@ class Replication(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.epochs = 0
-        self.mirror = Mirror(self.every_nth)
-        self.index: dict[Space, set[bytes]] = {}
+        self.mirror = BlockReplica(self.every_nth)
+        self.index: dict[LayoutTier, set[bytes]] = {}
         self.travelling: list[WatchResponse] = []
         self.start()
         self.turn_of_the_loop()
@@ -51,7 +57,7 @@ class Replication(RuleBasedStateMachine):
         self.epochs += 1
         # A ring of a few keys: some watches resume, some begin with a snapshot.
         self.log = EventLog(f"epoch-{self.epochs}", ring_keys=12, queue_keys=20)
-        self.truth: dict[Space, set[bytes]] = {}
+        self.truth: dict[LayoutTier, set[bytes]] = {}
         self.watch()
 
     def watch(self) -> None:
@@ -187,9 +193,9 @@ def drain(subscription: Subscription) -> list[WatchResponse]:
     return messages
 
 
-def synchronized(keys: int) -> tuple[EventLog, Mirror, Subscription]:
+def synchronized(keys: int) -> tuple[EventLog, BlockReplica, Subscription]:
     """A log of some keys, and a mirror that has them."""
-    log, mirror = EventLog("e"), Mirror()
+    log, mirror = EventLog("e"), BlockReplica()
     for number in range(keys):
         log.stored(LAYOUTS[0], TIER_DRAM, key(number))
     log.flush()
@@ -237,7 +243,7 @@ def test_a_snapshot_that_misses_a_piece_is_not_taken() -> None:
     pieces = drain(log.subscribe("", 0, nothing))
     assert len(pieces) == 3
     for missing in range(3):
-        mirror = Mirror()
+        mirror = BlockReplica()
         for piece in [*pieces[:missing], *pieces[missing + 1 :]]:
             mirror.apply(piece)
         mirror.apply(log.heartbeat())
@@ -298,7 +304,7 @@ def test_messages_stay_below_a_mebibyte(start: str, singles: int, others: int) -
     for number in range(others):
         log.stored(LAYOUTS[0], TIER_DRAM, key(number))
     log.flush()
-    mirror = Mirror()
+    mirror = BlockReplica()
     mirror.epoch = "e" if start == "ring" else ""
     messages = drain(log.subscribe(mirror.epoch, 0, nothing))
     assert {message.HasField("snapshot") for message in messages} == {start == "snapshot"}
@@ -325,7 +331,7 @@ def test_a_slow_subscriber_is_cut_and_the_others_are_not() -> None:
 
 
 def test_moving_a_block_between_tiers_leaves_it_in_one() -> None:
-    mirror = Mirror()
+    mirror = BlockReplica()
     mirror.epoch = "e"
     stored = BlockRun(layout_id=LAYOUTS[0], tier=TIER_DRAM, keys=key(1) + key(2))
     moved = BlockRun(layout_id=LAYOUTS[0], tier=TIER_DISK, keys=key(1))
@@ -343,7 +349,7 @@ def test_moving_a_block_between_tiers_leaves_it_in_one() -> None:
 
 
 def test_clearing_a_mirror_tells_what_is_gone() -> None:
-    log, mirror = EventLog("e"), Mirror()
+    log, mirror = EventLog("e"), BlockReplica()
     log.stored(LAYOUTS[0], TIER_DRAM, key(1))
     log.flush()
     for message in drain(log.subscribe("", 0, nothing)):

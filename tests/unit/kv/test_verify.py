@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from baton.kv.client.fetched import STRIDE_BYTES, Fetched
+from baton.kv.client.fetched import STRIDE_BYTES, FetchedObject
 from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
 
@@ -13,13 +13,13 @@ DATA = random.Random(1).randbytes(2 * STRIDE_BYTES + 77)
 OBJECT = ObjectId(b"l" * 16, b"k" * 16)
 
 
-def fetched(data: bytes, *, trusted: bool = False, generation: int = 4, cuts=()) -> Fetched:
+def fetched(data: bytes, *, trusted: bool = False, generation: int = 4, cuts=()) -> FetchedObject:
     digest = start_digest(OBJECT, len(DATA))
     digest.update(DATA)
     ends = [0, *cuts, len(data)]
     pieces = [memoryview(data)[a:b] for a, b in pairwise(ends)]
     expected = None if trusted else digest.digest()
-    return Fetched(0, pieces, len(data), OBJECT, expected, 1, (generation,), 0, 4)
+    return FetchedObject(0, pieces, len(data), OBJECT, expected, 1, (generation,), 0, 4)
 
 
 @pytest.mark.parametrize("trusted", [False, True])

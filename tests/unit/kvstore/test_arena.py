@@ -8,7 +8,7 @@ import pytest
 
 from baton.kv.arena.file import PAGE_BYTES, ArenaFileError, ArenaHeader, MappedArena
 from baton.kv.arena.file_locks import create_locked, lock_is_free, remove_if_abandoned
-from baton.kv.arena.writer_lock import HeldLock, WatchedLock
+from baton.kv.arena.writer_lock import WriterLock, WriterLockProbe
 from baton.settings import StartupError
 from services.kvstore.memory.arena import Arena, check_room, memory_limits
 
@@ -28,10 +28,10 @@ def test_files_of_dead_owners_go_and_those_of_living_ones_stay(tmp_path: Path) -
         path.write_bytes(b"left behind")
     other = tmp_path / "somebody-elses.arena"
     other.touch()
-    held = HeldLock(tmp_path)
+    held = WriterLock(tmp_path)
     with Arena(tmp_path, MIB) as first, Arena(tmp_path, MIB) as second:
         assert set(tmp_path.iterdir()) == {first.path, second.path, other, held.path}
-    held.let_go()
+    held.release()
 
 
 def test_the_arena_is_sparse_until_it_is_touched(tmp_path: Path) -> None:
@@ -118,12 +118,12 @@ def test_a_lock_is_free_only_once_its_owner_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_writers_lock_is_held_by_its_last_holder(tmp_path: Path) -> None:
-    held = HeldLock(tmp_path)
-    watched = WatchedLock(tmp_path, held.path.name)
-    held.hold()
-    held.let_go()
+    held = WriterLock(tmp_path)
+    watched = WriterLockProbe(tmp_path, held.path.name)
+    held.retain()
+    held.release()
     assert not watched.is_free()
-    held.let_go()
+    held.release()
     assert watched.is_free()
     assert not held.path.exists()
     watched.close(remove=True)
@@ -132,4 +132,4 @@ def test_a_writers_lock_is_held_by_its_last_holder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "x", "../baton-kv-00.writer", "baton-kv-00.writer\n"])
 def test_only_writers_locks_can_be_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="writer_lock"):
-        WatchedLock(tmp_path, name)
+        WriterLockProbe(tmp_path, name)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.engine.base import CachedBlock
-from baton.worker.kv.idle import may_leave
+from baton.worker.kv.idle import evictable_keys
 
 
 def key(number: int) -> bytes:
@@ -21,7 +21,7 @@ def test_a_prefix_is_found_as_far_as_before(data: st.DataObject) -> None:
         CachedBlock(key(n), key(parents[n]) if parents[n] >= 0 else b"")
         for n in reversed(range(count))
     ]
-    leaving = set(may_leave(idle, held))
+    leaving = set(evictable_keys(idle, held))
     assert leaving <= held
 
     def found(number: int, here: set[bytes]) -> bool:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from baton.worker.kv.copy_threads import NICENESS, give_way
+from baton.worker.kv.copy_threads import NICENESS, lower_thread_priority
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own here")
@@ -15,6 +15,6 @@ def test_only_the_thread_that_copies_gives_way() -> None:
         return os.getpriority(os.PRIO_PROCESS, 0)  # 0: this thread
 
     before = niceness()
-    with ThreadPoolExecutor(1, initializer=give_way) as io:
+    with ThreadPoolExecutor(1, initializer=lower_thread_priority) as io:
         assert io.submit(niceness).result(timeout=5) == max(before, NICENESS)
     assert niceness() == before

@@ -72,7 +72,7 @@ async def test_cancelled_before_it_began_it_ends_all_the_same(core: WorkerCore) 
     sink = Sink()
     stream = core.open(make_start(), sink, core.closed)
     stream.cancel()
-    await asyncio.wait_for(stream.gone(), 5)
+    await asyncio.wait_for(stream.wait_closed(), 5)
     assert sink.ends() == ["failed"]
     assert core.streams == {}
 
@@ -90,7 +90,7 @@ async def test_cancelled_at_any_moment_it_ends_once_and_holds_nothing(
             await asyncio.sleep(0 if turns < 30 else 0.001)
         stream.cancel()
         stream.cancel()
-        await asyncio.wait_for(stream.gone(), 5)
+        await asyncio.wait_for(stream.wait_closed(), 5)
         assert len(sink.ends()) == 1
         assert core.streams == {}
 
@@ -100,7 +100,7 @@ async def test_a_timeout_of_any_size_is_a_timeout(core: WorkerCore, seconds: int
     sink = Sink()
     start = make_start(timeout=Duration(seconds=seconds), generate=Generate())
     stream = core.open(start, sink, core.closed)
-    await asyncio.wait_for(stream.gone(), 5)
+    await asyncio.wait_for(stream.wait_closed(), 5)
     assert sink.ends() == ["failed" if seconds < 0 else "finished"]
     assert core.streams == {}
 
@@ -111,7 +111,7 @@ async def test_late_and_cancelled_at_once_it_still_gives_back(core: WorkerCore) 
         timeout = Duration(nanos=20_000_000)
         stream = core.open(make_start(timeout=timeout, generate=Generate()), sink, core.closed)
         asyncio.get_running_loop().call_later(0.02, stream.cancel)
-        await asyncio.wait_for(stream.gone(), 5)
+        await asyncio.wait_for(stream.wait_closed(), 5)
         assert sink.ends() == ["failed"]
 
 
@@ -126,7 +126,7 @@ async def test_a_session_that_closes_takes_all_of_its_streams_along(core: Worker
 
     await session.read(requests())
     session.cancel()
-    await asyncio.wait_for(session.gone(), 5)
+    await asyncio.wait_for(session.wait_closed(), 5)
     assert core.streams == {}
 
 
@@ -140,5 +140,5 @@ async def test_more_streams_than_could_wait_or_run_are_refused_at_once(core: Wor
     for stream in streams:
         stream.cancel()
     for stream in streams:
-        await asyncio.wait_for(stream.gone(), 5)
+        await asyncio.wait_for(stream.wait_closed(), 5)
     assert len(sink.ends()) == most
