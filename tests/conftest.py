@@ -4,7 +4,6 @@ import asyncio
 import os
 import secrets
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.parent import PARENT_ENV
+from tests.support.launcher import Launched, Launcher
 
 # NIXL listens on whatever UCX may use.
 os.environ.setdefault("UCX_NET_DEVICES", "lo")
@@ -45,6 +45,14 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEtcd]:
     asyncio.run(server.stop())
 
 
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    """Forks processes that have imported everything."""
+    launcher = Launcher()
+    yield launcher
+    launcher.close()
+
+
 @pytest.fixture
 async def etcd_client(etcd: LocalEtcd) -> AsyncIterator[Etcd]:
     """A connection to the session's etcd."""
@@ -65,7 +73,7 @@ class Service:
     name: str
     instance_id: str
     log_path: Path
-    popen: subprocess.Popen[bytes]
+    popen: Launched
     instance: Instance
     """What it registered; empty before."""
 
@@ -111,7 +119,10 @@ class Service:
 class ServiceSpawner:
     """Starts processes; `await spawn(...)` returns once the process is registered."""
 
-    def __init__(self, etcd: LocalEtcd, client: Etcd, cluster: str, directory: Path) -> None:
+    def __init__(
+        self, launcher: Launcher, etcd: LocalEtcd, client: Etcd, cluster: str, directory: Path
+    ) -> None:
+        self._launcher = launcher
         self._etcd = etcd
         self._client = client
         self._cluster = cluster
@@ -140,7 +151,6 @@ class ServiceSpawner:
         log_path = self._directory / f"{number}-{identity}.log"
         settings = {
             **{k: v for k, v in os.environ.items() if not k.startswith("BATON_")},
-            "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             PARENT_ENV: str(os.getpid()),
             "BATON_INSTANCE_ID": identity,
@@ -150,7 +160,10 @@ class ServiceSpawner:
             "BATON_ETCD_CLUSTER": self._cluster,
             **(env or {}),
         }
-        popen = _launch(arguments or ["-m", f"services.{name}"], settings, log_path)
+        with log_path.open("wb") as log:
+            popen = self._launcher.launch(
+                arguments or ["-m", f"services.{name}"], settings, stdout=log, stderr=log
+            )
         service = Service(name, identity, log_path, popen, Instance())
         self.services.append(service)
         if wait:
@@ -172,22 +185,9 @@ class ServiceSpawner:
                 await asyncio.sleep(0.02)
 
 
-def _launch(
-    arguments: Sequence[str], env: Mapping[str, str], log_path: Path
-) -> subprocess.Popen[bytes]:
-    with log_path.open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=ROOT,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-
-
 @pytest.fixture
 async def spawn_service(
+    launcher: Launcher,
     etcd: LocalEtcd,
     etcd_client: Etcd,
     cluster: str,
@@ -195,7 +195,7 @@ async def spawn_service(
     request: pytest.FixtureRequest,
 ) -> AsyncIterator[ServiceSpawner]:
     """Starts real processes in the test's own cluster; none outlives the test."""
-    spawner = ServiceSpawner(etcd, etcd_client, cluster, tmp_path)
+    spawner = ServiceSpawner(launcher, etcd, etcd_client, cluster, tmp_path)
     try:
         yield spawner
     finally:

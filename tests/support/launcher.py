@@ -1,0 +1,172 @@
+"""Processes of Baton, forked from one that has imported everything already.
+
+Starting `python -m services.kvstore` takes a second of CPU, nearly all of it for imports. The
+launcher is a Python process that did them once; what it forks runs the same `__main__`, in a
+process of its own, within some milliseconds. It has no threads and has opened no gRPC channel:
+neither would survive a fork. It ends when the test session does, and what it started with it.
+"""
+
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[2]
+PARENT_ENV = "BATON_PARENT_PID"
+PRELOAD = (
+    "baton.engine.torch.runner",
+    "baton.worker.app",
+    "services.frontend.app",
+    "services.kvstore.app",
+    "services.router.app",
+)
+_MAX_REQUEST_BYTES = 1 << 20
+
+
+class Launched:
+    """A process that a launcher forked; what `subprocess.Popen` offers of it."""
+
+    def __init__(self, launcher: "Launcher", pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        """As of Popen: negative where a signal ended it; None while it runs, as far as known."""
+        self._launcher = launcher
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the process runs."""
+        if self.returncode is None:
+            self.returncode = self._launcher.ask("poll", pid=self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """Block until the process ended.
+
+        Raises:
+            subprocess.TimeoutExpired: it did not in time.
+        """
+        until = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            time.sleep(0.002)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Signal the process; nothing happens where it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Launcher:
+    """The test's side of the launcher's process. One thread uses it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._popen = subprocess.Popen(
+                [sys.executable, str(Path(__file__)), str(theirs.fileno())],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+
+    def launch(
+        self,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        stdin: IO[Any] | int | None = None,
+        stdout: IO[Any] | int | None = None,
+        stderr: IO[Any] | int | None = None,
+    ) -> Launched:
+        """Run `python ARGUMENTS` in the repository's root.
+
+        Args:
+            arguments: `-m MODULE` or a script's path, and what it is told.
+            env: the whole environment; a BATON_PARENT_PID in it becomes that of the launcher.
+            stdin: a file or descriptor; None: nothing to read.
+            stdout: the same; None: what is written is lost.
+            stderr: the same.
+        """
+        with Path(os.devnull).open("r+b") as null:
+            files = [null if each is None else each for each in (stdin, stdout, stderr)]
+            fds = [each if isinstance(each, int) else each.fileno() for each in files]
+            return Launched(self, self.ask("run", fds, arguments=list(arguments), env=dict(env)))
+
+    def ask(self, method: str, fds: Sequence[int] = (), **fields: Any) -> Any:
+        """Send one request and wait for its answer."""
+        socket.send_fds(self._socket, [json.dumps({"method": method, **fields}).encode()], fds)
+        answer = self._socket.recv(_MAX_REQUEST_BYTES)
+        if not answer:
+            raise RuntimeError("the launcher's process has ended")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        """End the launcher and everything that it started."""
+        self._socket.close()
+        self._popen.wait(10)
+
+
+def _serve(control: socket.socket) -> None:
+    """Fork as told until the other side closes; a child returns from here as what it is to be."""
+    codes: dict[int, int] = {}
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, _MAX_REQUEST_BYTES, 3)
+        if not message:
+            return
+        request = json.loads(message)
+        if request["method"] == "run":
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                _become(request["arguments"], request["env"], fds)
+                return
+            for fd in fds:
+                os.close(fd)
+            answer: int | None = pid
+        else:
+            pid = request["pid"]
+            if pid not in codes:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    codes[pid] = os.waitstatus_to_exitcode(status)
+            answer = codes.get(pid)
+        control.send(json.dumps(answer).encode())
+
+
+def _become(arguments: Sequence[str], env: dict[str, str], fds: Sequence[int]) -> None:
+    """Be `python ARGUMENTS`."""
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    if PARENT_ENV in env:
+        env[PARENT_ENV] = str(os.getppid())
+    os.environ.clear()
+    os.environ.update(env)
+    if arguments[0] == "-m":
+        sys.argv = list(arguments[1:])
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(arguments)
+        sys.path.insert(0, str(Path(arguments[0]).parent))
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # not this folder
+    for module in PRELOAD:
+        __import__(module)
+    _serve(socket.socket(fileno=int(sys.argv[1])))
