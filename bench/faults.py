@@ -193,7 +193,7 @@ async def placed_again(http_port: int) -> int:
     """The frontend's count of requests that it placed a second time."""
     url = f"http://127.0.0.1:{http_port}/metrics"
     text = (await asyncio.to_thread(urllib.request.urlopen, url)).read().decode()
-    return int(float(text.split("\nbaton_frontend_replacements_total ")[1].split()[0]))
+    return int(float(text.split("\nbaton_frontend_placement_retries_total ")[1].split()[0]))
 
 
 async def first_model(address: str) -> str:

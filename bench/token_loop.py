@@ -1,8 +1,8 @@
 """What a streamed token costs the frontend in Python alone: `python bench/token_loop.py`.
 
-Feeds recorded engine steps of 64 streams to a real link, real requests and the real SSE encoder, in
-one process without sockets; what would be written is made and dropped. Prints CPU per token. Little
-depends on what else the machine does.
+Feeds recorded engine steps of 64 streams to a real connection, real requests and the real SSE
+encoder, in one process without sockets; what would be written is made and dropped. Prints CPU per
+token. Little depends on what else the machine does.
 """
 
 import argparse
@@ -17,59 +17,59 @@ from opentelemetry.context import Context
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
-from services.frontend.generation.assignments import Route
+from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.orchestrator import Orchestrator
 from services.frontend.openai.chat import ChatChunks
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.response import Wanted
 from services.frontend.openai.stream import answer_stream
-from services.frontend.placement.placement import Place
+from services.frontend.placement.placement import Placement
 from services.frontend.requests import validate
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import Ask, Stopping, TokenPrompt
 from services.frontend.text.tokenizer import Tokenizer
-from services.frontend.workers.connection import Link
+from services.frontend.workers.connection import WorkerConnection
 
 STREAMS = 64
 STEPS = 400
 PROMPT = [5] * 128
 
 
-class LooseLink(Link):
-    """A link whose frames go nowhere and come from this program."""
+class DetachedConnection(WorkerConnection):
+    """A connection whose frames go nowhere and come from this program."""
 
     def __init__(self) -> None:
         self.target = router_pb2.Target(instance_id="worker", incarnation="1")
         self.opened: list[int] = []
         self._streams = {}
-        self._broken = False
+        self._is_closed = False
 
-    def start(self, start: worker_pb2.Start, mailbox: Any) -> int:
+    def start(self, start: worker_pb2.Start, buffer: Any) -> int:
         stream_id = start.stream_id = len(self.opened) + 1
         self.opened.append(stream_id)
-        self._streams[stream_id] = mailbox
+        self._streams[stream_id] = buffer
         return stream_id
 
     def send(self, frame: worker_pb2.FrameToWorker) -> None:
         del frame
 
-    def feed(self, message: bytes) -> None:
+    def receive(self, message: bytes) -> None:
         for frame in worker_pb2.RunResponse.FromString(message).frames:
             self._deliver(frame)
 
 
 class Anywhere:
-    """Links and places: there is one."""
+    """A pool and a placement finder with one worker."""
 
-    def __init__(self, link: LooseLink) -> None:
-        self._link = link
+    def __init__(self, connection: DetachedConnection) -> None:
+        self._connection = connection
 
-    def get(self, _: router_pb2.Target) -> Link:
-        return self._link
+    def get(self, _: router_pb2.Target) -> WorkerConnection:
+        return self._connection
 
-    async def find(self, *_: Any, **__: Any) -> Place:
-        placement = router_pb2.Placement(decode=self._link.target)
-        return Place(placement, None, "")
+    async def find(self, *_: Any, **__: Any) -> Placement:
+        placement = router_pb2.Placement(decode=self._connection.target)
+        return Placement(placement, None, "")
 
 
 class Wire:
@@ -90,7 +90,7 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     ask = Ask(model.name, TokenPrompt(PROMPT), stopping=stopping, request_id=f"r{number}")
     request = validate.resolve(ask, model, PROMPT, 1)
     now = time.monotonic()
-    route = Route(anywhere, anywhere, [], b"", Context(), "", now, now + 600)
+    route = GenerationContext(anywhere, anywhere, [], b"", Context(), "", now, now + 600)
     batch: Any = Batch()
     batch.generations = [Orchestrator(request, route)]
     wanted = Wanted(f"chatcmpl-{number:024}", 1, model.name, 1, False, False, False)
@@ -121,22 +121,22 @@ async def measure(directory: Path) -> float:
     tokenizer = Tokenizer.load(write_random_checkpoint(directory / "model", vocab=8192, layers=1))
     card = cluster_pb2.ModelCard(name="m", context_tokens=4096, vocab_tokens=8192)
     model = Model("m", tokenizer, (card,))
-    link = LooseLink()
+    connection = DetachedConnection()
     wires = [Wire() for _ in range(STREAMS)]
     serving = [
-        asyncio.create_task(serve(model, Anywhere(link), wire, number))
+        asyncio.create_task(serve(model, Anywhere(connection), wire, number))
         for number, wire in enumerate(wires)
     ]
     messages = [message(position) for position in range(STEPS)]
-    while len(link.opened) < STREAMS:
+    while len(connection.opened) < STREAMS:
         await asyncio.sleep(0)
     half = STEPS // 2
     for data in messages[:half]:
-        link.feed(data)
+        connection.receive(data)
         await asyncio.sleep(0)
     began = time.process_time()
     for data in messages[half:]:
-        link.feed(data)
+        connection.receive(data)
         await asyncio.sleep(0)
     seconds = time.process_time() - began
     for task in serving:

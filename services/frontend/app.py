@@ -15,12 +15,12 @@ from services.frontend.grpc.servicer import SERVICE, InferenceServicer
 from services.frontend.http.middleware import Edge
 from services.frontend.http.server import HttpServer
 from services.frontend.openai.routes import Pages, Paths
-from services.frontend.placement.placement import Places
-from services.frontend.placement.router_client import Placer
+from services.frontend.placement.placement import PlacementFinder
+from services.frontend.placement.router_client import RouterClient
 from services.frontend.requests.cache_salt import Salt
 from services.frontend.requests.models import Registry, load_tokenizers
 from services.frontend.text.tokenizer import TokenizerThreads
-from services.frontend.workers.pool import Links
+from services.frontend.workers.pool import WorkerPool
 
 
 async def compose(process: Process, settings: FrontendSettings) -> None:
@@ -33,15 +33,15 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
     discovery = await stack.enter_async_context(Discovery(etcd, cluster))
     registry.refresh(discovery.models.values())
-    links = await stack.enter_async_context(Links(discovery.suspect))
-    placer = await stack.enter_async_context(
-        Placer(partial(discovery.by_role, cluster_pb2.ROLE_ROUTER), discovery.suspect)
+    pool = await stack.enter_async_context(WorkerPool(discovery.suspect))
+    router_client = await stack.enter_async_context(
+        RouterClient(partial(discovery.by_role, cluster_pb2.ROLE_ROUTER), discovery.suspect)
     )
-    process.spawn(_follow(discovery, registry, links, placer), "follow-cluster")
+    process.spawn(_follow(discovery, registry, pool, router_client), "follow-cluster")
     inference = Inference(
         registry,
-        links,
-        Places(placer, lambda: discovery.instances),
+        pool,
+        PlacementFinder(router_client, lambda: discovery.instances),
         Salt(etcd, cluster).get,
         threads,
         settings.grpc.max_concurrent,
@@ -88,11 +88,13 @@ def _address(settings: FrontendSettings, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-async def _follow(discovery: Discovery, registry: Registry, links: Links, placer: Placer) -> None:
-    """Keep the models, the links and the session with a router true to the cluster."""
+async def _follow(
+    discovery: Discovery, registry: Registry, pool: WorkerPool, router_client: RouterClient
+) -> None:
+    """Keep the models, the worker pool and the session with a router true to the cluster."""
     async for change in discovery.changes():
         registry.refresh(discovery.models.values())
         if change.kind != "models":
             alive = change.kind != "down"
-            links.follow(change.instance, alive=alive)
-            placer.follow(change.instance, alive=alive)
+            pool.follow(change.instance, alive=alive)
+            router_client.follow(change.instance, alive=alive)

@@ -11,15 +11,19 @@ REQUESTS = Counter(
     "Requests that ended, by operation and reason (`ok` or a reason of the error table).",
     ["operation", "reason"],
 )
-ATTEMPTS = Counter("baton_frontend_replacements_total", "Placements after the first of a request.")
-FALLBACKS = Counter(
-    "baton_frontend_fallback_placements_total", "Placements made here because no router answered."
+PLACEMENT_RETRIES = Counter(
+    "baton_frontend_placement_retries_total", "Placements after the first of a request."
+)
+RANDOM_PLACEMENTS = Counter(
+    "baton_frontend_random_placements_total", "Placements made here because no router answered."
 )
 TICKETS = Gauge("baton_frontend_tickets", "Tickets held now.")
-LINKS = Gauge("baton_frontend_links", "Streams to workers that are open now.")
-LINKS_BROKEN = Counter("baton_frontend_links_broken_total", "Streams to workers that broke.")
-WORK_STREAMS = Gauge(
-    "baton_frontend_work_streams", "Pieces of work at workers that have not ended."
+CONNECTIONS = Gauge("baton_frontend_worker_connections", "Streams to workers that are open now.")
+CONNECTIONS_LOST = Counter(
+    "baton_frontend_worker_connections_lost_total", "Streams to workers that broke."
+)
+WORKER_STREAMS = Gauge(
+    "baton_frontend_worker_streams", "Pieces of work at workers that have not ended."
 )
 LATE_FRAMES = Counter(
     "baton_frontend_late_frames_total", "Token entries of work that nobody waits for any more."

@@ -1,4 +1,4 @@
-"""Everybody who works on one request now, and the frames that set them to work."""
+"""The worker streams of one request, and the frames that start them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from opentelemetry.context import Context
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.v1 import common_pb2
 from services.frontend.generation.output import Output
-from services.frontend.generation.usage import Account
-from services.frontend.placement.placement import Place, Places
+from services.frontend.generation.usage import RequestUsage
+from services.frontend.placement.placement import Placement, PlacementFinder
 from services.frontend.requests.request import Request
-from services.frontend.workers.connection import LinkBrokenError
-from services.frontend.workers.event_buffer import Mailbox
-from services.frontend.workers.pool import Links
-from services.frontend.workers.work import Kind, Work
+from services.frontend.workers.connection import ConnectionLostError
+from services.frontend.workers.event_buffer import EventBuffer
+from services.frontend.workers.pool import WorkerPool
+from services.frontend.workers.stream import Phase, WorkerStream
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class GenerationContext:
     """What a request needs to find and reach workers."""
 
-    links: Links
-    places: Places
+    pool: WorkerPool
+    places: PlacementFinder
     chains: Sequence[router_pb2.Chain]
     kv_salt: bytes
     context: Context
@@ -36,35 +36,35 @@ class Route:
     """Monotonic time at which it fails if it has not ended."""
 
 
-class Crew:
-    """At most one prefill work, which serves all choices, and one decode work per choice."""
+class WorkerAssignments:
+    """At most one prefill stream, which serves all choices, and one decode stream per choice."""
 
     def __init__(
         self,
         request: Request,
         outputs: Sequence[Output],
-        route: Route,
-        mailbox: Mailbox,
-        account: Account,
+        route: GenerationContext,
+        buffer: EventBuffer,
+        usage: RequestUsage,
     ) -> None:
-        self.prefill: Work | None = None
-        self.decodes: dict[int, Work] = {}
+        self.prefill: WorkerStream | None = None
+        self.decodes: dict[int, WorkerStream] = {}
         """By choice."""
         self._request = request
         self._outputs = outputs
         self._route = route
-        self._mailbox = mailbox
-        self._account = account
-        self._works: dict[int, Work] = {}
+        self._buffer = buffer
+        self._usage = usage
+        self._streams: dict[int, WorkerStream] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._works)
+        return bool(self._streams)
 
-    def find(self, stream_id: int) -> Work | None:
-        """The work of a stream; None once it is forgotten."""
-        return self._works.get(stream_id)
+    def find(self, stream_id: int) -> WorkerStream | None:
+        """Return a stream by its id; None once it is forgotten."""
+        return self._streams.get(stream_id)
 
-    def start(self, place: Place, attempt: int) -> str | None:
+    def start(self, place: Placement, attempt: int) -> str | None:
         """Start what is missing: prefill if nobody gives first tokens, decode per choice.
 
         Answers None, or the instance id of a worker that was gone: then something still misses.
@@ -75,15 +75,15 @@ class Crew:
             for output in self._live():
                 if output.choice not in self.decodes:
                     self._write_answer(output, place, attempt)
-        except LinkBrokenError as error:
+        except ConnectionLostError as error:
             return error.instance_id
         return None
 
-    def needs_prefill(self, without: Work | None = None) -> bool:
+    def needs_prefill(self, without: WorkerStream | None = None) -> bool:
         """Whether a choice has no token and nobody is about to give it one.
 
         Args:
-            without: a work that does not count.
+            without: a stream that does not count.
         """
         if self.prefill is not None and self.prefill is not without:
             return False
@@ -93,50 +93,50 @@ class Crew:
                 return True
         return False
 
-    def settle(self) -> None:
+    def prefill_done(self) -> None:
         """Nobody writes the prompt's KV any more: who waits for it takes what there is."""
-        for work in self.decodes.values():
-            if not work.prepared:
-                work.settle()
+        for stream in self.decodes.values():
+            if not stream.prepared:
+                stream.prefill_done()
 
-    def forget(self, work: Work, usage: common_pb2.Usage | None = None) -> None:
-        """A work ended; with what its worker reported, where it could."""
-        if self._works.pop(work.stream_id, None) is None:
+    def forget(self, stream: WorkerStream, usage: common_pb2.Usage | None = None) -> None:
+        """Remove a stream that ended, with the usage that its worker reported, if it did."""
+        if self._streams.pop(stream.stream_id, None) is None:
             return
-        self._account.ended(work, usage, monotonic())
-        if work is self.prefill:
+        self._usage.ended(stream, usage, monotonic())
+        if stream is self.prefill:
             self.prefill = None
-        if self.decodes.get(work.choice) is work:
-            del self.decodes[work.choice]
+        if self.decodes.get(stream.choice) is stream:
+            del self.decodes[stream.choice]
 
-    def drop(self, work: Work) -> None:
-        """End a work: its worker gives everything back."""
-        work.release()
-        self.forget(work)
+    def drop(self, stream: WorkerStream) -> None:
+        """Release a stream and remove it."""
+        stream.release()
+        self.forget(stream)
 
     def drop_all(self) -> None:
-        for work in list(self._works.values()):
-            self.drop(work)
+        for stream in list(self._streams.values()):
+            self.drop(stream)
 
     def _live(self) -> Iterator[Output]:
         return (output for output in self._outputs if not output.ended)
 
-    def _read_prompt(self, place: Place, attempt: int) -> None:
+    def _read_prompt(self, place: Placement, attempt: int) -> None:
         placement = place.placement
-        waiting = [work for work in self.decodes.values() if work.waits]
+        waiting = [stream for stream in self.decodes.values() if stream.waits]
         if placement.HasField("prefill"):
             start = self._frame(place, attempt, 0)
             start.prefill.n = self._request.n
             start.prefill.sources.extend(placement.sources)
-            self.prefill = self._begin(Kind.PREFILL, 0, placement.prefill, start)
-            for work in waiting:
-                work.update_sources(placement.sources)
+            self.prefill = self._begin(Phase.PREFILL, 0, placement.prefill, start)
+            for stream in waiting:
+                stream.update_sources(placement.sources)
         else:
             # Those that wait for another's KV would wait in vain: they start from scratch.
-            for work in waiting:
-                self.drop(work)
+            for stream in waiting:
+                self.drop(stream)
 
-    def _write_answer(self, output: Output, place: Place, attempt: int) -> None:
+    def _write_answer(self, output: Output, place: Placement, attempt: int) -> None:
         placement = place.placement
         start = self._frame(place, attempt, output.choice)
         if self.prefill is not None and not output.token_ids:
@@ -147,10 +147,10 @@ class Crew:
             start.generate.output_so_far.extend(output.token_ids)
             start.generate.sources.extend(placement.sources)
             start.generate.wait_for_kv = self.prefill is not None
-        work = self._begin(Kind.DECODE, output.choice, placement.decode, start)
-        self.decodes[output.choice] = work
+        stream = self._begin(Phase.DECODE, output.choice, placement.decode, start)
+        self.decodes[output.choice] = stream
 
-    def _frame(self, place: Place, attempt: int, choice: int) -> worker_pb2.Start:
+    def _frame(self, place: Placement, attempt: int, choice: int) -> worker_pb2.Start:
         request, route = self._request, self._route
         start = worker_pb2.Start(
             context=request.context,
@@ -168,9 +168,9 @@ class Crew:
         return start
 
     def _begin(
-        self, kind: Kind, choice: int, target: router_pb2.Target, start: worker_pb2.Start
-    ) -> Work:
-        link = self._route.links.get(target)
-        work = Work(kind, choice, link, start, self._mailbox, monotonic())
-        self._works[work.stream_id] = work
-        return work
+        self, phase: Phase, choice: int, target: router_pb2.Target, start: worker_pb2.Start
+    ) -> WorkerStream:
+        connection = self._route.pool.get(target)
+        stream = WorkerStream(phase, choice, connection, start, self._buffer, monotonic())
+        self._streams[stream.stream_id] = stream
+        return stream

@@ -6,7 +6,7 @@ from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.kv.keys import chain_root, pack, prompt_keys
 
 
-def chains(
+def block_key_chains(
     prompt: Sequence[int], cards: Iterable[cluster_pb2.ModelCard], salt: bytes
 ) -> list[router_pb2.Chain]:
     """One chain of full-block keys per live layout of a model.

@@ -11,13 +11,13 @@ from opentelemetry import trace
 
 from baton.errors import BatonError, Reason
 from baton.telemetry.tracing import inject, tracer
-from services.frontend.generation.assignments import Route
-from services.frontend.generation.block_keys import chains
+from services.frontend.generation.assignments import GenerationContext
+from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.events import Event
 from services.frontend.generation.orchestrator import Orchestrator, Sink
 from services.frontend.generation.telemetry import record
 from services.frontend.metrics import ACTIVE
-from services.frontend.placement.placement import Places
+from services.frontend.placement.placement import PlacementFinder
 from services.frontend.requests import validate
 from services.frontend.requests.models import Model, Registry
 from services.frontend.requests.request import (
@@ -29,7 +29,7 @@ from services.frontend.requests.request import (
     TokenPrompt,
 )
 from services.frontend.text.tokenizer import TokenizerThreads
-from services.frontend.workers.pool import Links
+from services.frontend.workers.pool import WorkerPool
 
 DEFAULT_SECONDS = 600.0
 """Deadline of requests that have none."""
@@ -44,7 +44,7 @@ class Generation:
     def __init__(
         self,
         request: Request,
-        route: Route,
+        route: GenerationContext,
         operation: str,
         span: trace.Span,
         on_ended: Callable[["Generation"], None],
@@ -90,13 +90,13 @@ class Generation:
         await self.follow(collect)
         return events
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Call the sink, though nothing happened."""
-        self._orchestrator.nudge()
+        self._orchestrator.wake()
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Give the sink nothing until `resume`; a request that is held for too long is cut."""
-        self._orchestrator.hold()
+        self._orchestrator.pause()
 
     def resume(self) -> None:
         """Give the sink what waits, and what comes."""
@@ -122,13 +122,13 @@ class Generation:
 
 
 class Inference:
-    """The frontend's work, without a surface."""
+    """Admits requests and starts them, for every API."""
 
     def __init__(
         self,
         registry: Registry,
-        links: Links,
-        places: Places,
+        pool: WorkerPool,
+        places: PlacementFinder,
         salt: Callable[[], Awaitable[bytes]],
         threads: TokenizerThreads,
         max_active: int,
@@ -137,7 +137,7 @@ class Inference:
 
         Args:
             registry: the models.
-            links: ways to workers.
+            pool: ways to workers.
             places: where requests run.
             salt: answers the tenant's secret for KV keys.
             threads: where long prompts are tokenized.
@@ -148,7 +148,7 @@ class Inference:
         """No new request is taken."""
         self.active = 0
         """Requests that run now."""
-        self._links = links
+        self._pool = pool
         self._places = places
         self._salt = salt
         self._threads = threads
@@ -187,12 +187,13 @@ class Inference:
             request = await self._request(ask)
             salt = await self._salt()
             made = await self._threads.run(
-                partial(chains, request.prompt, request.model.cards, salt), len(request.prompt)
+                partial(block_key_chains, request.prompt, request.model.cards, salt),
+                len(request.prompt),
             )
             span = tracer().start_span(f"{operation} {request.model.name}")
             context = trace.set_span_in_context(span)
-            route = Route(
-                links=self._links,
+            route = GenerationContext(
+                pool=self._pool,
                 places=self._places,
                 chains=made,
                 kv_salt=salt,

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.v1 import common_pb2
-from services.frontend.workers.work import Kind, Work
+from services.frontend.workers.stream import Phase, WorkerStream
 
 
-class Account:
+class RequestUsage:
     """Usage and steps of one request. Times are monotonic, in seconds."""
 
     def __init__(self, prompt_tokens: int, arrived: float) -> None:
         self._prompt_tokens = prompt_tokens
         self._arrived = arrived
         self._steps: list[common_pb2.Step] = []
-        self._cached: dict[Kind, list[int]] = {Kind.PREFILL: [], Kind.DECODE: []}
+        self._cached: dict[Phase, list[int]] = {Phase.PREFILL: [], Phase.DECODE: []}
         self._usage = common_pb2.Usage(prompt_tokens=prompt_tokens)
 
     def routed(self, by: str, begun: float, now: float, prediction: router_pb2.Prediction) -> None:
@@ -31,7 +31,7 @@ class Account:
 
     def prepared(
         self,
-        work: Work,
+        stream: WorkerStream,
         prepared: worker_pb2.Prepared,
         now: float,
         first_token_at: float | None,
@@ -39,17 +39,17 @@ class Account:
         """A decode worker has the prompt's KV as far as it will come.
 
         Args:
-            work: the decode work.
+            stream: the decode stream.
             prepared: what its worker says.
             now: when.
             first_token_at: when the request's first token came; None: not yet.
         """
-        if work.fresh:
-            work.cached_tokens = prepared.ready_tokens
-        elif not work.waits:
-            work.begun_at = now  # it was told to decode before it could
+        if stream.fresh:
+            stream.cached_tokens = prepared.ready_tokens
+        elif not stream.waits:
+            stream.begun_at = now  # it was told to decode before it could
         moved = prepared.fetched_bytes > 0
-        if work.fresh and not moved:
+        if stream.fresh and not moved:
             return
         detail = prepared.transport if moved else "nothing to move"
         if moved and first_token_at is not None:
@@ -57,7 +57,7 @@ class Account:
             detail += f", in place {(now - first_token_at) * 1e3:.0f} ms after the first token"
         self._step(
             "transfer",
-            work.instance,
+            stream.instance,
             now - prepared.fetch_seconds,
             prepared.fetch_seconds,
             tokens=prepared.ready_tokens,
@@ -66,38 +66,40 @@ class Account:
             detail=detail,
         )
 
-    def ended(self, work: Work, usage: common_pb2.Usage | None, now: float) -> None:
-        """A piece of work ended.
+    def ended(self, stream: WorkerStream, usage: common_pb2.Usage | None, now: float) -> None:
+        """A stream ended.
 
         Args:
-            work: the work.
+            stream: the stream.
             usage: what its worker reported; None where it could not (cancelled, lost).
             now: when.
         """
         if usage is not None:
-            work.cached_tokens = usage.cached_tokens
+            stream.cached_tokens = usage.cached_tokens
             self._usage.computed_tokens += usage.computed_tokens
             self._usage.kv_byte_seconds += usage.kv_byte_seconds
             queued = max(self._usage.queue_seconds, usage.queue_seconds)
             self._usage.queue_seconds = queued
         else:
-            self._usage.computed_tokens += work.tokens  # at least these
-        reads_prompt = work.kind is Kind.PREFILL or work.fresh
-        if reads_prompt and work.first_at is not None:
-            if work.cached_tokens is not None:
-                self._cached[work.kind].append(work.cached_tokens)
+            self._usage.computed_tokens += stream.tokens  # at least these
+        reads_prompt = stream.phase is Phase.PREFILL or stream.fresh
+        if reads_prompt and stream.first_at is not None:
+            if stream.cached_tokens is not None:
+                self._cached[stream.phase].append(stream.cached_tokens)
             self._step(
                 "prefill",
-                work.instance,
-                work.begun_at,
-                work.first_at - work.begun_at,
+                stream.instance,
+                stream.begun_at,
+                stream.first_at - stream.begun_at,
                 tokens=self._prompt_tokens,
-                cached_tokens=work.cached_tokens or 0,
-                detail="" if work.kind is Kind.PREFILL else "by the decode worker",
+                cached_tokens=stream.cached_tokens or 0,
+                detail="" if stream.phase is Phase.PREFILL else "by the decode worker",
             )
-        if work.kind is Kind.DECODE and work.tokens:
-            begun = work.begun_at if work.first_at is None or not work.fresh else work.first_at
-            self._step("decode", work.instance, begun, now - begun, tokens=work.tokens)
+        if stream.phase is Phase.DECODE and stream.tokens:
+            begun = (
+                stream.begun_at if stream.first_at is None or not stream.fresh else stream.first_at
+            )
+            self._step("decode", stream.instance, begun, now - begun, tokens=stream.tokens)
 
     @property
     def cached_tokens(self) -> int:
@@ -105,7 +107,7 @@ class Account:
 
         Those of the prefill worker that gave it, else of the decode worker that found the fewest.
         """
-        return min(self._cached[Kind.PREFILL][-1:] or self._cached[Kind.DECODE], default=0)
+        return min(self._cached[Phase.PREFILL][-1:] or self._cached[Phase.DECODE], default=0)
 
     def usage(self, output_tokens: int) -> common_pb2.Usage:
         """The whole, for a request that gave `output_tokens` over all choices."""

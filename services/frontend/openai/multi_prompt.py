@@ -52,14 +52,14 @@ class Batch:
         if failures:
             raise failures[0]
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """Call the sink, though nothing happened."""
-        self.generations[0].nudge()
+        self.generations[0].wake()
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Give the sink nothing until `resume`."""
         for generation in self.generations:
-            generation.hold()
+            generation.pause()
 
     def resume(self) -> None:
         """Give the sink what waits, and what comes."""

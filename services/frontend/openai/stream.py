@@ -84,7 +84,7 @@ async def answer_stream(
             idle.written()
         return stream.push(data)
 
-    wire.on_pause, wire.on_resume = batch.hold, batch.resume
+    wire.on_pause, wire.on_resume = batch.pause, batch.resume
     try:
         async with WhileConnected(wire):
             try:
@@ -126,6 +126,6 @@ class _Idle:
         left = self._written_at + self._seconds - self._loop.time()
         if left <= 0:
             if self._stream.push(KEEP_ALIVE):
-                self._batch.nudge()  # the answer begins with it
+                self._batch.wake()  # the answer begins with it
             left = self._seconds
         self._timer = self._loop.call_later(left, self._tick)

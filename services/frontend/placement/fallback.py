@@ -1,4 +1,4 @@
-"""Placing without a router, on what the frontend itself knows of the cluster: by chance.
+"""Placing without a router, on what the frontend itself knows of the cluster: at random.
 
 Nothing is known of load and of who holds what, so this serves while no router answers.
 """
@@ -12,7 +12,7 @@ _PREFILL = (cluster_pb2.ROLE_PREFILL,)
 _DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
 
 
-def place_by_chance(
+def random_placement(
     instances: Mapping[str, cluster_pb2.Instance],
     model: str,
     excluded: Set[str],
@@ -21,10 +21,10 @@ def place_by_chance(
     """A decode worker of the model and a prefill worker of its layout; None where there is none.
 
     Args:
-        instances: everybody alive, by id.
+        instances: the instances alive, by id.
         model: the model's name.
         excluded: ids that must not be used.
-        draw: where chance comes from.
+        draw: the source of randomness.
     """
     workers = [
         one
@@ -37,7 +37,7 @@ def place_by_chance(
     decode = draw.choice(decoders)
     placement = router_pb2.Placement(
         decode=_target(decode),
-        prediction=router_pb2.Prediction(reason="by chance, no router answers"),
+        prediction=router_pb2.Prediction(reason="random placement: no router available"),
     )
     readers = [one for one in workers if one.role in _PREFILL and one.layout_id == decode.layout_id]
     if readers and decode.role == cluster_pb2.ROLE_DECODE:

@@ -1,4 +1,4 @@
-"""Where a request runs: the router's answer, or chance where no router answers."""
+"""Where a request runs: the router's answer, or random where no router answers."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -7,34 +7,36 @@ from dataclasses import dataclass
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.telemetry.tracing import inject
-from services.frontend.metrics import FALLBACKS
-from services.frontend.placement.fallback import place_by_chance
-from services.frontend.placement.router_client import NoRouterError, Placer, Ticket
+from services.frontend.metrics import RANDOM_PLACEMENTS
+from services.frontend.placement.fallback import random_placement
+from services.frontend.placement.router_client import RouterClient, RouterUnavailableError, Ticket
 from services.frontend.requests.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An answer, to be given back when the work has ended."""
+class Placement:
+    """Where a request runs; `release` it when its streams have ended."""
 
     placement: router_pb2.Placement
     ticket: Ticket | None
     placed_by: str
-    """Instance id of the router; empty: nobody, it was chance."""
+    """Instance id of the router; empty: placed at random."""
 
-    def give_back(self) -> None:
-        """The work has ended. A second time does nothing."""
+    def release(self) -> None:
+        """Return the ticket. Idempotent."""
         if self.ticket is not None:
-            self.ticket.give_back()
+            self.ticket.release()
 
 
-class Places:
-    """Answers where requests run."""
+class PlacementFinder:
+    """Finds where requests run: asks a router, and places at random while none is available."""
 
     def __init__(
-        self, placer: Placer, instances: Callable[[], Mapping[str, cluster_pb2.Instance]]
+        self,
+        router_client: RouterClient,
+        instances: Callable[[], Mapping[str, cluster_pb2.Instance]],
     ) -> None:
-        self._placer = placer
+        self._router_client = router_client
         self._instances = instances
         self._draw = random.Random()
 
@@ -46,8 +48,8 @@ class Places:
         attempt: int,
         excluded: Set[str],
         output_tokens: int,
-    ) -> Place:
-        """Find a place.
+    ) -> Placement:
+        """Return a placement.
 
         Args:
             request: the request.
@@ -57,7 +59,7 @@ class Places:
             output_tokens: of the longest output so far.
 
         Raises:
-            BatonError: there is no place.
+            BatonError: no worker can serve the request.
         """
         try:
             return await self._find(request, chains, attempt, excluded, output_tokens)
@@ -73,7 +75,7 @@ class Places:
         attempt: int,
         excluded: Set[str],
         output_tokens: int,
-    ) -> Place:
+    ) -> Placement:
         query = router_pb2.PlaceQuery(
             context=request.context,
             chains=chains,
@@ -86,16 +88,16 @@ class Places:
         )
         query.context.attempt = attempt
         try:
-            placement, ticket, router = await self._placer.place(query)
-        except NoRouterError:
-            chance = place_by_chance(self._instances(), request.model.name, excluded, self._draw)
-            if chance is None:
+            placement, ticket, router = await self._router_client.place(query)
+        except RouterUnavailableError:
+            random = random_placement(self._instances(), request.model.name, excluded, self._draw)
+            if random is None:
                 raise BatonError(
                     Reason.NO_WORKER,
                     f"no worker serves the model {request.model.name!r} now",
                     field="model",
                     retry_after=1.0,
                 ) from None
-            FALLBACKS.inc()
-            return Place(chance, None, "")
-        return Place(placement, ticket, router)
+            RANDOM_PLACEMENTS.inc()
+            return Placement(random, None, "")
+        return Placement(placement, ticket, router)

@@ -36,31 +36,31 @@ _RETURN_SECONDS = 0.005
 log = get_logger(__name__)
 
 
-class NoRouterError(Exception):
-    """No router answered; whoever knows the workers may place by itself."""
+class RouterUnavailableError(Exception):
+    """No router is available; placement has to do without."""
 
 
-class MuteRouterError(NoRouterError):
-    """A router is connected and does not answer."""
+class RouterTimeoutError(RouterUnavailableError):
+    """A router is connected and did not answer in time."""
 
 
 class Ticket:
     """A placement that a router remembers until it is given back."""
 
-    def __init__(self, session: "Session", name: str) -> None:
+    def __init__(self, session: "RouterSession", name: str) -> None:
         self.name = name
-        self._session: Session | None = session
+        self._session: RouterSession | None = session
         TICKETS.inc()
 
-    def give_back(self) -> None:
-        """The work has ended. A second time does nothing."""
+    def release(self) -> None:
+        """Return it to the router. Idempotent."""
         session, self._session = self._session, None
         if session is not None:
             TICKETS.dec()
-            session.give_back(self.name)
+            session.return_ticket(self.name)
 
 
-class Session:
+class RouterSession:
     """One Place call."""
 
     def __init__(self, instance: cluster_pb2.Instance, suspect: Callable[[str], None]) -> None:
@@ -79,18 +79,20 @@ class Session:
         loop = asyncio.get_running_loop()
         # They outlive the request that happens to be the first, and serve all: not in its name.
         self._tasks = [
-            loop.create_task(work, context=Context()) for work in (self._read(), self._write())
+            loop.create_task(loop_task, context=Context())
+            for loop_task in (self._read(), self._write())
         ]
 
     async def place(self, query: router_pb2.PlaceQuery) -> router_pb2.FrameFromRouter:
         """Ask; `query.correlation_id` is filled in. A caller that is cancelled takes it back.
 
         Raises:
-            NoRouterError: the session broke, or (MuteRouterError) no answer came within 2 s.
+            RouterUnavailableError: the session broke.
+            RouterTimeoutError: no answer came within 2 s.
             BatonError: OVERLOADED, too many questions wait.
         """
         if self.broken:
-            raise NoRouterError
+            raise RouterUnavailableError
         if len(self._pending) >= MAX_PENDING:
             raise BatonError(Reason.OVERLOADED, "too many requests wait", retry_after=1.0)
         number = query.correlation_id = next(self._numbers)
@@ -107,14 +109,14 @@ class Session:
             return response
         except TimeoutError:
             self.close("no answer came in time")
-            raise MuteRouterError from None
+            raise RouterTimeoutError from None
         finally:
             silence.cancel()
             del self._pending[number]
             if response is None and answer.done() and not answer.cancelled():
                 self._decline(answer)
 
-    def give_back(self, ticket: str) -> None:
+    def return_ticket(self, ticket: str) -> None:
         """Return a ticket. On a broken session it is gone already."""
         if not self.broken:
             self._returns.append(ticket)
@@ -122,12 +124,12 @@ class Session:
                 loop = asyncio.get_running_loop()
                 self._returning = loop.call_later(_RETURN_SECONDS, self._more.set)
 
-    def close(self, why: str) -> None:
+    def close(self, reason: str) -> None:
         """End the call; every question that waits fails."""
         if self.broken:
             return
         self.broken = True
-        log.info("place session ended", router=self.instance.id, why=why)
+        log.info("router.session.closed", instance=self.instance.id, reason=reason)
         self._call.cancel()
         if self._returning is not None:
             self._returning.cancel()
@@ -135,9 +137,9 @@ class Session:
             task.cancel()
         for answer in self._pending.values():
             if not answer.done():
-                answer.set_exception(NoRouterError())
+                answer.set_exception(RouterUnavailableError())
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Return when the session's tasks have ended and its channel is closed."""
         await asyncio.wait(self._tasks)
         await self._channel.close(None)
@@ -171,7 +173,7 @@ class Session:
         return message
 
     async def _read(self) -> None:
-        why = "the router ended it"
+        reason = "the router ended it"
         try:
             while True:
                 response = await self._call.read()
@@ -180,14 +182,14 @@ class Session:
                 for frame in cast(router_pb2.PlaceResponse, response).frames:
                     self._deliver(frame)
         except grpc.aio.AioRpcError as error:
-            why = f"{error.code().name}: {error.details()}"
+            reason = f"{error.code().name}: {error.details()}"
         finally:
-            self.close(why)
+            self.close(reason)
 
     def _decline(self, answer: "asyncio.Future[router_pb2.FrameFromRouter]") -> None:
         """Give back what came in the moment in which nobody wanted it any more."""
         if answer.exception() is None and answer.result().placement.ticket:
-            self.give_back(answer.result().placement.ticket)
+            self.return_ticket(answer.result().placement.ticket)
 
     def _deliver(self, response: router_pb2.FrameFromRouter) -> None:
         placed = response.WhichOneof("frame") == "placement"
@@ -196,10 +198,10 @@ class Session:
         if answer is not None and not answer.done():
             answer.set_result(response)
         elif placed and response.placement.ticket:
-            self.give_back(response.placement.ticket)  # whoever asked went away
+            self.return_ticket(response.placement.ticket)  # whoever asked went away
 
 
-class Placer:
+class RouterClient:
     """Asks routers, one session at a time."""
 
     def __init__(
@@ -210,11 +212,11 @@ class Placer:
         """Choose among what `routers` answers, those alive now; tell `suspect` who failed."""
         self._routers = routers
         self._suspect = suspect
-        self._session: Session | None = None
+        self._session: RouterSession | None = None
         # Those that were left may still hold tickets.
-        self._open: dict[asyncio.Task[None], Session] = {}
+        self._open: dict[asyncio.Task[None], RouterSession] = {}
 
-    async def __aenter__(self) -> "Placer":
+    async def __aenter__(self) -> "RouterClient":
         return self
 
     async def __aexit__(
@@ -229,26 +231,26 @@ class Placer:
             await asyncio.wait(self._open)
 
     async def place(self, query: router_pb2.PlaceQuery) -> tuple[router_pb2.Placement, Ticket, str]:
-        """Ask for a placement: it, its ticket (give it back when the work ends), and who answered.
+        """Ask for a placement: it, its ticket (release it when the streams end), and who answered.
 
         Raises:
-            NoRouterError: no router is there, or none answered.
+            RouterUnavailableError: no router is there, or none answered.
             BatonError: the router refused; the reason is its own.
         """
         for _ in range(2):
             session = self._connected()
             try:
                 response = await session.place(query)
-            except MuteRouterError:
+            except RouterTimeoutError:
                 raise  # the client has waited for long enough
-            except NoRouterError:
+            except RouterUnavailableError:
                 self._suspect(session.instance.id)
                 continue
             if response.WhichOneof("frame") == "failed":
                 raise BatonError.from_status(response.failed.status)
             placement = response.placement
             return placement, Ticket(session, placement.ticket), session.instance.id
-        raise NoRouterError
+        raise RouterUnavailableError
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:
         """Take note of a member: sessions with it end if it is gone or has started anew."""
@@ -257,22 +259,22 @@ class Placer:
             if known.id == instance.id and (not alive or known.incarnation != instance.incarnation):
                 session.close("the router is gone")
 
-    def _connected(self) -> Session:
+    def _connected(self) -> RouterSession:
         session = self._session
         if session is not None and not session.broken and not self._left(session):
             return session
         routers = [router for router in self._routers() if not router.draining]
         if not routers:
-            raise NoRouterError
+            raise RouterUnavailableError
         previous = session.instance.id if session is not None and session.broken else ""
         others = [router for router in routers if router.id != previous]
-        session = self._session = Session(random.choice(others or routers), self._suspect)
-        task = asyncio.create_task(session.gone())
+        session = self._session = RouterSession(random.choice(others or routers), self._suspect)
+        task = asyncio.create_task(session.wait_closed())
         self._open[task] = session
         task.add_done_callback(self._open.pop)
         return session
 
-    def _left(self, session: Session) -> bool:
+    def _left(self, session: RouterSession) -> bool:
         """Whether a session's router drains: then another one is asked.
 
         The session itself stays open for the tickets that live on it, until the router ends it.

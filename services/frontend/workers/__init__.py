@@ -1,1 +1,1 @@
-"""Connections to workers, and the streams of work that share them."""
+"""Connections to workers, and the prefill and decode streams that share them."""

@@ -1,4 +1,4 @@
-"""What workers say to one request, until the request takes it."""
+"""The events of one request's worker streams, on their way to the request."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,14 +11,14 @@ from baton.v1 import common_pb2
 
 LIMIT_BYTES = 192 * 1024
 # Roughly what Python spends on them.
-_ITEM_BYTES = 160
+_EVENT_BYTES = 160
 _TOKEN_BYTES = 40
 _LOGPROB_BYTES = 120
 
 log = get_logger(__name__)
 
 
-class Tokens:
+class TokensReceived:
     """Tokens of one choice, in order."""
 
     __slots__ = ("choice", "logprobs", "position", "stream_id", "token_ids")
@@ -38,8 +38,8 @@ class Tokens:
         self.logprobs = logprobs
 
 
-class Lost:
-    """The connection that a stream ran on broke; nothing more comes of the stream."""
+class StreamLost:
+    """The connection of a stream broke; nothing more comes of the stream."""
 
     __slots__ = ("stream_id",)
 
@@ -47,13 +47,19 @@ class Lost:
         self.stream_id = stream_id
 
 
-Mail = Tokens | Lost | worker_pb2.Prepared | worker_pb2.StreamFinished | worker_pb2.StreamFailed
+StreamEvent = (
+    TokensReceived
+    | StreamLost
+    | worker_pb2.Prepared
+    | worker_pb2.StreamFinished
+    | worker_pb2.StreamFailed
+)
 
 
-class Reader(Protocol):
-    """Takes mail, and answers whether it has enough for now.
+class EventConsumer(Protocol):
+    """Takes events and returns whether it has enough for now.
 
-    It is called by whoever delivers, in the middle of that: it must not wait.
+    Called synchronously from the connection's reader: it must not wait.
     """
 
     def take_tokens(
@@ -64,34 +70,34 @@ class Reader(Protocol):
         token_ids: Sequence[int],
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> bool:
-        """Tokens that did not have to wait: by far the most of all mail. Copy what is kept."""
+        """Take tokens that did not have to wait: the hot path. Copy what is kept."""
         ...
 
-    def take(self, mail: list[Mail]) -> bool:
-        """Everything else, oldest first; nothing after a nudge."""
+    def take(self, events: list[StreamEvent]) -> bool:
+        """Take everything else, oldest first; no events after a wake."""
         ...
 
 
-class Mailbox:
-    """A bounded queue with one reader, for all streams of one request.
+class EventBuffer:
+    """A bounded queue with one consumer, for all streams of one request; lives on the event loop.
 
-    Mail goes to the reader at once, and waits here while there is none or it is held: at most
-    192 KiB (another 64 may wait in the connection's own buffer). Mail that does not fit cuts the
-    request: what waits is dropped, `on_cut` is called at once, and the reader gets SLOW_CONSUMER.
-    Whoever delivers never waits. A reader that fails harms only its own request.
+    Events go to the consumer at once, and are queued here while there is none or it is paused: at
+    most 192 KiB (another 64 may be queued in the connection's own buffer). An event that does not
+    fit fails the request: the queue is dropped, `on_overflow` is called at once, and `run` raises
+    SLOW_CONSUMER. Producers never wait. A consumer that raises fails only its own request.
     """
 
-    def __init__(self, on_cut: Callable[[], None]) -> None:
-        self._on_cut = on_cut
-        self._mail: list[Mail] = []
+    def __init__(self, on_overflow: Callable[[], None]) -> None:
+        self._on_overflow = on_overflow
+        self._events: list[StreamEvent] = []
         self._bytes = 0
         self._error: BatonError | None = None
-        self._reader: Reader | None = None
+        self._consumer: EventConsumer | None = None
         self._enough: asyncio.Future[None] | None = None
-        self._awake = False
-        self._held = False
+        self._woken = False
+        self._paused = False
 
-    def tokens(
+    def put_tokens(
         self,
         stream_id: int,
         choice: int,
@@ -99,21 +105,21 @@ class Mailbox:
         token_ids: Sequence[int],
         logprobs: Sequence[common_pb2.TokenLogprob],
     ) -> None:
-        """Deliver tokens; those that follow on the last mail's are added to it."""
-        reader = self._reader
-        if reader is not None and not self._held:
+        """Deliver tokens, or queue them, joined to the last event where they continue it."""
+        consumer = self._consumer
+        if consumer is not None and not self._paused:
             try:
-                if reader.take_tokens(stream_id, choice, position, token_ids, logprobs):
+                if consumer.take_tokens(stream_id, choice, position, token_ids, logprobs):
                     self._has_enough()
             except Exception as error:  # noqa: BLE001 - it is the request's, and reaches it
-                self._broken(error)
+                self._consumer_failed(error)
             return
         cost = len(token_ids) * _TOKEN_BYTES + sum(
             _LOGPROB_BYTES * (1 + len(entry.top)) for entry in logprobs
         )
-        last = self._mail[-1] if self._mail else None
+        last = self._events[-1] if self._events else None
         if (
-            type(last) is Tokens
+            type(last) is TokensReceived
             and last.stream_id == stream_id
             and last.choice == choice
             and last.position + len(last.token_ids) == position
@@ -121,78 +127,80 @@ class Mailbox:
             if self._fits(cost):
                 last.token_ids.extend(token_ids)
                 last.logprobs.extend(logprobs)
-        elif self._fits(cost + _ITEM_BYTES):
-            self._mail.append(Tokens(stream_id, choice, position, list(token_ids), list(logprobs)))
+        elif self._fits(cost + _EVENT_BYTES):
+            self._events.append(
+                TokensReceived(stream_id, choice, position, list(token_ids), list(logprobs))
+            )
 
-    def put(self, mail: Mail) -> None:
-        """Deliver anything else."""
-        if self._fits(_ITEM_BYTES):
-            self._mail.append(mail)
-            self._hand_over()
+    def put(self, event: StreamEvent) -> None:
+        """Deliver any other event, or queue it."""
+        if self._fits(_EVENT_BYTES):
+            self._events.append(event)
+            self._deliver()
 
     def fail(self, error: BatonError) -> None:
-        """End the request: the reader gets the error instead of mail, now and ever after."""
+        """Drop the queue and make `run` raise the error, now or when it is called. Idempotent."""
         if self._error is None:
             self._error = error
-            self._mail.clear()
+            self._events.clear()
             self._has_enough()
 
-    def nudge(self) -> None:
-        """Let the reader look at the world, though there may be no mail."""
-        self._awake = True
-        self._hand_over()
+    def wake(self) -> None:
+        """Call the consumer, though there may be no event."""
+        self._woken = True
+        self._deliver()
 
-    def hold(self) -> None:
-        """Keep mail here until `resume`: the reader cannot take more."""
-        self._held = True
+    def pause(self) -> None:
+        """Queue events until `resume`: the consumer cannot take more."""
+        self._paused = True
 
     def resume(self) -> None:
-        """Give mail to the reader again."""
-        self._held = False
-        self._hand_over()
+        """Deliver what is queued, and what comes."""
+        self._paused = False
+        self._deliver()
 
-    def waiting(self) -> list[Mail]:
-        """Take out what waits."""
-        mail, self._mail = self._mail, []
+    def drain(self) -> list[StreamEvent]:
+        """Remove the queued events and return them."""
+        events, self._events = self._events, []
         self._bytes = 0
-        return mail
+        return events
 
-    async def feed(self, reader: Reader) -> None:
-        """Give mail to `reader`, also what waits already, until it has enough.
+    async def run(self, consumer: EventConsumer) -> None:
+        """Deliver events to `consumer`, queued ones first, until it has enough.
 
         Raises:
-            BatonError: `fail` was called, the mailbox was cut, or the reader failed (INTERNAL).
+            BatonError: `fail` was called, the queue overflowed, or the consumer raised (INTERNAL).
         """
         if self._error is not None:
             raise self._error
-        self._reader = reader
+        self._consumer = consumer
         try:
-            self._hand_over()
-            if self._reader is not None:
+            self._deliver()
+            if self._consumer is not None:
                 self._enough = asyncio.get_running_loop().create_future()
                 await self._enough
         finally:
-            self._reader = self._enough = None
+            self._consumer = self._enough = None
         if self._error is not None:
             raise self._error
 
-    def _hand_over(self) -> None:
-        reader = self._reader
-        if reader is None or self._held or not (self._mail or self._awake):
+    def _deliver(self) -> None:
+        consumer = self._consumer
+        if consumer is None or self._paused or not (self._events or self._woken):
             return
-        self._awake = False
+        self._woken = False
         try:
-            if reader.take(self.waiting()):
+            if consumer.take(self.drain()):
                 self._has_enough()
         except Exception as error:  # noqa: BLE001 - it is the request's, and reaches it
-            self._broken(error)
+            self._consumer_failed(error)
 
-    def _broken(self, error: Exception) -> None:
-        log.error("request failed", exc_info=error)
+    def _consumer_failed(self, error: Exception) -> None:
+        log.error("request.events.failed", exc_info=error)
         self.fail(BatonError(Reason.INTERNAL, "internal error"))
 
     def _has_enough(self) -> None:
-        self._reader = None
+        self._consumer = None
         if self._enough is not None and not self._enough.done():
             self._enough.set_result(None)
 
@@ -206,7 +214,7 @@ class Mailbox:
                     f"the client did not read: more than {LIMIT_BYTES // 1024} KiB of output wait",
                 )
             )
-            self._on_cut()
+            self._on_overflow()
             return False
         self._bytes += cost
         return True

@@ -9,7 +9,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2, inference_pb2
-from services.frontend.metrics import ACTIVE, TICKETS, WORK_STREAMS
+from services.frontend.metrics import ACTIVE, TICKETS, WORKER_STREAMS
 
 
 def generate(stage: Any, max_tokens: int = 4000, n: int = 1) -> inference_pb2.GenerateRequest:
@@ -20,7 +20,7 @@ def generate(stage: Any, max_tokens: int = 4000, n: int = 1) -> inference_pb2.Ge
 
 
 def held() -> float:
-    return sum(gauge._value.get() for gauge in (ACTIVE, TICKETS, WORK_STREAMS))
+    return sum(gauge._value.get() for gauge in (ACTIVE, TICKETS, WORKER_STREAMS))
 
 
 async def rest(call: Any) -> list[Any]:

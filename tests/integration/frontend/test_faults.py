@@ -190,7 +190,7 @@ async def test_requests_go_on_while_no_router_answers(stage: Any) -> None:
     reading = Reading(stage.stub().Generate(generate(stage)))
     await reading.end()
     assert reading.text == [stage.said(0, 12)]
-    assert reading.finished.steps[0].detail == "by chance, no router answers"
+    assert reading.finished.steps[0].detail == "random placement: no router available"
     await stage.quiet()
 
 

@@ -80,16 +80,16 @@ class Batch:
         self._steps = steps
         self._sink: Any = None
         self._enough = asyncio.Event()
-        self.held = False
+        self.paused = False
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         self._tell([])
 
-    def hold(self) -> None:
-        self.held = True
+    def pause(self) -> None:
+        self.paused = True
 
     def resume(self) -> None:
-        self.held = False
+        self.paused = False
 
     def _tell(self, events: list[Event]) -> None:
         if self._sink(0, events):
@@ -205,7 +205,7 @@ async def test_a_client_that_does_not_read_holds_its_requests(request_for: Reque
     assert wire.on_pause is not None
     assert wire.on_resume is not None
     wire.on_pause()
-    assert batch.held
+    assert batch.paused
     wire.on_resume()
-    assert not batch.held
+    assert not batch.paused
     await answering

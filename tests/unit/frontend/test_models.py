@@ -7,7 +7,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
-from services.frontend.placement.fallback import place_by_chance
+from services.frontend.placement.fallback import random_placement
 from services.frontend.requests.models import Model, Registry
 
 
@@ -59,13 +59,13 @@ def test_chance_pairs_workers_of_one_layout() -> None:
     ]
     view = {one.id: one for one in members}
     for seed in range(20):
-        placement = place_by_chance(view, "m", frozenset(), random.Random(seed))
+        placement = random_placement(view, "m", frozenset(), random.Random(seed))
         assert placement is not None
         assert placement.prefill.instance_id == "p1"
         assert placement.decode.instance_id == "d1"
         assert [source.address for source in placement.sources] == ["host:1"]
-    alone = place_by_chance(view, "m", {"p1"}, random.Random(0))
+    alone = random_placement(view, "m", {"p1"}, random.Random(0))
     assert alone is not None
     assert not alone.HasField("prefill")
-    assert place_by_chance(view, "m", {"d1"}, random.Random(0)) is None
-    assert place_by_chance(view, "other", frozenset(), random.Random(0)) is None
+    assert random_placement(view, "m", {"d1"}, random.Random(0)) is None
+    assert random_placement(view, "other", frozenset(), random.Random(0)) is None

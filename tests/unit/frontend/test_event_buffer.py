@@ -1,0 +1,188 @@
+"""The promises of an EventBuffer to its producers and its consumer."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from baton.errors import BatonError, Reason
+from baton.v1 import common_pb2
+from services.frontend.workers.event_buffer import (
+    LIMIT_BYTES,
+    EventBuffer,
+    StreamEvent,
+    StreamLost,
+    TokensReceived,
+)
+
+
+def box(cuts: list[bool] | None = None) -> EventBuffer:
+    return EventBuffer(lambda: None if cuts is None else cuts.append(True))
+
+
+class Taker:
+    """Keeps what it gets."""
+
+    def __init__(self, enough: bool) -> None:
+        self.got: list[StreamEvent] = []
+        self._enough = enough
+
+    def take_tokens(
+        self, stream_id: int, choice: int, position: int, token_ids: Any, logprobs: Any
+    ) -> bool:
+        return self.take(
+            [TokensReceived(stream_id, choice, position, list(token_ids), list(logprobs))],
+        )
+
+    def take(self, events: list[StreamEvent]) -> bool:
+        self.got.extend(events)
+        return self._enough
+
+
+async def read(buffer: EventBuffer) -> list[StreamEvent]:
+    """What waits, or what comes next."""
+    taker = Taker(enough=True)
+    await buffer.run(taker)
+    return taker.got
+
+
+async def test_tokens_that_follow_on_each_other_are_joined() -> None:
+    buffer = box()
+    for position in range(3):
+        buffer.put_tokens(1, 0, position, [position], [])
+    buffer.put_tokens(1, 0, 7, [7], [])
+    buffer.put_tokens(1, 1, 8, [8], [])
+    buffer.put_tokens(2, 1, 9, [9], [])
+    events = await read(buffer)
+    assert [one.token_ids for one in events if isinstance(one, TokensReceived)] == [
+        [0, 1, 2],
+        [7],
+        [8],
+        [9],
+    ]
+
+
+async def test_mail_comes_in_order_and_wakes_the_reader() -> None:
+    buffer = box()
+    reader = asyncio.create_task(read(buffer))
+    await asyncio.sleep(0)
+    buffer.put(StreamLost(1))
+    buffer.put_tokens(2, 0, 0, [1], [])
+    (first,) = await reader
+    (second,) = await read(buffer)
+    assert isinstance(first, StreamLost)
+    assert isinstance(second, TokensReceived)
+
+
+async def test_mail_that_comes_after_a_reader_was_cancelled_waits_for_the_next() -> None:
+    buffer = box()
+    reader = asyncio.create_task(read(buffer))
+    await asyncio.sleep(0)
+    reader.cancel()
+    await asyncio.wait([reader])
+    buffer.put(StreamLost(1))
+    assert len(await read(buffer)) == 1
+
+
+@pytest.mark.parametrize("logprobs", [0, 20])
+async def test_a_full_buffer_fails_its_request_once(logprobs: int) -> None:
+    cuts: list[bool] = []
+    buffer = box(cuts)
+    top = [common_pb2.TopLogprob()] * logprobs
+    entries = [common_pb2.TokenLogprob(top=top)] if logprobs else []
+    delivered = 0
+    while not cuts:
+        buffer.put_tokens(1, 0, delivered, [delivered], entries)
+        delivered += 1
+    assert LIMIT_BYTES / 5000 < delivered < LIMIT_BYTES / 30
+    buffer.put(StreamLost(1))
+    with pytest.raises(BatonError) as caught:
+        await read(buffer)
+    assert caught.value.reason is Reason.SLOW_CONSUMER
+    assert cuts == [True]
+
+
+async def test_reading_makes_room() -> None:
+    cuts: list[bool] = []
+    buffer = box(cuts)
+    for position in range(20_000):
+        buffer.put_tokens(1, 0, position, [1], [])
+        if position % 1000 == 0:
+            await read(buffer)
+    assert not cuts
+
+
+async def test_a_failure_is_what_the_reader_gets() -> None:
+    buffer = box()
+    buffer.put(StreamLost(1))
+    buffer.fail(BatonError(Reason.DEADLINE, "late"))
+    buffer.fail(BatonError(Reason.INTERNAL, "later"))
+    with pytest.raises(BatonError, match="late"):
+        await read(buffer)
+
+
+async def test_a_wake_calls_the_consumer_without_events() -> None:
+    buffer = box()
+    reader = asyncio.create_task(read(buffer))
+    await asyncio.sleep(0)
+    buffer.wake()
+    assert await reader == []
+
+
+async def feeding(buffer: EventBuffer) -> tuple[asyncio.Task[None], list[StreamEvent]]:
+    """A reader that never has enough, and what it got."""
+    taker = Taker(enough=False)
+    reader = asyncio.create_task(buffer.run(taker))
+    await asyncio.sleep(0)
+    return reader, taker.got
+
+
+async def test_whoever_delivers_hands_over_at_once() -> None:
+    buffer = box()
+    reader, got = await feeding(buffer)
+    for position in range(3):
+        buffer.put_tokens(1, 0, position, [position], [])
+        assert len(got) == position + 1
+    reader.cancel()
+
+
+async def test_while_paused_events_wait_in_order_and_within_the_limit() -> None:
+    cuts: list[bool] = []
+    buffer = box(cuts)
+    reader, got = await feeding(buffer)
+    buffer.pause()
+    buffer.put_tokens(1, 0, 0, [0], [])
+    buffer.put(StreamLost(2))
+    buffer.put_tokens(1, 0, 1, [1], [])
+    assert got == []
+    buffer.resume()
+    assert [type(event) for event in got] == [TokensReceived, StreamLost, TokensReceived]
+    buffer.pause()
+    for position in range(LIMIT_BYTES):
+        buffer.put_tokens(1, 0, position, [1], [])
+    assert cuts == [True]
+    with pytest.raises(BatonError) as caught:
+        await reader
+    assert caught.value.reason is Reason.SLOW_CONSUMER
+
+
+class Broken(Taker):
+    """Has a bug."""
+
+    def take(self, events: list[StreamEvent]) -> bool:
+        raise ValueError("a bug")
+
+
+async def test_a_reader_that_fails_harms_only_its_request() -> None:
+    for deliver in (
+        lambda buffer: buffer.put(StreamLost(1)),
+        lambda buffer: buffer.put_tokens(1, 0, 0, [1], []),
+    ):
+        buffer = box()
+        reader = asyncio.create_task(buffer.run(Broken(enough=False)))
+        await asyncio.sleep(0)
+        deliver(buffer)
+        deliver(buffer)  # as a connection does, which knows nothing of it
+        with pytest.raises(BatonError) as caught:
+            await reader
+        assert caught.value.reason is Reason.INTERNAL
