@@ -77,7 +77,7 @@ async def turn(core: WorkerCore, prompt: list[int]) -> tuple[float, worker_pb2.P
     """Seconds until the KV of the prompt is in the engine's pages, none of which were before."""
     await core._loop.call(lambda engine: engine.evict_blocks())
     frames = Frames()
-    start = worker_pb2.Start(stream_id=1, prompt_token_ids=prompt, kv_salt=SALT)
+    start = worker_pb2.Start(stream_id=1, prompt_token_ids=prompt, cache_salt=SALT)
     start.generate.SetInParent()
     start.context.model = MODEL
     start.stopping.max_tokens, start.stopping.ignore_eos = 1, True

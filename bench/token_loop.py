@@ -21,12 +21,12 @@ from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.orchestrator import Orchestrator
 from services.frontend.openai.chat import ChatChunks
 from services.frontend.openai.multi_prompt import Batch
-from services.frontend.openai.response import Wanted
+from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.stream import answer_stream
 from services.frontend.placement.placement import Placement
 from services.frontend.requests import validate
 from services.frontend.requests.models import Model
-from services.frontend.requests.request import Ask, Stopping, TokenPrompt
+from services.frontend.requests.request import GenerationRequest, Stopping, TokenPrompt
 from services.frontend.text.tokenizer import Tokenizer
 from services.frontend.workers.connection import WorkerConnection
 
@@ -87,18 +87,20 @@ class Wire:
 async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     """One streamed answer."""
     stopping = Stopping(max_tokens=STEPS + 1, ignore_eos=True)
-    ask = Ask(model.name, TokenPrompt(PROMPT), stopping=stopping, request_id=f"r{number}")
-    request = validate.resolve(ask, model, PROMPT, 1)
+    request = GenerationRequest(
+        model.name, TokenPrompt(PROMPT), stopping=stopping, request_id=f"r{number}"
+    )
+    resolved = validate.resolve(request, model, PROMPT, 1)
     now = time.monotonic()
     route = GenerationContext(anywhere, anywhere, [], b"", Context(), "", now, now + 600)
     batch: Any = Batch()
-    batch.generations = [Orchestrator(request, route)]
-    wanted = Wanted(f"chatcmpl-{number:024}", 1, model.name, 1, False, False, False)
+    batch.generations = [Orchestrator(resolved, route)]
+    options = ResponseOptions(f"chatcmpl-{number:024}", 1, model.name, 1, False, False, False)
 
     async def send(_: Any) -> None:
         """Heads and ends are not what is measured."""
 
-    await answer_stream(batch, ChatChunks(wanted, [request]), wire, send)
+    await answer_stream(batch, ChatChunks(options, [resolved]), wire, send)
 
 
 def message(position: int) -> bytes:

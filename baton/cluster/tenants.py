@@ -24,11 +24,11 @@ async def tenant_salt(etcd: Etcd, cluster: str, tenant: str) -> bytes:
     key = keys.tenant(cluster, tenant)
     salts = _known.setdefault(etcd, {})
     if key not in salts:
-        policy = TenantPolicy(name=tenant, kv_salt=secrets.token_bytes(SALT_BYTES))
+        policy = TenantPolicy(name=tenant, cache_salt=secrets.token_bytes(SALT_BYTES))
         if not await etcd.create(key, keys.encode(policy)):
             stored = await etcd.get(key)
             policy = keys.decode(TenantPolicy, stored or b"")
-        if len(policy.kv_salt) < SALT_BYTES:
+        if len(policy.cache_salt) < SALT_BYTES:
             raise ValueError(f"the policy at {key} has no salt of {SALT_BYTES} bytes")
-        salts[key] = policy.kv_salt
+        salts[key] = policy.cache_salt
     return salts[key]

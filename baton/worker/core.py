@@ -111,7 +111,7 @@ class WorkerCore:
             raise BatonError(Reason.INVALID_FIELD, "no work was named", field="work")
         info = self.engine.info
         root = chain_root(
-            self.model, info.weights_digest, info.layout.layout_id, b"", start.kv_salt
+            self.model, info.weights_digest, info.layout.layout_id, b"", start.cache_salt
         )
         request = sequence_request(start, next(self._ids), root, info)
         fetch = SequenceFetch(

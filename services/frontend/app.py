@@ -12,12 +12,12 @@ from baton.settings import FrontendSettings
 from baton.v1 import inference_pb2_grpc
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer
-from services.frontend.http.middleware import Edge
+from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
-from services.frontend.openai.routes import Pages, Paths
+from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
-from services.frontend.requests.cache_salt import Salt
+from services.frontend.requests.cache_salt import CacheSalt
 from services.frontend.requests.models import Registry, load_tokenizers
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
@@ -42,7 +42,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         registry,
         pool,
         PlacementFinder(router_client, lambda: discovery.instances),
-        Salt(etcd, cluster).get,
+        CacheSalt(etcd, cluster).get,
         threads,
         settings.grpc.max_concurrent,
     )
@@ -53,7 +53,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     server.add(
         partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
     )
-    http = HttpServer(Edge(Paths(Pages(inference, settings.http))), settings.http)
+    http = HttpServer(RequestMiddleware(Routes(Handlers(inference, settings.http))), settings.http)
     await stack.enter_async_context(http)
     await http.start()
     await server.start()

@@ -11,7 +11,7 @@ from baton.v1 import common_pb2
 from services.frontend.generation.output import Output
 from services.frontend.generation.usage import RequestUsage
 from services.frontend.placement.placement import Placement, PlacementFinder
-from services.frontend.requests.request import Request
+from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.connection import ConnectionLostError
 from services.frontend.workers.event_buffer import EventBuffer
 from services.frontend.workers.pool import WorkerPool
@@ -25,7 +25,7 @@ class GenerationContext:
     pool: WorkerPool
     places: PlacementFinder
     chains: Sequence[router_pb2.Chain]
-    kv_salt: bytes
+    cache_salt: bytes
     context: Context
     """Trace context of the request's span."""
     traceparent: str
@@ -41,7 +41,7 @@ class WorkerAssignments:
 
     def __init__(
         self,
-        request: Request,
+        request: ResolvedRequest,
         outputs: Sequence[Output],
         route: GenerationContext,
         buffer: EventBuffer,
@@ -156,7 +156,7 @@ class WorkerAssignments:
             context=request.context,
             choice=choice,
             traceparent=route.traceparent,
-            kv_salt=route.kv_salt,
+            cache_salt=route.cache_salt,
             ticket="" if place.ticket is None else place.ticket.name,
             prompt_token_ids=request.prompt,
             sampling=request.sampling,

@@ -21,10 +21,10 @@ from services.frontend.placement.placement import PlacementFinder
 from services.frontend.requests import validate
 from services.frontend.requests.models import Model, Registry
 from services.frontend.requests.request import (
-    Ask,
     ChatPrompt,
+    GenerationRequest,
     Prompt,
-    Request,
+    ResolvedRequest,
     TextPrompt,
     TokenPrompt,
 )
@@ -43,7 +43,7 @@ class Generation:
 
     def __init__(
         self,
-        request: Request,
+        request: ResolvedRequest,
         route: GenerationContext,
         operation: str,
         span: trace.Span,
@@ -129,7 +129,7 @@ class Inference:
         registry: Registry,
         pool: WorkerPool,
         places: PlacementFinder,
-        salt: Callable[[], Awaitable[bytes]],
+        cache_salt: Callable[[], Awaitable[bytes]],
         threads: TokenizerThreads,
         max_active: int,
     ) -> None:
@@ -139,7 +139,7 @@ class Inference:
             registry: the models.
             pool: ways to workers.
             places: where requests run.
-            salt: answers the tenant's secret for KV keys.
+            cache_salt: returns the tenant's secret for KV keys.
             threads: where long prompts are tokenized.
             max_active: requests at once; more are refused.
         """
@@ -150,7 +150,7 @@ class Inference:
         """Requests that run now."""
         self._pool = pool
         self._places = places
-        self._salt = salt
+        self._cache_salt = cache_salt
         self._threads = threads
         self._max_active = max_active
         self._idle = asyncio.Event()
@@ -170,11 +170,13 @@ class Inference:
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._idle.wait()
 
-    async def start(self, ask: Ask, operation: str, seconds: float | None = None) -> Generation:
+    async def start(
+        self, request: GenerationRequest, operation: str, seconds: float | None = None
+    ) -> Generation:
         """Admit a request.
 
         Args:
-            ask: what the client sent.
+            request: what the client sent.
             operation: `chat` or `text_completion`, for telemetry.
             seconds: until its deadline, at most a day; None: 600.
 
@@ -184,26 +186,26 @@ class Inference:
         arrived = monotonic()
         self._admit()
         try:
-            request = await self._request(ask)
-            salt = await self._salt()
+            resolved = await self._resolve(request)
+            cache_salt = await self._cache_salt()
             made = await self._threads.run(
-                partial(block_key_chains, request.prompt, request.model.cards, salt),
-                len(request.prompt),
+                partial(block_key_chains, resolved.prompt, resolved.model.cards, cache_salt),
+                len(resolved.prompt),
             )
-            span = tracer().start_span(f"{operation} {request.model.name}")
+            span = tracer().start_span(f"{operation} {resolved.model.name}")
             context = trace.set_span_in_context(span)
             route = GenerationContext(
                 pool=self._pool,
                 places=self._places,
                 chains=made,
-                kv_salt=salt,
+                cache_salt=cache_salt,
                 context=context,
                 traceparent=inject(context),
                 arrived=arrived,
                 deadline=arrived
                 + min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS),
             )
-            generation = Generation(request, route, operation, span, self._ended)
+            generation = Generation(resolved, route, operation, span, self._ended)
             self._running.add(generation)
             return generation
         except BaseException:
@@ -217,17 +219,17 @@ class Inference:
             BatonError: it is refused.
         """
         if not model_name:
-            raise BatonError(Reason.INVALID_FIELD, "model: name the model to ask", field="model")
+            raise BatonError(Reason.INVALID_FIELD, "model: name a model", field="model")
         validate.check_prompt(prompt)
         model = self.registry.get(model_name)
         return model, await self._encode(model, prompt)
 
-    async def _request(self, ask: Ask) -> Request:
-        validate.check(ask)
-        model = self.registry.get(ask.model)
-        validate.check_model(ask, model)
-        prompt = await self._encode(model, ask.prompt)
-        return validate.resolve(ask, model, prompt, secrets.randbits(63))
+    async def _resolve(self, request: GenerationRequest) -> ResolvedRequest:
+        validate.check(request)
+        model = self.registry.get(request.model)
+        validate.check_model(request, model)
+        prompt = await self._encode(model, request.prompt)
+        return validate.resolve(request, model, prompt, secrets.randbits(63))
 
     async def _encode(self, model: Model, prompt: Prompt) -> list[int]:
         match prompt:

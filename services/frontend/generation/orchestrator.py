@@ -26,7 +26,7 @@ from services.frontend.generation.output import Output
 from services.frontend.generation.usage import RequestUsage
 from services.frontend.metrics import PLACEMENT_RETRIES
 from services.frontend.placement.placement import Placement
-from services.frontend.requests.request import Request
+from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.event_buffer import (
     EventBuffer,
     StreamEvent,
@@ -56,7 +56,7 @@ log = get_logger(__name__)
 class Orchestrator:
     """Runs one request. One task calls `follow` until `finished`, and `close` in its `finally`."""
 
-    def __init__(self, request: Request, route: GenerationContext) -> None:
+    def __init__(self, request: ResolvedRequest, route: GenerationContext) -> None:
         self.request = request
         self.outputs = [Output(request, choice) for choice in range(request.n)]
         self.first_token_seconds: float | None = None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from baton.v1 import common_pb2
 from services.frontend.generation.events import Delta
-from services.frontend.requests.request import Request
+from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.stop_strings import StopScanner
 
 
@@ -16,7 +16,7 @@ class Output:
     is no part of its text.
     """
 
-    def __init__(self, request: Request, choice: int) -> None:
+    def __init__(self, request: ResolvedRequest, choice: int) -> None:
         stopping = request.stopping
         self.choice = choice
         self.token_ids: list[int] = []

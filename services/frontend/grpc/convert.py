@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from baton.v1 import inference_pb2
 from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.requests.request import (
-    Ask,
     ChatPrompt,
+    GenerationRequest,
     Prompt,
     Resume,
     Sampling,
@@ -17,15 +17,15 @@ from services.frontend.requests.request import (
 from services.frontend.text.chat_template import Message
 
 
-def ask_of(
+def generation_request(
     request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, request_id: str
-) -> Ask:
+) -> GenerationRequest:
     """What a client asked for, unchecked."""
     context, sampling, stopping = request.context, request.sampling, request.stopping
     resume = None
     if request.HasField("resume"):
         resume = Resume(list(request.resume.output_ids), request.resume.seed)
-    return Ask(
+    return GenerationRequest(
         model=context.model,
         prompt=_prompt(request),
         sampling=Sampling(

@@ -10,7 +10,7 @@ from baton.rpc.interceptor import REQUEST_ID_KEY
 from baton.telemetry.context import request_id
 from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.generation.inference import Inference
-from services.frontend.grpc.convert import ask_of, fill, messages_of
+from services.frontend.grpc.convert import fill, generation_request, messages_of
 from services.frontend.metrics import SLOW_CLIENTS
 from services.frontend.requests.request import TextPrompt
 from services.frontend.requests.request_id import identify
@@ -81,8 +81,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> None:
         identity = identify(request.context.request_id, request_id.get())
         await _announce(context, identity)
-        ask = ask_of(request, identity)
-        generation = await self._inference.start(ask, operation, context.time_remaining())
+        asked = generation_request(request, identity)
+        generation = await self._inference.start(asked, operation, context.time_remaining())
         writes = _Writes(context, self._stall_seconds)
         try:
             while not generation.finished:

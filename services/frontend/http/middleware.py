@@ -14,7 +14,7 @@ from services.frontend.requests.request_id import identify
 log = get_logger(__name__)
 
 
-class Edge:
+class RequestMiddleware:
     """The outermost ASGI application."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.http.responses import DONE, encode
 from services.frontend.openai.logprobs import chat_logprobs
-from services.frontend.openai.response import FINISH_REASONS, UsageSum, Wanted
-from services.frontend.requests.request import Request
+from services.frontend.openai.response import FINISH_REASONS, ResponseOptions, UsageSum
+from services.frontend.requests.request import ResolvedRequest
 
 _NO_MORE: Mapping[str, Any] = MappingProxyType({})
 
@@ -16,13 +16,13 @@ _NO_MORE: Mapping[str, Any] = MappingProxyType({})
 class ChatAnswer:
     """Collects a whole answer."""
 
-    def __init__(self, wanted: Wanted, requests: list[Request]) -> None:
-        self._wanted = wanted
+    def __init__(self, options: ResponseOptions, requests: list[ResolvedRequest]) -> None:
+        self._options = options
         self._request = requests[0]
-        self._texts: list[list[str]] = [[] for _ in range(wanted.n)]
-        self._logprobs: list[list[dict[str, Any]]] = [[] for _ in range(wanted.n)]
-        self._token_ids: list[list[int]] = [[] for _ in range(wanted.n)]
-        self._reasons = [""] * wanted.n
+        self._texts: list[list[str]] = [[] for _ in range(options.n)]
+        self._logprobs: list[list[dict[str, Any]]] = [[] for _ in range(options.n)]
+        self._token_ids: list[list[int]] = [[] for _ in range(options.n)]
+        self._reasons = [""] * options.n
         self._usage = UsageSum()
 
     def take(self, prompt: int, event: Event) -> None:  # noqa: ARG002 - a chat is one prompt
@@ -31,7 +31,7 @@ class ChatAnswer:
             case Delta():
                 self._texts[event.choice].append(event.text)
                 self._token_ids[event.choice].extend(event.token_ids)
-                if self._wanted.logprobs:
+                if self._options.logprobs:
                     tokenizer = self._request.model.tokenizer
                     entries = chat_logprobs(tokenizer, event.token_ids, event.logprobs)
                     self._logprobs[event.choice].extend(entries)
@@ -42,16 +42,16 @@ class ChatAnswer:
 
     def body(self) -> dict[str, Any]:
         """The answer."""
-        wanted = self._wanted
+        options = self._options
         body = {
-            "id": wanted.id,
+            "id": options.id,
             "object": "chat.completion",
-            "created": wanted.created,
-            "model": wanted.model,
-            "choices": [self._choice(index) for index in range(wanted.n)],
+            "created": options.created,
+            "model": options.model,
+            "choices": [self._choice(index) for index in range(options.n)],
             "usage": self._usage.body(),
         }
-        if wanted.token_ids:
+        if options.token_ids:
             body["prompt_token_ids"] = self._request.prompt
         return body
 
@@ -60,10 +60,10 @@ class ChatAnswer:
         choice = {
             "index": index,
             "message": {"role": "assistant", "content": content, "refusal": None},
-            "logprobs": {"content": self._logprobs[index]} if self._wanted.logprobs else None,
+            "logprobs": {"content": self._logprobs[index]} if self._options.logprobs else None,
             "finish_reason": self._reasons[index],
         }
-        if self._wanted.token_ids:
+        if self._options.token_ids:
             choice["token_ids"] = self._token_ids[index]
         return choice
 
@@ -71,22 +71,22 @@ class ChatAnswer:
 class ChatChunks:
     """Encodes a stream, event by event."""
 
-    def __init__(self, wanted: Wanted, requests: list[Request]) -> None:
-        self._wanted = wanted
+    def __init__(self, options: ResponseOptions, requests: list[ResolvedRequest]) -> None:
+        self._options = options
         self._request = requests[0]
         self._usage = UsageSum()
-        self._tail = b',"usage":null}\n\n' if wanted.usage else b"}\n\n"
+        self._tail = b',"usage":null}\n\n' if options.usage else b"}\n\n"
         self._head = (
             b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,"choices":['
-            % (encode(wanted.id), wanted.created, encode(wanted.model))
+            % (encode(options.id), options.created, encode(options.model))
         )
         # Around the text of a delta that has nothing else: by far the most of all chunks.
         self._text_heads = [
-            self._head + b'{"index":%d,"delta":{"content":' % index for index in range(wanted.n)
+            self._head + b'{"index":%d,"delta":{"content":' % index for index in range(options.n)
         ]
         self._text_tail = b'},"logprobs":null,"finish_reason":null}]' + self._tail
-        self._plain = not (wanted.logprobs or wanted.token_ids)
-        self._silent = set(range(wanted.n))
+        self._plain = not (options.logprobs or options.token_ids)
+        self._silent = set(range(options.n))
 
     def take(self, prompt: int, event: Event) -> bytes:  # noqa: ARG002 - a chat is one prompt
         """The events that tell what happened next; may be none."""
@@ -114,25 +114,25 @@ class ChatChunks:
 
     def end(self) -> bytes:
         """The last events."""
-        if not self._wanted.usage:
+        if not self._options.usage:
             return DONE
         return self._head + b'],"usage":' + encode(self._usage.body()) + b"}\n\n" + DONE
 
     def _role(self, choice: int) -> bytes:
-        first = len(self._silent) == self._wanted.n
+        first = len(self._silent) == self._options.n
         self._silent.discard(choice)
         extra = b""
-        if first and self._wanted.token_ids:
+        if first and self._options.token_ids:
             extra = b',"prompt_token_ids":' + encode(self._request.prompt)
         return self._chunk(choice, {"role": "assistant", "content": ""}, extra=extra)
 
     def _rich(self, delta: Delta) -> bytes:
-        wanted, logprobs = self._wanted, None
-        if wanted.logprobs:
+        options, logprobs = self._options, None
+        if options.logprobs:
             tokenizer = self._request.model.tokenizer
             entries = chat_logprobs(tokenizer, delta.token_ids, delta.logprobs)
             logprobs = {"content": entries}
-        more = {"token_ids": delta.token_ids} if wanted.token_ids else _NO_MORE
+        more = {"token_ids": delta.token_ids} if options.token_ids else _NO_MORE
         return self._chunk(delta.choice, {"content": delta.text}, logprobs=logprobs, more=more)
 
     def _chunk(

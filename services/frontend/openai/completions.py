@@ -10,8 +10,8 @@ from typing import Any
 from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.http.responses import DONE, encode
 from services.frontend.openai.logprobs import CompletionLogprobs
-from services.frontend.openai.response import FINISH_REASONS, UsageSum, Wanted
-from services.frontend.requests.request import Request
+from services.frontend.openai.response import FINISH_REASONS, ResponseOptions, UsageSum
+from services.frontend.requests.request import ResolvedRequest
 
 _NO_MORE: Mapping[str, Any] = MappingProxyType({})
 
@@ -19,9 +19,9 @@ _NO_MORE: Mapping[str, Any] = MappingProxyType({})
 class CompletionAnswer:
     """Collects a whole answer."""
 
-    def __init__(self, wanted: Wanted, requests: list[Request]) -> None:
-        total = wanted.n * len(requests)
-        self._wanted = wanted
+    def __init__(self, options: ResponseOptions, requests: list[ResolvedRequest]) -> None:
+        total = options.n * len(requests)
+        self._options = options
         self._requests = requests
         self._texts: list[list[str]] = [[] for _ in range(total)]
         self._logprobs: list[dict[str, list[Any]]] = [
@@ -37,27 +37,27 @@ class CompletionAnswer:
         """What happened next to a prompt."""
         match event:
             case Delta():
-                index = prompt * self._wanted.n + event.choice
+                index = prompt * self._options.n + event.choice
                 self._texts[index].append(event.text)
                 self._token_ids[index].extend(event.token_ids)
-                if self._wanted.logprobs:
+                if self._options.logprobs:
                     new = self._counters[index].take(event.token_ids, event.logprobs)
                     for name, values in new.items():
                         self._logprobs[index][name].extend(values)
             case ChoiceFinished():
-                index = prompt * self._wanted.n + event.choice
+                index = prompt * self._options.n + event.choice
                 self._reasons[index] = FINISH_REASONS[event.reason]
             case Finished():
                 self._usage.add(event.usage)
 
     def body(self) -> dict[str, Any]:
         """The answer."""
-        wanted = self._wanted
+        options = self._options
         return {
-            "id": wanted.id,
+            "id": options.id,
             "object": "text_completion",
-            "created": wanted.created,
-            "model": wanted.model,
+            "created": options.created,
+            "model": options.model,
             "choices": [self._choice(index) for index in range(len(self._texts))],
             "usage": self._usage.body(),
         }
@@ -66,32 +66,32 @@ class CompletionAnswer:
         choice = {
             "index": index,
             "text": "".join(self._texts[index]),
-            "logprobs": self._logprobs[index] if self._wanted.logprobs else None,
+            "logprobs": self._logprobs[index] if self._options.logprobs else None,
             "finish_reason": self._reasons[index],
         }
-        if self._wanted.token_ids:
+        if self._options.token_ids:
             choice["token_ids"] = self._token_ids[index]
-            choice["prompt_token_ids"] = self._requests[index // self._wanted.n].prompt
+            choice["prompt_token_ids"] = self._requests[index // self._options.n].prompt
         return choice
 
 
 class CompletionChunks:
     """Encodes a stream, event by event."""
 
-    def __init__(self, wanted: Wanted, requests: list[Request]) -> None:
-        total = wanted.n * len(requests)
-        self._wanted = wanted
+    def __init__(self, options: ResponseOptions, requests: list[ResolvedRequest]) -> None:
+        total = options.n * len(requests)
+        self._options = options
         self._requests = requests
         self._usage = UsageSum()
-        self._tail = b',"usage":null}\n\n' if wanted.usage else b"}\n\n"
+        self._tail = b',"usage":null}\n\n' if options.usage else b"}\n\n"
         self._head = (
             b'data: {"id":%b,"object":"text_completion","created":%d,"model":%b,"choices":['
-            % (encode(wanted.id), wanted.created, encode(wanted.model))
+            % (encode(options.id), options.created, encode(options.model))
         )
         # Around the text of a delta that has nothing else: by far the most of all chunks.
         self._text_heads = [self._head + b'{"index":%d,"text":' % index for index in range(total)]
         self._text_tail = b',"logprobs":null,"finish_reason":null}]' + self._tail
-        self._plain = not (wanted.logprobs or wanted.token_ids)
+        self._plain = not (options.logprobs or options.token_ids)
         self._counters = [CompletionLogprobs(requests[0].model.tokenizer) for _ in range(total)]
         self._silent = set(range(total))
 
@@ -99,14 +99,14 @@ class CompletionChunks:
         """The events that tell what happened next to a prompt; may be none."""
         match event:
             case Delta():
-                index = prompt * self._wanted.n + event.choice
+                index = prompt * self._options.n + event.choice
                 if not self._plain:
                     return self._rich(index, event)
                 if not event.text:
                     return b""
                 return self._text_heads[index] + encode(event.text) + self._text_tail
             case ChoiceFinished():
-                index = prompt * self._wanted.n + event.choice
+                index = prompt * self._options.n + event.choice
                 return self._chunk(index, "", finish_reason=FINISH_REASONS[event.reason])
             case Finished():
                 self._usage.add(event.usage)
@@ -116,20 +116,20 @@ class CompletionChunks:
 
     def end(self) -> bytes:
         """The last events."""
-        if not self._wanted.usage:
+        if not self._options.usage:
             return DONE
         return self._head + b'],"usage":' + encode(self._usage.body()) + b"}\n\n" + DONE
 
     def _rich(self, index: int, delta: Delta) -> bytes:
-        wanted, logprobs = self._wanted, None
+        options, logprobs = self._options, None
         more: dict[str, Any] = {}
-        if wanted.logprobs:
+        if options.logprobs:
             logprobs = self._counters[index].take(delta.token_ids, delta.logprobs)
-        if wanted.token_ids:
+        if options.token_ids:
             more["token_ids"] = delta.token_ids
             if index in self._silent:
                 self._silent.discard(index)
-                more["prompt_token_ids"] = self._requests[index // wanted.n].prompt
+                more["prompt_token_ids"] = self._requests[index // options.n].prompt
         return self._chunk(index, delta.text, logprobs=logprobs, more=more)
 
     def _chunk(

@@ -6,7 +6,7 @@ from functools import partial
 
 from services.frontend.generation.events import Event
 from services.frontend.generation.inference import Generation, Inference
-from services.frontend.requests.request import Ask
+from services.frontend.requests.request import GenerationRequest
 
 Sink = Callable[[int, list[Event]], bool]
 """Takes what happened to a request, by its index, and answers whether it has enough for now; it
@@ -20,14 +20,16 @@ class Batch:
         self.generations: list[Generation] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self, inference: Inference, asks: Sequence[Ask], operation: str) -> None:
+    async def start(
+        self, inference: Inference, requests: Sequence[GenerationRequest], operation: str
+    ) -> None:
         """Admit all requests.
 
         Raises:
             BatonError: one is refused.
         """
-        for ask in asks:
-            self.generations.append(await inference.start(ask, operation))
+        for request in requests:
+            self.generations.append(await inference.start(request, operation))
 
     async def run(self, sink: Sink, on_enough: Callable[[], Awaitable[None]]) -> None:
         """Run all to their ends.

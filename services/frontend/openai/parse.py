@@ -17,8 +17,8 @@ from services.frontend.openai.schema import (
     unsupported,
 )
 from services.frontend.requests.request import (
-    Ask,
     ChatPrompt,
+    GenerationRequest,
     Prompt,
     Sampling,
     Stopping,
@@ -70,7 +70,7 @@ def read_tokenize(data: bytes) -> TokenizeBody:
     return _decode(_tokenize, data)
 
 
-def chat_ask(body: ChatBody, request_id: str) -> Ask:
+def chat_request(body: ChatBody, request_id: str) -> GenerationRequest:
     """What a chat completion asks for, unchecked."""
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     if body.top_logprobs is not None and not body.logprobs:
@@ -78,7 +78,7 @@ def chat_ask(body: ChatBody, request_id: str) -> Ask:
             Reason.INVALID_FIELD, "top_logprobs: needs logprobs to be true", field="top_logprobs"
         )
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    return Ask(
+    return GenerationRequest(
         model=body.model or "",
         prompt=conversation(body.messages or ()),
         sampling=_sampling(body, logprobs),
@@ -89,7 +89,7 @@ def chat_ask(body: ChatBody, request_id: str) -> Ask:
     )
 
 
-def completion_asks(body: CompletionBody, request_id: str) -> list[Ask]:
+def completion_requests(body: CompletionBody, request_id: str) -> list[GenerationRequest]:
     """What a text completion asks for, one per prompt, unchecked."""
     limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     sampling, stopping = _sampling(body, body.logprobs), _stopping(body, limit)
@@ -103,7 +103,7 @@ def completion_asks(body: CompletionBody, request_id: str) -> list[Ask]:
             field="prompt",
         )
     return [
-        Ask(
+        GenerationRequest(
             model=body.model or "",
             prompt=prompt,
             sampling=sampling,

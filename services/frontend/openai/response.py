@@ -12,7 +12,7 @@ FINISH_REASONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ResponseOptions:
     """What an answer shall look like."""
 
     id: str

@@ -17,24 +17,24 @@ from services.frontend.openai.chat import ChatAnswer, ChatChunks
 from services.frontend.openai.completions import CompletionAnswer, CompletionChunks
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.parse import (
-    chat_ask,
-    completion_asks,
+    chat_request,
+    completion_requests,
     conversation,
     read_chat,
     read_completion,
     read_tokenize,
 )
-from services.frontend.openai.response import Wanted
+from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.schema import ChatBody, CompletionBody
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.requests.models import Model
-from services.frontend.requests.request import Ask, Prompt, TextPrompt
+from services.frontend.requests.request import GenerationRequest, Prompt, TextPrompt
 
 _MODEL = "/v1/models/"
 
 
-class Pages:
-    """The endpoints."""
+class Handlers:
+    """Serve the endpoints of the HTTP API. One object per frontend, used on the loop's thread."""
 
     def __init__(self, inference: Inference, settings: HttpSettings) -> None:
         self._inference = inference
@@ -42,13 +42,13 @@ class Pages:
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = read_chat(await self._read(scope, receive))
-        asks = [chat_ask(body, request_id.get())]
-        await self._complete(body, asks, scope, send)
+        requests = [chat_request(body, request_id.get())]
+        await self._complete(body, requests, scope, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = read_completion(await self._read(scope, receive))
-        asks = completion_asks(body, request_id.get())
-        await self._complete(body, asks, scope, send)
+        requests = completion_requests(body, request_id.get())
+        await self._complete(body, requests, scope, send)
 
     async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = read_tokenize(await self._read(scope, receive))
@@ -92,59 +92,63 @@ class Pages:
         return await read_json(scope, receive, limit, seconds)
 
     async def _complete(
-        self, body: ChatBody | CompletionBody, asks: Sequence[Ask], scope: Scope, send: Send
+        self,
+        body: ChatBody | CompletionBody,
+        requests: Sequence[GenerationRequest],
+        scope: Scope,
+        send: Send,
     ) -> None:
         chat = isinstance(body, ChatBody)
         batch, wire = Batch(), connection_of(scope)
         try:
-            await batch.start(self._inference, asks, "chat" if chat else "text_completion")
-            requests = [generation.request for generation in batch.generations]
-            wanted = Wanted(
+            await batch.start(self._inference, requests, "chat" if chat else "text_completion")
+            resolved = [generation.request for generation in batch.generations]
+            options = ResponseOptions(
                 id=f"{'chatcmpl' if chat else 'cmpl'}-{request_id.get()}",
                 created=int(time.time()),
-                model=requests[0].model.name,
-                n=requests[0].n,
-                logprobs=requests[0].sampling.HasField("logprobs"),
+                model=resolved[0].model.name,
+                n=resolved[0].n,
+                logprobs=resolved[0].sampling.HasField("logprobs"),
                 token_ids=bool(body.return_token_ids),
                 usage=body.stream_options is not None and bool(body.stream_options.include_usage),
             )
             if body.stream:
-                chunks = (ChatChunks if chat else CompletionChunks)(wanted, requests)
+                chunks = (ChatChunks if chat else CompletionChunks)(options, resolved)
                 await answer_stream(batch, chunks, wire, send)
             else:
-                answer = (ChatAnswer if chat else CompletionAnswer)(wanted, requests)
+                answer = (ChatAnswer if chat else CompletionAnswer)(options, resolved)
                 await answer_whole(batch, answer, wire, send)
         finally:
             batch.close()
 
 
-class Paths:
-    """Every path there is: an ASGI application."""
+class Routes:
+    """Route a request to its handler by path and method: an ASGI application."""
 
-    def __init__(self, pages: Pages) -> None:
-        self._model = ("GET", pages.model)
-        self._pages: dict[str, tuple[str, ASGIApp]] = {
-            "/v1/chat/completions": ("POST", pages.chat),
-            "/v1/completions": ("POST", pages.completions),
-            "/v1/tokenize": ("POST", pages.tokenize),
-            "/tokenize": ("POST", pages.tokenize),
-            "/v1/models": ("GET", pages.models),
-            "/health": ("GET", pages.ready),
-            "/health/live": ("GET", pages.live),
-            "/health/ready": ("GET", pages.ready),
-            "/metrics": ("GET", pages.metrics),
+    def __init__(self, handlers: Handlers) -> None:
+        self._model = ("GET", handlers.model)
+        self._routes: dict[str, tuple[str, ASGIApp]] = {
+            "/v1/chat/completions": ("POST", handlers.chat),
+            "/v1/completions": ("POST", handlers.completions),
+            "/v1/tokenize": ("POST", handlers.tokenize),
+            "/tokenize": ("POST", handlers.tokenize),
+            "/v1/models": ("GET", handlers.models),
+            "/health": ("GET", handlers.ready),
+            "/health/live": ("GET", handlers.live),
+            "/health/ready": ("GET", handlers.ready),
+            "/metrics": ("GET", handlers.metrics),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        found = self._pages.get(path) or (self._model if path.startswith(_MODEL) else None)
+        found = self._routes.get(path) or (self._model if path.startswith(_MODEL) else None)
         if found is None:
             raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
-        taken, page = found
-        if method == taken or (method, taken) == ("HEAD", "GET"):
-            await page(scope, receive, send)
+        allowed, handler = found
+        if method == allowed or (method, allowed) == ("HEAD", "GET"):
+            await handler(scope, receive, send)
             return
-        allow = "GET, HEAD" if taken == "GET" else taken
+        allow = "GET, HEAD" if allowed == "GET" else allowed
         wrong = f"{path[:200]} does not take {method}, but {allow}"
         await send_error(send, BatonError(Reason.METHOD_NOT_ALLOWED, wrong), allow)
 

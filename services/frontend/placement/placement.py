@@ -10,7 +10,7 @@ from baton.telemetry.tracing import inject
 from services.frontend.metrics import RANDOM_PLACEMENTS
 from services.frontend.placement.fallback import random_placement
 from services.frontend.placement.router_client import RouterClient, RouterUnavailableError, Ticket
-from services.frontend.requests.request import Request
+from services.frontend.requests.request import ResolvedRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class PlacementFinder:
 
     async def find(
         self,
-        request: Request,
+        request: ResolvedRequest,
         chains: Sequence[router_pb2.Chain],
         *,
         attempt: int,
@@ -70,7 +70,7 @@ class PlacementFinder:
 
     async def _find(
         self,
-        request: Request,
+        request: ResolvedRequest,
         chains: Sequence[router_pb2.Chain],
         attempt: int,
         excluded: Set[str],

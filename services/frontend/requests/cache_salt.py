@@ -6,7 +6,7 @@ from baton.errors import BatonError, Reason
 from services.frontend.requests.validate import DEFAULT_TENANT
 
 
-class Salt:
+class CacheSalt:
     """Asks etcd once; etcd may go away afterwards."""
 
     def __init__(self, etcd: Etcd, cluster: str) -> None:

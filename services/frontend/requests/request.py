@@ -1,7 +1,7 @@
-"""A request in the frontend: `Ask` as a client sent it, `Request` once it is known to be good.
+"""A request in the frontend: `GenerationRequest` as sent, `ResolvedRequest` once validated.
 
-gRPC and HTTP both make an Ask; `validate` checks it, and the tokenized, resolved Request is what
-runs. Names of fields are those of the OpenAI API where it has them.
+gRPC and HTTP both make a GenerationRequest; `validate` checks it, and the tokenized, resolved
+request is what runs. Names of fields are those of the OpenAI API where it has them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class GenerationRequest:
     """What a client asked for, before any check."""
 
     model: str
@@ -86,7 +86,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ResolvedRequest:
     """A request that is good to run: everything is resolved and within limits."""
 
     context: common_pb2.RequestContext

@@ -12,10 +12,10 @@ from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import (
-    Ask,
     ChatPrompt,
+    GenerationRequest,
     Prompt,
-    Request,
+    ResolvedRequest,
     Sampling,
     TextPrompt,
     TokenPrompt,
@@ -36,62 +36,64 @@ _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
 _SPEAKER = re.compile(r"[A-Za-z0-9_-]{0,64}")
 
 
-def check(ask: Ask) -> None:
+def check(request: GenerationRequest) -> None:
     """Check everything that does not depend on the model.
 
     Raises:
         BatonError: the first field that is wrong.
     """
-    if not ask.model:
-        raise _invalid("model", "name the model to ask; /v1/models lists them")
-    if ask.adapter:
+    if not request.model:
+        raise _invalid("model", "name a model; /v1/models lists them")
+    if request.adapter:
         raise BatonError(
             Reason.UNSUPPORTED_PARAMETER, "adapters are not supported yet", field="adapter"
         )
-    if ask.tenant not in ("", DEFAULT_TENANT):
+    if request.tenant not in ("", DEFAULT_TENANT):
         raise _invalid("tenant", f"the only tenant is {DEFAULT_TENANT!r}")
-    if ask.cache_scope not in (
+    if request.cache_scope not in (
         common_pb2.CACHE_SCOPE_UNSPECIFIED,
         common_pb2.CACHE_SCOPE_TENANT,
     ):
         raise _invalid("cache_scope", "the model's policy does not allow a shared cache")
-    if ask.priority not in _PRIORITIES:
-        raise _invalid("priority", f"{ask.priority} is not a priority class")
-    _whole("n", ask.n, 1, MAX_N)
-    check_prompt(ask.prompt)
-    _check_sampling(ask)
-    _check_stopping(ask)
-    if ask.resume is not None:
-        if ask.n != 1:
-            raise _invalid("resume", f"a stream is resumed with n = 1, not {ask.n}")
-        _whole("resume.seed", ask.resume.seed, -_INT64 - 1, _INT64)
+    if request.priority not in _PRIORITIES:
+        raise _invalid("priority", f"{request.priority} is not a priority class")
+    _whole("n", request.n, 1, MAX_N)
+    check_prompt(request.prompt)
+    _check_sampling(request)
+    _check_stopping(request)
+    if request.resume is not None:
+        if request.n != 1:
+            raise _invalid("resume", f"a stream is resumed with n = 1, not {request.n}")
+        _whole("resume.seed", request.resume.seed, -_INT64 - 1, _INT64)
 
 
-def check_model(ask: Ask, model: Model) -> None:
+def check_model(request: GenerationRequest, model: Model) -> None:
     """Check what depends on the model, but the prompt: token ids, and what its workers can do.
 
     Raises:
         BatonError: the first field that is wrong.
     """
     vocab = model.vocab_tokens
-    for field, feature in _needed_features(ask.sampling):
+    for field, feature in _needed_features(request.sampling):
         if feature not in model.features:
             raise BatonError(
                 Reason.UNSUPPORTED_PARAMETER,
                 f"{field}: the workers of the model {model.name!r} do not support it",
                 field=field,
             )
-    _check_ids("stop_token_ids", ask.stopping.stop_token_ids, vocab)
-    _check_ids("logit_bias", ask.sampling.logit_bias, vocab)
-    if ask.resume is not None:
-        _check_ids("resume.output_ids", ask.resume.output_ids, vocab)
+    _check_ids("stop_token_ids", request.stopping.stop_token_ids, vocab)
+    _check_ids("logit_bias", request.sampling.logit_bias, vocab)
+    if request.resume is not None:
+        _check_ids("resume.output_ids", request.resume.output_ids, vocab)
 
 
-def resolve(ask: Ask, model: Model, prompt: Sequence[int], drawn_seed: int) -> Request:
+def resolve(
+    request: GenerationRequest, model: Model, prompt: Sequence[int], drawn_seed: int
+) -> ResolvedRequest:
     """Make a good request of a checked one.
 
     Args:
-        ask: the request, after `check` and `check_model`.
+        request: what the client sent, after `check` and `check_model`.
         model: the model it names.
         prompt: its prompt's tokens.
         drawn_seed: the seed to use where it has none.
@@ -100,7 +102,7 @@ def resolve(ask: Ask, model: Model, prompt: Sequence[int], drawn_seed: int) -> R
         BatonError: the prompt is empty, too long, leaves less room than max_tokens asks for, or
             has an id outside of the vocabulary.
     """
-    field = "messages" if isinstance(ask.prompt, ChatPrompt) else "prompt"
+    field = "messages" if isinstance(request.prompt, ChatPrompt) else "prompt"
     if not prompt:
         raise _invalid(field, "the prompt has no tokens; at least one is needed")
     _check_ids(field, prompt, model.vocab_tokens)
@@ -112,22 +114,22 @@ def resolve(ask: Ask, model: Model, prompt: Sequence[int], drawn_seed: int) -> R
             f"output; the prompt has {len(prompt)}",
             field=field,
         )
-    max_tokens = room if ask.stopping.max_tokens is None else ask.stopping.max_tokens
+    max_tokens = room if request.stopping.max_tokens is None else request.stopping.max_tokens
     if max_tokens > room:
-        name = ask.names.get("max_tokens", "max_tokens")
+        name = request.names.get("max_tokens", "max_tokens")
         raise BatonError(
             Reason.CONTEXT_LENGTH_EXCEEDED,
             f"{name} is {max_tokens}, and after a prompt of {len(prompt)} tokens the model's "
             f"context of {model.context_tokens} has room for {room}; leave it out to use all",
             field=name,
         )
-    sampling, resume = ask.sampling, ask.resume
+    sampling, resume = request.sampling, request.resume
     seed = sampling.seed if resume is None else resume.seed
-    return Request(
+    return ResolvedRequest(
         context=common_pb2.RequestContext(
-            request_id=ask.request_id,
+            request_id=request.request_id,
             tenant=DEFAULT_TENANT,
-            priority=common_pb2.PriorityClass.ValueType(ask.priority),
+            priority=common_pb2.PriorityClass.ValueType(request.priority),
             model=model.name,
             cache_scope=common_pb2.CACHE_SCOPE_TENANT,
         ),
@@ -147,12 +149,12 @@ def resolve(ask: Ask, model: Model, prompt: Sequence[int], drawn_seed: int) -> R
         ),
         stopping=common_pb2.StopParams(
             max_tokens=max_tokens,
-            min_tokens=min(ask.stopping.min_tokens, max_tokens),
-            stop_token_ids=ask.stopping.stop_token_ids,
-            ignore_eos=ask.stopping.ignore_eos,
+            min_tokens=min(request.stopping.min_tokens, max_tokens),
+            stop_token_ids=request.stopping.stop_token_ids,
+            ignore_eos=request.stopping.ignore_eos,
         ),
-        stop=tuple(ask.stopping.stop),
-        n=ask.n,
+        stop=tuple(request.stopping.stop),
+        n=request.n,
         output_so_far=() if resume is None else tuple(resume.output_ids),
     )
 
@@ -188,8 +190,8 @@ def check_prompt(prompt: Prompt) -> None:
                     )
 
 
-def _check_sampling(ask: Ask) -> None:
-    sampling = ask.sampling
+def _check_sampling(request: GenerationRequest) -> None:
+    sampling = request.sampling
     _within("temperature", sampling.temperature, 0, 2)
     _within("top_p", sampling.top_p, 0, 1, above=True)
     _whole("top_k", sampling.top_k, 0, _INT32)
@@ -200,7 +202,7 @@ def _check_sampling(ask: Ask) -> None:
     if sampling.seed is not None:
         _whole("seed", sampling.seed, -_INT64 - 1, _INT64)
     if sampling.logprobs is not None:
-        name = ask.names.get("logprobs", "logprobs")
+        name = request.names.get("logprobs", "logprobs")
         _whole(name, sampling.logprobs, 0, MAX_LOGPROBS)
     if len(sampling.logit_bias) > MAX_LOGIT_BIASES:
         raise _invalid(
@@ -210,9 +212,9 @@ def _check_sampling(ask: Ask) -> None:
         _within("logit_bias", bias, -100, 100)
 
 
-def _check_stopping(ask: Ask) -> None:
-    stopping = ask.stopping
-    most = ask.names.get("max_tokens", "max_tokens")
+def _check_stopping(request: GenerationRequest) -> None:
+    stopping = request.stopping
+    most = request.names.get("max_tokens", "max_tokens")
     if stopping.max_tokens is not None and stopping.max_tokens < 1:
         raise _invalid(most, f"{stopping.max_tokens} is out of range: at least 1")
     if stopping.min_tokens < 0:
@@ -236,7 +238,7 @@ def _check_stopping(ask: Ask) -> None:
 
 
 def _needed_features(sampling: Sampling) -> Iterator[tuple[str, str]]:
-    """Fields that ask for more than the minimum of an engine, and the feature that they need."""
+    """Yield the fields that need an optional engine feature, and the feature."""
     if sampling.logprobs is not None:
         yield "logprobs", "logprobs"
     if sampling.logit_bias:

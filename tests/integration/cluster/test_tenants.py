@@ -31,7 +31,7 @@ async def test_salt_once_known_is_known_while_etcd_is_away(own_etcd):
             await tenant_salt(client, "c", "other")
 
 
-@pytest.mark.parametrize("stored", [b"{", b"{}", b'{"kv_salt": "AAAA"}'])
+@pytest.mark.parametrize("stored", [b"{", b"{}", b'{"cache_salt": "AAAA"}'])
 async def test_policy_without_a_salt_is_refused(etcd_client, cluster, stored):
     await etcd_client.put(keys.tenant(cluster, "default"), stored)
     with pytest.raises(ValueError, match=r"TenantPolicy|has no salt"):

@@ -113,7 +113,7 @@ def start(**fields: object) -> worker_pb2.Start:
     """A Start for model `sim` with a seed and 8 tokens unless said otherwise."""
     frame = worker_pb2.Start(**fields)
     frame.context.model = frame.context.model or "sim"
-    frame.kv_salt = b"salt"
+    frame.cache_salt = b"salt"
     if not frame.stopping.HasField("max_tokens"):
         frame.stopping.max_tokens = 8
     return frame

@@ -81,7 +81,7 @@ class Rig:
         frames, ended = Frames(), asyncio.Event()
         start = worker_pb2.Start(stream_id=1, prompt_token_ids=self.prompt)
         start.generate.SetInParent()
-        start.context.model, start.kv_salt = MODEL, b"salt"
+        start.context.model, start.cache_salt = MODEL, b"salt"
         start.stopping.max_tokens, start.stopping.ignore_eos = OUTPUT_TOKENS, True
         start.sampling.temperature = 0.0
 

@@ -36,7 +36,7 @@ def test_field_of_a_later_release_is_ignored():
     assert keys.decode(Instance, b'{"id": "w1", "born_later": 1}') == Instance(id="w1")
 
 
-@pytest.mark.parametrize("value", [b"", b"{", b"7", b"\xff", b'{"kv_salt": 1}'])
+@pytest.mark.parametrize("value", [b"", b"{", b"7", b"\xff", b'{"cache_salt": 1}'])
 def test_what_is_no_record_is_a_value_error(value):
     with pytest.raises(ValueError, match="not a TenantPolicy"):
         keys.decode(TenantPolicy, value)

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from baton.internal.v1 import cluster_pb2
 from baton.v1 import common_pb2
 from services.frontend.requests.models import Model
-from services.frontend.requests.request import Request
+from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer
 
@@ -84,12 +84,12 @@ def model() -> Model:
 
 
 @pytest.fixture(scope="session")
-def request_for(model: Model) -> Callable[..., Request]:
+def request_for(model: Model) -> Callable[..., ResolvedRequest]:
     """Makes requests: stop strings, then fields of StopParams."""
 
-    def make(*stop: str, n: int = 1, **stopping: object) -> Request:
+    def make(*stop: str, n: int = 1, **stopping: object) -> ResolvedRequest:
         fields = {"max_tokens": 50, **stopping}
-        return Request(
+        return ResolvedRequest(
             context=common_pb2.RequestContext(request_id="r", model="m"),
             model=model,
             prompt=[40, 41],

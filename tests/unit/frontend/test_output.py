@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from baton.v1 import common_pb2
 from services.frontend.generation.output import Output
 from services.frontend.requests.models import Model
-from services.frontend.requests.request import Request
+from services.frontend.requests.request import ResolvedRequest
 
 STOP, LENGTH = common_pb2.FINISH_REASON_STOP, common_pb2.FINISH_REASON_LENGTH
-RequestFor = Callable[..., Request]
+RequestFor = Callable[..., ResolvedRequest]
 
 
 def ids(text: str) -> list[int]:
