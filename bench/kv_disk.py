@@ -22,7 +22,7 @@ from baton.kv.objects import ObjectId
 from services.kvstore.disk.file import SLAB_BYTES, DiskFile, Record
 from services.kvstore.memory.arena import Arena
 from services.kvstore.memory.slot import Lease, Slot
-from services.kvstore.reads.read_request import Answer, Want
+from services.kvstore.reads.read_request import Answer, ReadRequest
 from services.kvstore.store import Store
 
 LAYOUT = b"L" * 16
@@ -39,14 +39,14 @@ class Reader:
         self.count = 0
         self.done = asyncio.Event()
 
-    def answer(self, want: Want, answer: Answer) -> None:  # noqa: ARG002
+    def answer(self, request: ReadRequest, answer: Answer) -> None:  # noqa: ARG002
         self.count += len(answer.ready)
         for _, lease in answer.ready:
             self.store.waits.release(lease)
         if answer.done:
             self.done.set()
 
-    def lapsed(self, want: Want, lease: Lease) -> None:
+    def lease_expired(self, request: ReadRequest, lease: Lease) -> None:
         """Never: it gives back at once."""
 
 
@@ -107,18 +107,18 @@ async def tier(path: Path, arena: Arena, total: int, size: int) -> dict[str, flo
                 assert isinstance(slot, Slot)
                 arena.view(slot)[:] = data
                 store.commit(slot, digests[number])
-            store.settle()
+            store.flush()
             while store.table.free_bytes < 2 * BATCH_BYTES:  # as a writer that is never too fast
                 await asyncio.sleep(0)
         seconds["tier write"] = time.perf_counter() - began
         written = disk.counts.written_bytes
         reader = Reader(store)
         below = [n for n in range(count) if store.table.get(name(n)) is None]
-        want = Want(reader, 1, [name(n) for n in below], store.clock() + 60, instant=True)
+        request = ReadRequest(reader, 1, [name(n) for n in below], store.clock() + 60, instant=True)
         began = time.perf_counter()
-        store.waits.add(want, store.clock())
+        store.waits.add(request, store.clock())
         while not reader.done.is_set():
-            store.settle()
+            store.flush()
             await asyncio.sleep(0)
         seconds["tier read"] = (time.perf_counter() - began) * total / (len(below) * size)
         seconds["tier write"] *= total / written

@@ -180,15 +180,15 @@ class Mooncake:
         self.size = size
         self.memories[0][: COUNT * size] = content(size)
 
-    def _places(self, memory: int) -> tuple[list[int], list[int]]:
+    def _space(self, memory: int) -> tuple[list[int], list[int]]:
         return [memory + index * self.size for index in range(COUNT)], [self.size] * COUNT
 
     def put(self, keys: list[str]) -> None:
-        codes = self.client.batch_put_from(keys, *self._places(self.sources))
+        codes = self.client.batch_put_from(keys, *self._space(self.sources))
         assert not any(codes), set(codes)
 
     def get(self, keys: list[str]) -> None:
-        came = self.client.batch_get_into(keys, *self._places(self.targets))
+        came = self.client.batch_get_into(keys, *self._space(self.targets))
         assert all(one == self.size for one in came), set(came)
 
     def check(self, keys: list[str]) -> None:

@@ -9,8 +9,8 @@ from baton.kv.layout import LAYOUT_ID_BYTES
 
 MAX_RESERVE_KEYS = 4096
 """Keys in one Reserve."""
-MAX_WANT_KEYS = 65_536
-"""Keys in one Want."""
+MAX_READ_KEYS = 65_536
+"""Keys in one Read."""
 MAX_CHUNK_BYTES = 1024 * 1024
 """Bytes in one chunk of gRPC transport."""
 MAX_TENANT_BYTES = 128
@@ -48,7 +48,7 @@ def object_ids_for(
 def parse_object_ids(
     layout_id: bytes, packed: bytes, part: pb.ObjectPart, limit: int
 ) -> list[ObjectId]:
-    """The objects that a Reserve, Want or WillNotCome names.
+    """The objects that a Reserve, Read or WillNotCome names.
 
     Raises:
         ValueError: layout, keys or part are malformed, or there are none or more than `limit`

@@ -18,9 +18,9 @@ from services.kvstore import disk_setup
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.memory.arena import STEP_BYTES, Arena
 from services.kvstore.metrics import StoreMetrics
-from services.kvstore.peers.pool import Peers
+from services.kvstore.peers.pool import PeerPool
 from services.kvstore.peers.transports.nixl.agent import NixlAgent, agent_name
-from services.kvstore.peers.transports.nixl.sender import Pushes
+from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
 
@@ -55,13 +55,13 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     nixl = None
     if NIXL in kv.peer_transports:
         nixl = nixl_thread(arena, process.instance_id, process.incarnation)
-    peers = Peers(store, process.incarnation, nixl=nixl, verify=kv.verify != NEVER)
+    peers = PeerPool(store, process.incarnation, nixl=nixl, verify=kv.verify != NEVER)
     store.join(await stack.enter_async_context(peers))
 
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
-    server.add(KvStoreService(store, Pushes(store, nixl)).register, SERVICE_NAME)
+    server.add(KvStoreService(store, NixlSender(store, nixl)).register, SERVICE_NAME)
     server.add(KvEventService(events).register, EVENTS_NAME)
     await server.start()
     if nixl is not None:

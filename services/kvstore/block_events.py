@@ -9,16 +9,16 @@ from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 
 
-class Announcer:
+class BlockEventPublisher:
     """See the module's text."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self.above: Callable[[ObjectId], bool] = lambda _: False
+        self.in_memory: Callable[[ObjectId], bool] = lambda _: False
         """Whether memory has it."""
-        self.below: Callable[[ObjectId], bool] | None = None
+        self.on_disk: Callable[[ObjectId], bool] | None = None
         """Whether the disk has it; None where there is no disk."""
-        self.moved_down = 0
+        self.spilled = 0
         """Objects that left memory and stay below."""
 
     def stored(self, *object_ids: ObjectId) -> None:
@@ -32,26 +32,26 @@ class Announcer:
         for (layout_id, below), run in self._runs(object_ids):
             objects = list(run)
             if below:
-                self.moved_down += len(objects)
+                self.spilled += len(objects)
                 self._log.moved(layout_id, kvevents_pb2.TIER_DISK, *_blocks(objects))
             else:
                 self._log.evicted(layout_id, kvevents_pb2.TIER_DRAM, *_blocks(objects))
 
-    def stored_below(self, object_id: ObjectId) -> None:
+    def stored_on_disk(self, object_id: ObjectId) -> None:
         """The disk has it, and had it before this process began."""
-        if object_id.is_block and not self.above(object_id):
+        if object_id.is_block and not self.in_memory(object_id):
             self._log.stored(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
 
-    def gone_below(self, object_id: ObjectId) -> None:
+    def gone_from_disk(self, object_id: ObjectId) -> None:
         """The disk has it no longer."""
-        if object_id.is_block and not self.above(object_id):
+        if object_id.is_block and not self.in_memory(object_id):
             self._log.evicted(object_id.layout_id, kvevents_pb2.TIER_DISK, object_id.key)
 
     def _runs(
         self, object_ids: Iterable[ObjectId]
     ) -> Iterator[tuple[tuple[bytes, bool], Iterator[ObjectId]]]:
         """Neighbours of one layout, with whether the disk has them."""
-        below = self.below
+        below = self.on_disk
         for layout_id, run in groupby(object_ids, itemgetter(0)):
             if below is None:
                 yield (layout_id, False), run

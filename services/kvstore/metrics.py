@@ -90,9 +90,9 @@ class StoreMetrics(Collector):
             "baton_kv_disk_failed", "1: a disk is wanted and is switched off.", failed
         )
         yield CounterMetricFamily(
-            "baton_kv_disk_moved_down",
+            "baton_kv_disk_spilled",
             "Objects that left memory and stay on disk; other evictions are lost.",
-            self._store.moved_down,
+            self._store.spilled,
         )
         if self._store.disk is not None:
             counts = self._store.disk.counts

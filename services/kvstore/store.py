@@ -1,6 +1,6 @@
 """The store's state in one place: objects, waits, peers, and the writers' proofs of life.
 
-One event loop owns it. Whoever changes something calls `settle` afterwards, once per frame.
+One event loop owns it. Whoever changes something calls `flush` afterwards, once per frame.
 """
 
 import time
@@ -12,9 +12,9 @@ from baton.kv.arena.writer_lock import WriterLockProbe
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS, SHM
-from services.kvstore.block_events import Announcer
+from services.kvstore.block_events import BlockEventPublisher
 from services.kvstore.disk.codecs import Codecs
-from services.kvstore.disk.context import Tiers
+from services.kvstore.disk.context import DiskContext
 from services.kvstore.disk.file import DiskFile, Record
 from services.kvstore.disk.index import DiskIndex
 from services.kvstore.disk.tier import DiskTier
@@ -38,7 +38,7 @@ PEER = "peer"
 class PeerStores(Seeker, Protocol):
     """The peers, as the store drives them."""
 
-    def settle(self, now: float) -> None:
+    def flush(self, now: float) -> None:
         """Send what was decided since the last time."""
 
 
@@ -75,18 +75,18 @@ class Store:
         self._slabs = SlabAllocator(
             arena.header.data_bytes, STEP_BYTES, arena.touched_bytes, arena.carve
         )
-        self._announcer = Announcer(log)
+        self._events = BlockEventPublisher(log)
         self.table = ObjectTable(
             self._slabs,
             arena.generations,
-            self._announcer,
+            self._events,
             index=SharedIndex(arena),
             reservation_seconds=reservation_seconds,
             lease_seconds=lease_seconds,
             partial_seconds=partial_seconds,
             policy=EvictionPolicy(arena.header.data_bytes, quotas=quotas),
         )
-        self._announcer.above = lambda object_id: self.table.get(object_id) is not None
+        self._events.in_memory = lambda object_id: self.table.get(object_id) is not None
         self.disk: DiskTier | None = None
         self.disk_failed = ""
         """Why there is no disk although one is wanted; empty where all is well."""
@@ -145,13 +145,15 @@ class Store:
         index = DiskIndex(file.data_bytes, self._quotas)
         for record in records:
             index.restore(record)
-        tiers = Tiers(self.table, self.arena, index, file, codecs or Codecs(), self.clock, verify)
-        disk = self.disk = DiskTier(tiers, self.waits, self._announcer, self.commit, alarm=failed)
-        self._announcer.below = index.__contains__
+        context = DiskContext(
+            self.table, self.arena, index, file, codecs or Codecs(), self.clock, verify
+        )
+        disk = self.disk = DiskTier(context, self.waits, self._events, self.commit, alarm=failed)
+        self._events.on_disk = index.__contains__
         self.waits.lower = disk
         for entry in index.entries():
             if self.waits.wanted(entry.object_id):
-                disk.bring(entry.object_id)
+                disk.load(entry.object_id)
         return disk
 
     async def close_disk(self) -> None:
@@ -222,49 +224,49 @@ class Store:
         """Give slots back whose writer will not write to them any more."""
         for slot in slots:
             self.table.abandon(slot)
-            self.waits.judge(slot.object_id, self.clock())
+            self.waits.fail_if_unavailable(slot.object_id, self.clock())
 
-    def lose(self, slots: Iterable[Slot]) -> None:
+    def expire_slots(self, slots: Iterable[Slot]) -> None:
         """The writer's stream ended: its slots lapse."""
         for slot in slots:
             if slot.state is State.RESERVED:
-                self.table.lapse(slot)
-                self.waits.judge(slot.object_id, self.clock())
+                self.table.expire_slot(slot)
+                self.waits.fail_if_unavailable(slot.object_id, self.clock())
 
-    def retire(self, lock: WriterLockProbe) -> None:
+    def watch_writer(self, lock: WriterLockProbe) -> None:
         """The writer's stream ended: what it left in quarantine waits for its death."""
         self._retired.add(lock)
-        self._bury()
+        self._release_dead_writers()
 
     @property
-    def moved_down(self) -> int:
+    def spilled(self) -> int:
         """Objects that left memory and stay on disk."""
-        return self._announcer.moved_down
+        return self._events.spilled
 
     # Time and bookkeeping
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Answer readers and ask peers, as far as something changed."""
         now = self.clock()
         self.waits.flush(now)
         if self.disk is not None:
-            self.disk.settle(now)
+            self.disk.flush(now)
         if self._peers is not None:
-            self._peers.settle(now)
+            self._peers.flush(now)
 
     def tick(self) -> None:
         """What the clock brings; to be called some twenty times a second."""
         now = self.clock()
         slots, leases = self.table.expire(now)
         for slot in slots:
-            self.waits.judge(slot.object_id, now)
+            self.waits.fail_if_unavailable(slot.object_id, now)
         for lease in leases:
-            self.waits.lapsed(lease)
+            self.waits.lease_expired(lease)
         self.waits.expire(now)
-        self._bury()
+        self._release_dead_writers()
         if self.disk is not None:
             self.disk.tick(now)
-        self.settle()
+        self.flush()
 
     def grow(self) -> None:
         """The arena has memory behind more of its data."""
@@ -275,8 +277,8 @@ class Store:
         while self._retired:
             self._retired.pop().close()
 
-    def _bury(self) -> None:
+    def _release_dead_writers(self) -> None:
         for lock in [lock for lock in self._retired if lock.is_free()]:
             self._retired.remove(lock)
-            self.table.bury(lock)
+            self.table.release_writer(lock)
             lock.close(remove=True)

@@ -16,7 +16,7 @@ from baton.kv.client.fetch import KvFetch
 from baton.kv.client.fetched import FetchedObject
 from baton.kv.client.reservation import Reservation
 from baton.kv.keys import pack
-from baton.kv.objects import MAX_RESERVE_KEYS, MAX_WANT_KEYS, object_ids_for
+from baton.kv.objects import MAX_READ_KEYS, MAX_RESERVE_KEYS, object_ids_for
 from baton.kv.registry import ALWAYS, NEVER, SHM, TRANSPORTS
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
@@ -168,7 +168,7 @@ class KvStoreClient:
             StoreUnavailableError: now, or from the iteration when the store goes away.
             BatonError: too many keys.
         """
-        _check_count(keys, MAX_WANT_KEYS)
+        _check_count(keys, MAX_READ_KEYS)
         connection = self._here()
         object_ids = object_ids_for(layout_id, keys)
         trusted = self._verify == NEVER or (self._verify != ALWAYS and connection.transport == SHM)
@@ -196,7 +196,7 @@ class KvStoreClient:
             StoreUnavailableError: the store cannot be reached.
             BatonError: the store refused, or too many keys.
         """
-        _check_count(keys, MAX_WANT_KEYS)
+        _check_count(keys, MAX_READ_KEYS)
         connection = self._here()
         held = [False] * len(keys)
         unknown: Sequence[int] = range(len(keys))
@@ -273,7 +273,7 @@ class KvStoreClient:
             StoreUnavailableError: the store cannot be reached.
             BatonError: too many keys.
         """
-        _check_count(keys, MAX_WANT_KEYS)
+        _check_count(keys, MAX_READ_KEYS)
         if keys:
             frame = pb.WillNotCome(layout_id=layout_id, keys=pack(keys))
             await self._here().put.send(pb.PutRequest(will_not_come=frame))

@@ -10,7 +10,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import Attachment, StoreUnavailableError
 from baton.kv.client.staging import Staging
 from baton.kv.keys import pack
-from baton.kv.objects import MAX_WANT_KEYS, ObjectId
+from baton.kv.objects import MAX_READ_KEYS, ObjectId
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire.bulk import ReadBulk
 from baton.telemetry.logs import get_logger
@@ -118,7 +118,7 @@ class Connection:
         """
         return await self._attachment.lookup(request)
 
-    def has_read(self, kind: ObjectId, keys: Sequence[bytes]) -> None:
+    def report_read(self, kind: ObjectId, keys: Sequence[bytes]) -> None:
         """Note what was read without a lease; the store is told now and then."""
         if not self._read:
             self._telling = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell)
@@ -134,13 +134,13 @@ class Connection:
         if self.broken.is_set():
             return
         for kind, keys in read.items():
-            for at in range(0, len(keys), MAX_WANT_KEYS):
-                frame = pb.HasRead(
+            for at in range(0, len(keys), MAX_READ_KEYS):
+                frame = pb.ReportRead(
                     layout_id=kind.layout_id,
-                    keys=pack(keys[at : at + MAX_WANT_KEYS]),
+                    keys=pack(keys[at : at + MAX_READ_KEYS]),
                     part=kind.message(),
                 )
-                self.get.post(pb.GetRequest(has_read=frame))
+                self.get.post(pb.GetRequest(report_read=frame))
 
     # Writing
 

@@ -105,8 +105,8 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
         """Change where else to look for what has not come."""
         self._sources = sources
         for number in self._asked:
-            frame = pb.WantSources(correlation_id=number, sources=sources)
-            self._connection.get.post(pb.GetRequest(want_sources=frame))
+            frame = pb.ReplaceSources(correlation_id=number, sources=sources)
+            self._connection.get.post(pb.GetRequest(replace_sources=frame))
 
     def abandon(self) -> None:
         """Stop waiting: the iteration yields what is on its way by now and ends."""
@@ -159,8 +159,8 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
         for number in self._asked:
             self._connection.forget(number)
             if not self._connection.broken.is_set():
-                cancel = pb.CancelWant(correlation_id=number)
-                self._connection.get.post(pb.GetRequest(cancel_want=cancel))
+                cancel = pb.CancelRead(correlation_id=number)
+                self._connection.get.post(pb.GetRequest(cancel_read=cancel))
         self._asked.clear()
         self._awake.set()
 
@@ -238,7 +238,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
         if self._deadline:
             wait.FromNanoseconds(max(1, int((self._deadline - time.monotonic()) * 1e9)))
         first = self._ids[indexes[0]]
-        want = pb.Want(
+        want = pb.Read(
             correlation_id=number,
             layout_id=first.layout_id,
             keys=pack([self._ids[index].key for index in indexes]),
@@ -249,7 +249,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
             tenant=self._tenant,
             send_bytes=self._connection.arena is None,
         )
-        self._connection.want(number, pb.GetRequest(want=want), self)
+        self._connection.want(number, pb.GetRequest(read=want), self)
 
     def _map(self, index: int, offset: int, generation: int, digest: bytes, lease_id: int) -> bool:
         """Take an object from shared memory; False where it lies outside of the arena."""
@@ -303,7 +303,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
         )
         read = [self._ids[fetched.index].key for fetched in good if not fetched.lease_id]
         if read:
-            self._connection.has_read(self._ids[0]._replace(key=b""), read)
+            self._connection.report_read(self._ids[0]._replace(key=b""), read)
         # What was read without a lease and is not right has gone, or is wrong: the store knows.
         again = [fetched.index for fetched in bad if not fetched.lease_id]
         self._coming.update(again)

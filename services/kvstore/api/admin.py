@@ -7,7 +7,7 @@ from baton.internal.v1 import kvevents_pb2
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import KEY_BYTES, unpack
 from baton.kv.layout import LAYOUT_ID_BYTES
-from baton.kv.objects import MAX_TENANT_BYTES, MAX_WANT_KEYS, ObjectId
+from baton.kv.objects import MAX_READ_KEYS, MAX_TENANT_BYTES, ObjectId
 from services.kvstore.store import Store
 
 MAX_TENANTS = 1000
@@ -106,8 +106,8 @@ def drop_objects(store: Store, request: pb.DropRequest) -> pb.DropResponse:
         raise _invalid("layout_id", f"has {LAYOUT_ID_BYTES} bytes, or none for every layout")
     if not request.keys or len(request.keys) % KEY_BYTES:
         raise _invalid("keys", f"are a positive multiple of {KEY_BYTES} bytes")
-    if len(request.keys) > MAX_WANT_KEYS * KEY_BYTES:
-        raise _invalid("keys", f"are at most {MAX_WANT_KEYS}")
+    if len(request.keys) > MAX_READ_KEYS * KEY_BYTES:
+        raise _invalid("keys", f"are at most {MAX_READ_KEYS}")
     keys = set(unpack(request.keys))
     named = [
         object_id
@@ -115,7 +115,7 @@ def drop_objects(store: Store, request: pb.DropRequest) -> pb.DropResponse:
         if object_id.key in keys and request.layout_id in (b"", object_id.layout_id)
     ]
     dropped = sum(store.drop(object_id) for object_id in named)
-    store.settle()
+    store.flush()
     return pb.DropResponse(dropped=dropped)
 
 

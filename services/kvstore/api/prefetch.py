@@ -1,7 +1,7 @@
-"""Objects brought from other stores although nobody here asks for them yet: hot prefixes spread.
+"""Prefetch: objects copied from other stores before a reader asks, so that hot prefixes spread.
 
-Whoever sees that many want the same (a router does) names the objects and who holds them. They are
-fetched like those that a reader wants, and kept like all others: hints that were wrong age and go.
+A router that sees many requests for the same objects names them and the stores that hold them.
+They are fetched like those that a reader waits for, and evicted like all others.
 """
 
 import asyncio
@@ -12,26 +12,26 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import MAX_TENANT_BYTES, parse_object_ids
 from services.kvstore.api.get import sources_of
 from services.kvstore.memory.slot import Lease
-from services.kvstore.reads.read_request import Answer, Want
+from services.kvstore.reads.read_request import Answer, ReadRequest
 from services.kvstore.store import Store
 
 MAX_KEYS = 4096
 """In one Pull."""
-MAX_PULLS = 16
+MAX_PREFETCHES = 16
 """At a time; a hint more is refused, for readers come first."""
 MAX_SECONDS = 60.0
 LEASE_SECONDS = 0.5
 """Beyond its time, how long a pull may wait for room to lease what has come: it is here then."""
 
 
-class Pulls:
+class Prefetches:
     """The pulls of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._running = 0
 
-    async def run(self, request: pb.PullRequest, seconds: float) -> pb.PullResponse:
+    async def run(self, request: pb.PrefetchRequest, seconds: float) -> pb.PrefetchResponse:
         """Bring what the sources hold.
 
         Args:
@@ -52,50 +52,50 @@ class Pulls:
         sources = sources_of(request.sources)
         if not sources:
             raise BatonError(Reason.INVALID_FIELD, "sources are 1 or more", field="sources")
-        if self._running >= MAX_PULLS:
+        if self._running >= MAX_PREFETCHES:
             raise BatonError(
-                Reason.NO_CAPACITY, f"a store has at most {MAX_PULLS} pulls", retry_after=1
+                Reason.NO_CAPACITY, f"a store has at most {MAX_PREFETCHES} pulls", retry_after=1
             )
-        store, puller = self._store, _Puller(self._store)
+        store, reader = self._store, _PrefetchReader(self._store)
         now = store.clock()
-        want = Want(
-            puller,
+        read = ReadRequest(
+            reader,
             1,
             ids,
             now + min(seconds, MAX_SECONDS),
             instant=True,
             tenant=request.tenant,
         )
-        want.set_sources(sources, store.store_id)
+        read.set_sources(sources, store.store_id)
         self._running += 1
         try:
-            store.waits.add(want, now)
-            store.settle()
+            store.waits.add(read, now)
+            store.flush()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(seconds, MAX_SECONDS) + LEASE_SECONDS):
-                    await puller.done.wait()
+                    await reader.done.wait()
         finally:
             self._running -= 1
-            store.waits.cancel(want)
-            store.settle()
+            store.waits.cancel(read)
+            store.flush()
         held = {index for index, one in enumerate(ids) if store.table.get(one) is not None}
-        return pb.PullResponse(missing=sorted(set(range(len(ids))) - puller.came - held))
+        return pb.PrefetchResponse(missing=sorted(set(range(len(ids))) - reader.came - held))
 
 
-class _Puller:
-    """An Asker that wants objects to be here, and not to read them."""
+class _PrefetchReader:
+    """A Reader that wants objects to be here, and not to read them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.came: set[int] = set()
         self.done = asyncio.Event()
 
-    def answer(self, want: Want, answer: Answer) -> None:  # noqa: ARG002  # there is one
+    def answer(self, request: ReadRequest, answer: Answer) -> None:  # noqa: ARG002  # there is one
         for index, lease in answer.ready:
             self.came.add(index)
             self._store.waits.release(lease)
         if answer.done:
             self.done.set()
 
-    def lapsed(self, want: Want, lease: Lease) -> None:
+    def lease_expired(self, request: ReadRequest, lease: Lease) -> None:
         """None is held for so long."""

@@ -11,15 +11,15 @@ from baton.kv.arena.writer_lock import WriterLockProbe
 from baton.kv.digest import DIGEST_BYTES, split_digests, start_digest
 from baton.kv.objects import (
     MAX_CHUNK_BYTES,
+    MAX_READ_KEYS,
     MAX_RESERVE_KEYS,
     MAX_TENANT_BYTES,
-    MAX_WANT_KEYS,
     parse_object_ids,
 )
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire.bulk import WriteBulk
 from baton.telemetry import tracing
-from services.kvstore.api.send_queue import Outbox
+from services.kvstore.api.send_queue import SendQueue
 from services.kvstore.memory.slot import Refusal, Slot, State
 from services.kvstore.store import PUT, Store
 
@@ -42,7 +42,7 @@ class _Reservation:
 
 
 class PutStream:
-    """Handles a writer's frames; `outbox` holds the answers.
+    """Handles a writer's frames; `send_queue` holds the answers.
 
     Args:
         store: the store.
@@ -54,7 +54,7 @@ class PutStream:
         self._store = store
         self._writer = writer
         self._reservations: dict[int, _Reservation] = {}
-        self.outbox: Outbox[pb.PutResponse] = Outbox()
+        self.send_queue: SendQueue[pb.PutResponse] = SendQueue()
         store.streams += 1
 
     def handle(self, frame: pb.PutRequest | WriteBulk) -> None:
@@ -89,18 +89,18 @@ class PutStream:
             if not correlation_id:
                 raise
             answer = pb.CorrelatedError(correlation_id=correlation_id, status=error.to_status())
-            self.outbox.put(pb.PutResponse(error=answer))
+            self.send_queue.put(pb.PutResponse(error=answer))
 
     def close(self) -> None:
         """The stream ended: what was reserved and not committed lapses."""
         for reservation in self._reservations.values():
-            self._store.lose(reservation.slots.values())
+            self._store.expire_slots(reservation.slots.values())
             _end(reservation)
         self._reservations.clear()
         if self._writer is not None:
-            self._store.retire(self._writer)
+            self._store.watch_writer(self._writer)
         self._store.streams -= 1
-        self._store.settle()
+        self._store.flush()
 
     def _reserve(self, frame: pb.Reserve) -> None:
         if frame.correlation_id <= 0 or frame.correlation_id in self._reservations:
@@ -142,7 +142,7 @@ class PutStream:
                 span = tracing.tracer().start_span("kvstore.put", parent)
                 span.set_attribute("baton.kv.objects", len(slots))
             self._reservations[frame.correlation_id] = _Reservation(slots, span)
-        self.outbox.put(pb.PutResponse(reserved=answer))
+        self.send_queue.put(pb.PutResponse(reserved=answer))
 
     def _write(self, head: pb.WriteChunk, data: memoryview) -> None:
         if self._writer is not None:
@@ -191,7 +191,7 @@ class PutStream:
         readable = self._store.commit_all(slots, digests)
         self._forget_if_empty(frame.correlation_id)
         answer = pb.Committed(correlation_id=frame.correlation_id, readable=readable)
-        self.outbox.put(pb.PutResponse(committed=answer))
+        self.send_queue.put(pb.PutResponse(committed=answer))
 
     def _check_upload(self, reservation: _Reservation, index: int, digest: bytes) -> None:
         slot, upload = reservation.slots[index], reservation.uploads.get(index)
@@ -215,10 +215,10 @@ class PutStream:
 
     def _will_not_come(self, frame: pb.WillNotCome) -> None:
         try:
-            ids = parse_object_ids(frame.layout_id, frame.keys, frame.part, MAX_WANT_KEYS)
+            ids = parse_object_ids(frame.layout_id, frame.keys, frame.part, MAX_READ_KEYS)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="will_not_come") from error
-        self._store.waits.deny(ids, self._store.clock())
+        self._store.waits.mark_unavailable(ids, self._store.clock())
 
     def _holding(self, correlation_id: int, indexes: Iterable[int]) -> _Reservation:
         """The reservation, which has a slot for each of the indexes."""

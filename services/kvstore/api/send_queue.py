@@ -10,7 +10,7 @@ from baton.errors import BatonError, Reason
 T = TypeVar("T")
 
 
-class Outbox(Generic[T]):
+class SendQueue(Generic[T]):
     """A bounded queue of frames: a peer that does not read is cut with SLOW_CONSUMER.
 
     Args:

@@ -17,16 +17,16 @@ from baton.internal.v1.kvstore_pb2_grpc import (
     add_KvStoreServiceServicer_to_server,
 )
 from baton.kv.arena.writer_lock import WriterLockProbe
-from baton.kv.objects import MAX_WANT_KEYS, parse_object_ids
+from baton.kv.objects import MAX_READ_KEYS, parse_object_ids
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire import bulk
 from baton.telemetry.logs import get_logger
 from services.kvstore.api import admin
 from services.kvstore.api.get import GetStream
-from services.kvstore.api.prefetch import Pulls
+from services.kvstore.api.prefetch import Prefetches
 from services.kvstore.api.put import PutStream
-from services.kvstore.api.send_queue import Outbox
-from services.kvstore.peers.transports.nixl.sender import Pushes
+from services.kvstore.api.send_queue import SendQueue
+from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.sessions import Session, Sessions
 from services.kvstore.store import Store
 
@@ -46,7 +46,7 @@ Response = TypeVar("Response")
 
 
 class _Stream(Protocol[Request, Response]):
-    outbox: Outbox[Response]
+    send_queue: SendQueue[Response]
 
     def handle(self, frame: Request) -> None: ...
 
@@ -69,11 +69,13 @@ class _Methods:
 class KvStoreService(KvStoreServiceServicer):
     """See the module's text. `gone_seconds` as GONE_SECONDS."""
 
-    def __init__(self, store: Store, pushes: Pushes, gone_seconds: float = GONE_SECONDS) -> None:
+    def __init__(
+        self, store: Store, pushes: NixlSender, gone_seconds: float = GONE_SECONDS
+    ) -> None:
         self._store = store
         self._gone_seconds = gone_seconds
         self._pushes = pushes
-        self._pulls = Pulls(store)
+        self._prefetches = Prefetches(store)
         self._sessions = Sessions()
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -125,7 +127,7 @@ class KvStoreService(KvStoreServiceServicer):
         shared = self._check(opening.open, opening.HasField("open"))
         writer = self._watch(opening.open.writer_lock) if shared else None
         stream = PutStream(self._store, writer)
-        stream.outbox.put(pb.PutResponse(opened=_opened(shared)))
+        stream.send_queue.put(pb.PutResponse(opened=_opened(shared)))
         async with aclosing(self._serve(request_iterator, stream)) as answers:
             async for frame in answers:
                 yield frame
@@ -140,7 +142,7 @@ class KvStoreService(KvStoreServiceServicer):
         session = self._sessions.find(opening.open.session_id)
         assert session is not None  # checked just now
         stream = GetStream(self._store, shared=shared, pushes=partial(self._pushes.stream, session))
-        stream.outbox.put(pb.GetResponse(opened=_opened(shared)))
+        stream.send_queue.put(pb.GetResponse(opened=_opened(shared)))
         async with aclosing(self._serve(request_iterator, stream)) as answers:
             async for frame in answers:
                 yield frame
@@ -151,7 +153,7 @@ class KvStoreService(KvStoreServiceServicer):
         context: Any,  # noqa: ARG002
     ) -> pb.LookupResponse:
         try:
-            ids = parse_object_ids(request.layout_id, request.keys, request.part, MAX_WANT_KEYS)
+            ids = parse_object_ids(request.layout_id, request.keys, request.part, MAX_READ_KEYS)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="keys") from error
         table = self._store.table
@@ -167,14 +169,14 @@ class KvStoreService(KvStoreServiceServicer):
     ) -> pb.StatResponse:
         return admin.stat(self._store)
 
-    async def Pull(  # noqa: N802
+    async def Prefetch(  # noqa: N802
         self,
-        request: pb.PullRequest,
+        request: pb.PrefetchRequest,
         context: Any,
-    ) -> pb.PullResponse:
+    ) -> pb.PrefetchResponse:
         left = context.time_remaining()
         # A second less than the caller waits: it is told what did not come.
-        return await self._pulls.run(request, math.inf if left is None else max(0.0, left - 1))
+        return await self._prefetches.run(request, math.inf if left is None else max(0.0, left - 1))
 
     async def List(  # noqa: N802
         self,
@@ -212,18 +214,18 @@ class KvStoreService(KvStoreServiceServicer):
         Not only here: a client that vanishes while it is written to may leave the handler in that
         write. Reads end then too, so that they also close the stream, a moment later.
         """
-        outbox = stream.outbox
+        send_queue = stream.send_queue
         served = _Served(stream)
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
-                outbox.end(task.exception())
+                send_queue.end(task.exception())
             asyncio.get_running_loop().call_later(self._gone_seconds, served.close)
 
         reading = asyncio.create_task(self._read(requests, served))
         reading.add_done_callback(ended)
         try:
-            async with aclosing(outbox.frames()) as answers:
+            async with aclosing(send_queue.frames()) as answers:
                 async for frame in answers:
                     yield frame
         finally:
@@ -236,7 +238,7 @@ class KvStoreService(KvStoreServiceServicer):
             if served.closed:
                 return
             served.handle(frame)
-            self._store.settle()
+            self._store.flush()
 
 
 class _Served(Generic[Request]):

@@ -28,7 +28,7 @@ class DiskCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiers:
+class DiskContext:
     """Memory above, disk below. The event loop owns them, but for the bytes."""
 
     table: ObjectTable
@@ -42,7 +42,7 @@ class Tiers:
     counts: DiskCounts = field(default_factory=DiskCounts)
 
     def is_right(self, object_id: ObjectId, digest: bytes, data: memoryview) -> bool:
-        """Whether bytes are the object's, as far as anybody wants to know. Any thread."""
+        """Whether bytes are the object's, as far as anybody requests to know. Any thread."""
         if not self.verify:
             return True
         found = start_digest(object_id, data.nbytes)

@@ -8,7 +8,7 @@ from services.kvstore.eviction.base import Entry
 from services.kvstore.eviction.policy import EvictionPolicy
 from services.kvstore.memory.slab_allocator import SlabAllocator
 from services.kvstore.memory.slot import Slot
-from services.kvstore.memory.space import Places
+from services.kvstore.memory.space import SpaceAllocator
 
 
 class DiskEntry(Entry, eq=False, gc=False, kw_only=True):
@@ -36,7 +36,7 @@ class DiskIndex:
     def __init__(self, data_bytes: int, quotas: Mapping[str, int] | None = None) -> None:
         slabs = SlabAllocator(data_bytes, SLAB_BYTES)
         self.policy = EvictionPolicy[DiskEntry](data_bytes, quotas=quotas)
-        self._places = Places(slabs, self.policy)
+        self._space = SpaceAllocator(slabs, self.policy)
         self._objects: dict[ObjectId, DiskEntry] = {}
         self.evictions = 0
         self.cleared: list[int] = []
@@ -54,11 +54,11 @@ class DiskIndex:
 
     @property
     def used_bytes(self) -> int:
-        return self._places.used_bytes
+        return self._space.used_bytes
 
     @property
     def capacity_bytes(self) -> int:
-        return self._places.capacity_bytes
+        return self._space.capacity_bytes
 
     def get(self, object_id: ObjectId) -> DiskEntry | None:
         return self._objects.get(object_id)
@@ -83,7 +83,7 @@ class DiskIndex:
             digest=record.digest,
             readable=True,
         )
-        if not self._places.adopt(entry, record.span_start):
+        if not self._space.adopt(entry, record.span_start):
             return False
         self._objects[entry.object_id] = entry
         self.policy.add(entry)
@@ -100,7 +100,7 @@ class DiskIndex:
             codec: the number of what made them.
         """
         size = disk_size(stored_bytes)
-        offset = self._places.find(size, slot.tenant, self._evict)
+        offset = self._space.find(size, slot.tenant, self._evict)
         if offset is None:
             return None
         entry = DiskEntry(
@@ -114,11 +114,11 @@ class DiskIndex:
             codec=codec,
             digest=slot.digest,
         )
-        self._places.put(entry)
+        self._space.put(entry)
         self._objects[entry.object_id] = entry
         self.policy.add(entry)
         self.policy.pin(entry)
-        start = self._places.span_start(entry)
+        start = self._space.span_start(entry)
         record = Record(
             entry.object_id,
             entry.object_bytes,
@@ -157,7 +157,7 @@ class DiskIndex:
         """Forget an entry that nobody reads; its record goes with the next write."""
         del self._objects[entry.object_id]
         self.policy.remove(entry, evicted=evicted)
-        self._places.give_back(entry)
+        self._space.give_back(entry)
         self.cleared.append(entry.offset)
         if entry.readable:
             self.dropped.append(entry.object_id)

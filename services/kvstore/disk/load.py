@@ -7,7 +7,7 @@ from typing import Protocol
 
 from baton.kv.objects import ObjectId
 from services.kvstore.disk.codecs import AS_IT_IS, CodecError
-from services.kvstore.disk.context import MAX_JOB_BYTES, Scratch, Tiers
+from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext, Scratch
 from services.kvstore.disk.index import DiskEntry
 from services.kvstore.disk.io_thread import IoThread
 from services.kvstore.memory.slot import Refusal, Slot, State
@@ -21,7 +21,7 @@ class Waiters(Protocol):
 
     def wanted(self, object_id: ObjectId) -> bool: ...
 
-    def not_below(self, object_id: ObjectId, now: float) -> None:
+    def not_on_disk(self, object_id: ObjectId, now: float) -> None:
         """The tier does not have it, or has it no longer."""
 
 
@@ -33,11 +33,11 @@ class _Read:
     wrong: bool = False
 
 
-class Up:
+class Loader:
     """See the module's text.
 
     Args:
-        tiers: what it works on.
+        context: what it works on.
         waiters: who waits.
         commit: makes an object that came back readable.
         ended: called after each batch with its first error and the time.
@@ -45,14 +45,14 @@ class Up:
 
     def __init__(
         self,
-        tiers: Tiers,
+        context: DiskContext,
         waiters: Waiters,
         commit: Callable[[Slot, bytes], bool],
         ended: Callable[[Exception | None, float], None],
     ) -> None:
         self.thread = IoThread("kv-disk-read")
         self.busy_since: float | None = None
-        self._tiers = tiers
+        self._context = context
         self._waiters = waiters
         self._commit = commit
         self._ended = ended
@@ -66,13 +66,13 @@ class Up:
         self._fresh: deque[tuple[Slot, float, float]] = deque()
         """Came back and is not leased yet: with its rank, and until when that counts."""
 
-    def want(self, entry: DiskEntry) -> None:
+    def load(self, entry: DiskEntry) -> None:
         """Bring an object that lies on disk."""
         if entry.object_id not in self._flying and entry.object_id not in self._due:
             self._due[entry.object_id] = entry.tenant
             self._turns.setdefault(entry.tenant, {})[entry.object_id] = None
 
-    def bringing(self, object_id: ObjectId) -> bool:
+    def loading(self, object_id: ObjectId) -> bool:
         """Whether it is on its way."""
         return object_id in self._due or object_id in self._flying
 
@@ -102,12 +102,12 @@ class Up:
         flying, self._flying = list(self._flying), set()
         for read in self._reading:
             if read.slot.state is State.RESERVED:
-                self._tiers.table.lapse(read.slot)  # free once the thread lets go of it
+                self._context.table.expire_slot(read.slot)  # free once the thread lets go of it
         for object_id in (*due, *flying):
-            self._waiters.not_below(object_id, now)
+            self._waiters.not_on_disk(object_id, now)
 
     def _choose(self, now: float) -> list[_Read]:
-        table, index = self._tiers.table, self._tiers.index
+        table, index = self._context.table, self._context.index
         self._fresh = deque(fresh for fresh in self._fresh if _is_unread(fresh[0], fresh[1]))
         waiting = sum(slot.slot_bytes for slot, _, _ in self._fresh)
         batch: list[_Read] = []
@@ -124,7 +124,7 @@ class Up:
                 self._not_due(object_id)
             elif entry is None or not entry.readable:
                 self._not_due(object_id)
-                self._waiters.not_below(object_id, now)
+                self._waiters.not_on_disk(object_id, now)
             else:
                 slot = table.reserve(
                     object_id,
@@ -157,27 +157,27 @@ class Up:
         """On the thread."""
         for read in batch:
             entry = read.entry
-            data = self._tiers.arena.view(read.slot)
+            data = self._context.arena.view(read.slot)
             try:
                 if entry.codec == AS_IT_IS:
-                    self._tiers.file.read(entry.offset, self._tiers.arena.pages(read.slot))
+                    self._context.file.read(entry.offset, self._context.arena.pages(read.slot))
                 else:
                     pages = self._scratch.pages(entry.stored_bytes)
-                    self._tiers.file.read(entry.offset, pages)
-                    self._tiers.codecs.decode(entry.codec, pages[: entry.stored_bytes], data)
+                    self._context.file.read(entry.offset, pages)
+                    self._context.codecs.decode(entry.codec, pages[: entry.stored_bytes], data)
             except CodecError:
                 read.wrong = True
             except Exception as error:  # noqa: BLE001  # told below: the thread must go on
                 read.error = error
             else:
-                read.wrong = not self._tiers.is_right(entry.object_id, entry.digest, data)
+                read.wrong = not self._context.is_right(entry.object_id, entry.digest, data)
         return lambda: self._came(batch)
 
     def _came(self, batch: list[_Read]) -> None:
         self.busy_since = None
         self._reading = []
-        table, index, counts = self._tiers.table, self._tiers.index, self._tiers.counts
-        now = self._tiers.clock()
+        table, index, counts = self._context.table, self._context.index, self._context.counts
+        now = self._context.clock()
         for read in batch:
             entry, object_id = read.entry, read.entry.object_id
             self._flying.discard(object_id)
@@ -192,7 +192,7 @@ class Up:
                 if entry.held:  # else it was dropped, and its place may be another's by now
                     counts.bad_objects += read.wrong
                     index.drop(entry)
-            self._waiters.not_below(object_id, now)
+            self._waiters.not_on_disk(object_id, now)
         self._ended(next((r.error for r in batch if r.error is not None), None), now)
 
 

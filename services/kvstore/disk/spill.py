@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from services.kvstore.disk.codecs import AS_IT_IS
-from services.kvstore.disk.context import MAX_JOB_BYTES, Scratch, Tiers
+from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext, Scratch
 from services.kvstore.disk.file import Record
 from services.kvstore.disk.index import DiskEntry, disk_size
 from services.kvstore.disk.io_thread import IoThread
@@ -38,23 +38,25 @@ class _Write:
     error: Exception | None = None
 
 
-class Down:
+class Spiller:
     """See the module's text.
 
     Args:
-        tiers: what it works on.
+        context: what it works on.
         ended: called after each batch with its first error and the time.
     """
 
-    def __init__(self, tiers: Tiers, ended: Callable[[Exception | None, float], None]) -> None:
+    def __init__(
+        self, context: DiskContext, ended: Callable[[Exception | None, float], None]
+    ) -> None:
         self.thread = IoThread("kv-disk-write")
         self.busy_since: float | None = None
         self.stopped = False
         """Nothing is placed on disk any more."""
-        self._tiers = tiers
+        self._context = context
         self._ended = ended
         self._scratch = Scratch()
-        data_bytes = tiers.arena.header.data_bytes
+        data_bytes = context.arena.header.data_bytes
         self._headroom = min(MAX_HEADROOM_BYTES, data_bytes // HEADROOM_PART)
 
     def begin(self, now: float) -> None:
@@ -65,12 +67,12 @@ class Down:
         if batch:
             self.busy_since = now
             self.thread.submit(lambda: self._encode(batch))
-        elif self._tiers.index.cleared:
+        elif self._context.index.cleared:
             self.busy_since = now
             self._submit([])
 
     def _choose(self, now: float) -> list[_Move]:
-        table, index = self._tiers.table, self._tiers.index
+        table, index = self._context.table, self._context.index
         batch: list[_Move] = []
         size = 0
         while size < MAX_JOB_BYTES and table.free_bytes + size < self._headroom:
@@ -98,32 +100,32 @@ class Down:
 
     def _check_and_encode(self, move: _Move) -> None:
         slot = move.lease.slot
-        data = self._tiers.arena.view(slot)
-        if not self._tiers.is_right(slot.object_id, slot.digest, data):
+        data = self._context.arena.view(slot)
+        if not self._context.is_right(slot.object_id, slot.digest, data):
             move.wrong = True
             return
-        encoded = self._tiers.codecs.encode(data)
+        encoded = self._context.codecs.encode(data)
         # What takes as much room either way is not worth decoding.
         if encoded is not None and disk_size(len(encoded)) < disk_size(slot.object_bytes):
             move.encoded = encoded
 
     def _place(self, batch: list[_Move]) -> None:
-        table = self._tiers.table
+        table = self._context.table
         writes = []
         for move in batch:
             slot = move.lease.slot
             if move.wrong and move.lease.live:
-                self._tiers.counts.bad_objects += 1
+                self._context.counts.bad_objects += 1
                 table.report_bad(move.lease)
                 continue
             # Meanwhile the lease may have lapsed, the object been dropped or the disk failed.
             placed = None
             good = move.lease.live and slot.state is State.COMMITTED and not self.stopped
             good = good and move.error is None
-            if good and self._tiers.index.get(slot.object_id) is None:
+            if good and self._context.index.get(slot.object_id) is None:
                 size = slot.object_bytes if move.encoded is None else len(move.encoded)
-                codec = AS_IT_IS if move.encoded is None else self._tiers.codecs.number
-                placed = self._tiers.index.place(slot, size, codec)
+                codec = AS_IT_IS if move.encoded is None else self._context.codecs.number
+                placed = self._context.index.place(slot, size, codec)
             if placed is None:
                 self._let_go(move)
             else:
@@ -131,7 +133,7 @@ class Down:
         self._submit(writes, next((move.error for move in batch if move.error is not None), None))
 
     def _submit(self, writes: list[_Write], failed: Exception | None = None) -> None:
-        index = self._tiers.index
+        index = self._context.index
         cleared, index.cleared = index.cleared, []
         self.thread.submit(lambda: self._write(writes, cleared, failed))
 
@@ -139,7 +141,7 @@ class Down:
         self, writes: list[_Write], cleared: Iterable[int], failed: Exception | None
     ) -> Callable[[], None]:
         """On the thread."""
-        file = self._tiers.file
+        file = self._context.file
         unclear: Exception | None = None
         try:
             for offset in cleared:
@@ -158,32 +160,32 @@ class Down:
 
     def _pages(self, move: _Move) -> memoryview:
         if move.encoded is None:
-            return self._tiers.arena.pages(move.lease.slot)
+            return self._context.arena.pages(move.lease.slot)
         pages = self._scratch.pages(len(move.encoded))
         pages[: len(move.encoded)] = move.encoded
         return pages
 
     def _written(self, writes: list[_Write], failed: Exception | None) -> None:
         self.busy_since = None
-        index = self._tiers.index
+        index = self._context.index
         for write in writes:
             entry, lease = write.entry, write.move.lease
             # A lease that lapsed may have let somebody else write there meanwhile.
             good = lease.live and write.error is None and entry.held
             good = good and lease.slot.state is State.COMMITTED  # else it was dropped meanwhile
             if good:
-                self._tiers.counts.written_bytes += entry.object_bytes
+                self._context.counts.written_bytes += entry.object_bytes
                 index.written(entry)
             elif entry.held:
                 index.drop(entry)
             self._let_go(write.move)
         first = failed or next((w.error for w in writes if w.error is not None), None)
-        self._ended(first, self._tiers.clock())
+        self._ended(first, self._context.clock())
 
     def _let_go(self, move: _Move) -> None:
         """Memory goes on without the object, unless somebody used it meanwhile."""
         slot = move.lease.slot
         unused = slot.leases == 1 and slot.rank == move.rank
-        self._tiers.table.release(move.lease)
+        self._context.table.release(move.lease)
         if slot.state is State.COMMITTED and unused:
-            self._tiers.table.evict(slot)
+            self._context.table.evict(slot)

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from baton.kv.objects import ObjectId
 from baton.telemetry.logs import get_logger
-from services.kvstore.disk.context import Tiers
-from services.kvstore.disk.load import Up, Waiters
-from services.kvstore.disk.spill import Down
+from services.kvstore.disk.context import DiskContext
+from services.kvstore.disk.load import Loader, Waiters
+from services.kvstore.disk.spill import Spiller
 from services.kvstore.memory.slot import Slot
 
 log = get_logger(__name__)
@@ -31,16 +31,16 @@ STALL_SECONDS = 5.0
 class DiskListener(Protocol):
     """Is told what can be read from disk."""
 
-    def stored_below(self, object_id: ObjectId) -> None: ...
+    def stored_on_disk(self, object_id: ObjectId) -> None: ...
 
-    def gone_below(self, object_id: ObjectId) -> None: ...
+    def gone_from_disk(self, object_id: ObjectId) -> None: ...
 
 
 class DiskTier:
     """See the module's text. Whoever made it calls `close`.
 
     Args:
-        tiers: memory and disk.
+        context: memory and disk.
         waiters: who waits.
         listener: told what can be read from disk.
         commit: makes an object that came back readable.
@@ -49,44 +49,44 @@ class DiskTier:
 
     def __init__(
         self,
-        tiers: Tiers,
+        context: DiskContext,
         waiters: Waiters,
         listener: DiskListener,
         commit: Callable[[Slot, bytes], bool],
         *,
         alarm: Callable[[str], None],
     ) -> None:
-        self.index = tiers.index
-        self.counts = tiers.counts
+        self.index = context.index
+        self.counts = context.counts
         self.failed = ""
         """Why the disk is off; empty while it works."""
-        self._file = tiers.file
+        self._file = context.file
         self._listener = listener
         self._alarm = alarm
-        self._down = Down(tiers, self._ended)
-        self._up = Up(tiers, waiters, commit, self._ended)
+        self._spiller = Spiller(context, self._ended)
+        self._loader = Loader(context, waiters, commit, self._ended)
         for entry in self.index.entries():
-            listener.stored_below(entry.object_id)
+            listener.stored_on_disk(entry.object_id)
 
     @property
     def moving(self) -> bool:
         """Whether a batch is under way, or something is wanted back."""
-        return self._busy_since() is not None or self._up.waiting
+        return self._busy_since() is not None or self._loader.waiting
 
     # Asked by others
 
-    def bring(self, object_id: ObjectId) -> bool:
+    def load(self, object_id: ObjectId) -> bool:
         """Fetch an object back into memory; False where it is not here."""
         entry = self.index.get(object_id)
         if entry is None or not entry.readable:
             return False
         self.index.use(entry)
-        self._up.want(entry)
+        self._loader.load(entry)
         return True
 
-    def bringing(self, object_id: ObjectId) -> bool:
+    def loading(self, object_id: ObjectId) -> bool:
         """Whether it is on its way."""
-        return self._up.bringing(object_id)
+        return self._loader.loading(object_id)
 
     def drop(self, object_id: ObjectId) -> bool:
         """Forget an object; answers whether it was here."""
@@ -96,16 +96,16 @@ class DiskTier:
         self.index.drop(entry)
         return True
 
-    def settle(self, now: float) -> None:
+    def flush(self, now: float) -> None:
         """Begin what can be begun."""
         if not self.failed:
-            self._down.begin(now)
-            self._up.begin(now)
+            self._spiller.begin(now)
+            self._loader.begin(now)
         self._announce()
 
     def tick(self, now: float) -> None:
         """Notice a disk that hangs."""
-        self._up.tick(now)
+        self._loader.tick(now)
         since = self._busy_since()
         if since is not None and now - since > STALL_SECONDS:
             self._off(f"it does not answer for {STALL_SECONDS:g} s", now)
@@ -113,8 +113,8 @@ class DiskTier:
     async def close(self) -> None:
         """End the threads and close the file, which keeps what was written."""
         self.failed = self.failed or "closed"
-        self._down.stopped = True
-        threads = (self._up.thread, self._down.thread)
+        self._spiller.stopped = True
+        threads = (self._loader.thread, self._spiller.thread)
         ended = [await thread.stop(STALL_SECONDS) for thread in threads]
         if all(ended):
             self._file.close()
@@ -122,7 +122,7 @@ class DiskTier:
     # Failure
 
     def _busy_since(self) -> float | None:
-        since = (self._down.busy_since, self._up.busy_since)
+        since = (self._spiller.busy_since, self._loader.busy_since)
         return min((each for each in since if each is not None), default=None)
 
     def _ended(self, error: Exception | None, now: float) -> None:
@@ -131,21 +131,21 @@ class DiskTier:
             log.error("the disk of KV failed", path=str(self._file.path), error=str(error))
             if self.counts.errors >= MAX_ERRORS:
                 self._off(str(error), now)
-        self.settle(now)
+        self.flush(now)
 
     def _off(self, reason: str, now: float) -> None:
         if self.failed:
             return
         self.failed = reason
-        self._down.stopped = True
+        self._spiller.stopped = True
         self._alarm(reason)
         for entry in self.index.entries():
             self.index.drop(entry)
         self.index.cleared.clear()
         self._announce()
-        self._up.stop(now)
+        self._loader.stop(now)
 
     def _announce(self) -> None:
         dropped, self.index.dropped = self.index.dropped, []
         for object_id in dropped:
-            self._listener.gone_below(object_id)
+            self._listener.gone_from_disk(object_id)

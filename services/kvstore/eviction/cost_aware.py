@@ -42,7 +42,7 @@ Item = tuple[float, int, Entry]
 """The rank of an entry when it was queued, and the number of its place."""
 
 
-class Worth(Order):
+class CostAwareOrder(Order):
     """See the module's text. Every operation is O(log n), amortized."""
 
     def __init__(self) -> None:

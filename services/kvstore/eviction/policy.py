@@ -15,12 +15,12 @@ from operator import attrgetter
 from typing import Generic, TypeVar, cast
 
 from services.kvstore.eviction.base import Entry, Order
-from services.kvstore.eviction.cost_aware import Worth
+from services.kvstore.eviction.cost_aware import CostAwareOrder
 from services.kvstore.eviction.lru import Lru
 from services.kvstore.eviction.s3fifo import S3Fifo
 
-ORDERS: dict[str, type[Order]] = {"lru": Lru, "s3-fifo": S3Fifo, "worth": Worth}
-DEFAULT_ORDER = "worth"
+ORDERS: dict[str, type[Order]] = {"lru": Lru, "s3-fifo": S3Fifo, "cost-aware": CostAwareOrder}
+DEFAULT_ORDER = "cost-aware"
 """The best of them by bench/eviction.py."""
 
 E = TypeVar("E", bound=Entry)

@@ -20,7 +20,7 @@ from services.kvstore.memory.expiry import Deadlines
 from services.kvstore.memory.quarantine import Quarantine
 from services.kvstore.memory.slab_allocator import SlabAllocator, slot_size
 from services.kvstore.memory.slot import Lease, Refusal, Slot, State, TableStats
-from services.kvstore.memory.space import Places
+from services.kvstore.memory.space import SpaceAllocator
 
 
 class ObjectTable:
@@ -59,7 +59,7 @@ class ObjectTable:
         self.pinned_bytes = 0
         self._objects: dict[ObjectId, Slot] = {}
         self.policy = policy or EvictionPolicy[Slot](slabs.total_bytes)
-        self._places = Places(slabs, self.policy)
+        self._space = SpaceAllocator(slabs, self.policy)
         self._reserved = Deadlines[Slot]()
         self._leases = Deadlines[Lease]()
         self._partials = Deadlines[Slot]()
@@ -106,7 +106,7 @@ class ObjectTable:
                 self.policy.use(objects[object_ids[index]])
         size = slot_size(object_bytes)
         count = min(len(missing), (self.cap_bytes - self.pinned_bytes) // size)
-        offsets = self._places.find_all(count, size, tenant, self._evict_all)
+        offsets = self._space.find_all(count, size, tenant, self._evict_all)
         deadline = now + self._reservation_seconds
         slots = []
         for index, offset in zip(missing, offsets, strict=False):
@@ -126,7 +126,7 @@ class ObjectTable:
             )
             slots.append(slot)
             writers[object_id] = writers.get(object_id, 0) + 1
-        self._places.put(*slots)
+        self._space.put(*slots)
         self._reserved.add(*slots)
         self.pinned_bytes += len(offsets) * size
         return answers
@@ -169,7 +169,7 @@ class ObjectTable:
             self._quarantine.remove(slot)
             self._free(slot)
 
-    def lapse(self, slot: Slot) -> None:
+    def expire_slot(self, slot: Slot) -> None:
         """The writer was not heard of: a RESERVED slot gives its quota back, not yet its place."""
         self._unreserve(slot)
         if slot.writer is None:
@@ -177,9 +177,9 @@ class ObjectTable:
         else:
             self._quarantine.add(slot)
 
-    def bury(self, writer: Hashable) -> int:
+    def release_writer(self, writer: Hashable) -> int:
         """The writer is proven dead: frees its quarantined slots; answers how many."""
-        slots = self._quarantine.bury(writer)
+        slots = self._quarantine.release(writer)
         self._free(*slots)
         return len(slots)
 
@@ -231,7 +231,7 @@ class ObjectTable:
         if slot.leases:
             return
         self.pinned_bytes -= slot.slot_bytes
-        if slot.state is State.DOOMED:
+        if slot.state is State.PENDING_FREE:
             self._free(slot)
         else:
             self.policy.unpin(slot)
@@ -267,7 +267,7 @@ class ObjectTable:
         self._listener.gone(*[slot.object_id for slot in slots])
         for slot in slots:
             if slot.leases:
-                slot.state = State.DOOMED
+                slot.state = State.PENDING_FREE
         self._free(*[slot for slot in slots if not slot.leases])
 
     # Time
@@ -276,7 +276,7 @@ class ObjectTable:
         """Let lapse what is due; answers the reservations and the leases that did."""
         slots = self._reserved.due(now)
         for slot in slots:
-            self.lapse(slot)
+            self.expire_slot(slot)
         leases = self._leases.due(now)
         for lease in leases:
             self.release(lease)
@@ -287,7 +287,7 @@ class ObjectTable:
 
     def stats(self) -> TableStats:
         return TableStats(
-            capacity_bytes=self._places.capacity_bytes,
+            capacity_bytes=self._space.capacity_bytes,
             committed_bytes=self._committed_bytes,
             objects=len(self._objects),
             leases=len(self._leases),
@@ -300,7 +300,7 @@ class ObjectTable:
 
     def slots(self) -> list[Slot]:
         """Every slot that is not free."""
-        return list(self._places.at.values())
+        return list(self._space.at.values())
 
     def objects(self) -> list[Slot]:
         """Every committed slot."""
@@ -309,7 +309,7 @@ class ObjectTable:
     @property
     def free_bytes(self) -> int:
         """Bytes without a slot, in whatever pieces."""
-        return self._places.free_bytes
+        return self._space.free_bytes
 
     # Inside
 
@@ -332,4 +332,4 @@ class ObjectTable:
         free = State.FREE
         for slot in slots:
             slot.state = free
-        self._places.give_back(*slots)
+        self._space.give_back(*slots)

@@ -29,7 +29,7 @@ class Quarantine:
         if not held:
             del self._slots[slot.writer]
 
-    def bury(self, writer: Hashable) -> set[Slot]:
+    def release(self, writer: Hashable) -> set[Slot]:
         """The writer is proven dead: takes its slots out."""
         slots = self._slots.pop(writer, set())
         self._count -= len(slots)

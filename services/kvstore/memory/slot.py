@@ -3,7 +3,7 @@
 reserve ─▶ RESERVED ─ commit ─▶ COMMITTED ─ evict ─▶ FREE
               │ lapse               │ drop while leased
               ▼                     ▼
-         QUARANTINED ─ dead ─▶ FREE ◀─ last release ─ DOOMED
+         QUARANTINED ─ dead ─▶ FREE ◀─ last release ─ PENDING_FREE
 """
 
 from collections.abc import Hashable
@@ -18,7 +18,7 @@ class State(Enum):
     """A writer has it."""
     COMMITTED = "committed"
     """Readable under its object's id."""
-    DOOMED = "doomed"
+    PENDING_FREE = "pending free"
     """No longer readable; readers that had leased it before still hold it."""
     QUARANTINED = "quarantined"
     """Its writer let it lapse and may write to it still."""

@@ -13,7 +13,7 @@ from services.kvstore.memory.slab_allocator import SlabAllocator, Span
 E = TypeVar("E", bound=Entry)
 
 
-class Places(Generic[E]):
+class SpaceAllocator(Generic[E]):
     """Every place that is not free, by offset, and who is charged for it.
 
     Args:

@@ -26,8 +26,8 @@ class Flight:
     """How many did."""
 
 
-class Flights:
-    """Each object is fetched once at a time, whoever and however many want it.
+class InFlight:
+    """Each object is fetched once at a time, whoever and however many request it.
 
     Args:
         store: where objects go.
@@ -134,9 +134,9 @@ class Flights:
     def quarantine(self, flight: Flight) -> None:
         """A peer that was to write it is not heard of, and may write still."""
         self._forget(flight)
-        self._store.lose([flight.slot])
+        self._store.expire_slots([flight.slot])
 
-    def bury(self, flights: Iterable[Flight]) -> None:
+    def release(self, flights: Iterable[Flight]) -> None:
         """The peer does not write these any more."""
         self._store.abandon(flight.slot for flight in flights)
 

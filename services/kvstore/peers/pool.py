@@ -15,21 +15,21 @@ from baton.kv.client.attach import GetStream, open_get, open_session
 from baton.kv.objects import ObjectId
 from baton.rpc.channels import open_channel
 from baton.telemetry.logs import get_logger
-from services.kvstore.peers.inflight import Flights
-from services.kvstore.peers.requests import Asks
+from services.kvstore.peers.inflight import InFlight
+from services.kvstore.peers.requests import PeerRequests
 from services.kvstore.peers.transports.nixl.receiver import (
     FIRST_RETRY_SECONDS as FIRST_NIXL_RETRY_SECONDS,
 )
-from services.kvstore.peers.transports.nixl.receiver import PUSH_SECONDS, Landing, Landings
+from services.kvstore.peers.transports.nixl.receiver import PUSH_SECONDS, Landing, NixlReceiver
 from services.kvstore.peers.transports.nixl.sender import MESSAGE
 from services.kvstore.peers.transports.nixl.thread import NixlThread
-from services.kvstore.reads.read_request import Source, Want
+from services.kvstore.reads.read_request import ReadRequest, Source
 from services.kvstore.store import Store
 
 log = get_logger(__name__)
 
 MAX_PEERS = 256
-"""A further peer is not asked; wants that named it wait for their other sources."""
+"""A further peer is not asked; requests that named it wait for their other sources."""
 IDLE_SECONDS = 30.0
 """A stream is closed after this long without anything to ask."""
 FIRST_RETRY_SECONDS = 0.05
@@ -37,8 +37,8 @@ LAST_RETRY_SECONDS = 2.0
 PROBE_SECONDS = 1.0
 
 
-class Peers:
-    """Asks the sources of wants for what is missing here. Use as an async context manager."""
+class PeerPool:
+    """Requests what is missing here from the sources of reads. Use as an async context manager."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Peers:
         self._incarnation = incarnation
         self._idle_seconds = idle_seconds
         window = store.table.cap_bytes // 4
-        self._flights = Flights(store, window_bytes=window, verify=verify)
+        self._in_flight = InFlight(store, window_bytes=window, verify=verify)
         self._nixl = nixl
         if nixl is not None:
             nixl.told = self._told
@@ -63,10 +63,10 @@ class Peers:
         self._retry_seconds = retry_seconds
         self._push_numbers = count(1)
         self._checker = ThreadPoolExecutor(1, "kv-check")
-        self._links: dict[Source, _Link] = {}
+        self._links: dict[Source, _PeerConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> "Peers":
+    async def __aenter__(self) -> "PeerPool":
         return self
 
     async def __aexit__(
@@ -84,40 +84,40 @@ class Peers:
     @property
     def quarantined(self) -> int:
         """Slots that peers may still write to though nobody waits for that."""
-        return sum(link.asks.arrivals.landings.quarantined for link in self._links.values())
+        return sum(link.asks.transfers.receiver.quarantined for link in self._links.values())
 
-    def seek(self, want: Want, object_id: ObjectId) -> None:
-        for source in want.sources:
+    def seek(self, request: ReadRequest, object_id: ObjectId) -> None:
+        for source in request.sources:
             link = self._links.get(source)
             if link is None:
                 if len(self._links) >= MAX_PEERS:
                     continue
                 link = self._links[source] = self._link(source)
-            link.asks.seek(want, object_id)
+            link.asks.seek(request, object_id)
 
-    def forget(self, want: Want, object_id: ObjectId) -> None:
-        for source in want.sources:
+    def forget(self, request: ReadRequest, object_id: ObjectId) -> None:
+        for source in request.sources:
             link = self._links.get(source)
             if link is not None:
-                link.asks.forget(want, object_id)
+                link.asks.forget(request, object_id)
 
-    def settle(self, now: float) -> None:
+    def flush(self, now: float) -> None:
         for source, link in list(self._links.items()):
             link.send(now)
             if link.idle_for(now) > self._idle_seconds:
                 link.task.cancel()
                 del self._links[source]
 
-    def _link(self, source: Source) -> "_Link":
-        landings = Landings(
-            self._flights,
+    def _link(self, source: Source) -> "_PeerConnection":
+        receiver = NixlReceiver(
+            self._in_flight,
             self._nixl,
             self._push_numbers,
             push_seconds=self._push_seconds,
             retry_seconds=self._retry_seconds,
         )
-        asks = Asks(source, self._flights, self._store.waits, landings)
-        link = _Link(asks, self._store, self._incarnation)
+        asks = PeerRequests(source, self._in_flight, self._store.waits, receiver)
+        link = _PeerConnection(asks, self._store, self._incarnation)
         self._watch(link.task)
         return link
 
@@ -127,19 +127,19 @@ class Peers:
             return
         (push_id,) = MESSAGE.unpack(message)
         for link in self._links.values():
-            landing = link.asks.arrivals.landings.arrived(agent, push_id)
+            landing = link.asks.transfers.receiver.arrived(agent, push_id)
             if landing is not None:
                 self._watch(asyncio.create_task(self._land(link, landing)))
                 return
 
-    async def _land(self, link: "_Link", landing: Landing) -> None:
+    async def _land(self, link: "_PeerConnection", landing: Landing) -> None:
         flights = list(landing.flights.values())
         right = [True] * len(flights)
-        if self._flights.verify:
+        if self._in_flight.verify:
             loop = asyncio.get_running_loop()
-            right = await loop.run_in_executor(self._checker, self._flights.check, flights)
+            right = await loop.run_in_executor(self._checker, self._in_flight.check, flights)
         link.asks.landed(landing, right, self._store.clock())
-        self._store.settle()
+        self._store.flush()
 
     def _watch(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -151,10 +151,10 @@ class Peers:
             log.error("a peer's task failed", exc_info=error)
 
 
-class _Link:
+class _PeerConnection:
     """Keeps a stream to one peer; opens it again with growing pauses when it breaks."""
 
-    def __init__(self, asks: Asks, store: Store, incarnation: str) -> None:
+    def __init__(self, asks: PeerRequests, store: Store, incarnation: str) -> None:
         self.asks = asks
         self.stream: GetStream | None = None
         self._store = store
@@ -191,9 +191,11 @@ class _Link:
                 finally:
                     self.stream = None
                     self.asks.closed(self._store.clock())
-                    self._store.settle()
-                if self.asks.arrivals.landings.quarantined and await nobody_listens(source.address):
-                    self.asks.arrivals.landings.died()
+                    self._store.flush()
+                if self.asks.transfers.receiver.quarantined and await nobody_listens(
+                    source.address
+                ):
+                    self.asks.transfers.receiver.died()
                 await asyncio.sleep(delay * random.uniform(0.5, 1))
                 delay = min(2 * delay, LAST_RETRY_SECONDS)
         finally:
@@ -211,11 +213,11 @@ class _Link:
     async def _converse(self, stream: GetStream, epoch: str) -> None:
         self.asks.opened(epoch, self._store.clock())
         self.stream = stream
-        self._store.settle()
+        self._store.flush()
         while True:
             response = await stream.read()
             self.asks.handle(response, self._store.clock())
-            self._store.settle()
+            self._store.flush()
 
 
 async def nobody_listens(address: str) -> bool:

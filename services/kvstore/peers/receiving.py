@@ -1,6 +1,6 @@
 """Objects that one peer store has leased to this one, on their way here. No I/O, no clock.
 
-The peer writes them into the arena where both use NIXL (`landings`), else they come as chunks over
+The peer writes them into the arena where both use NIXL (`receiver`), else they come as chunks over
 gRPC. How each of them ended is answered, once: whoever asked for it owes the peer its lease.
 """
 
@@ -13,8 +13,8 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import ObjectId
 from baton.kv.registry import GRPC, NIXL
 from baton.kv.wire.lease import LeasedObject
-from services.kvstore.peers.inflight import Flight, Flights
-from services.kvstore.peers.transports.nixl.receiver import Landing, Landings, in_pushes
+from services.kvstore.peers.inflight import Flight, InFlight
+from services.kvstore.peers.transports.nixl.receiver import Landing, NixlReceiver, in_pushes
 
 STALL_SECONDS = 5.0
 """Without a chunk, while some are awaited, after which other peers may fetch the same objects."""
@@ -43,23 +43,23 @@ class Ended(NamedTuple, Generic[A]):
     end: End
 
 
-class Arrivals(Generic[A]):
+class PeerTransfers(Generic[A]):
     """See the module's text.
 
     Args:
         flights: objects on their way, of all peers.
-        landings: what the peer is asked to write into the arena.
+        receiver: what the peer is asked to write into the arena.
         tenant_of: on whose share an object is counted; None where nobody wants it any more.
     """
 
     def __init__(
         self,
-        flights: Flights,
-        landings: Landings,
+        flights: InFlight,
+        receiver: NixlReceiver,
         tenant_of: Callable[[ObjectId], str | None],
     ) -> None:
-        self.landings = landings
-        self._flights = flights
+        self.receiver = receiver
+        self._in_flight = flights
         self._tenant_of = tenant_of
         self._backlog: deque[tuple[A, ObjectId, LeasedObject]] = deque()
         """Waiting for other flights to end."""
@@ -74,7 +74,7 @@ class Arrivals(Generic[A]):
     @property
     def idle(self) -> bool:
         """Whether nothing is on its way."""
-        return not self._fetching and self.landings.idle
+        return not self._fetching and self.receiver.idle
 
     def expect(self, ask: A, object_id: ObjectId, leased: LeasedObject) -> None:
         """The peer has leased an object."""
@@ -82,19 +82,19 @@ class Arrivals(Generic[A]):
 
     def start(self, now: float) -> list[Ended[A]]:
         """Ask for as much as there is room for."""
-        if not self._backlog or self.landings.undecided(now):
+        if not self._backlog or self.receiver.undecided(now):
             return []
         ended: list[Ended[A]] = []
         started: dict[int, tuple[A, Flight]] = {}
-        up = self.landings.up
+        up = self.receiver.up
         for (tenant, object_bytes), group in self._next(ended).items():
-            answers = self._flights.begin_all(
+            answers = self._in_flight.begin_all(
                 [object_id for _, object_id, _ in group],
                 [one.digest for _, _, one in group],
                 object_bytes,
                 tenant,
                 # Chunks are written by the store itself; a peer may write when least expected.
-                writer=self.landings if up else None,
+                writer=self.receiver if up else None,
             )
             for (ask, object_id, one), flight in zip(group, answers, strict=True):
                 if isinstance(flight, Flight):
@@ -104,7 +104,9 @@ class Arrivals(Generic[A]):
         if up:
             self._landing.update({lease_id: ask for lease_id, (ask, _) in started.items()})
             for part in in_pushes({lease_id: flight for lease_id, (_, flight) in started.items()}):
-                self.landings.begin(part, [self._flights.offset(one) for one in part.values()], now)
+                self.receiver.begin(
+                    part, [self._in_flight.offset(one) for one in part.values()], now
+                )
         elif started:
             if not self._fetching:
                 self._heard = now
@@ -114,7 +116,7 @@ class Arrivals(Generic[A]):
 
     def frames(self, now: float) -> list[pb.GetRequest]:
         """What to send now."""
-        out, self._out = [*self._out, *self.landings.frames(now)], []
+        out, self._out = [*self._out, *self.receiver.frames(now)], []
         return out
 
     def take_chunk(
@@ -126,14 +128,14 @@ class Arrivals(Generic[A]):
             return []
         self._heard = now
         object_id = flight.slot.object_id
-        if not self._flights.write(flight, offset, data):
-            self._flights.drop(flight)
+        if not self._in_flight.write(flight, offset, data):
+            self._in_flight.drop(flight)
             end = End.FAILED
         elif data.nbytes and flight.got < flight.slot.object_bytes:
             return []
         else:
             # Gone while it was sent, or wrong: in both cases the peer looks after it.
-            end = End.KEPT if self._flights.finish(flight) else End.WRONG
+            end = End.KEPT if self._in_flight.finish(flight) else End.WRONG
         del self._fetching[lease_id]
         return [Ended(ask, object_id, lease_id, end)]
 
@@ -144,7 +146,7 @@ class Arrivals(Generic[A]):
             landing: the push.
             right: of each of its flights, whether its object was found to be right.
         """
-        kept = self._flights.landed(list(landing.flights.values()), right)
+        kept = self._in_flight.landed(list(landing.flights.values()), right)
         ends = [
             End.KEPT if is_kept else End.FAILED if is_right else End.WRONG
             for is_kept, is_right in zip(kept, right, strict=True)
@@ -153,25 +155,25 @@ class Arrivals(Generic[A]):
 
     def push_ended(self, push_id: int, now: float) -> Iterator[Ended[A]]:
         """The peer writes no more for a push."""
-        landing = self.landings.ended(push_id, now)
+        landing = self.receiver.ended(push_id, now)
         if landing is None:
             return iter(())
-        self._flights.failures[NIXL] += 1
+        self._in_flight.failures[NIXL] += 1
         for flight in landing.flights.values():
-            self._flights.drop(flight)
+            self._in_flight.drop(flight)
         return self._landed(landing, [End.FAILED] * len(landing.flights))
 
     def overdue(self, now: float) -> list[Ended[A]]:
         """Gives up what this peer should have sent by now: others may fetch it."""
         late: list[Ended[A]] = []
         if self._fetching and self._heard + STALL_SECONDS <= now:
-            self._flights.failures[GRPC] += 1
+            self._in_flight.failures[GRPC] += 1
             for lease_id, (ask, flight) in self._fetching.items():
-                self._flights.drop(flight)
+                self._in_flight.drop(flight)
                 late.append(Ended(ask, flight.slot.object_id, lease_id, End.FAILED))
             self._fetching.clear()
-        for landing in self.landings.overdue(now):
-            self._flights.failures[NIXL] += 1
+        for landing in self.receiver.overdue(now):
+            self._in_flight.failures[NIXL] += 1
             late += self._landed(landing, [End.FAILED] * len(landing.flights))
         return late
 
@@ -180,10 +182,10 @@ class Arrivals(Generic[A]):
         self._out.clear()
         self._backlog.clear()
         for _, flight in self._fetching.values():
-            self._flights.drop(flight)
+            self._in_flight.drop(flight)
         self._fetching.clear()
         self._landing.clear()
-        self.landings.closed(now)
+        self.receiver.closed(now)
 
     # Inside
 
@@ -193,11 +195,11 @@ class Arrivals(Generic[A]):
         """What may fly now, by tenant and length; what need not has ended."""
         groups: dict[tuple[str, int], list[tuple[A, ObjectId, LeasedObject]]] = {}
         chosen = set()
-        room = self._flights.room_bytes
+        room = self._in_flight.room_bytes
         while self._backlog and room > 0:
             ask, object_id, one = self._backlog.popleft()
             tenant = self._tenant_of(object_id)
-            if tenant is None or object_id in self._flights or object_id in chosen:
+            if tenant is None or object_id in self._in_flight or object_id in chosen:
                 ended.append(Ended(ask, object_id, one.lease_id, End.PUT_OFF))
                 continue
             chosen.add(object_id)

@@ -1,9 +1,9 @@
 """What one peer store is asked and what it answers. No I/O, no clock.
 
-Objects that wants wait for are asked for once, however many wants there are, separately with and
-without a wait. What the peer has is fetched (by whichever peer has it first, see `arrivals`) and
-committed here, which fulfils the wants. A peer that breaks is asked everything anew when it is
-back; until then the wants stay as they are.
+Objects that reads wait for are asked for once, however many reads there are, separately with and
+without a wait. What the peer has is fetched (by whichever peer has it first, see `transfers`) and
+committed here, which fulfils the requests. A peer that breaks is asked everything anew when it is
+back; until then the requests stay as they are.
 """
 
 from collections import deque
@@ -17,14 +17,14 @@ from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
 from baton.kv.wire.bulk import ReadBulk
 from baton.kv.wire.lease import LeasedObject, parse_leases
-from services.kvstore.peers.inflight import Flights
-from services.kvstore.peers.receiving import Arrivals, End, Ended
-from services.kvstore.peers.transports.nixl.receiver import Landing, Landings
-from services.kvstore.reads.read_request import Source, Want
+from services.kvstore.peers.inflight import InFlight
+from services.kvstore.peers.receiving import End, Ended, PeerTransfers
+from services.kvstore.peers.transports.nixl.receiver import Landing, NixlReceiver
+from services.kvstore.reads.read_request import ReadRequest, Source
 from services.kvstore.reads.wait_table import WaitTable
 
 ASK_KEYS = 16_384
-"""Keys in one Want."""
+"""Keys in one ReadRequest."""
 RETRY_SECONDS = 0.1
 """After a fetched object found no room here, or the peer refused."""
 MAX_FAILURES = 3
@@ -33,7 +33,7 @@ MAX_FAILURES = 3
 
 @dataclass(eq=False, slots=True)
 class _Ask:
-    """One Want at the peer."""
+    """One ReadRequest at the peer."""
 
     number: int
     object_ids: list[ObjectId]
@@ -45,23 +45,23 @@ class _Ask:
     """Leases of it that are not given back: cancelling it would end them."""
 
 
-class Asks:
+class PeerRequests:
     """See the module's text.
 
     Args:
         source: the peer.
         flights: objects on their way, of all peers.
         waits: is told what the peer does not have.
-        landings: what the peer is asked to write into the arena.
+        receiver: what the peer is asked to write into the arena.
     """
 
     def __init__(
-        self, source: Source, flights: Flights, waits: WaitTable, landings: Landings
+        self, source: Source, flights: InFlight, waits: WaitTable, receiver: NixlReceiver
     ) -> None:
         self.source = source
-        self.arrivals: Arrivals[_Ask] = Arrivals(flights, landings, self._tenant_of)
+        self.transfers: PeerTransfers[_Ask] = PeerTransfers(flights, receiver, self._tenant_of)
         self._waits = waits
-        self._interest: dict[ObjectId, dict[Want, None]] = {}
+        self._interest: dict[ObjectId, dict[ReadRequest, None]] = {}
         self._due: dict[tuple[ObjectId, bool], None] = {}
         """To be asked, with whether it is without a wait."""
         self._asked: dict[tuple[ObjectId, bool], _Ask] = {}
@@ -76,22 +76,22 @@ class Asks:
     @property
     def idle(self) -> bool:
         """Whether nothing is wanted of this peer."""
-        return not self._interest and self.arrivals.idle
+        return not self._interest and self.transfers.idle
 
     # Interest
 
-    def seek(self, want: Want, object_id: ObjectId) -> None:
-        """A want waits for an object."""
-        self._interest.setdefault(object_id, {})[want] = None
-        self._ask_for(object_id, want.instant)
+    def seek(self, request: ReadRequest, object_id: ObjectId) -> None:
+        """A request waits for an object."""
+        self._interest.setdefault(object_id, {})[request] = None
+        self._ask_for(object_id, request.instant)
 
-    def forget(self, want: Want, object_id: ObjectId) -> None:
+    def forget(self, request: ReadRequest, object_id: ObjectId) -> None:
         """It does no longer."""
-        wants = self._interest.get(object_id)
-        if wants is None or want not in wants:
+        requests = self._interest.get(object_id)
+        if requests is None or request not in requests:
             return
-        del wants[want]
-        if wants:
+        del requests[request]
+        if requests:
             return
         del self._interest[object_id]
         self._failures.pop(object_id, None)
@@ -113,7 +113,7 @@ class Asks:
         """
         self._out.clear()
         self._releasing = None
-        self.arrivals.landings.opened(epoch, now)
+        self.transfers.receiver.opened(epoch, now)
 
     def closed(self, now: float) -> None:
         """The stream is gone, or could not be opened: what it had begun is to be asked anew."""
@@ -121,23 +121,23 @@ class Asks:
         self._releasing = None
         self._asks.clear()
         self._asked.clear()
-        self.arrivals.closed(now)
-        for object_id, wants in list(self._interest.items()):
-            for want in list(wants):
-                if want.instant:
-                    self._waits.deny_from(want, object_id, self.source, now)
+        self.transfers.closed(now)
+        for object_id, requests in list(self._interest.items()):
+            for request in list(requests):
+                if request.instant:
+                    self._waits.mark_unavailable_at(request, object_id, self.source, now)
         self._due = {
-            (object_id, want.instant): None
-            for object_id, wants in self._interest.items()
-            for want in wants
+            (object_id, request.instant): None
+            for object_id, requests in self._interest.items()
+            for request in requests
         }
 
     def frames(self, now: float) -> list[pb.GetRequest]:
         """What to send now."""
         while self._later and self._later[0][0] <= now:
             self._ask_again(self._later.popleft()[1])
-        self._settle(self.arrivals.overdue(now), now)
-        self._settle(self.arrivals.start(now), now)
+        self._settle(self.transfers.overdue(now), now)
+        self._settle(self.transfers.start(now), now)
         groups: dict[tuple[bytes, int, int, int, bool], list[ObjectId]] = {}
         for object_id, instant in self._due:
             layout_id, _, group, shard, part = object_id
@@ -146,7 +146,7 @@ class Asks:
         for (*_, instant), object_ids in groups.items():
             for at in range(0, len(object_ids), ASK_KEYS):
                 self._ask(object_ids[at : at + ASK_KEYS], instant, now)
-        out, self._out = [*self._out, *self.arrivals.frames(now)], []
+        out, self._out = [*self._out, *self.transfers.frames(now)], []
         self._releasing = None
         return out
 
@@ -154,7 +154,7 @@ class Asks:
         """Take one frame of the peer in; afterwards send `frames`."""
         if isinstance(response, ReadBulk):
             for lease_id, offset, data in response.pieces():
-                self._settle(self.arrivals.take_chunk(lease_id, offset, data, now), now)
+                self._settle(self.transfers.take_chunk(lease_id, offset, data, now), now)
             return
         kind = response.WhichOneof("frame")
         if kind == "ready":
@@ -163,9 +163,9 @@ class Asks:
                 self._take_ready(ask, parse_leases(response.ready))
                 self._end_if(response.ready.done, ask)
         elif kind == "nixl_answer":
-            self.arrivals.landings.answered(response.nixl_answer, now)
+            self.transfers.receiver.answered(response.nixl_answer, now)
         elif kind == "push_ended":
-            self._settle(self.arrivals.push_ended(response.push_ended.push_id, now), now)
+            self._settle(self.transfers.push_ended(response.push_ended.push_id, now), now)
         elif kind == "missing":
             ask = self._asks.get(response.missing.correlation_id)
             if ask is not None:
@@ -179,8 +179,8 @@ class Asks:
                     self._later.append((now + RETRY_SECONDS, object_id))
 
     def landed(self, landing: Landing, right: Sequence[bool], now: float) -> None:
-        """The peer has written a push; afterwards send `frames`. See `Arrivals.landed`."""
-        self._settle(self.arrivals.landed(landing, right), now)
+        """The peer has written a push; afterwards send `frames`. See `PeerTransfers.landed`."""
+        self._settle(self.transfers.landed(landing, right), now)
 
     # Inside
 
@@ -190,7 +190,7 @@ class Asks:
 
     def _ask_again(self, object_id: ObjectId) -> None:
         """Whatever was known of the object is void; ask if somebody still wants it."""
-        for instant in {want.instant for want in self._interest.get(object_id, ())}:
+        for instant in {request.instant for request in self._interest.get(object_id, ())}:
             self._ask_for(object_id, instant)
 
     def _ask(self, object_ids: list[ObjectId], instant: bool, now: float) -> None:
@@ -200,23 +200,23 @@ class Asks:
         deadline = now
         for object_id in object_ids:
             self._asked[object_id, instant] = ask
-            deadline = max(deadline, *(want.deadline for want in self._interest[object_id]))
+            deadline = max(deadline, *(request.deadline for request in self._interest[object_id]))
         wait = Duration()
         if not instant:
             wait.FromMilliseconds(max(1, int((deadline - now) * 1000)))
-        frame = pb.Want(
+        frame = pb.Read(
             correlation_id=self._number,
             layout_id=object_ids[0].layout_id,
             keys=pack([object_id.key for object_id in object_ids]),
             part=object_ids[0].message(),
             wait=wait,
         )
-        self._out.append(pb.GetRequest(want=frame))
+        self._out.append(pb.GetRequest(read=frame))
 
     def _take_ready(self, ask: _Ask, objects: Sequence[LeasedObject]) -> None:
         ask.leased += len(objects)
         for one in objects:
-            self.arrivals.expect(ask, self._answered(ask, one.which), one)
+            self.transfers.expect(ask, self._answered(ask, one.which), one)
 
     def _end_if(self, done: bool, ask: _Ask) -> None:
         """The peer has answered an ask in full."""
@@ -225,8 +225,8 @@ class Asks:
 
     def _tenant_of(self, object_id: ObjectId) -> str | None:
         """On whose share an object is counted; None where nobody wants it any more."""
-        wants = self._interest.get(object_id)
-        return None if wants is None else next(iter(wants)).tenant
+        requests = self._interest.get(object_id)
+        return None if requests is None else next(iter(requests)).tenant
 
     def _settle(self, ended: Iterable[Ended[_Ask]], now: float) -> None:
         """Give the leases back of what came, or did not."""
@@ -250,8 +250,8 @@ class Asks:
         if failures < MAX_FAILURES:
             self._ask_again(object_id)
         else:
-            for want in list(self._interest[object_id]):
-                self._waits.deny_from(want, object_id, self.source, now)
+            for request in list(self._interest[object_id]):
+                self._waits.mark_unavailable_at(request, object_id, self.source, now)
 
     def _take_missing(self, ask: _Ask, missing: pb.Missing, now: float) -> None:
         for index in missing.will_not_come:
@@ -260,7 +260,7 @@ class Asks:
             object_id = self._answered(ask, index)
             if ask.instant:
                 self._deny(object_id, ask.instant, now)
-            else:  # wants that came later may wait longer
+            else:  # requests that came later may wait longer
                 self._later.append((now + RETRY_SECONDS, object_id))
         self._cancel_if_unneeded(ask)
 
@@ -273,9 +273,9 @@ class Asks:
         return object_id
 
     def _deny(self, object_id: ObjectId, instant: bool, now: float) -> None:
-        for want in list(self._interest.get(object_id, ())):
-            if want.instant == instant:
-                self._waits.deny_from(want, object_id, self.source, now)
+        for request in list(self._interest.get(object_id, ())):
+            if request.instant == instant:
+                self._waits.mark_unavailable_at(request, object_id, self.source, now)
 
     def _release(self, lease_id: int) -> None:
         if self._releasing is None:
@@ -284,9 +284,9 @@ class Asks:
         self._releasing.lease_ids.append(lease_id)
 
     def _cancel_if_unneeded(self, ask: _Ask) -> None:
-        """End a want at the peer that has only keys left that nobody is interested in."""
+        """End a request at the peer that has only keys left that nobody is interested in."""
         if ask.open or ask.leased or not ask.unanswered:
             return
         if self._asks.pop(ask.number, None) is not None:
-            frame = pb.CancelWant(correlation_id=ask.number)
-            self._out.append(pb.GetRequest(cancel_want=frame))
+            frame = pb.CancelRead(correlation_id=ask.number)
+            self._out.append(pb.GetRequest(cancel_read=frame))

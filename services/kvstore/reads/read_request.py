@@ -10,7 +10,7 @@ from services.kvstore.memory.slot import Lease
 
 
 class Source(NamedTuple):
-    """A peer store that holds, or may come to hold, what a want asks for."""
+    """A peer store that holds, or may come to hold, what a request asks for."""
 
     store_id: str
     address: str
@@ -18,30 +18,30 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class Answer:
-    """What became known about a want since the last answer; indexes of its keys."""
+    """What became known about a request since the last answer; indexes of its keys."""
 
     ready: list[tuple[int, Lease]] = field(default_factory=list)
     will_not_come: list[int] = field(default_factory=list)
     timed_out: list[int] = field(default_factory=list)
     done: bool = False
-    """Everything was answered: nothing more comes for this want."""
+    """Everything was answered: nothing more comes for this request."""
 
 
-class Asker(Protocol):
-    """The stream that a want came on."""
+class Reader(Protocol):
+    """The stream that a request came on."""
 
-    def answer(self, want: "Want", answer: Answer) -> None:
-        """Pass an answer on. Leases in it belong to the want until they are released."""
+    def answer(self, request: "ReadRequest", answer: Answer) -> None:
+        """Pass an answer on. Leases in it belong to the request until they are released."""
 
-    def lapsed(self, want: "Want", lease: Lease) -> None:
+    def lease_expired(self, request: "ReadRequest", lease: Lease) -> None:
         """A lease ran out."""
 
 
 @dataclass(eq=False, slots=True)
-class Want:
+class ReadRequest:
     """Objects asked for under one correlation id. Answered when `open` is 0."""
 
-    asker: Asker
+    reader: Reader
     correlation_id: int
     object_ids: list[ObjectId]
     deadline: float
@@ -56,7 +56,7 @@ class Want:
     """Indexes whose object is not here."""
     ready: deque[int] = field(default_factory=deque)
     """Indexes whose object is here, to be leased when there is room."""
-    denials: dict[int, set[Source]] = field(default_factory=dict)
+    unavailable_at: dict[int, set[Source]] = field(default_factory=dict)
     """Which sources said that they will not have an object."""
     leases: set[Lease] = field(default_factory=set)
     leased_bytes: int = 0
@@ -69,7 +69,7 @@ class Want:
         every = set(sources)
         self.sources = frozenset(s for s in every if s.store_id != own_store_id)
         self.local = len(self.sources) < len(every) or not every
-        self.denials.clear()
+        self.unavailable_at.clear()
 
-    def denied_by_all_sources(self, index: int) -> bool:
-        return self.sources <= self.denials.get(index, frozenset())
+    def is_unavailable(self, index: int) -> bool:
+        return self.sources <= self.unavailable_at.get(index, frozenset())

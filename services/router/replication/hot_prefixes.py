@@ -22,7 +22,7 @@ FELT_SECONDS = 0.02
 PAUSE_SECONDS = 30.0
 """A store is not told of a prefix again for so long, whatever came of it."""
 MAX_BLOCKS = 4096
-"""Of one hint: what one Pull takes."""
+"""Of one hint: what one Prefetch takes."""
 MAX_SOURCES = 4
 MAX_COUNTED = 65_536
 """Prefixes whose votes are kept; the ones voted for longest ago are forgotten."""

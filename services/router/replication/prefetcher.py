@@ -90,12 +90,12 @@ class HintSender:
         if address is None or not sources:
             metrics.HINTS.labels("dropped").inc()
             return 0
-        request = pb.PullRequest(
+        request = pb.PrefetchRequest(
             layout_id=hint.layout_id, keys=hint.keys, sources=sources, tenant=hint.tenant
         )
         seconds = min(MAX_SECONDS, MIN_SECONDS + hint.size_bytes / SLOWEST_BYTES_PER_SECOND)
         stub: Any = KvStoreServiceStub(self._channels.get(address))
-        call = stub.Pull(request, timeout=seconds)
+        call = stub.Prefetch(request, timeout=seconds)
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:

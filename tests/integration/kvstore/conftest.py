@@ -27,10 +27,10 @@ from services.kvstore.app import keep_time, nixl_thread, touch_arena
 from services.kvstore.disk.codecs import NONE
 from services.kvstore.disk_setup import add_disk
 from services.kvstore.memory.arena import Arena
-from services.kvstore.peers.pool import Peers
+from services.kvstore.peers.pool import PeerPool
 from services.kvstore.peers.transports.nixl.agent import LIBRARIES
 from services.kvstore.peers.transports.nixl.receiver import PUSH_SECONDS
-from services.kvstore.peers.transports.nixl.sender import Pushes
+from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
 
@@ -60,8 +60,8 @@ class RunningStore:
 
     store: Store
     address: str
-    peers: Peers
-    pushes: Pushes
+    peers: PeerPool
+    pushes: NixlSender
     nixl: NixlThread | None
 
     @property
@@ -129,7 +129,7 @@ async def running_store(
         if peer_transport == NIXL:
             nixl = nixl_thread(arena, store.store_id, incarnation)
         peers = await stack.enter_async_context(
-            Peers(
+            PeerPool(
                 store,
                 incarnation,
                 nixl=nixl,
@@ -141,7 +141,7 @@ async def running_store(
         ticking = asyncio.create_task(keep_time(store))
         stack.callback(ticking.cancel)
         server = await stack.enter_async_context(Server(GrpcSettings(port=port), "kvstore"))
-        pushes = Pushes(store, nixl)
+        pushes = NixlSender(store, nixl)
         server.add(KvStoreService(store, pushes).register, SERVICE_NAME)
         server.add(KvEventService(log, 0.2).register, EVENTS_NAME)
         await server.start()

@@ -91,7 +91,7 @@ async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path, 
             await still(running)
             announced_rightly(running.store)
             assert running.store.disk is not None
-            assert running.store.moved_down > 100
+            assert running.store.spilled > 100
             # Lookup speaks of the store, not of a tier.
             assert all(await client.lookup(keys_of(320), LAYOUT))
             found, missing = await get(client, keys_of(320), SIZE)
@@ -127,7 +127,7 @@ async def test_slots_that_leave_much_of_memory_unused_reach_the_disk_too(
         assert found == {number: block(number, size) for number in range(60)}
 
 
-async def test_a_want_that_waits_gets_what_lies_on_disk(tmp_path: Path) -> None:
+async def test_a_read_that_waits_gets_what_lies_on_disk(tmp_path: Path) -> None:
     async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
         async with connected(running.address, "grpc") as client:
             await fill(running, client, 120)
@@ -384,14 +384,14 @@ async def test_objects_that_codecs_fail_on_leave_memory_and_the_thread_goes_on(
     ) as running:
         tier = running.store.disk
         assert tier is not None
-        encode, failures = tier._down._tiers.codecs.encode, [MemoryError("no room to encode")]
+        encode, failures = tier._spiller._context.codecs.encode, [MemoryError("no room to encode")]
 
         def fails_once(data: memoryview) -> bytes | None:
             if failures:
                 raise failures.pop()
             return encode(data)
 
-        monkeypatch.setattr(tier._down._tiers.codecs, "encode", fails_once)
+        monkeypatch.setattr(tier._spiller._context.codecs, "encode", fails_once)
         async with connected(running.address, "shm") as client:
             await fill(running, client, 160)
             await still(running)
@@ -412,7 +412,7 @@ async def test_a_tenant_that_has_no_room_in_memory_does_not_hold_up_others(tmp_p
         await fill(running, client, 20, salt="other", tenant="other")
         tier = running.store.disk
         assert tier is not None
-        tier._down._headroom = 4 * MIB  # as if all of memory were needed for something else
+        tier._spiller._headroom = 4 * MIB  # as if all of memory were needed for something else
         await eventually(lambda: not running.store.table.objects())
     small, other = keys_of(20, "small"), keys_of(20, "other")
     # After a restart memory is empty, and the quota of one tenant has room for nothing.

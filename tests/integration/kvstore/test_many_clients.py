@@ -40,7 +40,7 @@ async def read(client: KvStoreClient, draw: random.Random, sources: list) -> Non
 
 
 async def write(client: KvStoreClient, draw: random.Random) -> None:
-    """Reserve some keys, write and commit some of them, deny or leave the rest."""
+    """Reserve some keys, write and commit some of them, mark_unavailable or leave the rest."""
     at = draw.randrange(48)
     indexes = range(at, at + draw.randrange(1, 16))
     keys = [KEYS[i] for i in indexes]

@@ -253,11 +253,11 @@ async def test_metadata_that_nixl_cannot_load_is_refused_and_pushes_need_an_acce
         address=1 << 30,
         size_bytes=1 << 20,
     )
-    want = pb.Want(correlation_id=1, layout_id=LAYOUT, keys=b"".join(keys_of(1)))
+    request = pb.Read(correlation_id=1, layout_id=LAYOUT, keys=b"".join(keys_of(1)))
     async with stream_to(a.store, "x", "1") as stream, asyncio.timeout(10):
         stream.post(offer(endpoint))
         assert (await stream.read()).nixl_answer.refusal.message
-        stream.post(pb.GetRequest(want=want))
+        stream.post(pb.GetRequest(read=request))
         ready = (await stream.read()).ready
         (lease,) = ready.lease_ids
         assert ready.done

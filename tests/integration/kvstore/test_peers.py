@@ -102,7 +102,7 @@ async def test_will_not_come_is_told_across_stores(pair: Pair) -> None:
     assert (set(found), missing) == ({0}, {1, 2})
 
 
-async def test_many_wants_need_one_stream_and_one_transfer(pair: Pair) -> None:
+async def test_many_reads_need_one_stream_and_one_transfer(pair: Pair) -> None:
     keys = keys_of(8)
     readers = [
         asyncio.create_task(get(pair.at_b, keys, SIZE, 20, [pair.a.source])) for _ in range(40)
@@ -194,7 +194,7 @@ async def test_objects_are_pulled_on_a_hint_and_found_by_the_next_reader(pair: P
     keys = keys_of(5)
     await put(pair.at_a, keys[:4], SIZE)
     await put(pair.at_b, keys[:1], SIZE)
-    answer = await pull(pair, keys, [pair.a.source])
+    answer = await prefetch(pair, keys, [pair.a.source])
     assert list(answer.missing) == [4]
     pair.assert_moved(3 * SIZE)
     await pair.b.quiet()
@@ -205,18 +205,18 @@ async def test_objects_are_pulled_on_a_hint_and_found_by_the_next_reader(pair: P
 async def test_more_than_may_be_held_at_once_is_pulled(pair: Pair) -> None:
     for at in range(0, 12, 6):
         await put(pair.at_a, keys_of(12)[at : at + 6], MIB, first=at)
-    assert list((await pull(pair, keys_of(12), [pair.a.source])).missing) == []
+    assert list((await prefetch(pair, keys_of(12), [pair.a.source])).missing) == []
     pair.assert_moved(12 * MIB)
 
 
 async def test_a_pull_that_is_cancelled_or_comes_to_nothing_leaves_nothing(pair: Pair) -> None:
     gone = pb.KvSource(store_id="gone", address="127.0.0.1:1")
-    answer = await pull(pair, keys_of(2), [gone])
+    answer = await prefetch(pair, keys_of(2), [gone])
     assert list(answer.missing) == [0, 1]
-    pulling = asyncio.create_task(pull(pair, keys_of(2), [gone]))
+    prefetching = asyncio.create_task(prefetch(pair, keys_of(2), [gone]))
     await asyncio.sleep(0)
-    pulling.cancel()
-    await asyncio.wait([pulling])
+    prefetching.cancel()
+    await asyncio.wait([prefetching])
     await pair.b.quiet(1)
 
 
@@ -227,7 +227,7 @@ async def test_a_pull_that_finds_no_room_to_lease_is_answered_in_time(pair: Pair
     try:
         assert len(held.slots) == 8
         async with asyncio.timeout(5.8):
-            assert list((await pull(pair, keys_of(1), [pair.a.source])).missing) == []
+            assert list((await prefetch(pair, keys_of(1), [pair.a.source])).missing) == []
     finally:
         await held.aclose()
     await pair.b.quiet(1)
@@ -247,19 +247,19 @@ async def test_a_pull_that_finds_no_room_to_lease_is_answered_in_time(pair: Pair
 )
 async def test_a_malformed_pull_is_refused(pair: Pair, wrong: dict[str, Any]) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await pull(pair, keys_of(1), [pair.a.source], wrong)
+        await prefetch(pair, keys_of(1), [pair.a.source], wrong)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def pull(
+async def prefetch(
     pair: Pair,
     keys: list[bytes],
     sources: list[pb.KvSource],
     others: dict[str, Any] | None = None,
-) -> pb.PullResponse:
+) -> pb.PrefetchResponse:
     fields = {"layout_id": LAYOUT, "keys": b"".join(keys), "sources": sources} | (others or {})
     channel = open_channel(pair.b.address)
     try:
-        return await KvStoreServiceStub(channel).Pull(pb.PullRequest(**fields), timeout=6)
+        return await KvStoreServiceStub(channel).Prefetch(pb.PrefetchRequest(**fields), timeout=6)
     finally:
         await channel.close(None)

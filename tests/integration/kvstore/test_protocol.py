@@ -78,9 +78,9 @@ def reserve(**more: object) -> pb.PutRequest:
     return pb.PutRequest(reserve=pb.Reserve(**{**values, **more}))
 
 
-def want(**more: object) -> pb.GetRequest:
+def read_frame(**more: object) -> pb.GetRequest:
     values = {"correlation_id": 1, "layout_id": LAYOUT, "keys": KEY}
-    return pb.GetRequest(want=pb.Want(**{**values, **more}))
+    return pb.GetRequest(read=pb.Read(**{**values, **more}))
 
 
 def chunk(data: bytes = DATA, offset: int = 0, index: int = 0, number: int = 1) -> pb.PutRequest:
@@ -106,7 +106,7 @@ async def test_streams_must_be_opened_by_a_session(raw: Raw, method: str) -> Non
     stream.post(kind(open=pb.Open(session_id="made up")))
     assert await ended(stream) is Reason.NOT_FOUND
     stream = raw.unopened(method)
-    stream.post(want() if method == "Get" else reserve())
+    stream.post(read_frame() if method == "Get" else reserve())
     assert await ended(stream) is Reason.INVALID_FIELD
     stream = await raw.open(method)
     await stream.read()
@@ -258,39 +258,39 @@ async def test_a_commit_after_the_reservation_lapsed_is_not_readable(
     await stream.read()
     stream.post(reserve())
     await stream.read()
-    store.store.lose(store.store.table.slots())
+    store.store.expire_slots(store.store.table.slots())
     stream.post(chunk())
     stream.post(commit())
     assert (await stream.read()).committed.readable == 0
 
 
-BAD_WANTS = [
-    want(correlation_id=0),
-    want(layout_id=b""),
-    want(tenant="\u00e4" * 65),
-    want(keys=b"x"),
-    want(keys=b""),
-    want(keys=KEY * 65_537),
-    want(part=pb.ObjectPart(group=-1)),
-    want(sources=[pb.KvSource(store_id="s", address="no port")]),
-    want(sources=[pb.KvSource(store_id="", address="h:1")]),
-    want(sources=[pb.KvSource(store_id="s", address="h:1")] * 17),
+BAD_READS = [
+    read_frame(correlation_id=0),
+    read_frame(layout_id=b""),
+    read_frame(tenant="\u00e4" * 65),
+    read_frame(keys=b"x"),
+    read_frame(keys=b""),
+    read_frame(keys=KEY * 65_537),
+    read_frame(part=pb.ObjectPart(group=-1)),
+    read_frame(sources=[pb.KvSource(store_id="s", address="no port")]),
+    read_frame(sources=[pb.KvSource(store_id="", address="h:1")]),
+    read_frame(sources=[pb.KvSource(store_id="s", address="h:1")] * 17),
 ]
 
 
-@pytest.mark.parametrize("bad", range(len(BAD_WANTS) + 2))
+@pytest.mark.parametrize("bad", range(len(BAD_READS) + 2))
 async def test_bad_wants(raw: Raw, store: RunningStore, bad: int) -> None:
     stream = await raw.open("Get")
     await stream.read()
-    if bad < len(BAD_WANTS):
-        frame = BAD_WANTS[bad]
+    if bad < len(BAD_READS):
+        frame = BAD_READS[bad]
     else:
-        frame = want()
-        frame.want.wait.seconds = [-1, 10**9][bad - len(BAD_WANTS)]
+        frame = read_frame()
+        frame.read.wait.seconds = [-1, 10**9][bad - len(BAD_READS)]
     stream.post(frame)
     assert (await error_of(stream)).reason is Reason.INVALID_FIELD
     assert stat(store.store).waiters == 0
-    stream.post(want())
+    stream.post(read_frame())
     assert (await stream.read()).missing.timed_out == [0]
 
 
@@ -301,12 +301,12 @@ MANY = KEY * 10_000_000
 @pytest.mark.parametrize(
     ("method", "frame"),
     [
-        ("Get", lambda: want(keys=MANY)),
-        ("Get", lambda: pb.GetRequest(has_read=pb.HasRead(layout_id=LAYOUT, keys=MANY))),
+        ("Get", lambda: read_frame(keys=MANY)),
+        ("Get", lambda: pb.GetRequest(report_read=pb.ReportRead(layout_id=LAYOUT, keys=MANY))),
         ("Put", lambda: reserve(keys=MANY)),
         ("Put", lambda: pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=LAYOUT, keys=MANY))),
         ("Lookup", lambda: pb.LookupRequest(layout_id=LAYOUT, keys=MANY)),
-        ("Pull", lambda: pb.PullRequest(layout_id=LAYOUT, keys=MANY)),
+        ("Prefetch", lambda: pb.PrefetchRequest(layout_id=LAYOUT, keys=MANY)),
         ("Drop", lambda: pb.DropRequest(layout_id=LAYOUT, keys=MANY)),
     ],
 )
@@ -355,7 +355,7 @@ async def test_a_layout_that_nobody_uses_is_nothing_that_is_held(
         await put(client, [KEY], 64)
     stream = await raw.open("Get")
     await stream.read()
-    stream.post(want(layout_id=b"U" * 16))
+    stream.post(read_frame(layout_id=b"U" * 16))
     assert (await stream.read()).missing.timed_out == [0]
     lookup = pb.LookupRequest(layout_id=b"U" * 16, keys=KEY)
     assert (await raw.stub.Lookup(lookup, timeout=5)).held == b"\0"
@@ -374,12 +374,12 @@ async def test_clients_that_stop_mid_stream_leave_nothing(raw: Raw, store: Runni
         await writer.read()
     writer.post(chunk(DATA[:50], number=2))
     writer.post(chunk(number=3))
-    there = pb.Want(
+    there = pb.Read(
         correlation_id=1, layout_id=LAYOUT, keys=b"".join(keys_of(4, "there")), send_bytes=True
     )
-    waiting = want(correlation_id=2)
-    waiting.want.wait.seconds = 600
-    reader.post(pb.GetRequest(want=there))
+    waiting = read_frame(correlation_id=2)
+    waiting.read.wait.seconds = 600
+    reader.post(pb.GetRequest(read=there))
     reader.post(waiting)
     assert (await reader.read()).HasField("ready")
     counts = stat(store.store)
@@ -430,7 +430,7 @@ async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -
     one, two = await raw.open("Get"), await raw.open("Get")
     await one.read()
     await two.read()
-    one.post(want())
+    one.post(read_frame())
     ready = (await one.read()).ready
     (lease_id,) = ready.lease_ids
     assert ready.done
@@ -458,11 +458,11 @@ async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -
 async def test_cancelling_is_always_answered_by_done(raw: Raw, store: RunningStore) -> None:
     stream = await raw.open("Get")
     await stream.read()
-    waiting = want()
-    waiting.want.wait.seconds = 60
+    waiting = read_frame()
+    waiting.read.wait.seconds = 60
     stream.post(waiting)
     for number in (1, 99):
-        stream.post(pb.GetRequest(cancel_want=pb.CancelWant(correlation_id=number)))
+        stream.post(pb.GetRequest(cancel_read=pb.CancelRead(correlation_id=number)))
         assert (await stream.read()).done.correlation_id == number
     assert stat(store.store).waiters == 0
 

@@ -42,9 +42,9 @@ async def test_readers_that_vanish_amid_a_write_leave_nothing(spawn_store) -> No
     draw = random.Random(4)
     async with connected(store.address, "grpc") as writer:
         await put(writer, KEYS, SIZE)
-    wants = [
+    reads = [
         pb.GetRequest(
-            want=pb.Want(correlation_id=n, layout_id=LAYOUT, keys=pack(KEYS), send_bytes=True)
+            read=pb.Read(correlation_id=n, layout_id=LAYOUT, keys=pack(KEYS), send_bytes=True)
         )
         for n in (1, 2, 3)
     ]
@@ -54,7 +54,7 @@ async def test_readers_that_vanish_amid_a_write_leave_nothing(spawn_store) -> No
                 _vanish(
                     store.address,
                     "Get",
-                    wants,
+                    reads,
                     draw.randrange(1, 8),
                     draw.choice([0, 0, 0.002, 0.02]),
                 )

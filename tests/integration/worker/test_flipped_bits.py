@@ -162,9 +162,9 @@ async def on_disk(rig: Rig) -> int:
     disk = store.disk
     assert disk is not None
     # As if all of memory were needed for something else.
-    headroom, disk._down._headroom = disk._down._headroom, store.arena.header.data_bytes
+    headroom, disk._spiller._headroom = disk._spiller._headroom, store.arena.header.data_bytes
     await eventually(lambda: not store.table.objects())
-    disk._down._headroom = headroom
+    disk._spiller._headroom = headroom
     chosen = rig.chosen()
     with disk._file.path.open("r+b") as file:
         for entry in disk.index.entries():

@@ -9,9 +9,9 @@ from baton.kv.objects import ObjectId
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slab_allocator import SlabAllocator
 from services.kvstore.memory.slot import Lease, Slot
-from services.kvstore.reads.read_request import Answer, Source, Want
+from services.kvstore.reads.read_request import Answer, ReadRequest, Source
 from services.kvstore.reads.wait_table import WaitTable
-from services.kvstore.store import Announcer
+from services.kvstore.store import BlockEventPublisher
 
 PAGE = 4096
 LAYOUT = b"L" * 16
@@ -23,7 +23,7 @@ def object_id(number: int) -> ObjectId:
 
 @dataclass
 class Reader:
-    """An Asker that notes what it is told."""
+    """A Reader that notes what it is told."""
 
     ready: dict[int, Lease] = field(default_factory=dict)
     will_not_come: set[int] = field(default_factory=set)
@@ -32,7 +32,7 @@ class Reader:
     batches: list[list[int]] = field(default_factory=list)
     lost: list[Lease] = field(default_factory=list)
 
-    def answer(self, want: Want, answer: Answer) -> None:
+    def answer(self, request: ReadRequest, answer: Answer) -> None:
         indexes = [index for index, _ in answer.ready]
         answered = {*self.ready, *self.will_not_come, *self.timed_out}
         assert not answered & {*indexes, *answer.will_not_come, *answer.timed_out}
@@ -44,7 +44,7 @@ class Reader:
         if indexes:
             self.batches.append(indexes)
 
-    def lapsed(self, want: Want, lease: Lease) -> None:
+    def lease_expired(self, request: ReadRequest, lease: Lease) -> None:
         self.lost.append(lease)
 
 
@@ -56,20 +56,20 @@ class World:
     waits: WaitTable
     now: float = 0.0
 
-    def want(
+    def read(
         self,
         *numbers: int,
         wait: float = 10.0,
         sources: tuple[str, ...] = (),
         own: str = "me",
-    ) -> tuple[Reader, Want]:
+    ) -> tuple[Reader, ReadRequest]:
         reader = Reader()
         ids = [object_id(number) for number in numbers]
-        want = Want(reader, 1, ids, self.now + (wait or 5.0), instant=wait == 0)
-        want.set_sources([Source(name, f"{name}:1") for name in sources], own)
-        self.waits.add(want, self.now)
+        request = ReadRequest(reader, 1, ids, self.now + (wait or 5.0), instant=wait == 0)
+        request.set_sources([Source(name, f"{name}:1") for name in sources], own)
+        self.waits.add(request, self.now)
         self.waits.flush(self.now)
-        return reader, want
+        return reader, request
 
     def reserve(self, number: int) -> Slot | None:
         slot = self.table.reserve(object_id(number), PAGE, now=self.now)
@@ -93,17 +93,17 @@ class World:
         self.waits.release(lease, bad=bad)
         self.waits.flush(self.now)
 
-    def deny(self, *numbers: int) -> None:
-        self.waits.deny([object_id(number) for number in numbers], self.now)
+    def mark_unavailable(self, *numbers: int) -> None:
+        self.waits.mark_unavailable([object_id(number) for number in numbers], self.now)
         self.waits.flush(self.now)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
         slots, leases = self.table.expire(self.now)
         for slot in slots:
-            self.waits.judge(slot.object_id, self.now)
+            self.waits.fail_if_unavailable(slot.object_id, self.now)
         for lease in leases:
-            self.waits.lapsed(lease)
+            self.waits.lease_expired(lease)
         self.waits.expire(self.now)
         self.waits.flush(self.now)
 
@@ -122,13 +122,13 @@ def make_world(
     table = ObjectTable(
         SlabAllocator(pages * PAGE, 4 * PAGE),
         [0] * pages,
-        Announcer(EventLog("epoch")),
+        BlockEventPublisher(EventLog("epoch")),
         reservation_seconds=10,
         lease_seconds=lease_seconds,
     )
     if not capped:
         table.cap_bytes = pages * PAGE
-    return World(table, WaitTable(table, window_bytes=window, denial_seconds=3.0))
+    return World(table, WaitTable(table, window_bytes=window, unavailable_seconds=3.0))
 
 
 @pytest.fixture

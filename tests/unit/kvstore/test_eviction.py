@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from baton.kv.objects import ObjectId
 from services.kvstore.eviction.base import Entry, Order
-from services.kvstore.eviction.cost_aware import ECHO, Worth
+from services.kvstore.eviction.cost_aware import ECHO, CostAwareOrder
 from services.kvstore.eviction.costs import Costs
 from services.kvstore.eviction.policy import ORDERS, EvictionPolicy
 
@@ -26,7 +26,9 @@ def entry(number: int, tenant: str = "", **values: object) -> Entry:
 class Tier:
     """A tier of equal entries that keeps its own books beside the policy's."""
 
-    def __init__(self, capacity: int = CAPACITY, order: type[Order] = Worth, **quotas: int) -> None:
+    def __init__(
+        self, capacity: int = CAPACITY, order: type[Order] = CostAwareOrder, **quotas: int
+    ) -> None:
         self.policy = EvictionPolicy[Entry](capacity, order, quotas)
         self.capacity = capacity
         self.entries: dict[int, Entry] = {}
@@ -261,7 +263,7 @@ def test_worth_keeps_what_is_used_often_through_a_scan() -> None:
 
 def test_worth_does_not_count_echoes() -> None:
     one, two = entry(1), entry(2)
-    order = Worth()
+    order = CostAwareOrder()
     order.add(one, 1)
     order.add(two, 2)
     for now in range(3, 3 + int(order.horizon / ECHO) - 8):
@@ -272,7 +274,7 @@ def test_worth_does_not_count_echoes() -> None:
 
 
 def test_worth_prefers_what_is_cheap_to_compute_again() -> None:
-    order = Worth()
+    order = CostAwareOrder()
     cheap, dear = entry(1, cost=0.5), entry(2, cost=2.0)
     order.add(dear, 1)
     order.add(cheap, 2)

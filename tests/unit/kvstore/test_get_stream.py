@@ -1,4 +1,4 @@
-"""A reader's stream keeps nothing of wants that are over, however their leases ended."""
+"""A reader's stream keeps nothing of reads that are over, however their leases ended."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.events.log import EventLog
 from services.kvstore.api.admin import stat
-from services.kvstore.api.get import MAX_WANTS, GetStream
+from services.kvstore.api.get import MAX_READS, GetStream
 from services.kvstore.memory.arena import Arena
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import LAYOUT, PAGE, object_id
@@ -39,23 +39,23 @@ def store(tmp_path: Path, time: list[float]) -> Iterator[Store]:
         yield store
 
 
-def want(number: int) -> pb.GetRequest:
-    frame = pb.Want(correlation_id=number, layout_id=LAYOUT, keys=object_id(1).key)
-    return pb.GetRequest(want=frame)
+def read_frame(number: int) -> pb.GetRequest:
+    frame = pb.Read(correlation_id=number, layout_id=LAYOUT, keys=object_id(1).key)
+    return pb.GetRequest(read=frame)
 
 
-def test_a_want_whose_leases_lapsed_makes_room_for_others(store: Store, time: list[float]) -> None:
+def test_a_read_whose_leases_lapsed_makes_room_for_others(store: Store, time: list[float]) -> None:
     stream = GetStream(store)
-    for number in range(1, MAX_WANTS + 1):
-        stream.handle(want(number))
-        store.settle()
-        stream.outbox._frames.clear()
+    for number in range(1, MAX_READS + 1):
+        stream.handle(read_frame(number))
+        store.flush()
+        stream.send_queue._frames.clear()
     time[0] += 11  # the reader was stopped, and did not say that it is done
     store.tick()
     assert stat(store).leases == 0
-    stream.handle(want(MAX_WANTS + 1))
-    store.settle()
-    (frame,) = stream.outbox._frames
+    stream.handle(read_frame(MAX_READS + 1))
+    store.flush()
+    (frame,) = stream.send_queue._frames
     assert frame.ready.done
     stream.close()
     assert (stat(store).leases, stat(store).waiters) == (0, 0)

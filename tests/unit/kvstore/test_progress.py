@@ -4,8 +4,8 @@ Three rules keep it going. Each has a load here that it survives without help fr
 that brings a store without it to a standstill: a state in which no writer gets room and no reader
 gets anything, so that nothing can ever change again.
 
-- Objects are handed out one by one, not a want as a whole.
-- A want holds no more than its window.
+- Objects are handed out one by one, not a read as a whole.
+- A read holds no more than its window.
 - A lease lapses.
 """
 
@@ -32,7 +32,7 @@ class Asking:
     stopped: bool = False
     """Gives nothing back, like a process that was frozen."""
     whole: bool = False
-    """Gives nothing back before it has everything: the store hands out wants as a whole."""
+    """Gives nothing back before it has everything: the store hands out reads as a whole."""
     released: set[int] = field(default_factory=set)
 
     @property
@@ -58,7 +58,7 @@ class Load:
     asking: list[Asking] = field(default_factory=list)
 
     def ask(self, *numbers: int, stopped: bool = False, whole: bool = False) -> Asking:
-        reader, _ = self.world.want(*numbers, wait=1e9)
+        reader, _ = self.world.read(*numbers, wait=1e9)
         self.asking.append(Asking(reader, list(numbers), stopped, whole))
         return self.asking[-1]
 
@@ -78,7 +78,7 @@ class Load:
                 return False
 
     def _round(self) -> bool:
-        """Write what is missing, in the order in which wants have it next; copy what came."""
+        """Write what is missing, in the order in which reads have it next; copy what came."""
         before = sum(len(each.reader.ready) for each in self.asking)
         wrote = False
         depth = max(len(each.numbers) for each in self.asking)
@@ -98,7 +98,7 @@ class Load:
         return self.world.table.pinned_bytes // PAGE
 
 
-def wants_of_their_own(load: Load, count: int, each: int, *, whole: bool) -> None:
+def reads_of_their_own(load: Load, count: int, each: int, *, whole: bool) -> None:
     for number in range(count):
         load.ask(*range(number * each, (number + 1) * each), whole=whole)
 
@@ -106,15 +106,15 @@ def wants_of_their_own(load: Load, count: int, each: int, *, whole: bool) -> Non
 def test_objects_are_handed_out_one_by_one() -> None:
     """48 objects for 6 readers, through 16 pages."""
     load = Load(make_world(PAGES, UNBOUNDED))
-    wants_of_their_own(load, 6, 8, whole=False)
+    reads_of_their_own(load, 6, 8, whole=False)
     assert load.run()
     load.world.assert_nothing_held()
 
 
 @pytest.mark.parametrize("capped", [True, False])
-def test_a_store_that_hands_out_wants_as_a_whole_comes_to_a_standstill(capped: bool) -> None:
+def test_a_store_that_hands_out_reads_as_a_whole_comes_to_a_standstill(capped: bool) -> None:
     load = Load(make_world(PAGES, UNBOUNDED, capped=capped))
-    wants_of_their_own(load, 6, 8, whole=True)
+    reads_of_their_own(load, 6, 8, whole=True)
     assert not load.run()
     # Everybody has something, nobody everything, and there is no room for what is missing.
     assert all(each.reader.ready and not each.complete for each in load.asking)
@@ -194,7 +194,7 @@ def test_a_full_arena_with_many_waiters_makes_progress(
 ) -> None:
     """Whoever writes tries again when refused, whoever reads releases at some time: all end."""
     world = make_world(pages // 4 * 4, window)
-    asked = [world.want(*range(objects), wait=1e6) for _ in range(readers)]
+    asked = [world.read(*range(objects), wait=1e6) for _ in range(readers)]
     held: list[list[Lease]] = [[] for _ in asked]
     seen: list[set[int]] = [set() for _ in asked]
     for _ in range(40 * objects * readers + 200):

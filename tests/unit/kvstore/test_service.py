@@ -12,7 +12,7 @@ from baton.kv.events.log import EventLog
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import KvStoreService
 from services.kvstore.memory.arena import Arena
-from services.kvstore.peers.transports.nixl.sender import Pushes
+from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import LAYOUT, PAGE, object_id
 
@@ -43,13 +43,13 @@ async def frames(*said: Any, more: asyncio.Event) -> AsyncIterator[Any]:
 
 
 def get_frames(session_id: str) -> list[pb.GetRequest]:
-    want = pb.Want(correlation_id=1, layout_id=LAYOUT, keys=object_id(1).key)
-    waiting = pb.Want(correlation_id=2, layout_id=LAYOUT, keys=object_id(2).key)
+    request = pb.Read(correlation_id=1, layout_id=LAYOUT, keys=object_id(1).key)
+    waiting = pb.Read(correlation_id=2, layout_id=LAYOUT, keys=object_id(2).key)
     waiting.wait.seconds = 60
     return [
         pb.GetRequest(open=pb.Open(session_id=session_id)),
-        pb.GetRequest(want=want),
-        pb.GetRequest(want=waiting),
+        pb.GetRequest(read=request),
+        pb.GetRequest(read=waiting),
     ]
 
 
@@ -73,7 +73,7 @@ async def test_a_handler_that_stays_in_a_write_holds_nothing(
         now = stat(store)
         return (now.leases, now.reservations, now.waiters)
 
-    service = KvStoreService(store, Pushes(store, None), gone_seconds=0.05)
+    service = KvStoreService(store, NixlSender(store, None), gone_seconds=0.05)
     gone = asyncio.Event()
     requests = frames(*said(await session_of(service)), more=gone)
     answers = getattr(service, method)(requests, None)
@@ -95,7 +95,7 @@ async def test_a_handler_that_stays_in_a_write_holds_nothing(
 
 
 async def test_who_has_said_all_still_gets_the_answers(store: Store) -> None:
-    service = KvStoreService(store, Pushes(store, None))
+    service = KvStoreService(store, NixlSender(store, None))
     said = asyncio.Event()
     said.set()
     requests = frames(*get_frames(await session_of(service))[:2], more=said)

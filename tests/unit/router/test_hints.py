@@ -22,13 +22,13 @@ class Puller(KvStoreServiceServicer):
     """A store whose pulls last until they may end, and bring nothing but what is asked."""
 
     def __init__(self) -> None:
-        self.requests: list[pb.PullRequest] = []
+        self.requests: list[pb.PrefetchRequest] = []
         self.running = self.most = 0
         self.may_end = asyncio.Event()
         self.missing: list[int] = []
         self.refuses = False
 
-    async def Pull(self, request: pb.PullRequest, context: Any) -> pb.PullResponse:  # noqa: N802
+    async def Prefetch(self, request: pb.PrefetchRequest, context: Any) -> pb.PrefetchResponse:  # noqa: N802
         self.requests.append(request)
         if self.refuses:
             raise BatonError(Reason.UNAVAILABLE, "not now")
@@ -38,7 +38,7 @@ class Puller(KvStoreServiceServicer):
             await self.may_end.wait()
         finally:
             self.running -= 1
-        return pb.PullResponse(missing=self.missing)
+        return pb.PrefetchResponse(missing=self.missing)
 
 
 def hint(store_id: str = "b", blocks: int = 8) -> Hint:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from services.kvstore.peers.inflight import Flight, Flights
+from services.kvstore.peers.inflight import Flight, InFlight
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 
 MEET_SECONDS = 2.0
@@ -52,7 +52,7 @@ def in_pushes(flights: dict[int, Flight]) -> Iterator[dict[int, Flight]]:
         yield part
 
 
-class Landings:
+class NixlReceiver:
     """See the module's text.
 
     Args:
@@ -65,14 +65,14 @@ class Landings:
 
     def __init__(
         self,
-        flights: Flights,
+        flights: InFlight,
         nixl: NixlThread | None,
         numbers: Iterator[int],
         *,
         push_seconds: float = PUSH_SECONDS,
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
-        self._flights = flights
+        self._in_flight = flights
         self._nixl = nixl
         self._numbers = numbers
         self._push_seconds = push_seconds
@@ -135,7 +135,7 @@ class Landings:
     def died(self) -> None:
         """The peer is proven dead: it writes no more."""
         while self._given_up:
-            self._flights.bury(self._given_up.popitem()[1])
+            self._in_flight.release(self._given_up.popitem()[1])
 
     def frames(self, now: float) -> list[pb.GetRequest]:
         """What to send now."""
@@ -191,7 +191,7 @@ class Landings:
         if agent != self._agent:
             return None
         if push_id in self._given_up:
-            self._flights.bury(self._given_up.pop(push_id))
+            self._in_flight.release(self._given_up.pop(push_id))
             return None
         landing = self._take(push_id)
         if landing is not None:
@@ -201,7 +201,7 @@ class Landings:
     def ended(self, push_id: int, now: float) -> Landing | None:
         """The peer writes no more for a push; the push, if it was still awaited and so failed."""
         if push_id in self._given_up:
-            self._flights.bury(self._given_up.pop(push_id))
+            self._in_flight.release(self._given_up.pop(push_id))
             return None
         landing = self._take(push_id)
         if landing is not None:
@@ -234,7 +234,7 @@ class Landings:
         self._take(push_id)
         flights = list(landing.flights.values())
         for flight in flights:
-            self._flights.quarantine(flight)
+            self._in_flight.quarantine(flight)
         self._given_up[push_id] = flights
         return landing
 

@@ -47,7 +47,7 @@ class _Remote:
     """A write failed: it must be met anew."""
 
 
-class Pushes:
+class NixlSender:
     """See the module's text. One per store.
 
     Args:
@@ -183,7 +183,7 @@ class Pushes:
 class PushStream:
     """The part of a reader's stream that is about NIXL."""
 
-    def __init__(self, pushes: Pushes, agent: str, send: Send) -> None:
+    def __init__(self, pushes: NixlSender, agent: str, send: Send) -> None:
         self.agent = agent
         """What the reader's agent is called, if it has one."""
         self._pushes = pushes

@@ -14,7 +14,7 @@ from baton.kv.objects import ObjectId
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slab_allocator import SlabAllocator
 from services.kvstore.memory.slot import Lease, Refusal, Slot, State
-from services.kvstore.store import Announcer
+from services.kvstore.store import BlockEventPublisher
 
 PAGE = 4096
 SLAB = 4 * PAGE
@@ -38,7 +38,7 @@ def make_table(slabs: int = SLABS) -> tuple[ObjectTable, EventLog]:
     table = ObjectTable(
         SlabAllocator(slabs * SLAB, SLAB, on_carve=carve),
         generations,
-        Announcer(log),
+        BlockEventPublisher(log),
         reservation_seconds=RESERVATION,
         lease_seconds=LEASE,
         partial_seconds=PARTIAL,
@@ -101,17 +101,17 @@ class Table(RuleBasedStateMachine):
 
     @precondition(lambda self: self.reserved)
     @rule(data=st.data())
-    def lapse(self, data: st.DataObject) -> None:
+    def expire_slot(self, data: st.DataObject) -> None:
         slot = data.draw(st.sampled_from(self.reserved))
         self.reserved.remove(slot)
-        self.table.lapse(slot)
+        self.table.expire_slot(slot)
         if slot.writer is not None:
             self.quarantined.append(slot)
 
     @rule(writer=st.sampled_from(["a", "b"]))
     def bury(self, writer: str) -> None:
         gone = [slot for slot in self.quarantined if slot.writer == writer]
-        assert self.table.bury(writer) == len(gone)
+        assert self.table.release_writer(writer) == len(gone)
         self.quarantined = [slot for slot in self.quarantined if slot.writer != writer]
 
     @rule(number=st.integers(0, 15))
@@ -270,7 +270,7 @@ def test_quarantine_gives_quota_back_and_the_place_only_after_death() -> None:
     places = {slot.offset for slot in slots if isinstance(slot, Slot)}
     for number in range(20, 60):
         assert put(table, number, RESERVATION).offset not in places
-    assert table.bury("w") == 4
+    assert table.release_writer("w") == 4
     assert {put(table, n, RESERVATION).offset for n in range(60, 64)} == places
 
 
@@ -282,7 +282,7 @@ def test_a_bad_object_is_dropped_while_others_still_read_it() -> None:
     assert isinstance(two, Lease)
     table.report_bad(one)
     assert table.get(object_id(1)) is None
-    assert slot.state is State.DOOMED
+    assert slot.state is State.PENDING_FREE
     again = put(table, 1)
     assert again.offset != slot.offset
     table.report_bad(two)  # the object it was leased from is gone already

@@ -7,14 +7,14 @@ from tests.unit.kvstore.conftest import World, make_world, object_id
 def test_what_is_there_is_leased_at_once_and_in_one_batch(world: World) -> None:
     for number in range(3):
         world.put(number)
-    reader, _ = world.want(0, 1, 2, 3)
+    reader, _ = world.read(0, 1, 2, 3)
     assert reader.batches == [[0, 1, 2]]
     assert not reader.done
     assert world.table.stats().leases == 3
 
 
 def test_waiting_holds_nothing_and_the_commit_leases(world: World) -> None:
-    reader, _ = world.want(0, 1)
+    reader, _ = world.read(0, 1)
     assert world.table.stats().pinned_bytes == 0
     world.put(1)
     assert set(reader.ready) == {1}
@@ -27,26 +27,26 @@ def test_waiting_holds_nothing_and_the_commit_leases(world: World) -> None:
 
 
 def test_every_waiter_of_an_object_gets_it(world: World) -> None:
-    readers = [world.want(7)[0] for _ in range(20)]
+    readers = [world.read(7)[0] for _ in range(20)]
     world.put(7)
     assert all(reader.done == 1 for reader in readers)
     assert world.table.stats().leases == 20
     assert world.table.stats().pinned_bytes == 4096  # one slot, however many leases
 
 
-def test_a_key_asked_for_twice_in_one_want_is_answered_twice(world: World) -> None:
-    reader, _ = world.want(1, 1)
+def test_a_key_asked_for_twice_in_one_read_is_answered_twice(world: World) -> None:
+    reader, _ = world.read(1, 1)
     world.put(1)
     assert set(reader.ready) == {0, 1}
     assert reader.done == 1
 
 
-def test_a_want_holds_no_more_than_its_window() -> None:
+def test_a_read_holds_no_more_than_its_window() -> None:
     world = make_world(64, window=2 * 4096)
     for number in range(6):
         world.put(number)
-    reader, _ = world.want(*range(6))
-    other, _ = world.want(*range(6))
+    reader, _ = world.read(*range(6))
+    other, _ = world.read(*range(6))
     assert set(reader.ready) == set(other.ready) == {0, 1}
     world.release(reader.ready[0])
     assert set(reader.ready) == {0, 1, 2}
@@ -55,7 +55,7 @@ def test_a_want_holds_no_more_than_its_window() -> None:
 
 def test_the_window_always_lets_one_object_through() -> None:
     world = make_world(64, window=1)
-    reader, _ = world.want(0, 1)
+    reader, _ = world.read(0, 1)
     world.put(0)
     world.put(1)
     assert set(reader.ready) == {0}
@@ -67,8 +67,8 @@ def test_lapsed_leases_make_room_for_the_next(world: World) -> None:
     world = make_world(4)  # two pages may be held
     for number in range(3):
         world.put(number)
-    slow, _ = world.want(0, 1)
-    starved, _ = world.want(2, wait=30.0)
+    slow, _ = world.read(0, 1)
+    starved, _ = world.read(2, wait=30.0)
     assert not starved.ready
     world.pass_time(10.0)
     assert len(slow.lost) == 2
@@ -79,7 +79,7 @@ def test_an_object_that_goes_before_its_lease_is_waited_for_again() -> None:
     world = make_world(8, window=1)
     world.put(0)
     world.put(1)
-    reader, _ = world.want(0, 1)
+    reader, _ = world.read(0, 1)
     for number in range(2, 10):  # evicts object 1, which is there and not leased yet
         world.put(number)
     world.release(reader.ready[0])
@@ -91,74 +91,76 @@ def test_an_object_that_goes_before_its_lease_is_waited_for_again() -> None:
 
 class TestWillNotCome:
     def test_a_local_writer_decides_where_there_are_no_sources(self, world: World) -> None:
-        reader, _ = world.want(0, 1)
-        world.deny(0)
+        reader, _ = world.read(0, 1)
+        world.mark_unavailable(0)
         assert reader.will_not_come == {0}
         assert not reader.done
 
-    def test_said_just_before_the_want_it_counts_and_is_then_forgotten(self, world: World) -> None:
-        world.deny(0)
+    def test_said_just_before_the_read_it_counts_and_is_then_forgotten(self, world: World) -> None:
+        world.mark_unavailable(0)
         world.pass_time(2.9)
-        assert world.want(0)[0].will_not_come == {0}
+        assert world.read(0)[0].will_not_come == {0}
         world.pass_time(0.2)
-        assert not world.want(0)[0].will_not_come
+        assert not world.read(0)[0].will_not_come
 
     def test_a_new_writer_makes_it_void(self, world: World) -> None:
-        world.deny(0)
+        world.mark_unavailable(0)
         slot = world.reserve(0)
         assert slot is not None
-        reader, _ = world.want(0)
+        reader, _ = world.read(0)
         assert not reader.will_not_come
         world.commit(slot)
         assert set(reader.ready) == {0}
 
-    def test_another_writer_that_is_at_it_keeps_the_want_waiting(self, world: World) -> None:
+    def test_another_writer_that_is_at_it_keeps_the_read_waiting(self, world: World) -> None:
         slot = world.reserve(0)
         assert slot is not None
-        reader, _ = world.want(0)
-        world.deny(0)
+        reader, _ = world.read(0)
+        world.mark_unavailable(0)
         assert not reader.will_not_come
         world.table.abandon(slot)
-        world.waits.judge(object_id(0), world.now)
+        world.waits.fail_if_unavailable(object_id(0), world.now)
         world.waits.flush(world.now)
         assert reader.will_not_come == {0}
 
     def test_every_source_must_say_so(self, world: World) -> None:
-        reader, want = world.want(0, sources=("a", "b"))
+        reader, request = world.read(0, sources=("a", "b"))
         for name in ("a", "b"):
             assert not reader.will_not_come
-            world.waits.deny_from(want, object_id(0), Source(name, f"{name}:1"), world.now)
+            world.waits.mark_unavailable_at(
+                request, object_id(0), Source(name, f"{name}:1"), world.now
+            )
             world.waits.flush(world.now)
         assert reader.will_not_come == {0}
         assert reader.done == 1
 
     def test_with_this_store_among_the_sources_its_writers_must_too(self, world: World) -> None:
-        reader, want = world.want(0, sources=("a", "me"))
-        world.waits.deny_from(want, object_id(0), Source("a", "a:1"), world.now)
+        reader, request = world.read(0, sources=("a", "me"))
+        world.waits.mark_unavailable_at(request, object_id(0), Source("a", "a:1"), world.now)
         world.waits.flush(world.now)
         assert not reader.will_not_come
-        world.deny(0)
+        world.mark_unavailable(0)
         assert reader.will_not_come == {0}
 
     def test_local_denial_does_not_speak_for_a_source(self, world: World) -> None:
-        reader, _ = world.want(0, sources=("a",))
-        world.deny(0)
+        reader, _ = world.read(0, sources=("a",))
+        world.mark_unavailable(0)
         assert not reader.will_not_come
 
     def test_replacing_the_sources_asks_anew(self, world: World) -> None:
-        reader, want = world.want(0, sources=("a", "b"))
-        world.waits.deny_from(want, object_id(0), Source("a", "a:1"), world.now)
-        world.waits.replace_sources(want, [Source("c", "c:1")], "me", world.now)
-        world.waits.deny_from(want, object_id(0), Source("b", "b:1"), world.now)
+        reader, request = world.read(0, sources=("a", "b"))
+        world.waits.mark_unavailable_at(request, object_id(0), Source("a", "a:1"), world.now)
+        world.waits.replace_sources(request, [Source("c", "c:1")], "me", world.now)
+        world.waits.mark_unavailable_at(request, object_id(0), Source("b", "b:1"), world.now)
         world.waits.flush(world.now)
         assert not reader.will_not_come
-        world.waits.deny_from(want, object_id(0), Source("c", "c:1"), world.now)
+        world.waits.mark_unavailable_at(request, object_id(0), Source("c", "c:1"), world.now)
         world.waits.flush(world.now)
         assert reader.will_not_come == {0}
 
 
 def test_a_wait_ends_at_its_deadline_exactly_once(world: World) -> None:
-    reader, _ = world.want(0, 1, wait=2.0)
+    reader, _ = world.read(0, 1, wait=2.0)
     world.put(1)
     world.pass_time(1.9)
     assert not reader.timed_out
@@ -173,7 +175,7 @@ def test_what_is_here_is_leased_as_room_comes_also_after_the_deadline() -> None:
     world = make_world(64, window=1)
     for number in range(3):
         world.put(number)
-    reader, _ = world.want(0, 1, 2, 3, wait=1.0)
+    reader, _ = world.read(0, 1, 2, 3, wait=1.0)
     world.pass_time(2.0)
     assert (set(reader.ready), reader.timed_out) == ({0}, {3})
     world.release(reader.ready[0])
@@ -186,7 +188,7 @@ def test_what_goes_after_the_deadline_is_not_waited_for() -> None:
     world = make_world(8, window=1)
     world.put(0)
     world.put(1)
-    reader, _ = world.want(0, 1, wait=1.0)
+    reader, _ = world.read(0, 1, wait=1.0)
     for number in range(2, 10):
         world.put(number)
     world.pass_time(2.0)
@@ -197,24 +199,24 @@ def test_what_goes_after_the_deadline_is_not_waited_for() -> None:
 
 def test_without_a_wait_and_sources_the_answer_is_immediate(world: World) -> None:
     world.put(0)
-    reader, _ = world.want(0, 1, wait=0)
+    reader, _ = world.read(0, 1, wait=0)
     assert set(reader.ready) == {0}
     assert reader.timed_out == {1}
     assert reader.done == 1
 
 
 def test_without_a_wait_the_sources_are_asked_once(world: World) -> None:
-    reader, want = world.want(0, wait=0, sources=("a",))
+    reader, request = world.read(0, wait=0, sources=("a",))
     assert not reader.done
-    world.waits.deny_from(want, object_id(0), Source("a", "a:1"), world.now)
+    world.waits.mark_unavailable_at(request, object_id(0), Source("a", "a:1"), world.now)
     world.waits.flush(world.now)
     assert reader.timed_out == {0}
 
 
 def test_cancelling_gives_everything_back(world: World) -> None:
     world.put(0)
-    reader, want = world.want(0, 1, 2)
-    world.waits.cancel(want)
+    reader, request = world.read(0, 1, 2)
+    world.waits.cancel(request)
     world.put(1)
     assert set(reader.ready) == {0}
     world.assert_nothing_held()
@@ -222,17 +224,17 @@ def test_cancelling_gives_everything_back(world: World) -> None:
 
 def test_a_bad_object_is_dropped_and_computed_anew(world: World) -> None:
     world.put(0)
-    reader, _ = world.want(0)
+    reader, _ = world.read(0)
     world.release(reader.ready[0], bad=True)
     assert world.table.stats().bad_objects == 1
-    again, _ = world.want(0)
+    again, _ = world.read(0)
     assert not again.ready
     world.put(0)
     assert set(again.ready) == {0}
 
 
-def test_ended_wants_do_not_pile_up_until_their_deadlines(world: World) -> None:
+def test_ended_reads_do_not_pile_up_until_their_deadlines(world: World) -> None:
     for _ in range(1000):
-        _, want = world.want(1, wait=3600)
-        world.waits.cancel(want)
+        _, request = world.read(1, wait=3600)
+        world.waits.cancel(request)
     assert len(world.waits._deadlines) < 100
