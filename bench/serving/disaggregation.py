@@ -9,8 +9,8 @@ machine's cores as a whole:
 
 A chunk size after a slash replaces the default: `combined/128`.
 
-    python bench/disaggregation.py [--system split …] [--rate 0.1 …] [--json FILE] [--svg FILE]
-    python bench/disaggregation.py --from FILE [--from FILE …] [--svg FILE]     measures nothing
+    python -m bench.serving.disaggregation [--system split …] [--rate 0.1 …] [--json FILE]
+    python -m bench.serving.disaggregation --from FILE [--svg FILE]     measures nothing
 """
 
 import argparse
@@ -26,11 +26,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curves import Panel, draw
-from local_cluster import ROOT, VOCAB, cluster, random_llama
-from mixed_load import Load, Request, Targets, figures, from_json, run, to_json
-
 from baton.client import AsyncClient, Delta
+from bench.harness.local_cluster import ROOT, VOCAB, cluster, random_llama
+from bench.harness.plot import Panel, draw
+from bench.serving.mixed_load import Load, Request, Targets, figures, from_json, run, to_json
 
 SYSTEMS = ("split", "combined", "vllm")
 RATES = (0.1, 0.15, 0.2)
@@ -83,10 +82,11 @@ def on_vllm(chunk: int, model: Path, loads: list[Load], done: Done) -> None:
     }
     seconds = sum(load.warm_seconds + load.seconds + load.drain_seconds for load in loads)
     peer = subprocess.Popen(
-        [str(PEERS), str(Path(__file__).with_name("vllm_mixed.py"))],
+        [str(PEERS), "-m", "bench.serving.vllm_mixed_load"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        cwd=ROOT,
         env={
             **os.environ,
             "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),

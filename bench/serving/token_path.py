@@ -1,4 +1,4 @@
-"""What the path of requests and tokens costs: `python bench/token_path.py --json FILE`.
+"""What the path of requests and tokens costs: `python -m bench.serving.token_path --json FILE`.
 
 Starts a cluster whose engine is simulated and asks it for answers to prompts of 128 tokens: 8
 tokens to 64 clients at once, 256 tokens to 64, and 16 tokens to one. Prints, for HTTP and for gRPC,
@@ -17,10 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from loadgen import Load, report, run
-from processes import Member, Processes, cpu_seconds
-
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from bench.harness.processes import Member, Processes, cpu_seconds
+from bench.serving.load_generator import Load, report, run
 from services.frontend.text.chat_template import Message
 from services.frontend.text.tokenizer import Tokenizer
 

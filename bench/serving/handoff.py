@@ -5,7 +5,7 @@ after the other, on idle workers or while other clients stream (`--streams 8`). 
 workers come from their OpenTelemetry spans, which this program collects; the others are the
 client's.
 
-    python bench/handoff.py [--requests 8] [--streams 0] [--json FILE]
+    python -m bench.serving.handoff [--requests 8] [--streams 0] [--json FILE]
 """
 
 import argparse
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from local_cluster import VOCAB, Up, cluster, random_llama
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from baton.client import AsyncClient, Delta, Started
+from bench.harness.local_cluster import VOCAB, Up, cluster, random_llama
 
 EXPORT_SECONDS = 15
 """In which spans of a request have come."""

@@ -13,7 +13,7 @@ from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
 from baton.internal.v1.cluster_pb2 import Instance
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "bench"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0

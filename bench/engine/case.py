@@ -1,4 +1,4 @@
-"""What one engine is asked in bench/engine.py. Needs nothing: peers import it in their own venv."""
+"""What bench.engine.throughput asks an engine. Imports only the standard library: peers use it."""
 
 import random
 import time

@@ -1,6 +1,6 @@
-"""What codecs make of KV: how much room is left, and how fast: `python bench/kv_codecs.py`.
+"""What codecs make of KV: how much room is left, and how fast: `python -m bench.kv.disk_codecs`.
 
-    python bench/kv_codecs.py [--model DIR] [--tokens 3000] [--json FILE]
+    python -m bench.kv.disk_codecs [--model DIR] [--tokens 3000] [--json FILE]
 
 The KV is what the torch engine computes in bfloat16 for a prompt made of this project's own
 documents: an object per block, and an object per 8 blocks. Beside it random bytes, and random
@@ -29,7 +29,7 @@ from baton.settings import EngineSettings
 from services.kvstore.disk.codecs import LZ4, ZSTD, make_codec
 from services.kvstore.disk.index import disk_size
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ROUNDS = 3
 JOINED = 8
 FP8 = torch.float8_e4m3fn

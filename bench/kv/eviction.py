@@ -1,6 +1,6 @@
 """Hit rates of the orders of eviction on a trace of conversations.
 
-    python bench/eviction.py PATH/conversation_trace.jsonl [--sizes 1000,3000] [--json FILE]
+    python -m bench.kv.eviction PATH/conversation_trace.jsonl [--sizes 1000,3000] [--json FILE]
 
 The trace has one JSON object a line with `hash_ids`, one per block of the prompt; equal ids name
 equal prefixes (Mooncake's FAST'25 traces have this form). Each request leases what is there, as a

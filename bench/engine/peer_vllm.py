@@ -1,4 +1,4 @@
-"""vLLM as bench/engine.py's peer: cases come on standard input, seconds go to standard output.
+"""vLLM beside bench.engine.throughput: cases come on standard input, seconds go to standard output.
 
 Runs in the venv of `make bench-peers`. One line of JSON per case and answer; the first answer says
 that the model is loaded.
@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from engine_case import CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, Case
+from bench.engine.case import CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, Case
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ back through shared memory, every block verified on the way; timed is from the t
 until all of it is in the engine's pages. `memcpy` copies the same pieces once, in the same run, on
 one thread between memory that was touched before: nothing is faster than that with one thread.
 
-    python bench/idle_return.py [--layers 24] [--tokens 8000] [--rounds 9] [--json FILE]
+    python -m bench.kv.idle_return [--layers 24] [--tokens 8000] [--rounds 9] [--json FILE]
 """
 
 import argparse
@@ -17,9 +17,6 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from kv import store
-from local_cluster import VOCAB, random_llama
-
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
 from baton.internal.v1 import worker_pb2
@@ -27,6 +24,8 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.settings import EngineSettings
 from baton.worker.core import WorkerCore
+from bench.harness.local_cluster import VOCAB, random_llama
+from bench.kv.store import store
 
 MODEL = "llama"
 SALT = b"s" * 32

@@ -1,4 +1,4 @@
-"""Many streams open at once on one frontend process: `python bench/open_streams.py --json FILE`.
+"""Many streams open at once on one frontend process: `python -m bench.serving.open_streams`.
 
 The simulated engine gives every stream one token per step. Streams are opened over a while. Once
 all of them are open, the memory and the CPU of the frontend are read over some steps. Prints what a
@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import uvloop
-from loadgen import Load, Seen, over_http
-from processes import Member, Processes, cpu_seconds, rss_bytes
-from token_path import MODEL, SETTINGS
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from bench.harness.processes import Member, Processes, cpu_seconds, rss_bytes
+from bench.serving.load_generator import Load, Seen, over_http
+from bench.serving.token_path import MODEL, SETTINGS
 
 SPARE = 1000
 

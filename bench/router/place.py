@@ -5,7 +5,7 @@ are held, an index of 100,000 blocks. Votes for hot prefixes are counted, and no
 calls the placer as the service does; `stream` asks a server in another process over one Place
 stream, with so many questions in flight.
 
-    python bench/router_place.py [--seconds 3]
+    python -m bench.router.place [--seconds 3]
 """
 
 import argparse
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -34,6 +35,7 @@ from services.router.replication.hot_prefixes import HotPrefixes
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import TicketBook
 
+ROOT = Path(__file__).parents[2]
 LAYOUT = b"L" * 16
 BLOCKS = 64
 CHAINS = 2_000
@@ -196,11 +198,12 @@ async def serve(roles: list[cluster_pb2.Role.ValueType]) -> None:
 
 def stream(name: str, in_flight: int, seconds: float) -> tuple[float, float]:
     server = subprocess.Popen(
-        [sys.executable, __file__, "--serve", name],
+        [sys.executable, "-m", "bench.router.place", "--serve", name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        cwd=ROOT,
     )
     assert server.stdin is not None
     assert server.stdout is not None

@@ -9,7 +9,7 @@ Over gRPC the store takes turns with a bare stream of 1 MiB messages, as many by
 and as many different ones; `get` has four batches in flight and `get 1` one after the other.
 Each size has a store of its own, which is full when measuring begins: every put evicts.
 
-    python bench/kv.py [--rounds 5] [--clients 4] [--peers build/kv-peers] [--json FILE]
+    python -m bench.kv.store [--rounds 5] [--clients 4] [--peers build/kv-peers] [--json FILE]
 """
 
 import argparse
@@ -38,7 +38,7 @@ from baton.process.allocator import keep_freed_memory
 from baton.rpc.channels import OPTIONS
 from baton.telemetry import logs
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LAYOUT = b"L" * 16
 COUNT = 64
 ARENA_BYTES = 2 << 30
@@ -258,7 +258,16 @@ async def load(address: str, size: int, seconds: float, count: int) -> None:
 
 def several(address: str, count: int, size: int, seconds: float) -> Row:
     """GB/s of `count` clients together."""
-    command = [sys.executable, __file__, "--load", address, str(size), str(seconds), str(count)]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.kv.store",
+        "--load",
+        address,
+        str(size),
+        str(seconds),
+        str(count),
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     processes = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
@@ -427,7 +436,7 @@ def store(arena_bytes: int = ARENA_BYTES) -> Iterator[str]:
 def peers(directory: Path, rounds: int) -> dict[str, dict[str, Row]]:
     """What other stores do with the same batches: rows by peer and size."""
     python = directory / "venv" / "bin" / "python"
-    script = ROOT / "bench" / "kv_peers.py"
+    script = ROOT / "bench" / "kv" / "peer_stores.py"
     results = {}
     for name in ("redis", "mooncake"):
         command = [str(python), str(script), name, str(directory / "root"), str(rounds)]
@@ -488,7 +497,7 @@ def measure(runner: asyncio.Runner, options: argparse.Namespace) -> None:
     if "grpc" in only:
         port = free_port()
         print(f"\n{'gRPC, median (best)':19}" + "".join(f"{h:>14}" for h in _GRPC_HEADS))
-        with running([sys.executable, __file__, "--bare", str(port)]):
+        with running([sys.executable, "-m", "bench.kv.store", "--bare", str(port)]):
             for name, size in SIZES.items():
                 with store() as address:
                     rows = runner.run(through_grpc(address, port, size, options.rounds))

@@ -7,7 +7,7 @@ does each way once, so that whatever else the machine does falls on all alike.
 With `--peers` Redis and Mooncake Store are there too: each holds the objects in a process of its
 own, and another one gets them over TCP.
 
-    python bench/nixl_peers.py [--rounds 9] [--in-flight 1 4] [--peers build/kv-peers] [--json FILE]
+    python -m bench.kv.between_hosts [--rounds 9] [--peers build/kv-peers] [--json FILE]
 """
 
 import argparse
@@ -39,7 +39,7 @@ from baton.kv.client.client import KvStoreClient
 from baton.telemetry import logs
 from services.kvstore.peers.transports.nixl.agent import LIBRARIES
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LAYOUT = b"L" * 16
 COUNT = 64
 KIB = 1024
@@ -144,11 +144,11 @@ class RawPeer:
 
 
 class OtherStore:
-    """Another KV store, driven by bench/kv_peers.py with its own Python."""
+    """Another KV store, driven by bench/kv/peer_stores.py with its own Python."""
 
     def __init__(self, name: str, directory: Path) -> None:
         libraries = ":".join(map(str, directory.glob("root/**/x86_64-linux-gnu")))
-        command = [directory / "venv/bin/python", ROOT / "bench/kv_peers.py"]
+        command = [directory / "venv/bin/python", ROOT / "bench/kv/peer_stores.py"]
         self._process = subprocess.Popen(
             [*command, name, directory / "root", "serve"],
             stdin=subprocess.PIPE,

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from itertools import count
 from typing import Any
 
-from mixed_load import Load, run, to_json
+from bench.serving.mixed_load import Load, run, to_json
 
 
 async def main() -> None:

@@ -1,4 +1,4 @@
-"""How near the engine is to the machine's limit, beside vLLM: `python bench/engine.py`.
+"""How near the engine is to the machine's limit, beside vLLM: `python -m bench.engine.throughput`.
 
 A random Llama of 292M parameters in bfloat16. Decode: tokens per second at batch 1, 8 and 32 after
 512-token prompts; prefill: prompt tokens per second. The engines take turns, case by case, with the
@@ -6,7 +6,7 @@ same prompts; the best of the rounds counts, since the machine may have other wo
 decode is the chain of linear maps plus reading the KV once; of prefill, the chain plus attention's
 arithmetic at the chain's pace.
 
-    python bench/engine.py [--device cuda] [--rounds 3] [--native off] [--json FILE]
+    python -m bench.engine.throughput [--device cuda] [--rounds 3] [--native off] [--json FILE]
 
 vLLM joins where `make bench-peers` installed it. A GPU's figures come with --device cuda.
 """
@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from engine_case import CASES, CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, VOCAB, Case
-from engine_limits import Chain, PlainChain, matmul_rate, read_bandwidth
 
 from baton.engine.base import Admitted, Engine, Sampling, SequenceRequest, Stopping, Tokens
 from baton.engine.factory import create_engine
@@ -32,8 +30,10 @@ from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.model import element_type
 from baton.settings import EngineSettings
+from bench.engine.case import CASES, CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, VOCAB, Case
+from bench.engine.limits import Chain, PlainChain, matmul_rate, read_bandwidth
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PEERS = ROOT / "build" / "peers" / "bin" / "python"
 SIZES = {
     "292M": {"layers": 24, "hidden": 1024, "mlp": 2816, "heads": 16, "kv_heads": 8},
@@ -132,11 +132,12 @@ class Vllm:
         }
         self._log = (ROOT / "build" / "bench" / "vllm.log").open("w")
         self._process = subprocess.Popen(
-            [str(PEERS), str(ROOT / "bench" / "peer_vllm.py"), str(model), options.clock],
+            [str(PEERS), "-m", "bench.engine.peer_vllm", str(model), options.clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
+            cwd=ROOT,
             env=env,
         )
         self.version = self._answer()["version"]

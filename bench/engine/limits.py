@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import torch
-from engine_case import CLOCKS
 
 from baton.engine.model_config import ModelConfig
 from baton.engine.torch.checkpoint import Weights
 from baton.engine.torch.linear import Linear, make_linear
+from bench.engine.case import CLOCKS
 
 _READ_BYTES = 1 << 30
 _MATMUL_SIZE = {"cpu": 2048, "cuda": 8192}

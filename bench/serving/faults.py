@@ -1,4 +1,4 @@
-"""What clients see when a process is killed: `python bench/faults.py`.
+"""What clients see when a process is killed: `python -m bench.serving.faults`.
 
 Starts an etcd and `baton up` with the sim engine, keeps CONCURRENCY requests running, and kills one
 process after the other with SIGKILL (etcd for OUTAGE_SECONDS; the supervisor starts the others

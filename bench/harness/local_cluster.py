@@ -12,7 +12,7 @@ from baton.client import AsyncClient
 from baton.cluster.local_etcd import free_port
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 VOCAB = 8192
 START_SECONDS = 120
 

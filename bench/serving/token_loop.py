@@ -1,4 +1,4 @@
-"""What a streamed token costs the frontend in Python alone: `python bench/token_loop.py`.
+"""What a streamed token costs the frontend in Python alone: `python -m bench.serving.token_loop`.
 
 Feeds recorded engine steps of 64 streams to a real connection, real requests and the real SSE
 encoder, in one process without sockets; what would be written is made and dropped. Prints CPU per

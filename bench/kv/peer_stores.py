@@ -1,9 +1,9 @@
-"""Other KV stores with the batches of bench/kv.py, which runs this with their own Python.
+"""Other KV stores with the batches of bench/kv/store.py, which runs this with their own Python.
 
 Each keeps its data in another process than the one that puts and gets, and both speak TCP.
 
-python kv_peers.py redis|mooncake ROOT ROUNDS      ROOT holds the unpacked Debian packages
-python kv_peers.py redis|mooncake ROOT serve       times one get per line of standard input
+peer_stores.py redis|mooncake ROOT ROUNDS      ROOT holds the unpacked Debian packages
+peer_stores.py redis|mooncake ROOT serve       times one get per line of standard input
 """
 
 import ctypes
@@ -214,7 +214,7 @@ class Mooncake:
 
 
 def measure(peer: Redis | Mooncake, rounds: int) -> dict[str, dict[str, float]]:
-    """GB/s by size: the best round, as in bench/kv.py, and the median; lookups per second."""
+    """GB/s by size: the best round, as in bench/kv/store.py, and the median; lookups per second."""
     results: dict[str, dict[str, float]] = {}
     for label, size in SIZES.items():
         peer.prepare(size)

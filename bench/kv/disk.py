@@ -1,6 +1,6 @@
 """The disk tier against the bare file: bytes per second out of memory and back.
 
-    python bench/kv_disk.py [--path FILE] [--mib 512] [--size 262144] [--json FILE]
+    python -m bench.kv.disk [--path FILE] [--mib 512] [--size 262144] [--json FILE]
 
 `raw` writes and reads the same pieces, from and to the same arena, with the same direct I/O on one
 thread and nothing else. `tier` is the store's own code in one process, with a quarter of the

@@ -1,0 +1,1 @@
+"""How fast the engine computes, beside the machine's limits and vLLM."""

@@ -1,0 +1,1 @@
+"""What benchmarks share: clusters, plots, statistics, and the command line."""

@@ -1,0 +1,1 @@
+"""How fast KV moves: the store, its disk, between hosts, and eviction."""

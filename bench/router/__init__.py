@@ -1,0 +1,1 @@
+"""How many requests a router places."""
