@@ -23,12 +23,12 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.kv.registry import SHM, TIERS, TRANSPORTS
 from baton.settings import EngineSettings
-from models.train.evaluate import Asker, retrieval, value_of
-from models.train.text.conversation import Message
-from models.train.tokenizer import render
 from services.frontend.requests.validate import DEFAULT_TENANT
 from tests.conftest import ROOT
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
+from train.evaluate import Asker, retrieval, value_of
+from train.text.conversation import Message
+from train.tokenizer import render
 
 Pair = tuple[bytes, bytes]
 

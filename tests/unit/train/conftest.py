@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from models.train import tokenizer as text_tokenizer
+from train import tokenizer as text_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from models.train.batches import (
+from train.batches import (
     ANSWER_WEIGHT,
     LENGTHS,
     TEXT_WEIGHT,
@@ -11,8 +11,8 @@ from models.train.batches import (
     make_batch,
     score,
 )
-from models.train.text.conversation import Message
-from models.train.text.facts import VALUE_END, VALUE_START
+from train.text.conversation import Message
+from train.text.facts import VALUE_END, VALUE_START
 
 CONTEXT = 4096
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from models.train.evaluate import Asker, value_of
-from models.train.text.conversation import Message
-from models.train.tokenizer import render
 from tests.conftest import ROOT
+from train.evaluate import Asker, value_of
+from train.text.conversation import Message
+from train.tokenizer import render
 
 CHECKPOINT = ROOT / "models" / "baton-tiny"
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from models.train.export import export
-from models.train.feed import Feed
-from models.train.model import Llama, Shape
-from models.train.state import restore, save
-from models.train.text.conversation import Message
-from models.train.tokenizer import render
+from train.export import export
+from train.feed import Feed
+from train.model import Llama, Shape
+from train.state import restore, save
+from train.text.conversation import Message
+from train.tokenizer import render
 
 SMALL = Shape(vocab=512, hidden=32, mlp=64, layers=2, heads=2, kv_heads=1, head_size=16)
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from models.train.text import facts, lists, stories, words
-from models.train.text.conversation import Conversation, Mix, probe
+from train.text import facts, lists, stories, words
+from train.text.conversation import Conversation, Mix, probe
 
 
 def conversation(seed: int, turns: int = 12, mix: Mix | None = None) -> Conversation:

@@ -1,7 +1,7 @@
 """Small exercises: counting, copying, sorting, adding. Answers are exact."""
 
-from models.train.text import words
-from models.train.text.words import Draw
+from train.text import words
+from train.text.words import Draw
 
 Exercise = tuple[str, str]
 """A request and the only right answer."""

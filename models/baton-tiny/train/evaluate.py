@@ -1,4 +1,4 @@
-"""Measures a checkpoint with the project's own engine: `python -m models.train.evaluate`.
+"""Measure a checkpoint with the project's own engine: `python -m train.evaluate`.
 
 Answers are generated greedily and must be right to the letter. What is asked is kept from training
 (names and numbers) or drawn with a seed that training does not use.
@@ -18,10 +18,10 @@ from baton.engine.base import Engine, Sampling, SequenceRequest, Stopping
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.settings import EngineSettings
-from models.train import tokenizer as text_tokenizer
-from models.train.card import write_scores
-from models.train.text import lists
-from models.train.text.conversation import Message, probe
+from train import tokenizer as text_tokenizer
+from train.card import write_scores
+from train.text import lists
+from train.text.conversation import Message, probe
 
 DISTANCES = (64, 128, 256, 512, 1024, 2000)
 """Tokens between the end of the facts and the question."""

@@ -6,8 +6,8 @@ context and copying what follows them is what small attention models learn best.
 
 from dataclasses import dataclass
 
-from models.train.text import words
-from models.train.text.words import Draw
+from train.text import words
+from train.text.words import Draw
 
 # Around the value of an answer. Tokens between them weigh more in training; they are never shown.
 VALUE_START, VALUE_END = "\x01", "\x02"

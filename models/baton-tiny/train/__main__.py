@@ -1,7 +1,7 @@
-"""Trains the demo model: `python -m models.train.train --out build/model --minutes 60`.
+"""Train the demo model: `python -m train --out build/model --minutes 60`.
 
 A stopped run goes on from its last saved state with the same command. Training ends with the
-checkpoint in `<out>/checkpoint`; `python -m models.train.evaluate` measures it.
+checkpoint in `<out>/checkpoint`; `python -m train.evaluate` measures it.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim import AdamW, Optimizer
 
-from models.train import state
-from models.train import tokenizer as text_tokenizer
-from models.train.batches import LENGTHS, Batch
-from models.train.export import export
-from models.train.feed import Feed
-from models.train.model import Llama, Shape
-from models.train.text.conversation import TASKS
+from train import state
+from train import tokenizer as text_tokenizer
+from train.batches import LENGTHS, Batch
+from train.export import export
+from train.feed import Feed
+from train.model import Llama, Shape
+from train.text.conversation import TASKS
 
 _log = logging.getLogger("train")
 _LOG_SECONDS = 20.0

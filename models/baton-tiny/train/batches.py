@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from baton.engine.testing.random_tokenizer import TURN_END
-from models.train import tokenizer as text_tokenizer
-from models.train.text import facts
-from models.train.text.conversation import TASKS, Conversation, Message, Mix
-from models.train.text.words import Draw
+from train import tokenizer as text_tokenizer
+from train.text import facts
+from train.text.conversation import TASKS, Conversation, Message, Mix
+from train.text.words import Draw
 
 # Weights of a token's loss, by what it is.
 VALUE_WEIGHT = 3.0

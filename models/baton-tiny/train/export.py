@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from baton.engine.testing.random_tokenizer import end_tokens
-from models.train import tokenizer as text_tokenizer
-from models.train.model import Llama
+from train import tokenizer as text_tokenizer
+from train.model import Llama
 
 
 def export(

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
-from models.train.model import Llama
+from train.model import Llama
 
 FILE = "state.safetensors"
 

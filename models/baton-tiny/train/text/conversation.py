@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from models.train.text import facts, lists, stories, talk, words
-from models.train.text.words import Draw
+from train.text import facts, lists, stories, talk, words
+from train.text.words import Draw
 
 TASKS = ("text", "retrieval", "story", "talk", "copy", "sort", "count", "other")
 """What an answer's tokens practise; `text` is what users and tools say."""

@@ -13,8 +13,8 @@ from baton.engine.testing.random_tokenizer import (
     TURN_START,
     tokenizer_config,
 )
-from models.train.text import facts, words
-from models.train.text.conversation import Conversation, Message, Mix
+from train.text import facts, words
+from train.text.conversation import Conversation, Message, Mix
 
 VOCAB = 4096
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from models.train.batches import Batch, make_batch
+from train.batches import Batch, make_batch
 
 # Full, it makes the producer wait: batches are never more than this many steps out of date.
 _AHEAD = 4

@@ -1,7 +1,7 @@
 """Short stories: somebody somewhere wants something, meets an obstacle, and it ends well."""
 
-from models.train.text import words
-from models.train.text.words import Draw, a
+from train.text import words
+from train.text.words import Draw, a
 
 _OPENINGS = (
     "Once upon a time there was {a_hero} named {name} who lived in the {place}.",

@@ -1,7 +1,7 @@
 """Small talk, and kind words where the model cannot help."""
 
-from models.train.text import words
-from models.train.text.words import Draw
+from train.text import words
+from train.text.words import Draw
 
 # One intent per row: what people say, what the model answers. {p} is a person, {w} weather,
 # {f} food, {n} an animal, {c} a color.

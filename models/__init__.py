@@ -1,1 +1,0 @@
-"""Checkpoints that come with the project, and what made them."""
