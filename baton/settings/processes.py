@@ -67,12 +67,12 @@ class RouterSettings(ProcessSettings):
         "auto",
         description="prefill on another worker than decode: auto where it pays, always, never",
     )
-    hot_after: int = Field(
+    replication_threshold: int = Field(
         4,
         ge=0,
         le=1_000_000,
         description="requests within about 10 s that waited beside the KV of their prefix, or "
-        "brought it from another store, before one more store is told to pull it; 0: none is told",
+        "fetched it from another store, before one more store prefetches it; 0: never",
     )
 
 

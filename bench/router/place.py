@@ -1,7 +1,7 @@
 """How many requests per second one router places.
 
 8 workers (4 prefill and 4 decode, or 8 combined), 2 stores, prompts of 64 blocks of which about 48
-are held, an index of 100,000 blocks. Votes for hot prefixes are counted, and nobody is told. `pure`
+are held, an index of 100,000 blocks. Demand is counted, and no store prefetches. `pure`
 calls the placer as the service does; `stream` asks a server in another process over one Place
 stream, with so many questions in flight.
 
@@ -28,19 +28,19 @@ from baton.rpc.channels import open_channel
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from baton.telemetry import logs
-from services.router.api.placer import Placer, Spread
+from services.router.api.placer import Placer, Replication
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.prefix_index.index import PrefixIndex
-from services.router.replication.hot_prefixes import HotPrefixes
+from services.router.replication.hot_prefixes import HotPrefixTracker
 from services.router.state.fleet import Fleet
-from services.router.state.tickets import TicketBook
+from services.router.state.tickets import TicketTable
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = b"L" * 16
 BLOCKS = 64
 CHAINS = 2_000
 WARM_UP = 200
-HOT_AFTER = 4
+THRESHOLD = 4
 SPLIT: list[cluster_pb2.Role.ValueType] = [cluster_pb2.ROLE_PREFILL] * 4 + [
     cluster_pb2.ROLE_DECODE
 ] * 4
@@ -53,17 +53,17 @@ def chains() -> list[list[bytes]]:
 
 
 def fleet(roles: list[cluster_pb2.Role.ValueType]) -> Fleet:
-    made = Fleet(PrefixIndex(), TicketBook("bench"))
-    made.cards(
+    made = Fleet(PrefixIndex(), TicketTable("bench"))
+    made.set_model_cards(
         [cluster_pb2.ModelCard(name="m", layout_id=LAYOUT, block_tokens=16, block_bytes=65_536)]
     )
     for number in range(2):
-        made.up(
+        made.put(
             cluster_pb2.Instance(id=f"store-{number}", role=cluster_pb2.ROLE_KVSTORE, address="h:1")
         )
     for number, role in enumerate(roles):
         worker = f"worker-{number}"
-        made.up(
+        made.put(
             cluster_pb2.Instance(
                 id=worker,
                 role=role,
@@ -73,7 +73,7 @@ def fleet(roles: list[cluster_pb2.Role.ValueType]) -> Fleet:
                 store_id=f"store-{number % 2}",
             )
         )
-        made.report(
+        made.apply_report(
             LoadReport(
                 instance_id=worker,
                 running=number % 5,
@@ -87,9 +87,9 @@ def fleet(roles: list[cluster_pb2.Role.ValueType]) -> Fleet:
         )
     for number, chain in enumerate(chains()):
         near, far = f"store-{number % 2}", f"store-{(number + 1) % 2}"
-        made.index.stored(near, kvevents_pb2.TIER_DRAM, chain[:48])
-        made.index.stored(far, kvevents_pb2.TIER_DRAM, chain[:16])
-        made.index.stored(f"worker-{number % 8}", kvevents_pb2.TIER_ENGINE, chain[:32])
+        made.index.add_blocks(near, kvevents_pb2.TIER_DRAM, chain[:48])
+        made.index.add_blocks(far, kvevents_pb2.TIER_DRAM, chain[:16])
+        made.index.add_blocks(f"worker-{number % 8}", kvevents_pb2.TIER_ENGINE, chain[:32])
     return made
 
 
@@ -107,26 +107,26 @@ def query(number: int, chain: list[bytes]) -> router_pb2.PlaceQuery:
 
 
 def pure(
-    roles: list[cluster_pb2.Role.ValueType], seconds: float, hot_after: int
+    roles: list[cluster_pb2.Role.ValueType], seconds: float, threshold: int
 ) -> tuple[float, float]:
     """Placements per second of one process, each with its ticket taken and given back.
 
     Args:
         roles: of the workers.
         seconds: how long to place.
-        hot_after: votes that make a prefix hot, which nobody is told of here; 0: none are counted.
+        threshold: placements that make a prefix hot; 0: none are counted. No store prefetches.
 
     Returns:
         (by the clock, by CPU time: what an otherwise idle core would do).
     """
     where = fleet(roles)
-    spread = Spread(HotPrefixes(hot_after), lambda _: None) if hot_after else None
-    placer = Placer(where, spread=spread)
+    replication = Replication(HotPrefixTracker(threshold), lambda _: None) if threshold else None
+    placer = Placer(where, replication=replication)
     queries = [query(number, chain) for number, chain in enumerate(chains())]
 
     def place(asked: router_pb2.PlaceQuery) -> None:
         ticket = placer.place(asked, 1, 0.0).ticket
-        where.pledges_changed(where.tickets.give_back(1, [ticket]))
+        where.load_changed(where.tickets.return_tickets(1, [ticket]))
 
     return _rate(place, queries, seconds)
 
@@ -186,8 +186,8 @@ async def serve(roles: list[cluster_pb2.Role.ValueType]) -> None:
     """Serve a fleet until standard input ends; prints the address."""
     logs.configure("bench", "bench", "warning")
     async with Server(GrpcSettings(port=0), "bench") as server:
-        spread = Spread(HotPrefixes(HOT_AFTER), lambda _: None)
-        service = RouterService(fleet(roles), spread=spread)
+        replication = Replication(HotPrefixTracker(THRESHOLD), lambda _: None)
+        service = RouterService(fleet(roles), replication=replication)
         server.add(service.register, SERVICE_NAME)
         await server.start()
         service.open()
@@ -226,8 +226,8 @@ def main() -> None:
         return
     print(f"{'fleet':<22}{'how':<26}{'placements/s':>14}{'median ms':>11}{'per CPU s':>11}")
     for name, roles in fleets.items():
-        for how, hot_after in (("pure", HOT_AFTER), ("pure, without hot prefixes", 0)):
-            rate, of_cpu = pure(roles, options.seconds, hot_after)
+        for how, threshold in (("pure", THRESHOLD), ("pure, without hot prefixes", 0)):
+            rate, of_cpu = pure(roles, options.seconds, threshold)
             print(f"{name:<22}{how:<26}{rate:>14,.0f}{1e3 / rate:>11.3f}{of_cpu:>11,.0f}")
         for in_flight in (1, 16, 128):
             rate, wait = stream(name, in_flight, options.seconds)

@@ -1,4 +1,4 @@
-"""Puts a router together. Leaving the stack undoes it in reverse."""
+"""Compose a router: leaving the stack undoes it in reverse."""
 
 import asyncio
 
@@ -9,19 +9,19 @@ from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import RouterSettings
-from services.router.api.placer import Spread
+from services.router.api.placer import Replication
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.policy.costs import Policy
 from services.router.prefix_index.index import PrefixIndex
-from services.router.replication.hot_prefixes import HotPrefixes
-from services.router.replication.prefetcher import HintSender
-from services.router.state.cluster_watch import ClusterView
+from services.router.replication.hot_prefixes import HotPrefixTracker
+from services.router.replication.prefetcher import Prefetcher
+from services.router.state.cluster_watch import ClusterWatch
 from services.router.state.fleet import Fleet
-from services.router.state.tickets import TicketBook
+from services.router.state.tickets import TicketTable
 
-_SETTLE_SECONDS = 2.0
-_LEAVE_SECONDS = 0.3
-"""Frontends see that the router drains and ask another one before their streams end."""
+_READY_SECONDS = 2.0
+_DRAIN_NOTICE_SECONDS = 0.3
+"""Frontends see that the router drains and move to another one before their streams end."""
 _FLUSH_SECONDS = 2.0
 
 
@@ -33,33 +33,34 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     discovery = await stack.enter_async_context(Discovery(etcd, cluster))
 
     # The incarnation keeps ticket ids of a restarted router apart from those of the one before.
-    fleet = Fleet(PrefixIndex(), TicketBook(f"{process.instance_id}/{process.incarnation[:8]}"))
-    view = ClusterView(discovery, fleet)
-    process.spawn(view.follow(), "cluster view")
-    process.spawn(view.tend(), "tend")
+    fleet = Fleet(PrefixIndex(), TicketTable(f"{process.instance_id}/{process.incarnation[:8]}"))
+    watch = ClusterWatch(discovery, fleet)
+    process.spawn(watch.run(), "cluster watch")
+    process.spawn(watch.run_maintenance(), "maintenance")
 
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
     policy = Policy(disaggregation=settings.disaggregation)
-    spread = None
-    if settings.hot_after:
-        sender = HintSender(fleet.store_address)
-        process.spawn(sender.run(), "hints")
-        spread = Spread(HotPrefixes(settings.hot_after, policy), sender.offer)
-    service = RouterService(fleet, policy, spread=spread)
+    replication = None
+    if settings.replication_threshold:
+        prefetcher = Prefetcher(fleet.store_address)
+        process.spawn(prefetcher.run(), "prefetcher")
+        prefixes = HotPrefixTracker(settings.replication_threshold, policy)
+        replication = Replication(prefixes, prefetcher.submit)
+    service = RouterService(fleet, policy, replication=replication)
     server.add(service.register, SERVICE_NAME)
     await server.start()
 
-    async def open_up() -> None:
-        await view.settle(_SETTLE_SECONDS)
+    async def open_service() -> None:
+        await watch.wait_ready(_READY_SECONDS)
         service.open()
         server.set_ready(True)
 
-    opening = process.spawn(open_up(), "open up")
+    opening = process.spawn(open_service(), "open service")
     if discovery.synced:
-        # Registering earlier would invite questions that cannot be answered yet. While etcd is
-        # away the process starts without knowing the cluster, and opens up later.
+        # Registering earlier would attract queries that cannot be answered yet. While etcd is
+        # unavailable the process starts without knowing the cluster, and opens later.
         await asyncio.wait([opening])
     instance = Instance(
         id=process.instance_id,
@@ -75,7 +76,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     async def drain() -> None:
         server.set_ready(False)
         await registration.update(draining=True)
-        await asyncio.sleep(_LEAVE_SECONDS)
+        await asyncio.sleep(_DRAIN_NOTICE_SECONDS)
         service.stop()
         await server.drain(_FLUSH_SECONDS)
 

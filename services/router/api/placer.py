@@ -1,4 +1,4 @@
-"""Answers one place query: from the wire to a decision and back, with its ticket."""
+"""One place query: from the wire to a decision and back, with its ticket."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,45 +7,50 @@ from zlib import crc32
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2, router_pb2
 from baton.kv.keys import KEY_BYTES
-from services.router.policy.costs import Policy, Query, Worker
-from services.router.policy.placement import POLICY, Decision, place
+from services.router.policy.costs import PlacementQuery, Policy, Worker
+from services.router.policy.placement import DEFAULT_POLICY, Decision, place
 from services.router.prefix_index.match import Match
-from services.router.replication.hot_prefixes import Hint, HotPrefixes
+from services.router.replication.hot_prefixes import HotPrefixTracker, PrefetchTask
 from services.router.state.fleet import Fleet
-from services.router.state.tickets import Pledge
+from services.router.state.tickets import InFlightLoad
 
 MAX_CHOICES = 16
 MAX_SOURCES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Who decides what other stores should hold, and who is told."""
+class Replication:
+    """What decides which prefixes other stores should hold, and what asks the stores."""
 
-    hot: HotPrefixes
-    tell: Callable[[Hint], None]
+    prefixes: HotPrefixTracker
+    submit: Callable[[PrefetchTask], None]
 
 
 class Placer:
-    """Places requests on a fleet. Plain: time comes in as an argument.
+    """Places requests on a fleet. Pure but for the fleet: time comes in as an argument.
 
     Args:
         fleet: where to place.
         policy: constants of the cost model.
-        spread: hears of every placement; None: hot prefixes stay where they are.
+        replication: given every placement; None: hot prefixes are not replicated.
     """
 
-    def __init__(self, fleet: Fleet, policy: Policy = POLICY, spread: Spread | None = None) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: Policy = DEFAULT_POLICY,
+        replication: Replication | None = None,
+    ) -> None:
         self._fleet = fleet
         self._policy = policy
-        self._spread = spread
+        self._replication = replication
 
     def place(self, query: router_pb2.PlaceQuery, session: int, now: float) -> router_pb2.Placement:
         """Choose a placement and open its ticket.
 
         Args:
-            query: as it came.
-            session: that the ticket dies with.
+            query: as received.
+            session: the stream that the ticket ends with.
             now: a monotonic clock, in seconds.
 
         Raises:
@@ -53,14 +58,14 @@ class Placer:
         """
         _check(query)
         model = query.context.model
-        if not self._fleet.knows(model):
+        if not self._fleet.knows_model(model):
             raise BatonError(
                 Reason.MODEL_NOT_FOUND, f"no worker serves the model {model!r}", field="model"
             )
-        workers = self._fleet.candidates(model)
+        workers = self._fleet.workers(model)
         matches = {chain.layout_id: self._match(chain) for chain in query.chains}
         decision = place(
-            Query(
+            PlacementQuery(
                 prompt_tokens=query.prompt_tokens,
                 max_tokens=query.max_tokens,
                 n=query.n or 1,
@@ -72,30 +77,30 @@ class Placer:
             workers,
             self._policy,
         )
-        if self._spread is not None:
-            self._suggest(self._spread, query, matches, decision, workers, now)
-        pledges = _pledges(query, decision)
-        ticket = self._fleet.tickets.issue(session, now, pledges)
-        self._fleet.pledges_changed(pledges)
+        if self._replication is not None:
+            self._replicate(self._replication, query, matches, decision, workers, now)
+        loads = _in_flight_loads(query, decision)
+        ticket = self._fleet.tickets.issue(session, now, loads)
+        self._fleet.load_changed(loads)
         return self._placement(query.correlation_id, ticket, decision)
 
-    def _suggest(
+    def _replicate(
         self,
-        spread: Spread,
+        replication: Replication,
         query: router_pb2.PlaceQuery,
         matches: Mapping[bytes, Match],
         decision: Decision,
         workers: Sequence[Worker],
         now: float,
     ) -> None:
-        layout_id = decision.writer.layout_id
+        layout_id = decision.decode_worker.layout_id
         for chain in query.chains:
             if chain.layout_id == layout_id:
-                tenant = query.context.tenant
-                match = matches[layout_id]
-                hint = spread.hot.placed(chain.keys, match, decision, workers, tenant, now)
-                if hint is not None:
-                    spread.tell(hint)
+                task = replication.prefixes.record_placement(
+                    chain.keys, matches[layout_id], decision, workers, query.context.tenant, now
+                )
+                if task is not None:
+                    replication.submit(task)
                 return
 
     def _match(self, chain: router_pb2.Chain) -> Match:
@@ -107,7 +112,7 @@ class Placer:
     def _placement(
         self, correlation_id: int, ticket: str, decision: Decision
     ) -> router_pb2.Placement:
-        parts = decision.parts
+        ttft = decision.ttft
         sources = (
             (store_id, self._fleet.store_address(store_id))
             for store_id in decision.sources[:MAX_SOURCES]
@@ -115,18 +120,18 @@ class Placer:
         return router_pb2.Placement(
             correlation_id=correlation_id,
             ticket=ticket,
-            prefill=_target(decision.reader) if decision.reader is not None else None,
-            decode=_target(decision.writer),
+            prefill=_target(decision.prefill_worker) if decision.prefill_worker else None,
+            decode=_target(decision.decode_worker),
             sources=[
                 kvstore_pb2.KvSource(store_id=store_id, address=address)
                 for store_id, address in sources
                 if address
             ],
             prediction=router_pb2.Prediction(
-                queue_seconds=parts.queue,
-                transfer_seconds=parts.transfer,
-                prefill_seconds=parts.prefill,
-                cached_tokens=decision.reading.cached_tokens,
+                queue_seconds=ttft.queue_seconds,
+                transfer_seconds=ttft.transfer_seconds,
+                prefill_seconds=ttft.prefill_seconds,
+                cached_tokens=decision.prefill.cached_tokens,
                 reason=decision.reason,
             ),
         )
@@ -138,14 +143,14 @@ def _target(worker: Worker) -> router_pb2.Target:
     )
 
 
-def _pledges(query: router_pb2.PlaceQuery, decision: Decision) -> dict[str, Pledge]:
-    reader, writer = decision.reader, decision.writer
-    uncached = decision.reading.uncached_tokens
-    if reader is None:
-        return {writer.id: Pledge(uncached, query.n or 1, decision.pages)}
+def _in_flight_loads(query: router_pb2.PlaceQuery, decision: Decision) -> dict[str, InFlightLoad]:
+    prefill, decode = decision.prefill_worker, decision.decode_worker
+    uncached = decision.prefill.uncached_tokens
+    if prefill is None:
+        return {decode.id: InFlightLoad(uncached, query.n or 1, decision.decode_pages)}
     return {
-        reader.id: Pledge(uncached, 1, reader.blocks(query.prompt_tokens)),
-        writer.id: Pledge(query.output_tokens, query.n or 1, decision.pages),
+        prefill.id: InFlightLoad(uncached, 1, prefill.pages(query.prompt_tokens)),
+        decode.id: InFlightLoad(query.output_tokens, query.n or 1, decision.decode_pages),
     }
 
 

@@ -17,9 +17,9 @@ from baton.internal.v1.router_pb2_grpc import (
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from services.router import metrics
-from services.router.api.placer import Placer, Spread
+from services.router.api.placer import Placer, Replication
 from services.router.policy.costs import Policy
-from services.router.policy.placement import POLICY
+from services.router.policy.placement import DEFAULT_POLICY
 from services.router.state.fleet import Fleet
 
 log = get_logger(__name__)
@@ -42,19 +42,19 @@ class RouterService(RouterServiceServicer):
         fleet: where to place.
         policy: constants of the cost model.
         stall_seconds: a frontend that takes no answer for so long is cut off.
-        spread: as `Placer` takes it.
+        replication: as `Placer` takes it.
     """
 
     def __init__(
         self,
         fleet: Fleet,
-        policy: Policy = POLICY,
+        policy: Policy = DEFAULT_POLICY,
         stall_seconds: float = STALL_SECONDS,
-        spread: Spread | None = None,
+        replication: Replication | None = None,
     ) -> None:
         self._fleet = fleet
         self._stall_seconds = stall_seconds
-        self._placer = Placer(fleet, policy, spread)
+        self._placer = Placer(fleet, policy, replication)
         self._sessions = itertools.count(1)
         self._stopping = asyncio.Event()
         self._open = False
@@ -102,7 +102,7 @@ class RouterService(RouterServiceServicer):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._fleet.pledges_changed(self._fleet.tickets.end_session(session))
+            self._fleet.load_changed(self._fleet.tickets.end_session(session))
             metrics.SESSIONS.dec()
 
     async def _read(self, session: int, requests: Requests, answers: Answers) -> None:
@@ -115,8 +115,9 @@ class RouterService(RouterServiceServicer):
                     else:
                         answers.put_nowait(answer)
                 elif frame.HasField("return_tickets"):
-                    tickets = self._fleet.tickets.give_back(session, frame.return_tickets.tickets)
-                    self._fleet.pledges_changed(tickets)
+                    returned = frame.return_tickets.tickets
+                    changed = self._fleet.tickets.return_tickets(session, returned)
+                    self._fleet.load_changed(changed)
 
     async def _put_late(self, answers: Answers, answer: router_pb2.FrameFromRouter) -> None:
         try:
@@ -165,12 +166,12 @@ async def _flush(answers: Answers, enders: tuple[asyncio.Task[Any], ...]) -> Non
         async with asyncio.timeout(_FLUSH_SECONDS):
             await answers.join()
     except TimeoutError:
-        log.info("answers dropped at the end of a session", answers=answers.qsize())
+        log.info("router.answers.dropped", answers=answers.qsize())
 
 
 def _failed(query: router_pb2.PlaceQuery, error: BatonError) -> router_pb2.FrameFromRouter:
     log.info(
-        "not placed",
+        "router.placement.failed",
         request_id=query.context.request_id,
         model=query.context.model,
         reason=error.reason.name,
@@ -189,7 +190,7 @@ def _observe(query: router_pb2.PlaceQuery, placement: router_pb2.Placement) -> N
     metrics.PROMPT_TOKENS.labels("cached").inc(prediction.cached_tokens)
     metrics.PROMPT_TOKENS.labels("computed").inc(query.prompt_tokens - prediction.cached_tokens)
     log.debug(
-        "placed",
+        "router.placement.made",
         request_id=query.context.request_id,
         ticket=placement.ticket,
         prefill=placement.prefill.instance_id,

@@ -1,7 +1,7 @@
 """Every way to run a request, each with its cost.
 
-An option is a decode worker that reads the prompt itself, or a pair of a prefill and a decode
-worker of the same layout. Options are many and short-lived: one per pair.
+A candidate is a decode worker that prefills by itself, or a pair of a prefill and a decode worker
+of the same layout. Candidates are many and short-lived: one per pair.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,156 +9,173 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from services.router.policy.costs import (
+    PlacementQuery,
     Policy,
-    Query,
-    Reading,
+    PrefillEstimate,
     Worker,
-    crowd_seconds,
+    admission_wait_seconds,
+    batch_slowdown_seconds,
+    decode_pages,
+    estimate_prefill,
     handoff_seconds,
-    pages_to_write,
-    place_seconds,
-    read,
 )
 
 
-class Seat(NamedTuple):
-    """What a decode worker adds to any placement that uses it; seconds."""
+class DecodeCandidate(NamedTuple):
+    """What a decode worker adds to any placement that uses it; times in seconds."""
 
-    writer: Worker
-    alone: Reading
-    """Were it to read the prompt by itself."""
+    worker: Worker
+    prefill: PrefillEstimate
+    """Of the worker itself, without a prefill worker."""
     pages: int
     """That it needs for the request."""
-    wait: float
-    """For a place in its batch."""
-    crowd: float
-    near: float
-    """To get the KV from a prefill worker on the same store, nothing hidden."""
-    far: float
+    admission_wait: float
+    """Until its batch has room."""
+    batch_slowdown: float
+    local_handoff: float
+    """For the KV from a prefill worker on the same store, none of it hidden."""
+    remote_handoff: float
     """The same from another store."""
-    rest: float
-    """To compute what a prefill worker doesn't know of: the output so far."""
-    after: float
-    """With a prefill worker, once the KV is there: `rest`, and what it all costs others here."""
+    resume_prefill: float
+    """To compute the output so far, which a prefill worker does not see."""
+    after_handoff: float
+    """Cost once a prefill worker's KV is there: `resume_prefill` and what it costs others here."""
 
 
-class Option(NamedTuple):
+class PlacementCandidate(NamedTuple):
     """One placement."""
 
     score: float
-    """Seconds that placements are compared by: time to first token plus the cost to others."""
-    seat: Seat
-    reader: Worker | None
-    """The prefill worker; None where the decode worker reads the prompt itself."""
-    reading: Reading
+    """What placements are compared by: seconds to the first token plus the cost to others."""
+    decode: DecodeCandidate
+    prefill_worker: Worker | None
+    """None: the decode worker prefills by itself."""
+    prefill: PrefillEstimate
 
 
-class Parts(NamedTuple):
+class TtftEstimate(NamedTuple):
     """Predicted time to first token in parts: until decoding can go on after that token."""
 
-    queue: float
-    transfer: float
-    prefill: float
+    queue_seconds: float
+    transfer_seconds: float
+    prefill_seconds: float
 
 
-def seat(query: Query, worker: Worker, policy: Policy) -> Seat:
-    """A decode worker as part of placements."""
-    alone = read(query, worker, query.prompt_tokens + query.output_tokens)
-    pages = pages_to_write(query, worker, policy)
-    near, far = handoff_seconds(query, worker, alone.coverage)
-    crowd = crowd_seconds(worker, policy)
-    rest = query.output_tokens / worker.rates.prefill_tokens_per_second
-    return Seat(
+def decode_candidate(query: PlacementQuery, worker: Worker, policy: Policy) -> DecodeCandidate:
+    """Return what a decode worker costs as part of placements."""
+    prefill = estimate_prefill(query, worker, query.prompt_tokens + query.output_tokens)
+    pages = decode_pages(query, worker, policy)
+    local, remote = handoff_seconds(query, worker, prefill.coverage)
+    slowdown = batch_slowdown_seconds(worker, policy)
+    resume = query.output_tokens / worker.rates.prefill_tokens_per_second
+    return DecodeCandidate(
         worker,
-        alone,
+        prefill,
         pages,
-        place_seconds(worker, pages, policy),
-        crowd,
-        near,
-        far,
-        rest,
-        rest + crowd + worker.running * rest,
+        admission_wait_seconds(worker, pages, policy),
+        slowdown,
+        local,
+        remote,
+        resume,
+        resume + slowdown + worker.running * resume,
     )
 
 
-def local_option(at: Seat) -> Option:
-    """The decode worker reads the prompt itself."""
-    reading = at.alone
-    wait = max(0.0, at.wait - reading.queue)
-    return Option(reading.seconds + wait + reading.stall + at.crowd, at, None, reading)
+def local_candidate(decode: DecodeCandidate) -> PlacementCandidate:
+    """Return the placement in which a decode worker prefills by itself."""
+    prefill = decode.prefill
+    wait = max(0.0, decode.admission_wait - prefill.queue_seconds)
+    score = prefill.total_seconds + wait + prefill.stall_seconds + decode.batch_slowdown
+    return PlacementCandidate(score, decode, None, prefill)
 
 
-def remote_options(
-    query: Query, workers: Sequence[Worker], seats: Sequence[Seat], policy: Policy
-) -> list[Option]:
-    """Pairs of prefill and decode workers; none where a stream goes on and little is uncached."""
+def remote_candidates(
+    query: PlacementQuery,
+    workers: Sequence[Worker],
+    decodes: Sequence[DecodeCandidate],
+    policy: Policy,
+) -> list[PlacementCandidate]:
+    """Return pairs of workers; none for a stream that resumes with little left uncached."""
     if query.output_tokens and all(
-        at.alone.uncached_tokens - query.output_tokens < policy.continue_remote_tokens
-        for at in seats
+        decode.prefill.uncached_tokens - query.output_tokens < policy.resume_remote_min_tokens
+        for decode in decodes
     ):
         return []
     # Without a store there is no way for KV to get from one worker to the other.
-    by_layout: dict[bytes, dict[str, list[Seat]]] = {}
-    for at in seats:
-        writer = at.writer
-        if writer.store_id:
-            by_layout.setdefault(writer.layout_id, {}).setdefault(writer.store_id, []).append(at)
-    readings = [
-        (read(query, worker, query.prompt_tokens), worker)
+    by_layout: dict[bytes, dict[str, list[DecodeCandidate]]] = {}
+    for decode in decodes:
+        worker = decode.worker
+        if worker.store_id:
+            by_store = by_layout.setdefault(worker.layout_id, {})
+            by_store.setdefault(worker.store_id, []).append(decode)
+    estimates = [
+        (estimate_prefill(query, worker, query.prompt_tokens), worker)
         for worker in workers
-        if worker.reads
-        and not worker.silent
+        if worker.can_prefill
+        and not worker.stale
         and worker.store_id
         and worker.layout_id in by_layout
-        and worker.blocks(query.prompt_tokens) <= worker.total_pages
+        and worker.pages(query.prompt_tokens) <= worker.total_pages
     ]
-    if len(readings) > policy.max_readers:
-        readings = nsmallest(policy.max_readers, readings, key=lambda r: r[0].seconds + r[0].stall)
+    if len(estimates) > policy.max_prefill_workers:
+        estimates = nsmallest(
+            policy.max_prefill_workers,
+            estimates,
+            key=lambda pair: pair[0].total_seconds + pair[0].stall_seconds,
+        )
     return [
-        option
-        for everything, reader in readings
-        for store_id, there in by_layout[reader.layout_id].items()
-        for option in _pairs(query, reader, everything, store_id, there, policy)
+        candidate
+        for estimate, worker in estimates
+        for store_id, on_store in by_layout[worker.layout_id].items()
+        for candidate in _pairs(query, worker, estimate, store_id, on_store, policy)
     ]
 
 
 def _pairs(
-    query: Query,
-    reader: Worker,
-    everything: Reading,
+    query: PlacementQuery,
+    worker: Worker,
+    estimate: PrefillEstimate,
     store_id: str,
-    seats: Sequence[Seat],
+    decodes: Sequence[DecodeCandidate],
     policy: Policy,
-) -> Iterator[Option]:
-    """One prefill worker with each decode worker of one store."""
-    near = reader.store_id == store_id
-    reading = everything
-    if everything.coverage.remote and not near:
-        # One list of sources serves both workers, and the writer's own store is not in it.
-        reading = read(query, reader, query.prompt_tokens, without=store_id)
-    first, stall = reading.seconds, reading.stall
+) -> Iterator[PlacementCandidate]:
+    """Yield one prefill worker with each decode worker of one store."""
+    same_store = worker.store_id == store_id
+    prefill = estimate
+    if estimate.coverage.remote and not same_store:
+        # One list of sources serves both workers, and the decode worker's store is not in it.
+        prefill = estimate_prefill(query, worker, query.prompt_tokens, exclude_store=store_id)
+    ttft, stall = prefill.total_seconds, prefill.stall_seconds
     last_chunk = _last_chunk(query, policy)
-    for at in seats:
-        # Two workers that both read and write could hold their pages for streams that wait for a
-        # prefill on the other one, and neither prefill would get pages.
-        if not (reader.writes and at.writer.reads):
+    for decode in decodes:
+        # Two workers that both prefill and decode could hold their pages for streams that wait for
+        # a prefill on the other one, and neither prefill would get pages.
+        if not (worker.can_decode and decode.worker.can_prefill):
             # Blocks travel while the rest is computed, all but the last chunk.
-            travel = at.near if near else at.far
-            ready = max(first + travel * last_chunk, travel, at.wait)
-            yield Option(ready + at.after + stall, at, reader, reading)
+            handoff = decode.local_handoff if same_store else decode.remote_handoff
+            ready = max(ttft + handoff * last_chunk, handoff, decode.admission_wait)
+            yield PlacementCandidate(ready + decode.after_handoff + stall, decode, worker, prefill)
 
 
-def parts(query: Query, option: Option, policy: Policy) -> Parts:
-    """The predicted time to first token of an option."""
-    _, at, reader, reading = option
-    if reader is None:
-        return Parts(max(reading.queue, at.wait), reading.transfer, reading.prefill)
-    travel = at.near if reader.store_id == at.writer.store_id else at.far
-    handoff = max(travel * _last_chunk(query, policy), travel - reading.seconds)
-    wait = max(0.0, at.wait - reading.seconds - handoff)
-    return Parts(reading.queue + wait, reading.transfer + handoff, reading.prefill + at.rest)
+def estimate_ttft(
+    query: PlacementQuery, candidate: PlacementCandidate, policy: Policy
+) -> TtftEstimate:
+    """Return the predicted time to first token of a candidate."""
+    _, decode, worker, prefill = candidate
+    if worker is None:
+        queue = max(prefill.queue_seconds, decode.admission_wait)
+        return TtftEstimate(queue, prefill.transfer_seconds, prefill.prefill_seconds)
+    same_store = worker.store_id == decode.worker.store_id
+    travel = decode.local_handoff if same_store else decode.remote_handoff
+    handoff = max(travel * _last_chunk(query, policy), travel - prefill.total_seconds)
+    wait = max(0.0, decode.admission_wait - prefill.total_seconds - handoff)
+    return TtftEstimate(
+        prefill.queue_seconds + wait,
+        prefill.transfer_seconds + handoff,
+        prefill.prefill_seconds + decode.resume_prefill,
+    )
 
 
-def _last_chunk(query: Query, policy: Policy) -> float:
-    """The share of the prompt's KV that nothing hides."""
+def _last_chunk(query: PlacementQuery, policy: Policy) -> float:
+    """Return the share of the prompt's KV whose transfer nothing hides."""
     return min(1.0, policy.chunk_tokens / query.prompt_tokens)

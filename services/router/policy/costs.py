@@ -1,9 +1,9 @@
 """What a request would cost on a worker, in seconds.
 
-Time to first token is queue + transfer of what is held elsewhere + prefill of what is held nowhere.
-Two costs are borne by others and added when placements are compared, not when one is predicted:
-reading a prompt stretches the steps of the streams that run on the same engine, and a stream that
-joins a batch slows the batch.
+Time to first token is queue + transfer of the KV that is held elsewhere + prefill of the KV that is
+held nowhere. Two costs fall on other requests and are added when placements are compared, not when
+one is predicted: a prefill stretches the steps of the streams that run on the same engine, and a
+stream that joins a batch slows the batch.
 """
 
 from collections.abc import Mapping
@@ -12,80 +12,81 @@ from typing import Literal, NamedTuple
 from zlib import crc32
 
 from services.router.prefix_index.match import NOTHING, Coverage, Match
-from services.router.state.rates import Rates
+from services.router.state.rates import WorkerRates
 
 Disaggregation = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the cost model is told."""
+    """Constants of the cost model."""
 
     disaggregation: Disaggregation = "auto"
     """auto compares; always prefills remotely where it can; never leaves it to decode workers."""
     chunk_tokens: int = 512
-    """Prefill hands KV over in chunks of this; all but the last hide behind computing."""
-    growth_tokens: int = 256
-    """Output tokens to have memory for at the start; more are hoped for, as outputs end."""
+    """KV is handed over in chunks of this many tokens; all but the last hide behind computing."""
+    reserve_output_tokens: int = 256
+    """Output tokens to have memory for at the start; other streams free memory as they end."""
     typical_output_tokens: int = 128
-    """How long a running stream is expected to keep its place."""
-    crowding: float = 0.5
+    """How long a running stream is expected to stay in the batch."""
+    batch_slowdown_weight: float = 0.5
     """Weight of the steps of a batch that a stream joins."""
-    continue_remote_tokens: int = 1024
-    """A stream that goes on is prefilled remotely only when this much of its prompt is uncached."""
+    resume_remote_min_tokens: int = 1024
+    """A stream that resumes is prefilled remotely only if this much of its prompt is uncached."""
     max_queue_seconds: float = 300.0
     """A longer wait than this is refused."""
-    max_readers: int = 8
-    """Prefill workers (the best by themselves) that are paired with every decode worker."""
+    max_prefill_workers: int = 8
+    """Prefill workers, the best by themselves, that are paired with every decode worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker at this moment: its last load report plus what was pledged to it since."""
+    """A worker at this moment: its last load report plus the in-flight load of later placements."""
 
     id: str
     incarnation: str
     address: str
-    reads: bool
-    """It takes prefill work for others."""
-    writes: bool
-    """It decodes."""
+    can_prefill: bool
+    """It prefills for decode workers."""
+    can_decode: bool
     layout_id: bytes
     store_id: str
-    """The store that it puts to and gets from; empty while it has none that lives."""
+    """The live store that it puts to and gets from; empty: none."""
     block_tokens: int
     block_bytes: int
-    rates: Rates
+    rates: WorkerRates
     running: int
     waiting: int
     pending_prompt_tokens: int
     free_pages: int
     total_pages: int
     draining: bool = False
-    silent: bool = False
+    stale: bool = False
     """Its load stream is broken: the worker may be dead, and the numbers are old."""
-    spread: int = field(init=False)
-    near_block_seconds: float = field(init=False)
-    far_block_seconds: float = field(init=False)
+    id_hash: int = field(init=False)
+    local_block_seconds: float = field(init=False)
+    remote_block_seconds: float = field(init=False)
 
     def __post_init__(self) -> None:
         set_once = object.__setattr__
-        set_once(self, "spread", crc32(self.id.encode()))
-        set_once(self, "near_block_seconds", self.block_bytes / self.rates.local_bytes_per_second)
-        set_once(self, "far_block_seconds", self.block_bytes / self.rates.remote_bytes_per_second)
+        set_once(self, "id_hash", crc32(self.id.encode()))
+        set_once(self, "local_block_seconds", self.block_bytes / self.rates.local_bytes_per_second)
+        set_once(
+            self, "remote_block_seconds", self.block_bytes / self.rates.remote_bytes_per_second
+        )
 
-    def blocks(self, tokens: int) -> int:
-        """Pages that hold so many tokens."""
+    def pages(self, tokens: int) -> int:
+        """Return how many KV pages hold so many tokens."""
         return -(-tokens // self.block_tokens)
 
     @property
     def queue_seconds(self) -> float:
-        """Until the prompts that are ahead have been read."""
+        """Time until the prompts that are queued here are computed."""
         return self.pending_prompt_tokens / self.rates.prefill_tokens_per_second
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class PlacementQuery:
     """A request to be placed."""
 
     prompt_tokens: int
@@ -93,34 +94,37 @@ class Query:
     """The most output tokens per choice."""
     n: int = 1
     output_tokens: int = 0
-    """Above 0: a stream that goes on after so many tokens."""
+    """Above 0: a stream that resumes after so many tokens."""
     excluded: frozenset[str] = frozenset()
+    """Ids of instances that must not be used."""
     matches: Mapping[bytes, Match] = field(default_factory=dict)
-    """By layout."""
+    """The held part of the prompt, by layout."""
     seed: int = 0
-    """Decides between equally good placements."""
+    """Chooses among equally good placements."""
 
 
-class Reading(NamedTuple):
+class PrefillEstimate(NamedTuple):
     """What it takes a worker to have the KV of a prompt; seconds."""
 
     coverage: Coverage
     cached_tokens: int
     uncached_tokens: int
-    queue: float
-    transfer: float
-    prefill: float
-    stall: float
-    """Seconds that the streams running there would lose, summed over streams."""
+    queue_seconds: float
+    transfer_seconds: float
+    prefill_seconds: float
+    stall_seconds: float
+    """What the streams that run there would lose, summed over streams."""
 
     @property
-    def seconds(self) -> float:
-        """Until the first token."""
-        return self.queue + self.transfer + self.prefill
+    def total_seconds(self) -> float:
+        """Time until the first token."""
+        return self.queue_seconds + self.transfer_seconds + self.prefill_seconds
 
 
-def read(query: Query, worker: Worker, tokens: int, without: str = "") -> Reading:
-    """Cost of reading the first `tokens` of prompt and output on a worker.
+def estimate_prefill(
+    query: PlacementQuery, worker: Worker, tokens: int, exclude_store: str = ""
+) -> PrefillEstimate:
+    """Return the cost of the KV of the first `tokens` of prompt and output on a worker.
 
     At least one token is computed: its logits are needed.
 
@@ -128,63 +132,67 @@ def read(query: Query, worker: Worker, tokens: int, without: str = "") -> Readin
         query: the request.
         worker: the worker.
         tokens: of prompt and output, at least 1.
-        without: a store that the worker does not fetch from; empty: from all.
+        exclude_store: a store that the worker does not fetch from; empty: it fetches from all.
     """
     match = query.matches.get(worker.layout_id)
-    coverage = match.cover(worker.id, worker.store_id, without) if match else NOTHING
+    coverage = match.cover(worker.id, worker.store_id, exclude_store) if match else NOTHING
     rates = worker.rates
     cached = min(coverage.blocks * worker.block_tokens, tokens - 1)
     prefill = (tokens - cached) / rates.prefill_tokens_per_second
     stall = 0.0
-    if worker.writes:
-        # A chunk that takes no longer than a step rides along; what is beyond that is felt.
+    if worker.can_decode:
+        # A chunk that takes no longer than a step costs the batch nothing; the rest delays it.
         stall = worker.running * max(0.0, prefill - rates.decode_step_seconds)
-    return Reading(
+    return PrefillEstimate(
         coverage,
         cached,
         tokens - cached,
         worker.queue_seconds,
-        coverage.local * worker.near_block_seconds + coverage.remote * worker.far_block_seconds,
+        coverage.local * worker.local_block_seconds + coverage.remote * worker.remote_block_seconds,
         prefill,
         stall,
     )
 
 
-def handoff_seconds(query: Query, writer: Worker, have: Coverage) -> tuple[float, float]:
-    """Time for a prompt's KV to get to a decode worker, were none of it hidden.
+def handoff_seconds(
+    query: PlacementQuery, worker: Worker, coverage: Coverage
+) -> tuple[float, float]:
+    """Return how long a prompt's KV takes to a decode worker if none of it hides behind computing.
 
     Args:
         query: the request.
-        writer: the decode worker.
-        have: what it has or can fetch already.
+        worker: the decode worker.
+        coverage: what it has or can fetch already.
 
     Returns:
         (with a prefill worker on the same store, with one on another store).
     """
-    missing = max(0, writer.blocks(query.prompt_tokens) - have.engine)
-    near = min(have.local, missing)
-    shared = missing * writer.near_block_seconds
-    return shared, near * writer.near_block_seconds + (missing - near) * writer.far_block_seconds
+    missing = max(0, worker.pages(query.prompt_tokens) - coverage.engine)
+    local = min(coverage.local, missing)
+    return (
+        missing * worker.local_block_seconds,
+        local * worker.local_block_seconds + (missing - local) * worker.remote_block_seconds,
+    )
 
 
-def pages_to_write(query: Query, worker: Worker, policy: Policy) -> int:
-    """Pages that decoding needs: choices share the prompt's full blocks and grow apart."""
+def decode_pages(query: PlacementQuery, worker: Worker, policy: Policy) -> int:
+    """Return the pages that decoding needs: choices share the prompt's full blocks only."""
     known = query.prompt_tokens + query.output_tokens
-    growth = max(1, min(query.max_tokens - query.output_tokens, policy.growth_tokens))
+    growth = max(1, min(query.max_tokens - query.output_tokens, policy.reserve_output_tokens))
     shared, tail = divmod(known, worker.block_tokens)
-    return shared + query.n * worker.blocks(tail + growth)
+    return shared + query.n * worker.pages(tail + growth)
 
 
-def place_seconds(worker: Worker, pages: int, policy: Policy) -> float:
-    """Until a decode worker has a place and pages for one more stream."""
+def admission_wait_seconds(worker: Worker, pages: int, policy: Policy) -> float:
+    """Return the time until a decode worker's batch has room and pages for one more stream."""
     ahead = worker.waiting + (1 if pages > worker.free_pages else 0)
     if not ahead:
         return 0.0
-    turn = policy.typical_output_tokens * worker.rates.decode_step_seconds
-    return ahead * turn / max(1, worker.running)
+    stream_seconds = policy.typical_output_tokens * worker.rates.decode_step_seconds
+    return ahead * stream_seconds / max(1, worker.running)
 
 
-def crowd_seconds(worker: Worker, policy: Policy) -> float:
-    """What joining a worker's batch costs the batch."""
+def batch_slowdown_seconds(worker: Worker, policy: Policy) -> float:
+    """Return what one more stream in a worker's batch costs the other streams."""
     streams = worker.running + worker.waiting
-    return policy.crowding * worker.rates.decode_step_seconds * streams
+    return policy.batch_slowdown_weight * worker.rates.decode_step_seconds * streams

@@ -1,4 +1,4 @@
-"""Bits of the prefix index: each (holder, tier) that lives owns one."""
+"""The bits of the prefix index: each tier of each live holder owns one."""
 
 from dataclasses import dataclass, field
 
@@ -11,62 +11,62 @@ TIERS: tuple[int, ...] = (ENGINE, DRAM, DISK)
 
 
 @dataclass(slots=True)
-class Slot:
-    """One bit, and the keys whose mask contains it."""
+class HolderTier:
+    """One tier of one holder: its bit, and the keys whose mask contains that bit."""
 
     bit: int
     keys: set[bytes] = field(default_factory=set)
 
 
-class SlotTable:
-    """The live slots by (holder, tier), and bits for new ones."""
+class HolderTable:
+    """The live tiers by (holder, tier), and bits for new ones. One loop owns it."""
 
     def __init__(self) -> None:
-        self._slots: dict[tuple[str, int], Slot] = {}
+        self._tiers: dict[tuple[str, int], HolderTier] = {}
         self._free_bits: list[int] = []
         self._bits_made = 0
         self.live_bits = 0
         self.store_bits = 0
         """Live bits of stores: every tier but engine pages."""
 
-    def get(self, holder: str, tier: int) -> Slot | None:
-        """The live slot of a holder's tier."""
-        return self._slots.get((holder, tier))
+    def get(self, holder: str, tier: int) -> HolderTier | None:
+        """Return the live tier of a holder."""
+        return self._tiers.get((holder, tier))
 
     def bits(self, holder: str, tier: int) -> int:
-        """The bit of a holder's tier, 0 where it has none."""
-        slot = self._slots.get((holder, tier))
-        return slot.bit if slot is not None else 0
+        """Return the bit of a holder's tier, 0 where it has none."""
+        found = self._tiers.get((holder, tier))
+        return found.bit if found is not None else 0
 
     def holder_bits(self, holder: str) -> int:
-        """The bits of all tiers of a holder."""
+        """Return the bits of all tiers of a holder."""
         return sum(self.bits(holder, tier) for tier in TIERS)
 
     def holders(self, bits: int) -> set[str]:
-        """The holders that own any of these bits."""
-        return {holder for (holder, _), slot in self._slots.items() if slot.bit & bits}
+        """Return the holders that own any of these bits."""
+        return {holder for (holder, _), tier in self._tiers.items() if tier.bit & bits}
 
-    def enliven(self, holder: str, tier: int) -> Slot:
-        """Give a holder's tier, which had none, a slot with a bit that nothing else uses."""
+    def allocate(self, holder: str, tier: int) -> HolderTier:
+        """Give a holder's tier, which has none, a bit that nothing else uses."""
         if self._free_bits:
             bit = self._free_bits.pop()
         else:
             bit = 1 << self._bits_made
             self._bits_made += 1
-        slot = self._slots[holder, tier] = Slot(bit)
+        made = self._tiers[holder, tier] = HolderTier(bit)
         self.live_bits |= bit
         if tier != ENGINE:
             self.store_bits |= bit
-        return slot
+        return made
 
-    def bury(self, holder: str, tier: int) -> Slot | None:
-        """Take the slot of a holder's tier away; its bit stays in use until `free`."""
-        slot = self._slots.pop((holder, tier), None)
-        if slot is not None:
-            self.live_bits &= ~slot.bit
-            self.store_bits &= ~slot.bit
-        return slot
+    def release(self, holder: str, tier: int) -> HolderTier | None:
+        """Remove a holder's tier from the live ones; its bit is not reused before `free`."""
+        removed = self._tiers.pop((holder, tier), None)
+        if removed is not None:
+            self.live_bits &= ~removed.bit
+            self.store_bits &= ~removed.bit
+        return removed
 
-    def free(self, slot: Slot) -> None:
-        """No key's mask contains this slot's bit any more: it may be used again."""
-        self._free_bits.append(slot.bit)
+    def free(self, tier: HolderTier) -> None:
+        """Let the bit of a released tier be reused: no key's mask contains it any more."""
+        self._free_bits.append(tier.bit)

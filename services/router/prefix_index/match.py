@@ -1,9 +1,9 @@
-"""A chain's leading blocks that somebody holds."""
+"""The leading blocks of a chain that some holder has."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from services.router.prefix_index.holders import DRAM, ENGINE, SlotTable
+from services.router.prefix_index.holders import DRAM, ENGINE, HolderTable
 
 
 class Coverage(NamedTuple):
@@ -28,15 +28,15 @@ NOTHING = Coverage()
 class Match:
     """The held part of a chain as runs of blocks with equal holders. Valid until events come."""
 
-    __slots__ = ("_slots", "runs")
+    __slots__ = ("_holders", "runs")
 
-    def __init__(self, slots: SlotTable, runs: Sequence[tuple[int, int]]) -> None:
-        self._slots = slots
+    def __init__(self, holders: HolderTable, runs: Sequence[tuple[int, int]]) -> None:
+        self._holders = holders
         self.runs = runs
-        """(mask, blocks) in chain order; every mask names at least one live slot."""
+        """(mask, blocks) in chain order; every mask names at least one live holder."""
 
-    def cover(self, worker_id: str, store_id: str, without: str = "") -> Coverage:
-        """What of the chain a worker has or can fetch.
+    def cover(self, worker_id: str, store_id: str, exclude_store: str = "") -> Coverage:
+        """Return what of the chain a worker has or can fetch.
 
         Its own pages count as far as they reach from the start (an engine reuses a prefix, not an
         island); pages of other engines never count, since only stores hand out blocks.
@@ -44,16 +44,16 @@ class Match:
         Args:
             worker_id: the worker.
             store_id: the store that it fetches through; empty where it can't fetch.
-            without: another store that it does not fetch from.
+            exclude_store: another store that it does not fetch from; empty: none.
         """
         if not self.runs:
             return NOTHING
-        slots = self._slots
-        own = slots.bits(worker_id, ENGINE)
-        near = slots.bits(store_id, DRAM)
-        stores = slots.store_bits if store_id else 0
-        if without:
-            stores &= ~slots.holder_bits(without)
+        holders = self._holders
+        own = holders.bits(worker_id, ENGINE)
+        near = holders.bits(store_id, DRAM)
+        stores = holders.store_bits if store_id else 0
+        if exclude_store:
+            stores &= ~holders.holder_bits(exclude_store)
         engine = local = remote = 0
         for mask, blocks in self.runs:
             if mask & own:
@@ -68,28 +68,18 @@ class Match:
                 break
         return Coverage(engine, local, remote)
 
-    def prefix(self, holder: str) -> int:
-        """Length in blocks of the longest prefix that one holder has, over all its tiers."""
-        bits = self._slots.holder_bits(holder)
-        total = 0
-        for mask, blocks in self.runs:
-            if not mask & bits:
-                break
-            total += blocks
-        return total
-
     def in_stores(self) -> int:
-        """Length in blocks of the longest prefix of which stores hold every block."""
+        """Return the length in blocks of the longest prefix of which stores hold every block."""
         total = 0
         for mask, blocks in self.runs:
-            if not mask & self._slots.store_bits:
+            if not mask & self._holders.store_bits:
                 break
             total += blocks
         return total
 
     def lacks(self, store_id: str, blocks: int) -> bool:
-        """Whether any of the first blocks is not in a store's memory."""
-        near = self._slots.bits(store_id, DRAM)
+        """Return whether any of the first `blocks` blocks is not in a store's memory."""
+        near = self._holders.bits(store_id, DRAM)
         for mask, count in self.runs:
             if blocks <= 0:
                 break
@@ -99,18 +89,18 @@ class Match:
         return blocks > 0
 
     def stores(self, first: int | None = None) -> list[str]:
-        """Stores that hold any block of the match, the one with the most blocks first.
+        """Return the stores that hold any block of the match, the one with the most first.
 
         Args:
-            first: look at so many leading blocks only; None: at all.
+            first: consider so many leading blocks only; None: all.
         """
         runs = self.runs if first is None else self._first(first)
         seen = 0
         for mask, _ in runs:
             seen |= mask
         held = {}
-        for holder in self._slots.holders(seen & self._slots.store_bits):
-            bits = self._slots.holder_bits(holder)
+        for holder in self._holders.holders(seen & self._holders.store_bits):
+            bits = self._holders.holder_bits(holder)
             held[holder] = sum(blocks for mask, blocks in runs if mask & bits)
         return sorted(held, key=lambda holder: (-held[holder], holder))
 

@@ -1,1 +1,1 @@
-"""Copies of hot prefixes on more stores, before a worker asks for them."""
+"""Replicas of hot prefixes on more stores, before a worker asks for them there."""

@@ -1,10 +1,10 @@
-"""Which prefixes another store should hold, too: they are hot where they are. No I/O, no clock.
+"""Which prefixes one more store should hold: demand exceeds what their holders serve at once. Pure.
 
-A placement casts a vote for its prefix where a copy elsewhere would have served it better: it waits
-for a worker beside a store that holds the prefix, or its worker brings the prefix from another
-store. Votes count half after HALF_LIFE_SECONDS. When a prefix has enough, one more store is told to
-pull it, that of the worker that is least busy, and the votes are spent: where placements still
-wait, they vote for the next copy.
+A placement counts as demand for its prefix where a replica elsewhere would have served it better:
+it waits for a worker beside a store that holds the prefix, or its worker fetches the prefix from
+another store. Demand halves every HALF_LIFE_SECONDS. When a prefix has enough, one more store is to
+prefetch it, that of the least busy worker, and the count starts again: where placements still wait,
+they count towards the next replica.
 """
 
 from collections import OrderedDict
@@ -12,20 +12,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from baton.kv.keys import KEY_BYTES
-from services.router.policy.costs import Policy, Worker, place_seconds
-from services.router.policy.placement import POLICY, Decision
+from services.router.policy.costs import Policy, Worker, admission_wait_seconds
+from services.router.policy.placement import DEFAULT_POLICY, Decision
 from services.router.prefix_index.match import Match
 
 HALF_LIFE_SECONDS = 10.0
-FELT_SECONDS = 0.02
-"""A shorter wait than this is no reason to copy anything."""
-PAUSE_SECONDS = 30.0
-"""A store is not told of a prefix again for so long, whatever came of it."""
+MIN_WAIT_SECONDS = 0.02
+"""A shorter wait is no reason to replicate anything."""
+COOLDOWN_SECONDS = 30.0
+"""A store is not asked for the same prefix again for this long, whether or not it succeeded."""
 MAX_BLOCKS = 4096
-"""Of one hint: what one Prefetch takes."""
+"""Of one task: what one Prefetch takes."""
 MAX_SOURCES = 4
-MAX_COUNTED = 65_536
-"""Prefixes whose votes are kept; the ones voted for longest ago are forgotten."""
+MAX_PREFIXES = 65_536
+"""Prefixes whose demand is counted; those requested longest ago are forgotten."""
 
 
 def _lengths() -> Iterator[int]:
@@ -41,8 +41,8 @@ the longest chain costs 43 look-ups."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
-    """What a store should pull, and from whom."""
+class PrefetchTask:
+    """What a store should prefetch, and from which stores."""
 
     store_id: str
     sources: tuple[str, ...]
@@ -61,29 +61,31 @@ class Hint:
         return self.blocks * self.block_bytes
 
 
-class HotPrefixes:
-    """See the module's text.
+class HotPrefixTracker:
+    """Demand by prefix. No I/O and no clock; one loop owns it; at most `limit` prefixes are kept.
 
     Args:
-        after: votes, within about HALF_LIFE_SECONDS, that make a prefix hot; at least 1.
+        threshold: placements, within about HALF_LIFE_SECONDS, that make a prefix hot; at least 1.
         policy: constants of the cost model.
-        limit: see MAX_COUNTED.
+        limit: most prefixes, and most cooldowns, that are kept.
     """
 
-    def __init__(self, after: int, policy: Policy = POLICY, *, limit: int = MAX_COUNTED) -> None:
-        self._after = after
+    def __init__(
+        self, threshold: int, policy: Policy = DEFAULT_POLICY, *, limit: int = MAX_PREFIXES
+    ) -> None:
+        self._threshold = threshold
         self._policy = policy
         self._limit = limit
-        self._votes: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
-        """By a prefix's last key: how many, and when that was so."""
-        self._pauses: OrderedDict[tuple[str, bytes], float] = OrderedDict()
+        self._demand: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+        """By a prefix's last key: how much, and when it was that much."""
+        self._cooldowns: OrderedDict[tuple[str, bytes], float] = OrderedDict()
         """Until when, by store and prefix."""
 
     def __len__(self) -> int:
-        """Prefixes that have votes."""
-        return len(self._votes)
+        """Return the number of prefixes with demand."""
+        return len(self._demand)
 
-    def placed(
+    def record_placement(
         self,
         keys: bytes,
         match: Match,
@@ -91,62 +93,62 @@ class HotPrefixes:
         workers: Iterable[Worker],
         tenant: str,
         now: float,
-    ) -> Hint | None:
-        """Take in a placement; answers what to tell a store, if anything.
+    ) -> PrefetchTask | None:
+        """Count a placement; return what a store should prefetch now, if anything.
 
         Args:
             keys: of the prompt in the layout of the placement's workers, packed.
-            match: who holds them.
+            match: the held part of them.
             decision: the placement.
             workers: all of the model.
-            tenant: on whose share copies are counted.
+            tenant: on whose share replicas are counted.
             now: a monotonic clock, in seconds.
         """
-        wait = decision.parts.queue if decision.reader is None else decision.reading.queue
-        if wait < FELT_SECONDS and not decision.reading.coverage.remote:
+        local = decision.prefill_worker is None
+        wait = decision.ttft.queue_seconds if local else decision.prefill.queue_seconds
+        if wait < MIN_WAIT_SECONDS and not decision.prefill.coverage.remote:
             return None
-        blocks = self._hot(keys, match.in_stores(), now)
+        blocks = self._count(keys, match.in_stores(), now)
         if not blocks:
             return None
         last = keys[(blocks - 1) * KEY_BYTES : blocks * KEY_BYTES]
-        store_id = self._target(
-            last, match, blocks, decision, workers, max(wait, FELT_SECONDS), now
-        )
+        limit = max(wait, MIN_WAIT_SECONDS)
+        store_id = self._choose_store(last, match, blocks, decision, workers, limit, now)
         if not store_id:
             return None
-        self._spend(keys, blocks)
-        self._pauses[store_id, last] = now + PAUSE_SECONDS
-        if len(self._pauses) > self._limit:
-            self._pauses.popitem(last=False)
-        return Hint(
+        self._reset(keys, blocks)
+        self._cooldowns[store_id, last] = now + COOLDOWN_SECONDS
+        if len(self._cooldowns) > self._limit:
+            self._cooldowns.popitem(last=False)
+        return PrefetchTask(
             store_id,
             tuple(match.stores(blocks)[:MAX_SOURCES]),
-            decision.writer.layout_id,
+            decision.decode_worker.layout_id,
             keys[: blocks * KEY_BYTES],
-            decision.writer.block_bytes,
+            decision.decode_worker.block_bytes,
             tenant,
         )
 
-    def _hot(self, keys: bytes, held: int, now: float) -> int:
-        """Cast a vote for every counted prefix of what is held; blocks of the longest hot one."""
-        votes = self._votes
+    def _count(self, keys: bytes, held: int, now: float) -> int:
+        """Count every held prefix; return the length in blocks of the longest hot one."""
+        demand = self._demand
         hot = 0
         for length in LENGTHS:
             if length > held:
                 break
             key = keys[(length - 1) * KEY_BYTES : length * KEY_BYTES]
-            count, at = votes.get(key, (0.0, now))
+            count, at = demand.get(key, (0.0, now))
             count = count * 0.5 ** ((now - at) / HALF_LIFE_SECONDS) + 1.0
-            votes[key] = (count, now)
-            votes.move_to_end(key)
-            # A vote is worth a little less a moment later: the last one is not waited for again.
-            if count > self._after - 0.5:
+            demand[key] = (count, now)
+            demand.move_to_end(key)
+            # Earlier placements have decayed a little: do not wait for one more because of that.
+            if count > self._threshold - 0.5:
                 hot = length
-        while len(votes) > self._limit:
-            votes.popitem(last=False)
+        while len(demand) > self._limit:
+            demand.popitem(last=False)
         return hot
 
-    def _target(
+    def _choose_store(
         self,
         last: bytes,
         match: Match,
@@ -156,34 +158,35 @@ class HotPrefixes:
         wait: float,
         now: float,
     ) -> str:
-        """The store of the least busy worker that would be asked sooner; empty: none."""
-        pauses = self._pauses
-        while pauses and next(iter(pauses.values())) <= now:
-            pauses.popitem(last=False)
+        """Return the store of the least busy worker that waits less than `wait`; empty: none."""
+        cooldowns = self._cooldowns
+        while cooldowns and next(iter(cooldowns.values())) <= now:
+            cooldowns.popitem(last=False)
         # What these two lack is on its way to them with this request.
-        involved = {decision.writer.store_id, (decision.reader or decision.writer).store_id}
+        prefill_worker = decision.prefill_worker or decision.decode_worker
+        involved = {decision.decode_worker.store_id, prefill_worker.store_id}
         best = ""
         for worker in workers:
             store_id = worker.store_id
             if (
-                worker.layout_id == decision.writer.layout_id
-                and not (worker.draining or worker.silent)
+                worker.layout_id == decision.decode_worker.layout_id
+                and not (worker.draining or worker.stale)
                 and store_id
                 and store_id not in involved
-                and (store_id, last) not in pauses
-                and (busy := self._busy_seconds(worker, decision.pages)) < wait
+                and (store_id, last) not in cooldowns
+                and (busy := self._busy_seconds(worker, decision.decode_pages)) < wait
                 and match.lacks(store_id, blocks)
             ):
                 best, wait = store_id, busy
         return best
 
     def _busy_seconds(self, worker: Worker, pages: int) -> float:
-        if not worker.writes:
+        if not worker.can_decode:
             return worker.queue_seconds
-        return max(worker.queue_seconds, place_seconds(worker, pages, self._policy))
+        return max(worker.queue_seconds, admission_wait_seconds(worker, pages, self._policy))
 
-    def _spend(self, keys: bytes, blocks: int) -> None:
+    def _reset(self, keys: bytes, blocks: int) -> None:
         for length in LENGTHS:
             if length > blocks:
                 break
-            self._votes.pop(keys[(length - 1) * KEY_BYTES : length * KEY_BYTES], None)
+            self._demand.pop(keys[(length - 1) * KEY_BYTES : length * KEY_BYTES], None)

@@ -1,8 +1,8 @@
-"""Tells stores what to pull: hot prefixes spread before a worker asks for them.
+"""Asks stores to prefetch hot prefixes before a worker needs them there.
 
-A hint may be lost without harm, so nothing is tried twice: what does not fit into the queue, waited
-there for too long or failed is counted and forgotten, and a store that failed is left alone for a
-while. Pulls leave the network to readers: few at a time, and a pause after each.
+A prefetch may be lost without harm, so none is retried: one that does not fit into the queue,
+waited there for too long or failed is counted and dropped, and a store that failed is not asked for
+a while. Prefetches leave the network to requests: few at a time, and a pause after each.
 """
 
 import asyncio
@@ -18,101 +18,103 @@ from baton.rpc.cancelled import task_is_cancelled
 from baton.rpc.channels import ChannelPool
 from baton.telemetry.logs import get_logger
 from services.router import metrics
-from services.router.replication.hot_prefixes import Hint
+from services.router.replication.hot_prefixes import PrefetchTask
 
 log = get_logger(__name__)
 
-MAX_HINTS = 64
-"""Hints that wait; one more is dropped."""
-MAX_PULLS = 2
+MAX_QUEUED = 64
+"""Prefetches that wait; one more is dropped."""
+MAX_CONCURRENT = 2
 """At a time, of this router."""
 STALE_SECONDS = 5.0
-"""A hint that waited longer is dropped: what was hot then need not be now."""
-LEAVE_ALONE_SECONDS = 30.0
-"""A store that failed, or pulled nothing, is told nothing for so long."""
+"""A prefetch that waited longer is dropped: what was hot then need not be now."""
+STORE_COOLDOWN_SECONDS = 30.0
+"""A store that failed, or prefetched nothing, is not asked for this long."""
 BYTES_PER_SECOND = 256e6
-"""Of one pull and the pause after it; two at a time take half of what a store was measured to bring
-over gRPC."""
+"""Of one prefetch and the pause after it; two at a time take half of what a store was measured to
+fetch over gRPC."""
 MIN_SECONDS = 5.0
 SLOWEST_BYTES_PER_SECOND = 16e6
 MAX_SECONDS = 60.0
 
 
-class HintSender:
-    """See the module's text. `run` does the work.
+class Prefetcher:
+    """A bounded queue of prefetches, and the calls that `run` makes for them.
+
+    One loop owns it. `submit` never blocks; MAX_QUEUED bounds what waits, MAX_CONCURRENT the calls.
 
     Args:
-        address_of: where a store answers; None for one that is gone.
+        address_of: returns a store's address; None for one that is not in the cluster.
     """
 
     def __init__(self, address_of: Callable[[str], str | None]) -> None:
         self._address_of = address_of
-        self._waiting: asyncio.Queue[tuple[float, Hint]] = asyncio.Queue(MAX_HINTS)
-        self._left_alone: dict[str, float] = {}
+        self._queue: asyncio.Queue[tuple[float, PrefetchTask]] = asyncio.Queue(MAX_QUEUED)
+        self._cooling_down: dict[str, float] = {}
         """Until when, by store."""
         self._channels = ChannelPool()
 
-    def offer(self, hint: Hint) -> None:
-        """Send a hint some time soon, or drop it."""
+    def submit(self, task: PrefetchTask) -> None:
+        """Queue a prefetch, or drop it where the queue is full."""
         try:
-            self._waiting.put_nowait((time.monotonic(), hint))
+            self._queue.put_nowait((time.monotonic(), task))
         except asyncio.QueueFull:
-            metrics.HINTS.labels("dropped").inc()
+            metrics.PREFETCHES.labels("dropped").inc()
 
     async def run(self) -> None:
-        """Send what is offered, until cancelled."""
+        """Make the calls until cancelled."""
         async with self._channels, asyncio.TaskGroup() as group:
-            for _ in range(MAX_PULLS):
-                group.create_task(self._send_each())
+            for _ in range(MAX_CONCURRENT):
+                group.create_task(self._work())
 
-    async def _send_each(self) -> None:
+    async def _work(self) -> None:
         while True:
-            offered, hint = await self._waiting.get()
+            submitted, task = await self._queue.get()
             began = time.monotonic()
-            self._left_alone = {k: until for k, until in self._left_alone.items() if until > began}
-            if began - offered > STALE_SECONDS or hint.store_id in self._left_alone:
-                metrics.HINTS.labels("dropped").inc()
+            self._cooling_down = {k: t for k, t in self._cooling_down.items() if t > began}
+            if began - submitted > STALE_SECONDS or task.store_id in self._cooling_down:
+                metrics.PREFETCHES.labels("dropped").inc()
                 continue
-            came = await self._pull(hint)
-            if not came:
-                self._left_alone[hint.store_id] = time.monotonic() + LEAVE_ALONE_SECONDS
+            blocks = await self._prefetch(task)
+            if not blocks:
+                self._cooling_down[task.store_id] = time.monotonic() + STORE_COOLDOWN_SECONDS
             took = time.monotonic() - began
-            await asyncio.sleep(max(0.0, came * hint.block_bytes / BYTES_PER_SECOND - took))
+            await asyncio.sleep(max(0.0, blocks * task.block_bytes / BYTES_PER_SECOND - took))
 
-    async def _pull(self, hint: Hint) -> int:
-        """How many blocks the store has of it now; 0 where the call failed."""
-        address = self._address_of(hint.store_id)
+    async def _prefetch(self, task: PrefetchTask) -> int:
+        """Return how many of the blocks the store has now; 0 where the call failed."""
+        address = self._address_of(task.store_id)
         sources = [
             pb.KvSource(store_id=store_id, address=at)
-            for store_id in hint.sources
+            for store_id in task.sources
             if (at := self._address_of(store_id))
         ]
         if address is None or not sources:
-            metrics.HINTS.labels("dropped").inc()
+            metrics.PREFETCHES.labels("dropped").inc()
             return 0
         request = pb.PrefetchRequest(
-            layout_id=hint.layout_id, keys=hint.keys, sources=sources, tenant=hint.tenant
+            layout_id=task.layout_id, keys=task.keys, sources=sources, tenant=task.tenant
         )
-        seconds = min(MAX_SECONDS, MIN_SECONDS + hint.size_bytes / SLOWEST_BYTES_PER_SECOND)
+        seconds = min(MAX_SECONDS, MIN_SECONDS + task.size_bytes / SLOWEST_BYTES_PER_SECOND)
         stub: Any = KvStoreServiceStub(self._channels.get(address))
         call = stub.Prefetch(request, timeout=seconds)
         try:
-            answer = await call
+            response = await call
         except grpc.aio.AioRpcError as error:
-            metrics.HINTS.labels("failed").inc()
-            log.info("not pulled", instance_id=hint.store_id, error=error.code().name)
+            metrics.PREFETCHES.labels("failed").inc()
+            log.info("router.prefetch.failed", peer=task.store_id, error=error.code().name)
             await self._channels.drop(address)
             return 0
         except asyncio.CancelledError:
             if task_is_cancelled():
                 raise
-            # The other lane dropped the channel that they share, which cancels its calls.
-            metrics.HINTS.labels("failed").inc()
+            # The other worker dropped the channel that they share, which cancels its calls.
+            metrics.PREFETCHES.labels("failed").inc()
             return 0
         finally:
             call.cancel()
-        came = max(0, hint.blocks - len(answer.missing))
-        metrics.HINTS.labels("partial" if answer.missing else "pulled").inc()
-        metrics.HINTED_BLOCKS.inc(came)
-        log.debug("pulled", instance_id=hint.store_id, blocks=came, asked=hint.blocks)
-        return came
+        blocks = max(0, task.blocks - len(response.missing))
+        metrics.PREFETCHES.labels("partial" if response.missing else "completed").inc()
+        metrics.PREFETCHED_BLOCKS.inc(blocks)
+        log.debug("router.prefetch.done", peer=task.store_id, blocks=blocks, requested=task.blocks)
+        return blocks

@@ -1,1 +1,1 @@
-"""What the router knows of workers and stores: load, rates, tickets, membership."""
+"""What the router knows of workers and stores: load, rates, tickets, model cards."""

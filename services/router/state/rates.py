@@ -1,7 +1,7 @@
-"""How fast each worker is: learned from what it reports, guessed from its peers until it has.
+"""How fast each worker is: learned from its reports, estimated from its peers until it has some.
 
 Workers report moving averages of their own, and 0 for what they don't know yet. An unknown rate
-is the median over workers of the same layout that know theirs, and a cautious constant where nobody
+is the median over workers of the same layout that know theirs, and a cautious constant where none
 does.
 """
 
@@ -22,7 +22,7 @@ _NEW_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class WorkerRates:
     """What a worker is expected to do."""
 
     prefill_tokens_per_second: float = PREFILL_TOKENS_PER_SECOND
@@ -32,40 +32,40 @@ class Rates:
 
 
 @dataclass(slots=True)
-class _Learned:
+class _Observed:
     layout_id: bytes
     prefill: float = 0.0
     step: float = 0.0
     fetch: float = 0.0
 
 
-class RateBook:
-    """Learned rates by worker."""
+class RateEstimator:
+    """Rates by worker, as observed or estimated. One loop owns it."""
 
     def __init__(self) -> None:
-        self._learned: dict[str, _Learned] = {}
+        self._observed: dict[str, _Observed] = {}
 
     def observe(self, worker_id: str, layout_id: bytes, report: worker_pb2.LoadReport) -> None:
-        """Take in a report; what it says about past jumps counts half of what was known."""
-        known = self._learned.get(worker_id)
+        """Take in a report; a new value counts half, what was known before the other half."""
+        known = self._observed.get(worker_id)
         if known is None or known.layout_id != layout_id:
-            known = self._learned[worker_id] = _Learned(layout_id)
+            known = self._observed[worker_id] = _Observed(layout_id)
         known.prefill = _blend(known.prefill, report.prefill_tokens_per_second)
         known.step = _blend(known.step, report.decode_step_seconds)
         known.fetch = _blend(known.fetch, report.fetch_bytes_per_second)
 
-    def forget(self, worker_id: str) -> None:
-        """A worker is gone."""
-        self._learned.pop(worker_id, None)
+    def remove_worker(self, worker_id: str) -> None:
+        """Forget a worker that left the cluster."""
+        self._observed.pop(worker_id, None)
 
-    def rates(self, worker_id: str, layout_id: bytes) -> Rates:
-        """The rates to expect of a worker, known or not."""
-        known = self._learned.get(worker_id) or _Learned(layout_id)
-        peers = [p for p in self._learned.values() if p.layout_id == layout_id]
-        fetch = known.fetch or _typical((p.fetch for p in peers), REMOTE_BYTES_PER_SECOND)
-        return Rates(
-            known.prefill or _typical((p.prefill for p in peers), PREFILL_TOKENS_PER_SECOND),
-            known.step or _typical((p.step for p in peers), DECODE_STEP_SECONDS),
+    def rates(self, worker_id: str, layout_id: bytes) -> WorkerRates:
+        """Return the rates to expect of a worker, whether or not it has reported any."""
+        known = self._observed.get(worker_id) or _Observed(layout_id)
+        peers = [p for p in self._observed.values() if p.layout_id == layout_id]
+        fetch = known.fetch or _median((p.fetch for p in peers), REMOTE_BYTES_PER_SECOND)
+        return WorkerRates(
+            known.prefill or _median((p.prefill for p in peers), PREFILL_TOKENS_PER_SECOND),
+            known.step or _median((p.step for p in peers), DECODE_STEP_SECONDS),
             # Reports don't tell transports apart and count waiting for blocks still being computed:
             # shared memory is never slower than known to be, and remote never as fast as it.
             min(max(fetch, REMOTE_BYTES_PER_SECOND / 8), LOCAL_BYTES_PER_SECOND / 2),
@@ -79,6 +79,6 @@ def _blend(known: float, reported: float) -> float:
     return reported if not known else known + _NEW_WEIGHT * (reported - known)
 
 
-def _typical(values: Iterable[float], otherwise: float) -> float:
+def _median(values: Iterable[float], default: float) -> float:
     positive = [value for value in values if value]
-    return median(positive) if positive else otherwise
+    return median(positive) if positive else default

@@ -1,10 +1,10 @@
-"""What placements cost before workers' load reports show it.
+"""The load that placements put on workers before the workers' own load reports show it.
 
-A placement pledges work to one or two workers. Until a worker's report echoes the ticket, its
-pledge is added to the worker's load; from then on the report itself contains the work. A pledge
-also ends with its worker, and after a while should no report ever echo it. A ticket ends when its
-frontend returns it or when its session ends. Sums are integers, so that they are exactly zero when
-nothing is open.
+A placement sends work to one or two workers. Until a worker's report acknowledges the ticket, its
+in-flight load is added to what the worker reports; from then on the report itself contains the
+work. In-flight load also ends with its worker, and after a while if no report ever acknowledges it.
+A ticket ends when its frontend returns it or when its session ends. Sums are integers, so that they
+are exactly zero when no ticket is open.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Pledge:
+class InFlightLoad:
     """Work that is on its way to a worker."""
 
     prompt_tokens: int = 0
@@ -21,38 +21,39 @@ class Pledge:
     sequences: int = 0
     pages: int = 0
 
-    def __add__(self, other: "Pledge") -> "Pledge":
-        return Pledge(
+    def __add__(self, other: "InFlightLoad") -> "InFlightLoad":
+        return InFlightLoad(
             self.prompt_tokens + other.prompt_tokens,
             self.sequences + other.sequences,
             self.pages + other.pages,
         )
 
-    def __sub__(self, other: "Pledge") -> "Pledge":
-        return Pledge(
+    def __sub__(self, other: "InFlightLoad") -> "InFlightLoad":
+        return InFlightLoad(
             self.prompt_tokens - other.prompt_tokens,
             self.sequences - other.sequences,
             self.pages - other.pages,
         )
 
 
-NOTHING = Pledge()
+NOTHING = InFlightLoad()
 
 
 @dataclass(slots=True)
 class _Ticket:
     session: int
-    unseen: dict[str, Pledge]
-    """By worker: pledges that no report has echoed."""
+    unacknowledged: dict[str, InFlightLoad]
+    """By worker: load that no report has acknowledged."""
 
 
 @dataclass(slots=True)
-class _Worker:
-    total: Pledge = NOTHING
-    unseen: set[str] = field(default_factory=set)
+class _WorkerLoad:
+    total: InFlightLoad = NOTHING
+    tickets: set[str] = field(default_factory=set)
+    """Ids of those that the worker has not acknowledged."""
 
 
-class TicketBook:
+class TicketTable:
     """All open tickets of one router. Not thread-safe: one loop owns it."""
 
     def __init__(self, router_id: str, *, limit: int = 100_000, expiry: float = 10.0) -> None:
@@ -60,55 +61,56 @@ class TicketBook:
 
         Args:
             router_id: makes ticket ids unique across routers and their restarts.
-            limit: most open tickets. One more ends the oldest: its cost is forgotten, its work
+            limit: most open tickets. One more ends the oldest: its load is forgotten, its work
                 goes on.
-            expiry: seconds after which a pledge that was never echoed costs nothing.
+            expiry: seconds after which load that was never acknowledged is not counted any more.
         """
         self._router_id = router_id
         self._limit = limit
         self._expiry = expiry
         self._tickets: OrderedDict[str, _Ticket] = OrderedDict()
-        self._unsettled: OrderedDict[str, float] = OrderedDict()
+        self._issued_at: OrderedDict[str, float] = OrderedDict()
+        """Of tickets that are not wholly acknowledged."""
         self._sessions: dict[int, set[str]] = {}
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, _WorkerLoad] = {}
         self._issued = 0
 
     def __len__(self) -> int:
-        """Open tickets."""
+        """Return the number of open tickets."""
         return len(self._tickets)
 
-    def pledged(self, worker_id: str) -> Pledge:
-        """Work on its way to a worker that its reports don't show."""
+    def in_flight(self, worker_id: str) -> InFlightLoad:
+        """Return the work on its way to a worker that its reports do not contain."""
         worker = self._workers.get(worker_id)
         return worker.total if worker is not None else NOTHING
 
-    def issue(self, session: int, now: float, pledges: dict[str, Pledge]) -> str:
-        """Open a ticket for a placement and answer its id.
+    def issue(self, session: int, now: float, loads: dict[str, InFlightLoad]) -> str:
+        """Open a ticket for a placement and return its id.
 
         Args:
-            session: the frontend's session that it dies with.
+            session: the frontend's session that it ends with.
             now: a monotonic clock, in seconds.
-            pledges: by worker.
+            loads: by worker.
         """
         if len(self._tickets) >= self._limit:
             self._end(next(iter(self._tickets)))
         self._issued += 1
         ticket_id = f"{self._router_id}/{self._issued}"
-        self._tickets[ticket_id] = _Ticket(session, dict(pledges))
-        if pledges:
-            self._unsettled[ticket_id] = now
+        self._tickets[ticket_id] = _Ticket(session, dict(loads))
+        if loads:
+            self._issued_at[ticket_id] = now
         self._sessions.setdefault(session, set()).add(ticket_id)
-        for worker_id, pledge in pledges.items():
-            worker = self._workers.setdefault(worker_id, _Worker())
-            worker.total += pledge
-            worker.unseen.add(ticket_id)
+        for worker_id, load in loads.items():
+            worker = self._workers.setdefault(worker_id, _WorkerLoad())
+            worker.total += load
+            worker.tickets.add(ticket_id)
         return ticket_id
 
-    def give_back(self, session: int, ticket_ids: Iterable[str]) -> set[str]:
+    def return_tickets(self, session: int, ticket_ids: Iterable[str]) -> set[str]:
         """End tickets of a session; unknown ones and those of other sessions are left alone.
 
         Returns:
-            Workers whose pledged work changed.
+            Workers whose in-flight load changed.
         """
         changed: set[str] = set()
         for ticket_id in ticket_ids:
@@ -118,62 +120,60 @@ class TicketBook:
         return changed
 
     def end_session(self, session: int) -> set[str]:
-        """End every ticket of a session. Answers the workers whose pledged work changed."""
-        return self.give_back(session, list(self._sessions.get(session, ())))
+        """End every ticket of a session; return the workers whose in-flight load changed."""
+        return self.return_tickets(session, list(self._sessions.get(session, ())))
 
-    def echoed(self, worker_id: str, ticket_ids: Iterable[str]) -> bool:
-        """A worker's report contains the work of these tickets. Answers whether that was news.
+    def acknowledge(self, worker_id: str, ticket_ids: Iterable[str]) -> None:
+        """Stop counting the load of these tickets on a worker: its report contains their work.
 
-        Tickets of other routers are simply not known here: the report holds their work already.
+        Tickets of other routers are not known here, and the report holds their work already.
         """
         worker = self._workers.get(worker_id)
-        if worker is None:
-            return False
-        news = worker.unseen.intersection(ticket_ids)
-        for ticket_id in news:
-            self._settle(ticket_id, worker_id)
-        return bool(news)
+        if worker is not None:
+            for ticket_id in worker.tickets.intersection(ticket_ids):
+                self._release(ticket_id, worker_id)
 
-    def forget_worker(self, worker_id: str) -> None:
-        """A worker is gone, and what was pledged to it with it."""
+    def remove_worker(self, worker_id: str) -> None:
+        """Stop counting all load of a worker that left the cluster."""
         worker = self._workers.get(worker_id)
         if worker is not None:
-            for ticket_id in list(worker.unseen):
-                self._settle(ticket_id, worker_id)
+            for ticket_id in list(worker.tickets):
+                self._release(ticket_id, worker_id)
 
     def expire(self, now: float) -> set[str]:
-        """Stop counting pledges that were never echoed; answers the workers concerned.
+        """Stop counting load that was not acknowledged in time; return the workers concerned.
 
         The tickets stay open until they are returned.
         """
         changed: set[str] = set()
-        while self._unsettled:
-            ticket_id, pledged_at = next(iter(self._unsettled.items()))
-            if now - pledged_at < self._expiry:
+        while self._issued_at:
+            ticket_id, issued_at = next(iter(self._issued_at.items()))
+            if now - issued_at < self._expiry:
                 break
-            for worker_id in list(self._tickets[ticket_id].unseen):
-                self._settle(ticket_id, worker_id)
-                changed.add(worker_id)
+            changed |= self._release_all(ticket_id)
         return changed
 
     def _end(self, ticket_id: str) -> set[str]:
-        workers = set(self._tickets[ticket_id].unseen)
-        for worker_id in workers:
-            self._settle(ticket_id, worker_id)
+        changed = self._release_all(ticket_id)
         ticket = self._tickets.pop(ticket_id)
-        self._unsettled.pop(ticket_id, None)
         session = self._sessions[ticket.session]
         session.discard(ticket_id)
         if not session:
             del self._sessions[ticket.session]
+        return changed
+
+    def _release_all(self, ticket_id: str) -> set[str]:
+        workers = set(self._tickets[ticket_id].unacknowledged)
+        for worker_id in workers:
+            self._release(ticket_id, worker_id)
         return workers
 
-    def _settle(self, ticket_id: str, worker_id: str) -> None:
+    def _release(self, ticket_id: str, worker_id: str) -> None:
         ticket = self._tickets[ticket_id]
         worker = self._workers[worker_id]
-        worker.total -= ticket.unseen.pop(worker_id)
-        worker.unseen.discard(ticket_id)
-        if not worker.unseen:
+        worker.total -= ticket.unacknowledged.pop(worker_id)
+        worker.tickets.discard(ticket_id)
+        if not worker.tickets:
             del self._workers[worker_id]
-        if not ticket.unseen:
-            del self._unsettled[ticket_id]
+        if not ticket.unacknowledged:
+            del self._issued_at[ticket_id]

@@ -1,4 +1,4 @@
-"""The streams from one worker or store: its load and what it holds, for as long as it lives."""
+"""The streams from one worker or store: its load and its KV events, for as long as it lives."""
 
 import asyncio
 import random
@@ -20,40 +20,40 @@ from services.router.state.fleet import WORKER_ROLES, Fleet
 
 log = get_logger(__name__)
 
-SILENCE_SECONDS = 2.0
-"""Both streams say something at least once a second; a longer silence is a broken stream."""
+IDLE_TIMEOUT_SECONDS = 2.0
+"""Both streams say something at least once a second; a longer pause is a broken stream."""
 _FIRST_RETRY_SECONDS = 0.1
 _LAST_RETRY_SECONDS = 1.0
 _SLICE_KEYS = 4096
 """Blocks that are taken into the index at once: a few milliseconds of the event loop."""
 
-Suspect = Callable[[str], None]
-
 
 class StreamBrokenError(Exception):
-    """A stream ended, failed or fell silent; says how."""
+    """A stream ended, failed or sent nothing for too long; the text says which."""
 
 
-async def follow(instance: Instance, fleet: Fleet, suspect: Suspect) -> None:
+async def watch_instance(
+    instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
+) -> None:
     """Keep a fleet up to date about one instance until cancelled.
 
     Args:
-        instance: whom to watch.
+        instance: what to watch.
         fleet: what to keep up to date; it knows the instance already.
-        suspect: told the instance's id whenever a stream from it broke.
+        on_broken: called with the instance's id whenever a stream from it broke.
     """
     channel = open_channel(instance.address)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_follow_events(channel, instance, fleet, suspect))
+            group.create_task(_watch_events(channel, instance, fleet, on_broken))
             if instance.role in WORKER_ROLES:
-                group.create_task(_follow_load(channel, instance, fleet, suspect))
+                group.create_task(_watch_load(channel, instance, fleet, on_broken))
     finally:
         await channel.close(None)
 
 
-async def _follow_load(
-    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, suspect: Suspect
+async def _watch_load(
+    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
 ) -> None:
     stub: Any = WorkerServiceStub(channel)
     retry = _Retry(instance.id, "load")
@@ -62,16 +62,16 @@ async def _follow_load(
             call = stub.WatchLoad(worker_pb2.WatchLoadRequest())
             async with aclosing(_messages(call)) as messages:
                 async for message in messages:
-                    retry.works()
-                    fleet.report(message.report)
+                    retry.received()
+                    fleet.apply_report(message.report)
         except StreamBrokenError as error:
-            fleet.silence(instance.id)
-            suspect(instance.id)
+            fleet.mark_stale(instance.id)
+            on_broken(instance.id)
             await retry.wait(error)
 
 
-async def _follow_events(
-    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, suspect: Suspect
+async def _watch_events(
+    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
 ) -> None:
     stub: Any = KvEventServiceStub(channel)
     retry = _Retry(instance.id, "events")
@@ -82,14 +82,14 @@ async def _follow_events(
             mirror.opened()
             async with aclosing(_messages(call)) as messages:
                 async for message in messages:
-                    retry.works()
-                    await _take(fleet, instance.id, _apply(mirror, message))
+                    retry.received()
+                    await _apply_delta(fleet, instance.id, _apply(mirror, message))
                     if mirror.stale:
                         metrics.EVENT_GAPS.inc()
                         await asyncio.sleep(_FIRST_RETRY_SECONDS)
                         break
         except StreamBrokenError as error:
-            suspect(instance.id)
+            on_broken(instance.id)
             await retry.wait(error)
 
 
@@ -100,11 +100,11 @@ def _apply(mirror: BlockReplica, message: kvevents_pb2.WatchResponse) -> BlockDe
         raise StreamBrokenError(f"malformed: {error}") from error
 
 
-async def _take(fleet: Fleet, holder: str, delta: BlockDelta) -> None:
+async def _apply_delta(fleet: Fleet, holder: str, delta: BlockDelta) -> None:
     """Apply what an event message changed, in slices that leave the loop to others."""
     for changes, apply, name in (
-        (delta.removed, fleet.index.evicted, "evicted"),
-        (delta.added, fleet.index.stored, "stored"),
+        (delta.removed, fleet.index.remove_blocks, "evicted"),
+        (delta.added, fleet.index.add_blocks, "stored"),
     ):
         for (_, tier), keys in changes.items():
             metrics.INDEX_CHANGES.labels(name).inc(len(keys))
@@ -125,13 +125,13 @@ async def _messages(call: Any) -> AsyncGenerator[Any, None]:
     """
     try:
         while True:
-            async with asyncio.timeout(SILENCE_SECONDS):
+            async with asyncio.timeout(IDLE_TIMEOUT_SECONDS):
                 message = await call.read()
             if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
                 raise StreamBrokenError("ended")
             yield message
     except TimeoutError as error:
-        raise StreamBrokenError("silent") from error
+        raise StreamBrokenError("idle") from error
     except grpc.aio.AioRpcError as error:
         raise StreamBrokenError(error.code().name) from error
     finally:
@@ -147,20 +147,23 @@ class _Retry:
         self._seconds = _FIRST_RETRY_SECONDS
         self._broken = False
 
-    def works(self) -> None:
-        """A message came."""
+    def received(self) -> None:
+        """Start over from the first delay: a message came."""
         if self._broken:
             self._broken = False
             self._seconds = _FIRST_RETRY_SECONDS
-            log.info("stream is back", instance_id=self._instance_id, stream=self._stream)
+            log.info("router.stream.recovered", peer=self._instance_id, stream=self._stream)
 
     async def wait(self, error: StreamBrokenError) -> None:
-        """The stream broke."""
+        """Wait before the stream is opened again."""
         metrics.STREAM_BREAKS.labels(self._stream).inc()
         if not self._broken:
             self._broken = True
             log.warning(
-                "stream broke", instance_id=self._instance_id, stream=self._stream, error=str(error)
+                "router.stream.broken",
+                peer=self._instance_id,
+                stream=self._stream,
+                error=str(error),
             )
         await asyncio.sleep(self._seconds * (0.5 + random.random()))
         self._seconds = min(2 * self._seconds, _LAST_RETRY_SECONDS)

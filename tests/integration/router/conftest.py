@@ -157,10 +157,10 @@ class FakeFrontend:
         response = await self.ask(chain, **fields)
         assert response.HasField("placement"), response.failed
         if not keep:
-            await self.give_back([response.placement.ticket])
+            await self.return_tickets([response.placement.ticket])
         return response.placement
 
-    async def give_back(self, tickets: Sequence[str]) -> None:
+    async def return_tickets(self, tickets: Sequence[str]) -> None:
         returned = router_pb2.ReturnTickets(tickets=tickets)
         frame = router_pb2.FrameToRouter(return_tickets=returned)
         await self.call.write(router_pb2.PlaceRequest(frames=[frame]))

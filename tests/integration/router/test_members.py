@@ -1,4 +1,4 @@
-"""Workers and stores come, die and fall silent, etcd dies: placements follow within a second."""
+"""Workers and stores come, die and fall stale, etcd dies: placements follow within a second."""
 
 import asyncio
 import time

@@ -34,7 +34,7 @@ async def pools(world):
 
     async def everybody() -> bool:
         answers = [(await frontend.ask()).placement for _ in range(8)]
-        await frontend.give_back([placement.ticket for placement in answers])
+        await frontend.return_tickets([placement.ticket for placement in answers])
         used = {placement.decode.instance_id for placement in answers}
         used |= {placement.prefill.instance_id for placement in answers}
         return used == {"p1", "p2", "d1", "d2"}
@@ -133,7 +133,7 @@ async def test_tickets_are_returned_or_die_with_their_session(pools) -> None:
     await until(lambda: open_tickets(8))
     other.call.cancel()
     await until(lambda: open_tickets(3))
-    await frontend.give_back(kept)
+    await frontend.return_tickets(kept)
     await until(lambda: open_tickets(0))
 
 
@@ -175,7 +175,7 @@ async def test_frames_without_content_and_unknown_tickets_are_ignored(pools) -> 
     await frontend.call.write(router_pb2.PlaceRequest())
     empty = router_pb2.FrameToRouter()
     await frontend.call.write(router_pb2.PlaceRequest(frames=[empty]))
-    await frontend.give_back(["never issued"])
+    await frontend.return_tickets(["never issued"])
     assert (await frontend.place()).ticket
 
 

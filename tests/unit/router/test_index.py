@@ -1,6 +1,6 @@
 """The prefix index answers exactly what a brute-force search over all events answers."""
 
-from itertools import product
+from itertools import product, takewhile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +20,7 @@ SLOTS = [
     *product(("store-a", "store-b"), (DRAM, DISK)),
 ]
 HOLDERS = sorted({holder for holder, _ in SLOTS})
+STORES = ("store-a", "store-b")
 
 keys = st.lists(st.sampled_from(KEYS), max_size=6)
 operations = st.one_of(
@@ -49,19 +50,21 @@ class Truth:
     def has(self, holder: str, key: bytes) -> bool:
         return any(key in self.held[slot] for slot in SLOTS if slot[0] == holder)
 
-    def prefix(self, holder: str, chain: list[bytes]) -> int:
-        length = 0
-        while length < len(chain) and self.has(holder, chain[length]):
-            length += 1
-        return length
+    def leading(self, holders: tuple[str, ...], chain: list[bytes]) -> list[bytes]:
+        return list(takewhile(lambda key: any(self.has(h, key) for h in holders), chain))
+
+    def stores(self, chain: list[bytes]) -> list[str]:
+        reached = self.leading(tuple(HOLDERS), chain)
+        counts = {store: sum(self.has(store, key) for key in reached) for store in STORES}
+        return sorted((s for s in STORES if counts[s]), key=lambda s: (-counts[s], s))
 
     def cover(self, worker: str, store: str, chain: list[bytes]) -> Coverage:
-        engine = self.prefix(worker, chain)
+        engine = len(self.leading((worker,), chain))
         local = remote = 0
         for key in chain[engine:]:
             if key in self.held[store, DRAM]:
                 local += 1
-            elif any(self.has(holder, key) for holder in ("store-a", "store-b")):
+            elif any(self.has(holder, key) for holder in STORES):
                 remote += 1
             else:
                 break
@@ -70,11 +73,11 @@ class Truth:
 
 def apply(index: PrefixIndex, kind: str, slot: tuple[str, int], chosen: list[bytes]) -> None:
     if kind == "stored":
-        index.stored(*slot, chosen)
+        index.add_blocks(*slot, chosen)
     elif kind == "evicted":
-        index.evicted(*slot, chosen)
+        index.remove_blocks(*slot, chosen)
     elif kind == "remove":
-        index.remove(slot[0])
+        index.remove_holder(slot[0])
     else:
         index.sweep(len(chosen))
 
@@ -89,10 +92,9 @@ def test_matches_equal_brute_force_after_any_events(
         apply(index, kind, slot, chosen)
         truth.apply(kind, slot, chosen)
     match = index.match(chain)
-    for holder in HOLDERS:
-        assert match.prefix(holder) == truth.prefix(holder, chain)
-        assert index.blocks(holder) == sum(len(truth.held[s]) for s in SLOTS if s[0] == holder)
-    for worker, store in product(("worker-a", "worker-b"), ("store-a", "store-b")):
+    assert match.stores() == truth.stores(chain)
+    assert match.in_stores() == len(truth.leading(STORES, chain))
+    for worker, store in product(("worker-a", "worker-b"), STORES):
         assert match.cover(worker, store) == truth.cover(worker, store, chain)
     while index.sweep(2):
         pass
@@ -101,42 +103,42 @@ def test_matches_equal_brute_force_after_any_events(
 
 def test_stores_are_named_by_how_much_they_hold() -> None:
     index = PrefixIndex()
-    index.stored("store-a", DRAM, KEYS[:1])
-    index.stored("store-b", DRAM, KEYS[:3])
-    index.stored("worker-a", ENGINE, KEYS[:4])
+    index.add_blocks("store-a", DRAM, KEYS[:1])
+    index.add_blocks("store-b", DRAM, KEYS[:3])
+    index.add_blocks("worker-a", ENGINE, KEYS[:4])
     assert index.match(KEYS).stores() == ["store-b", "store-a"]
 
 
 def test_pages_of_other_engines_cover_nothing() -> None:
     index = PrefixIndex()
-    index.stored("worker-a", ENGINE, KEYS)
+    index.add_blocks("worker-a", ENGINE, KEYS)
     assert index.match(KEYS).cover("worker-b", "store-b") == Coverage()
     assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(engine=6)
 
 
 def test_an_island_in_own_pages_is_fetched_like_anything_else() -> None:
     index = PrefixIndex()
-    index.stored("store-b", DRAM, KEYS)
-    index.stored("worker-a", ENGINE, KEYS[2:4])
+    index.add_blocks("store-b", DRAM, KEYS)
+    index.add_blocks("worker-a", ENGINE, KEYS[2:4])
     assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(remote=6)
 
 
 def test_an_island_in_own_pages_after_blocks_of_the_own_store_is_fetched_too() -> None:
     index = PrefixIndex()
-    index.stored("store-a", DRAM, KEYS[:4])
-    index.stored("worker-a", ENGINE, KEYS[2:])
+    index.add_blocks("store-a", DRAM, KEYS[:4])
+    index.add_blocks("worker-a", ENGINE, KEYS[2:])
     assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(local=4)
 
 
 def test_holders_that_come_and_go_for_ever_use_no_more_bits_than_live_ones() -> None:
     index = PrefixIndex()
     for _ in range(100):
-        index.stored("store-a", DRAM, KEYS)
-        index.stored("worker-a", ENGINE, KEYS)
-        index.remove("store-a")
+        index.add_blocks("store-a", DRAM, KEYS)
+        index.add_blocks("worker-a", ENGINE, KEYS)
+        index.remove_holder("store-a")
         while index.sweep(100):
             pass
-    index.stored("store-a", DRAM, KEYS)
+    index.add_blocks("store-a", DRAM, KEYS)
     (mask, blocks), *_ = index.match(KEYS).runs
     assert blocks == len(KEYS)
     assert mask.bit_length() <= 2
@@ -144,16 +146,16 @@ def test_holders_that_come_and_go_for_ever_use_no_more_bits_than_live_ones() -> 
 
 def test_a_worker_without_a_store_can_fetch_nothing() -> None:
     index = PrefixIndex()
-    index.stored("store-b", DRAM, KEYS)
-    index.stored("worker-a", ENGINE, KEYS[:2])
+    index.add_blocks("store-b", DRAM, KEYS)
+    index.add_blocks("worker-a", ENGINE, KEYS[:2])
     assert index.match(KEYS).cover("worker-a", "") == Coverage(engine=2)
 
 
 def test_a_removed_holder_is_gone_before_its_keys_are_swept() -> None:
     index = PrefixIndex()
-    index.stored("store-a", DRAM, KEYS)
-    index.stored("store-b", DRAM, KEYS[:2])
-    index.remove("store-a")
+    index.add_blocks("store-a", DRAM, KEYS)
+    index.add_blocks("store-b", DRAM, KEYS[:2])
+    index.remove_holder("store-a")
     assert index.match(KEYS).stores() == ["store-b"]
     assert index.match(KEYS).cover("worker-a", "store-b") == Coverage(local=2)
     assert index.sweep(3)
@@ -163,16 +165,16 @@ def test_a_removed_holder_is_gone_before_its_keys_are_swept() -> None:
 
 def test_a_holder_that_returns_before_the_sweep_has_only_what_it_says_anew() -> None:
     index = PrefixIndex()
-    index.stored("store-a", DRAM, KEYS)
-    index.remove("store-a")
-    index.stored("store-a", DRAM, KEYS[:1])
-    assert index.match(KEYS).prefix("store-a") == 1
+    index.add_blocks("store-a", DRAM, KEYS)
+    index.remove_holder("store-a")
+    index.add_blocks("store-a", DRAM, KEYS[:1])
+    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(local=1)
     while index.sweep(1):
         pass
-    assert index.match(KEYS).prefix("store-a") == 1
+    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(local=1)
 
 
 def test_tiers_of_later_releases_are_ignored() -> None:
     index = PrefixIndex()
-    index.stored("store-a", 99, KEYS)
+    index.add_blocks("store-a", 99, KEYS)
     assert len(index) == 0

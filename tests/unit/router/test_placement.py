@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvevents_pb2
-from services.router.policy.costs import Policy, Query, Worker
+from services.router.policy.costs import PlacementQuery, Policy, Worker
 from services.router.policy.placement import Decision, place
 from services.router.prefix_index.index import PrefixIndex
-from services.router.state.rates import Rates
+from services.router.state.rates import WorkerRates
 
 ENGINE, DRAM = kvevents_pb2.TIER_ENGINE, kvevents_pb2.TIER_DRAM
 LAYOUT, OTHER_LAYOUT = b"L" * 16, b"M" * 16
 BLOCK = 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
 PROMPT = len(CHAIN) * BLOCK
-RATES = Rates(
+RATES = WorkerRates(
     prefill_tokens_per_second=1_000,
     decode_step_seconds=0.01,
     remote_bytes_per_second=1e8,
@@ -31,25 +31,25 @@ RATES = Rates(
 def worker(
     id: str,  # noqa: A002  # as in Worker
     *,
-    reads: bool = False,
-    writes: bool = False,
+    can_prefill: bool = False,
+    can_decode: bool = False,
     store: str = "store-a",
     layout: bytes = LAYOUT,
-    rates: Rates = RATES,
+    rates: WorkerRates = RATES,
     running: int = 0,
     waiting: int = 0,
     pending: int = 0,
     free: int = 1000,
     total: int = 1000,
     draining: bool = False,
-    silent: bool = False,
+    stale: bool = False,
 ) -> Worker:
     return Worker(
         id=id,
         incarnation="1",
         address="127.0.0.1:1",
-        reads=reads,
-        writes=writes,
+        can_prefill=can_prefill,
+        can_decode=can_decode,
         layout_id=layout,
         store_id=store,
         block_tokens=BLOCK,
@@ -61,22 +61,24 @@ def worker(
         free_pages=free,
         total_pages=total,
         draining=draining,
-        silent=silent,
+        stale=stale,
     )
 
 
-P1, P2 = worker("p1", reads=True), worker("p2", reads=True, store="store-b")
-D1, D2 = worker("d1", writes=True), worker("d2", writes=True, store="store-b")
+P1, P2 = worker("p1", can_prefill=True), worker("p2", can_prefill=True, store="store-b")
+D1, D2 = worker("d1", can_decode=True), worker("d2", can_decode=True, store="store-b")
 
 
-def query(index: PrefixIndex | None = None, *, prompt: int = PROMPT, **fields: object) -> Query:
+def query(
+    index: PrefixIndex | None = None, *, prompt: int = PROMPT, **fields: object
+) -> PlacementQuery:
     matches = {LAYOUT: index.match(CHAIN)} if index is not None else {}
-    return replace(Query(prompt_tokens=prompt, max_tokens=64, matches=matches), **fields)
+    return replace(PlacementQuery(prompt_tokens=prompt, max_tokens=64, matches=matches), **fields)
 
 
 def names(decision: Decision) -> tuple[str | None, str]:
-    reader = decision.reader
-    return reader.id if reader is not None else None, decision.writer.id
+    prefill = decision.prefill_worker
+    return prefill.id if prefill is not None else None, decision.decode_worker.id
 
 
 # Where it is read
@@ -94,11 +96,11 @@ def test_a_prefill_worker_reads_where_it_makes_no_difference() -> None:
 
 def test_a_prompt_that_is_cached_at_the_decode_worker_is_read_there() -> None:
     index = PrefixIndex()
-    index.stored("d1", ENGINE, CHAIN)
+    index.add_blocks("d1", ENGINE, CHAIN)
     decision = place(query(index), [P1, replace(D1, running=8)])
     assert names(decision) == (None, "d1")
-    assert decision.reading.cached_tokens == PROMPT - 1
-    assert decision.parts.transfer == 0
+    assert decision.prefill.cached_tokens == PROMPT - 1
+    assert decision.ttft.transfer_seconds == 0
 
 
 def test_local_prefill_wins_when_prefill_workers_are_behind() -> None:
@@ -108,49 +110,49 @@ def test_local_prefill_wins_when_prefill_workers_are_behind() -> None:
 
 def test_only_decode_workers_read_by_themselves() -> None:
     decision = place(query(), [D1, D2])
-    assert decision.reader is None
+    assert decision.prefill_worker is None
     assert decision.sources == ()
-    assert "nobody to prefill" in decision.reason
+    assert "no other worker to prefill on" in decision.reason
 
 
 def test_the_prefill_worker_whose_store_has_the_prefix_reads() -> None:
     index = PrefixIndex()
-    index.stored("store-b", DRAM, CHAIN[:48])
+    index.add_blocks("store-b", DRAM, CHAIN[:48])
     decision = place(query(index), [P1, P2, replace(D1, running=4)])
     assert names(decision) == ("p2", "d1")
-    assert decision.reading.cached_tokens == 48 * BLOCK
+    assert decision.prefill.cached_tokens == 48 * BLOCK
 
 
 def test_a_held_prefix_loses_to_an_idle_worker_when_its_queue_is_longer_than_computing() -> None:
     index = PrefixIndex()
-    index.stored("p2", ENGINE, CHAIN[:8])
+    index.add_blocks("p2", ENGINE, CHAIN[:8])
     behind = replace(P2, pending_prompt_tokens=10_000)
     assert names(place(query(index), [P1, behind, replace(D1, running=4)]))[0] == "p1"
 
 
 def test_a_combined_worker_is_not_paired_with_itself() -> None:
-    both = worker("c1", reads=True, writes=True, running=8)
+    both = worker("c1", can_prefill=True, can_decode=True, running=8)
     assert names(place(query(), [both])) == (None, "c1")
 
 
 def test_combined_workers_never_read_for_each_other() -> None:
     """Each could hold the pages that the other's prefill needs, and none would go on."""
-    busy = worker("c1", reads=True, writes=True, running=30)
-    full = worker("c2", reads=True, writes=True, free=10)
-    assert place(query(), [busy, full]).reader is None
+    busy = worker("c1", can_prefill=True, can_decode=True, running=30)
+    full = worker("c2", can_prefill=True, can_decode=True, free=10)
+    assert place(query(), [busy, full]).prefill_worker is None
     always = Policy(disaggregation="always")
-    assert place(query(), [busy, full], always).reader is None
+    assert place(query(), [busy, full], always).prefill_worker is None
 
 
 def test_an_idle_combined_worker_reads_for_a_busy_decode_worker() -> None:
-    both = worker("c1", reads=True, writes=True, free=10)  # no room to decode here
+    both = worker("c1", can_prefill=True, can_decode=True, free=10)  # no room to decode here
     busy = replace(D1, running=16)
     assert names(place(query(), [both, busy])) == ("c1", "d1")
 
 
 def test_a_stream_that_goes_on_is_read_where_it_is_written_when_little_is_uncached() -> None:
     index = PrefixIndex()
-    index.stored("store-a", DRAM, CHAIN)
+    index.add_blocks("store-a", DRAM, CHAIN)
     assert names(place(query(index, output_tokens=100), [P1, replace(D1, running=8)])) == (
         None,
         "d1",
@@ -158,7 +160,7 @@ def test_a_stream_that_goes_on_is_read_where_it_is_written_when_little_is_uncach
 
 
 def test_a_stream_that_goes_on_is_read_elsewhere_when_much_is_uncached() -> None:
-    policy = Policy(continue_remote_tokens=512)
+    policy = Policy(resume_remote_min_tokens=512)
     decision = place(query(output_tokens=4), [P1, replace(D1, running=8)], policy)
     assert names(decision) == ("p1", "d1")
 
@@ -178,7 +180,7 @@ def test_the_less_crowded_decode_worker_also_takes_what_is_read_elsewhere() -> N
 
 def test_the_decode_worker_beside_the_prefill_worker_is_nearer() -> None:
     slow = replace(RATES, remote_bytes_per_second=1e7)
-    workers = [replace(w, rates=slow, running=8 if w.writes else 0) for w in (P1, D1, D2)]
+    workers = [replace(w, rates=slow, running=8 if w.can_decode else 0) for w in (P1, D1, D2)]
     assert names(place(query(), workers)) == ("p1", "d1")
 
 
@@ -188,7 +190,7 @@ def test_a_worker_without_free_pages_is_a_worse_place() -> None:
 
 def test_growth_counts_for_every_choice() -> None:
     # 64 shared blocks, then 4 for each choice's 64 tokens.
-    tight = worker("d1", writes=True, total=70)
+    tight = worker("d1", can_decode=True, total=70)
     assert names(place(query(n=1), [tight])) == (None, "d1")
     with pytest.raises(BatonError) as refused:
         place(query(n=2), [tight])
@@ -223,15 +225,15 @@ def test_queues_that_are_too_long_are_refused() -> None:
 
 
 def test_silent_workers_are_a_last_resort() -> None:
-    silent = replace(D1, silent=True)
-    assert names(place(query(), [silent, replace(D2, running=50)])) == (None, "d2")
-    assert names(place(query(), [silent])) == (None, "d1")
-    assert place(query(), [replace(P1, silent=True), replace(D1, running=8)]).reader is None
+    stale = replace(D1, stale=True)
+    assert names(place(query(), [stale, replace(D2, running=50)])) == (None, "d2")
+    assert names(place(query(), [stale])) == (None, "d1")
+    assert place(query(), [replace(P1, stale=True), replace(D1, running=8)]).prefill_worker is None
 
 
 def test_workers_whose_store_is_gone_take_no_part_in_handoffs() -> None:
     for workers in ([replace(P1, store_id=""), D1], [P1, replace(D1, store_id="")]):
-        assert place(query(), [replace(w, running=8) for w in workers]).reader is None
+        assert place(query(), [replace(w, running=8) for w in workers]).prefill_worker is None
 
 
 # Sources
@@ -239,7 +241,7 @@ def test_workers_whose_store_is_gone_take_no_part_in_handoffs() -> None:
 
 def test_workers_that_share_a_store_need_no_sources() -> None:
     index = PrefixIndex()
-    index.stored("store-a", DRAM, CHAIN[:8])
+    index.add_blocks("store-a", DRAM, CHAIN[:8])
     decision = place(query(index), [P1, replace(D1, running=8)])
     assert names(decision) == ("p1", "d1")
     assert decision.sources == ()
@@ -253,9 +255,9 @@ def test_the_prefill_workers_store_is_the_first_source() -> None:
 
 def test_holders_are_sources_and_the_writers_own_store_is_not() -> None:
     index = PrefixIndex()
-    index.stored("store-a", DRAM, CHAIN[:10])
-    index.stored("store-b", DRAM, CHAIN[:10])
-    index.stored("store-c", DRAM, CHAIN[:40])
+    index.add_blocks("store-a", DRAM, CHAIN[:10])
+    index.add_blocks("store-b", DRAM, CHAIN[:10])
+    index.add_blocks("store-c", DRAM, CHAIN[:40])
     decision = place(query(index), [P2, replace(D1, running=50)])
     assert names(decision) == ("p2", "d1")
     assert decision.sources == ("store-b", "store-c")
@@ -263,7 +265,7 @@ def test_holders_are_sources_and_the_writers_own_store_is_not() -> None:
 
 def test_a_shared_store_is_named_beside_others_since_local_writers_may_still_come() -> None:
     index = PrefixIndex()
-    index.stored("store-c", DRAM, CHAIN[:40])
+    index.add_blocks("store-c", DRAM, CHAIN[:40])
     decision = place(query(index), [P1, replace(D1, running=50)])
     assert names(decision) == ("p1", "d1")
     assert decision.sources == ("store-a", "store-c")
@@ -271,10 +273,10 @@ def test_a_shared_store_is_named_beside_others_since_local_writers_may_still_com
 
 def test_what_only_the_writers_store_holds_is_not_expected_of_a_reader_elsewhere() -> None:
     index = PrefixIndex()
-    index.stored("store-a", DRAM, CHAIN[:32])
+    index.add_blocks("store-a", DRAM, CHAIN[:32])
     decision = place(query(index), [P2, replace(D1, running=500)])
     assert names(decision) == ("p2", "d1")
-    assert decision.reading.cached_tokens == 0
+    assert decision.prefill.cached_tokens == 0
 
 
 # What it says
@@ -282,7 +284,7 @@ def test_what_only_the_writers_store_holds_is_not_expected_of_a_reader_elsewhere
 
 def test_the_prediction_is_the_sum_of_its_parts_and_the_reason_names_the_alternative() -> None:
     decision = place(query(), [replace(P1, pending_prompt_tokens=500), replace(D1, running=8)])
-    queue, transfer, prefill = decision.parts
+    queue, transfer, prefill = decision.ttft
     assert queue == pytest.approx(0.5)
     assert prefill == pytest.approx(PROMPT / 1_000)
     # 64 blocks of 100 kB at 1e9 bytes/s, of which the last 512 of 1024 tokens are not hidden.
@@ -293,8 +295,8 @@ def test_the_prediction_is_the_sum_of_its_parts_and_the_reason_names_the_alterna
 
 
 def test_equals_are_spread_evenly_and_the_same_query_goes_to_the_same_place() -> None:
-    workers = [worker(f"d{i}", writes=True) for i in range(4)]
-    chosen = Counter(place(query(seed=seed), workers).writer.id for seed in range(2_000))
+    workers = [worker(f"d{i}", can_decode=True) for i in range(4)]
+    chosen = Counter(place(query(seed=seed), workers).decode_worker.id for seed in range(2_000))
     assert len(chosen) == 4
     assert min(chosen.values()) > 300
     reordered = list(reversed(workers))
@@ -308,8 +310,8 @@ workers_strategy = st.lists(
     st.builds(
         worker,
         st.sampled_from([f"w{i}" for i in range(8)]),
-        reads=st.booleans(),
-        writes=st.booleans(),
+        can_prefill=st.booleans(),
+        can_decode=st.booleans(),
         store=st.sampled_from(["", "store-a", "store-b"]),
         layout=st.sampled_from([LAYOUT, OTHER_LAYOUT]),
         running=st.integers(0, 64),
@@ -318,7 +320,7 @@ workers_strategy = st.lists(
         free=st.integers(-5, 200),
         total=st.integers(1, 200),
         draining=st.booleans(),
-        silent=st.booleans(),
+        stale=st.booleans(),
     ),
     max_size=8,
     unique_by=lambda w: w.id,
@@ -344,28 +346,28 @@ def test_only_what_may_be_used_is_used(
 ) -> None:
     index = PrefixIndex()
     for holder, blocks in held.items():
-        index.stored(holder, ENGINE if holder.startswith("w") else DRAM, CHAIN[:blocks])
+        index.add_blocks(holder, ENGINE if holder.startswith("w") else DRAM, CHAIN[:blocks])
     asked = query(index, prompt=prompt, output_tokens=output, n=n, excluded=excluded)
-    usable = [w for w in workers if w.writes and not w.draining and w.id not in excluded]
+    usable = [w for w in workers if w.can_decode and not w.draining and w.id not in excluded]
     try:
         decision = place(asked, workers)
     except BatonError as error:
         assert error.retry_after is not None
         assert (error.reason is Reason.NO_WORKER) == (not usable)
         return
-    reader, writer = decision.reader, decision.writer
-    assert writer in usable
-    assert decision.pages <= writer.total_pages
-    assert not writer.silent or all(w.silent for w in usable)
-    assert min(decision.parts) >= 0
-    assert 0 <= decision.reading.cached_tokens < prompt + output
-    if reader is None:
-        assert writer.store_id not in decision.sources
+    prefill, decode = decision.prefill_worker, decision.decode_worker
+    assert decode in usable
+    assert decision.decode_pages <= decode.total_pages
+    assert not decode.stale or all(w.stale for w in usable)
+    assert min(decision.ttft) >= 0
+    assert 0 <= decision.prefill.cached_tokens < prompt + output
+    if prefill is None:
+        assert decode.store_id not in decision.sources
         return
-    assert reader.reads
-    assert not (reader.draining or reader.silent or reader.id in excluded or reader is writer)
-    assert reader.layout_id == writer.layout_id
-    assert reader.store_id and writer.store_id
-    if reader.store_id != writer.store_id:
-        assert decision.sources[0] == reader.store_id
-        assert writer.store_id not in decision.sources
+    assert prefill.can_prefill
+    assert not (prefill.draining or prefill.stale or prefill.id in excluded or prefill is decode)
+    assert prefill.layout_id == decode.layout_id
+    assert prefill.store_id and decode.store_id
+    if prefill.store_id != decode.store_id:
+        assert decision.sources[0] == prefill.store_id
+        assert decode.store_id not in decision.sources

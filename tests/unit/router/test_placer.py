@@ -20,7 +20,7 @@ from baton.kv.keys import pack
 from services.router.api.placer import Placer
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
-from services.router.state.tickets import NOTHING, Pledge, TicketBook
+from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
 
 LAYOUT = b"L" * 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
@@ -52,12 +52,12 @@ def fleet() -> Fleet:
 
 
 def make_fleet() -> Fleet:
-    fleet = Fleet(PrefixIndex(), TicketBook("r"))
-    fleet.cards([CARD])
-    fleet.up(instance("store", ROLE_KVSTORE))
+    fleet = Fleet(PrefixIndex(), TicketTable("r"))
+    fleet.set_model_cards([CARD])
+    fleet.put(instance("store", ROLE_KVSTORE))
     for name, role in WORKERS.items():
-        fleet.up(instance(name, role))
-        fleet.report(report(name))
+        fleet.put(instance(name, role))
+        fleet.apply_report(report(name))
     return fleet
 
 
@@ -76,7 +76,7 @@ def ask(**fields: object) -> router_pb2.PlaceQuery:
 
 def test_a_placement_names_workers_as_they_are_registered(fleet: Fleet) -> None:
     for name in ("d1", "d2"):
-        fleet.report(report(name, running=20))
+        fleet.apply_report(report(name, running=20))
     placement = Placer(fleet).place(ask(), 1, 0.0)
     assert placement.correlation_id == 7
     assert placement.prefill.instance_id in {"p1", "p2"}
@@ -88,7 +88,7 @@ def test_a_placement_names_workers_as_they_are_registered(fleet: Fleet) -> None:
 
 
 def test_keys_in_the_query_find_what_events_stored(fleet: Fleet) -> None:
-    fleet.index.stored("d2", kvevents_pb2.TIER_ENGINE, CHAIN)
+    fleet.index.add_blocks("d2", kvevents_pb2.TIER_ENGINE, CHAIN)
     placement = Placer(fleet).place(ask(), 1, 0.0)
     assert not placement.HasField("prefill")
     assert placement.decode.instance_id == "d2"
@@ -96,9 +96,9 @@ def test_keys_in_the_query_find_what_events_stored(fleet: Fleet) -> None:
 
 
 def test_sources_have_the_addresses_of_live_stores(fleet: Fleet) -> None:
-    fleet.up(instance("far", ROLE_KVSTORE))
-    fleet.index.stored("far", kvevents_pb2.TIER_DRAM, CHAIN)
-    fleet.index.stored("dead", kvevents_pb2.TIER_DRAM, CHAIN)
+    fleet.put(instance("far", ROLE_KVSTORE))
+    fleet.index.add_blocks("far", kvevents_pb2.TIER_DRAM, CHAIN)
+    fleet.index.add_blocks("dead", kvevents_pb2.TIER_DRAM, CHAIN)
     placement = Placer(fleet).place(ask(), 1, 0.0)
     assert [(s.store_id, s.address) for s in placement.sources if s.store_id != "store"] == [
         ("far", "far:1")
@@ -115,8 +115,8 @@ def test_a_model_nobody_ever_served_is_not_found(fleet: Fleet) -> None:
 
 def test_a_model_whose_workers_left_has_no_worker(fleet: Fleet) -> None:
     for name in WORKERS:
-        fleet.down(name)
-    fleet.cards([])
+        fleet.remove(name)
+    fleet.set_model_cards([])
     with pytest.raises(BatonError) as refused:
         Placer(fleet).place(ask(), 1, 0.0)
     assert refused.value.reason is Reason.NO_WORKER
@@ -139,7 +139,7 @@ def test_fields_out_of_range_are_named(fleet: Fleet, field: str, value: int) -> 
 def test_a_burst_spreads_before_any_report_shows_it(fleet: Fleet) -> None:
     """Tickets alone keep equal placements in one instant from going to one worker."""
     for name in ("d1", "d2"):
-        fleet.report(report(name, running=20))
+        fleet.apply_report(report(name, running=20))
     placer = Placer(fleet)
     readers = [placer.place(ask(), 1, 0.0).prefill.instance_id for _ in range(20)]
     assert abs(readers.count("p1") - readers.count("p2")) <= 2
@@ -147,68 +147,68 @@ def test_a_burst_spreads_before_any_report_shows_it(fleet: Fleet) -> None:
 
 def test_a_burst_spreads_over_decode_workers_too(fleet: Fleet) -> None:
     for name in ("d1", "d2"):
-        fleet.report(report(name, running=20))
+        fleet.apply_report(report(name, running=20))
     placer = Placer(fleet)
     writers = [placer.place(ask(), 1, 0.0).decode.instance_id for _ in range(40)]
     assert abs(writers.count("d1") - writers.count("d2")) <= 4
-    pledged = {w.id: (w.running - 20, 1000 - w.free_pages) for w in fleet.candidates("m")}
+    in_flight = {w.id: (w.running - 20, 1000 - w.free_pages) for w in fleet.workers("m")}
     for name in ("d1", "d2"):
         placed = writers.count(name)
-        assert pledged[name] == (placed, placed * 71)
+        assert in_flight[name] == (placed, placed * 71)
 
 
 def test_an_echo_replaces_the_pledge_by_what_the_report_says(fleet: Fleet) -> None:
     for name in ("d1", "d2"):
-        fleet.report(report(name, running=20))
+        fleet.apply_report(report(name, running=20))
     placement = Placer(fleet).place(ask(), 1, 0.0)
-    reader = placement.prefill.instance_id
-    assert fleet.tickets.pledged(reader) == Pledge(1030, 1, 65)
-    queue = {w.id: w.pending_prompt_tokens for w in fleet.candidates("m")}
-    assert queue[reader] == 1030
-    fleet.report(report(reader, pending_prompt_tokens=900, tickets=[placement.ticket]))
-    queue = {w.id: w.pending_prompt_tokens for w in fleet.candidates("m")}
-    assert queue[reader] == 900
+    prefill = placement.prefill.instance_id
+    assert fleet.tickets.in_flight(prefill) == InFlightLoad(1030, 1, 65)
+    queue = {w.id: w.pending_prompt_tokens for w in fleet.workers("m")}
+    assert queue[prefill] == 1030
+    fleet.apply_report(report(prefill, pending_prompt_tokens=900, tickets=[placement.ticket]))
+    queue = {w.id: w.pending_prompt_tokens for w in fleet.workers("m")}
+    assert queue[prefill] == 900
 
 
 def test_a_worker_without_report_or_card_is_no_candidate_yet(fleet: Fleet) -> None:
-    fleet.up(instance("c1", ROLE_COMBINED))
-    assert "c1" not in {w.id for w in fleet.candidates("m")}
-    fleet.report(report("c1"))
-    assert "c1" in {w.id for w in fleet.candidates("m")}
-    fleet.cards([])
-    assert fleet.candidates("m") == []
+    fleet.put(instance("c1", ROLE_COMBINED))
+    assert "c1" not in {w.id for w in fleet.workers("m")}
+    fleet.apply_report(report("c1"))
+    assert "c1" in {w.id for w in fleet.workers("m")}
+    fleet.set_model_cards([])
+    assert fleet.workers("m") == []
 
 
 def test_a_report_of_an_earlier_incarnation_is_dropped(fleet: Fleet) -> None:
-    fleet.down("d1")
-    fleet.up(instance("d1", ROLE_DECODE, incarnation="2"))
-    fleet.report(report("d1"))
-    assert "d1" not in {w.id for w in fleet.candidates("m")}
+    fleet.remove("d1")
+    fleet.put(instance("d1", ROLE_DECODE, incarnation="2"))
+    fleet.apply_report(report("d1"))
+    assert "d1" not in {w.id for w in fleet.workers("m")}
 
 
-def test_candidates_follow_silence_draining_and_the_life_of_their_store(fleet: Fleet) -> None:
+def test_workers_follow_staleness_draining_and_the_life_of_their_store(fleet: Fleet) -> None:
     def d1() -> object:
-        return next(w for w in fleet.candidates("m") if w.id == "d1")
+        return next(w for w in fleet.workers("m") if w.id == "d1")
 
-    fleet.silence("d1")
-    assert d1().silent
-    fleet.report(report("d1"))
-    assert not d1().silent
-    fleet.report(report("d1", draining=True))
+    fleet.mark_stale("d1")
+    assert d1().stale
+    fleet.apply_report(report("d1"))
+    assert not d1().stale
+    fleet.apply_report(report("d1", draining=True))
     assert d1().draining
     assert d1().store_id == "store"
-    fleet.down("store")
+    fleet.remove("store")
     assert d1().store_id == ""
-    fleet.up(instance("store", ROLE_KVSTORE))
+    fleet.put(instance("store", ROLE_KVSTORE))
     assert d1().store_id == "store"
 
 
 def test_a_worker_that_is_gone_leaves_nothing_behind(fleet: Fleet) -> None:
-    fleet.index.stored("d1", kvevents_pb2.TIER_ENGINE, CHAIN)
+    fleet.index.add_blocks("d1", kvevents_pb2.TIER_ENGINE, CHAIN)
     placement = Placer(fleet).place(ask(), 1, 0.0)
     assert placement.decode.instance_id == "d1"
-    fleet.down("d1")
-    assert fleet.tickets.pledged("d1") == NOTHING
+    fleet.remove("d1")
+    assert fleet.tickets.in_flight("d1") == NOTHING
     assert fleet.index.match(CHAIN).runs == []
 
 
@@ -216,7 +216,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("place"), st.sampled_from([1, 2])),
         st.tuples(st.just("return"), st.integers(0, 30)),
-        st.tuples(st.just("echo"), st.sampled_from(sorted(WORKERS))),
+        st.tuples(st.just("acknowledge"), st.sampled_from(sorted(WORKERS))),
         st.tuples(st.just("down"), st.sampled_from(["p1", "d1"])),
         st.tuples(st.just("up"), st.sampled_from(["p1", "d1"])),
     ),
@@ -234,21 +234,23 @@ def test_when_all_sessions_ended_loads_are_exactly_what_reports_say(
     issued: list[tuple[int, str]] = []
     actions: dict[str, Callable[..., None]] = {
         "place": lambda session: issued.append((session, placer.place(ask(), session, 0.0).ticket)),
-        "return": lambda i: fleet.pledges_changed(
-            fleet.tickets.give_back(issued[i][0], [issued[i][1]]) if i < len(issued) else ()
+        "return": lambda i: fleet.load_changed(
+            fleet.tickets.return_tickets(issued[i][0], [issued[i][1]]) if i < len(issued) else ()
         ),
-        "echo": lambda worker: fleet.report(report(worker, tickets=[t for _, t in issued])),
-        "down": fleet.down,
+        "acknowledge": lambda worker: fleet.apply_report(
+            report(worker, tickets=[t for _, t in issued])
+        ),
+        "down": fleet.remove,
         "up": lambda worker: (
-            fleet.up(instance(worker, WORKERS[worker])),
-            fleet.report(report(worker)),
+            fleet.put(instance(worker, WORKERS[worker])),
+            fleet.apply_report(report(worker)),
         ),
     }
     for kind, argument in history:
         actions[kind](argument)
     for session in (1, 2):
-        fleet.pledges_changed(fleet.tickets.end_session(session))
+        fleet.load_changed(fleet.tickets.end_session(session))
     assert len(fleet.tickets) == 0
-    for worker in fleet.candidates("m"):
-        assert fleet.tickets.pledged(worker.id) == NOTHING
+    for worker in fleet.workers("m"):
+        assert fleet.tickets.in_flight(worker.id) == NOTHING
         assert (worker.running, worker.pending_prompt_tokens, worker.free_pages) == (0, 0, 1000)

@@ -1,4 +1,4 @@
-"""Rates come from reports; what is unknown is guessed from peers, then from constants."""
+"""WorkerRates come from reports; what is unknown is estimated from peers, then from constants."""
 
 import math
 
@@ -9,60 +9,60 @@ from services.router.state.rates import (
     DECODE_STEP_SECONDS,
     LOCAL_BYTES_PER_SECOND,
     PREFILL_TOKENS_PER_SECOND,
-    RateBook,
+    RateEstimator,
 )
 
 LAYOUT, OTHER = b"a" * 16, b"b" * 16
 
 
 def test_nothing_known_gives_the_priors() -> None:
-    rates = RateBook().rates("w", LAYOUT)
+    rates = RateEstimator().rates("w", LAYOUT)
     assert rates.prefill_tokens_per_second == PREFILL_TOKENS_PER_SECOND
     assert rates.decode_step_seconds == DECODE_STEP_SECONDS
     assert rates.remote_bytes_per_second < rates.local_bytes_per_second
 
 
 def test_unknown_rates_are_those_of_peers_of_the_same_layout_only() -> None:
-    book = RateBook()
+    estimator = RateEstimator()
     for worker, layout, speed in (("a", LAYOUT, 100), ("b", LAYOUT, 300), ("c", OTHER, 9_000)):
-        book.observe(worker, layout, LoadReport(prefill_tokens_per_second=speed))
-    assert book.rates("new", LAYOUT).prefill_tokens_per_second == 200
-    assert book.rates("new", OTHER).prefill_tokens_per_second == 9_000
+        estimator.observe(worker, layout, LoadReport(prefill_tokens_per_second=speed))
+    assert estimator.rates("new", LAYOUT).prefill_tokens_per_second == 200
+    assert estimator.rates("new", OTHER).prefill_tokens_per_second == 9_000
 
 
 def test_a_jump_moves_a_known_rate_halfway_and_zero_moves_nothing() -> None:
-    book = RateBook()
-    book.observe("w", LAYOUT, LoadReport(decode_step_seconds=0.1))
-    book.observe("w", LAYOUT, LoadReport(decode_step_seconds=0.3))
-    assert book.rates("w", LAYOUT).decode_step_seconds == pytest.approx(0.2)
-    book.observe("w", LAYOUT, LoadReport())
-    assert book.rates("w", LAYOUT).decode_step_seconds == pytest.approx(0.2)
+    estimator = RateEstimator()
+    estimator.observe("w", LAYOUT, LoadReport(decode_step_seconds=0.1))
+    estimator.observe("w", LAYOUT, LoadReport(decode_step_seconds=0.3))
+    assert estimator.rates("w", LAYOUT).decode_step_seconds == pytest.approx(0.2)
+    estimator.observe("w", LAYOUT, LoadReport())
+    assert estimator.rates("w", LAYOUT).decode_step_seconds == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -5.0])
 def test_numbers_that_are_no_rate_are_not_learned(nonsense: float) -> None:
-    book = RateBook()
-    book.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=nonsense))
-    assert book.rates("w", LAYOUT).prefill_tokens_per_second == PREFILL_TOKENS_PER_SECOND
+    estimator = RateEstimator()
+    estimator.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=nonsense))
+    assert estimator.rates("w", LAYOUT).prefill_tokens_per_second == PREFILL_TOKENS_PER_SECOND
 
 
 def test_remote_is_never_as_fast_as_shared_memory() -> None:
-    book = RateBook()
-    book.observe("w", LAYOUT, LoadReport(fetch_bytes_per_second=20e9))
-    rates = book.rates("w", LAYOUT)
+    estimator = RateEstimator()
+    estimator.observe("w", LAYOUT, LoadReport(fetch_bytes_per_second=20e9))
+    rates = estimator.rates("w", LAYOUT)
     assert rates.local_bytes_per_second == 20e9
     assert rates.remote_bytes_per_second < LOCAL_BYTES_PER_SECOND
 
 
 def test_a_worker_that_is_gone_teaches_nothing() -> None:
-    book = RateBook()
-    book.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=7))
-    book.forget("w")
-    assert book.rates("w", LAYOUT).prefill_tokens_per_second == PREFILL_TOKENS_PER_SECOND
+    estimator = RateEstimator()
+    estimator.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=7))
+    estimator.remove_worker("w")
+    assert estimator.rates("w", LAYOUT).prefill_tokens_per_second == PREFILL_TOKENS_PER_SECOND
 
 
 def test_a_worker_with_a_new_layout_starts_afresh() -> None:
-    book = RateBook()
-    book.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=7))
-    book.observe("w", OTHER, LoadReport(prefill_tokens_per_second=100))
-    assert book.rates("w", OTHER).prefill_tokens_per_second == 100
+    estimator = RateEstimator()
+    estimator.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=7))
+    estimator.observe("w", OTHER, LoadReport(prefill_tokens_per_second=100))
+    assert estimator.rates("w", OTHER).prefill_tokens_per_second == 100

@@ -12,7 +12,7 @@ from baton.internal.v1.worker_pb2 import LoadReport
 from services.router.api.service import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE, RouterService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
-from services.router.state.tickets import TicketBook
+from services.router.state.tickets import TicketTable
 
 LAYOUT = b"L" * 16
 
@@ -50,13 +50,13 @@ class Stream:
 
 @pytest.fixture
 def fleet() -> Fleet:
-    fleet = Fleet(PrefixIndex(), TicketBook("r"))
+    fleet = Fleet(PrefixIndex(), TicketTable("r"))
     card = cluster_pb2.ModelCard(name="m", layout_id=LAYOUT, block_tokens=16, block_bytes=1000)
-    fleet.cards([card])
-    fleet.up(
+    fleet.set_model_cards([card])
+    fleet.put(
         cluster_pb2.Instance(id="d1", role=cluster_pb2.ROLE_DECODE, model="m", layout_id=LAYOUT)
     )
-    fleet.report(LoadReport(instance_id="d1", free_pages=100, total_pages=100))
+    fleet.apply_report(LoadReport(instance_id="d1", free_pages=100, total_pages=100))
     return fleet
 
 

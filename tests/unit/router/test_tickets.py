@@ -1,11 +1,11 @@
-"""Tickets: what is pledged equals what is open, and nothing is left at the end."""
+"""Tickets: what is in_flight equals what is open, and nothing is left at the end."""
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.router.state.tickets import NOTHING, Pledge, TicketBook
+from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
 
 WORKERS = ("w1", "w2", "w3")
 SESSIONS = (1, 2)
@@ -18,30 +18,30 @@ class Tickets(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.book = TicketBook("r", limit=LIMIT, expiry=EXPIRY)
+        self.table = TicketTable("r", limit=LIMIT, expiry=EXPIRY)
         self.now = 0.0
-        self.model: dict[str, tuple[int, float, dict[str, Pledge]]] = {}
+        self.model: dict[str, tuple[int, float, dict[str, InFlightLoad]]] = {}
 
     @rule(
         session=st.sampled_from(SESSIONS),
-        pledges=st.dictionaries(
+        loads=st.dictionaries(
             st.sampled_from(WORKERS),
-            st.builds(Pledge, st.integers(0, 99), st.integers(1, 3), st.integers(0, 9)),
+            st.builds(InFlightLoad, st.integers(0, 99), st.integers(1, 3), st.integers(0, 9)),
             max_size=2,
         ),
     )
-    def issue(self, session: int, pledges: dict[str, Pledge]) -> None:
+    def issue(self, session: int, loads: dict[str, InFlightLoad]) -> None:
         if len(self.model) == LIMIT:
             del self.model[next(iter(self.model))]
-        ticket = self.book.issue(session, self.now, pledges)
+        ticket = self.table.issue(session, self.now, loads)
         assert ticket not in self.model
-        self.model[ticket] = (session, self.now, dict(pledges))
+        self.model[ticket] = (session, self.now, dict(loads))
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), session=st.sampled_from(SESSIONS))
-    def give_back(self, data: st.DataObject, session: int) -> None:
+    def return_tickets(self, data: st.DataObject, session: int) -> None:
         ticket = data.draw(st.sampled_from(sorted(self.model)))
-        changed = self.book.give_back(session, [ticket, "unknown"])
+        changed = self.table.return_tickets(session, [ticket, "unknown"])
         if self.model[ticket][0] == session:
             assert changed == set(self.model.pop(ticket)[2])
         else:
@@ -49,44 +49,43 @@ class Tickets(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), worker=st.sampled_from(WORKERS))
-    def echoed(self, data: st.DataObject, worker: str) -> None:
+    def acknowledge(self, data: st.DataObject, worker: str) -> None:
         tickets = data.draw(st.lists(st.sampled_from(sorted(self.model)), max_size=3))
-        news = self.book.echoed(worker, [*tickets, "another router's"])
-        assert news == any(worker in self.model[t][2] for t in tickets)
+        self.table.acknowledge(worker, [*tickets, "another router's"])
         for ticket in tickets:
             self.model[ticket][2].pop(worker, None)
 
     @rule(worker=st.sampled_from(WORKERS))
     def worker_dies(self, worker: str) -> None:
-        self.book.forget_worker(worker)
-        for _, _, pledges in self.model.values():
-            pledges.pop(worker, None)
+        self.table.remove_worker(worker)
+        for _, _, loads in self.model.values():
+            loads.pop(worker, None)
 
     @rule(session=st.sampled_from(SESSIONS))
     def session_ends(self, session: int) -> None:
-        self.book.end_session(session)
+        self.table.end_session(session)
         self.model = {t: entry for t, entry in self.model.items() if entry[0] != session}
 
     @rule(seconds=st.floats(0.1, EXPIRY))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        self.book.expire(self.now)
-        for _, issued, pledges in self.model.values():
+        self.table.expire(self.now)
+        for _, issued, loads in self.model.values():
             if self.now - issued >= EXPIRY:
-                pledges.clear()
+                loads.clear()
 
     @invariant()
-    def pledged_is_the_sum_of_what_is_open_and_unseen(self) -> None:
-        assert len(self.book) == len(self.model)
+    def in_flight_is_the_sum_of_what_is_open_and_unacknowledged(self) -> None:
+        assert len(self.table) == len(self.model)
         for worker in WORKERS:
-            open_pledges = (p[worker] for _, _, p in self.model.values() if worker in p)
-            assert self.book.pledged(worker) == sum(open_pledges, NOTHING)
+            in_flight = (p[worker] for _, _, p in self.model.values() if worker in p)
+            assert self.table.in_flight(worker) == sum(in_flight, NOTHING)
 
     def teardown(self) -> None:
         for session in SESSIONS:
-            self.book.end_session(session)
-        assert len(self.book) == 0
-        assert all(self.book.pledged(worker) == NOTHING for worker in WORKERS)
+            self.table.end_session(session)
+        assert len(self.table) == 0
+        assert all(self.table.in_flight(worker) == NOTHING for worker in WORKERS)
 
 
 Tickets.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
@@ -94,36 +93,38 @@ TestTickets = Tickets.TestCase
 
 
 @pytest.fixture
-def book() -> TicketBook:
-    return TicketBook("r", expiry=EXPIRY)
+def table() -> TicketTable:
+    return TicketTable("r", expiry=EXPIRY)
 
 
-def test_an_echo_ends_the_pledge_to_that_worker_alone(book: TicketBook) -> None:
-    ticket = book.issue(1, 0.0, {"w1": Pledge(100, 1, 7), "w2": Pledge(0, 1, 9)})
-    assert book.echoed("w1", [ticket])
-    assert book.pledged("w1") == NOTHING
-    assert book.pledged("w2") == Pledge(0, 1, 9)
+def test_an_acknowledgement_ends_the_load_of_that_worker_alone(table: TicketTable) -> None:
+    ticket = table.issue(1, 0.0, {"w1": InFlightLoad(100, 1, 7), "w2": InFlightLoad(0, 1, 9)})
+    table.acknowledge("w1", [ticket])
+    assert table.in_flight("w1") == NOTHING
+    assert table.in_flight("w2") == InFlightLoad(0, 1, 9)
 
 
-def test_a_ticket_of_another_session_cannot_be_returned(book: TicketBook) -> None:
-    ticket = book.issue(1, 0.0, {"w1": Pledge(100, 1, 7)})
-    assert book.give_back(2, [ticket]) == set()
-    assert book.pledged("w1") == Pledge(100, 1, 7)
+def test_a_ticket_of_another_session_cannot_be_returned(table: TicketTable) -> None:
+    ticket = table.issue(1, 0.0, {"w1": InFlightLoad(100, 1, 7)})
+    assert table.return_tickets(2, [ticket]) == set()
+    assert table.in_flight("w1") == InFlightLoad(100, 1, 7)
 
 
-def test_a_ticket_never_echoed_stops_costing_but_can_still_be_returned(book: TicketBook) -> None:
-    ticket = book.issue(1, 0.0, {"w1": Pledge(100, 1, 7)})
-    assert book.expire(EXPIRY - 0.1) == set()
-    assert book.expire(EXPIRY) == {"w1"}
-    assert book.pledged("w1") == NOTHING
-    assert len(book) == 1
-    book.give_back(1, [ticket])
-    assert len(book) == 0
+def test_a_ticket_never_acknowledged_stops_costing_but_can_still_be_returned(
+    table: TicketTable,
+) -> None:
+    ticket = table.issue(1, 0.0, {"w1": InFlightLoad(100, 1, 7)})
+    assert table.expire(EXPIRY - 0.1) == set()
+    assert table.expire(EXPIRY) == {"w1"}
+    assert table.in_flight("w1") == NOTHING
+    assert len(table) == 1
+    table.return_tickets(1, [ticket])
+    assert len(table) == 0
 
 
-def test_returning_twice_counts_once(book: TicketBook) -> None:
-    ticket = book.issue(1, 0.0, {"w1": Pledge(5, 1, 1)})
-    book.issue(1, 0.0, {"w1": Pledge(7, 1, 1)})
-    book.give_back(1, [ticket])
-    book.give_back(1, [ticket])
-    assert book.pledged("w1") == Pledge(7, 1, 1)
+def test_returning_twice_counts_once(table: TicketTable) -> None:
+    ticket = table.issue(1, 0.0, {"w1": InFlightLoad(5, 1, 1)})
+    table.issue(1, 0.0, {"w1": InFlightLoad(7, 1, 1)})
+    table.return_tickets(1, [ticket])
+    table.return_tickets(1, [ticket])
+    assert table.in_flight("w1") == InFlightLoad(7, 1, 1)

@@ -1,4 +1,4 @@
-"""Hot prefixes spread: a router tells a real store to pull what placements wait for elsewhere."""
+"""Hot prefixes: a router has a real store prefetch what placements wait for elsewhere."""
 
 import asyncio
 from pathlib import Path
@@ -22,12 +22,12 @@ SLOW_NETWORK = {
     "decode_step_seconds": 0.01,
 }
 WAIT = {"pending_prompt_tokens": 30}
-"""30 ms, a little less than what the router thinks that bringing the chain takes."""
+"""30 ms, a little less than what the router predicts for fetching the chain."""
 LONG_WAIT = {"pending_prompt_tokens": 2000}
 
 
-def hints(outcome: str) -> float:
-    return REGISTRY.get_sample_value("baton_router_hints_total", {"outcome": outcome}) or 0.0
+def prefetches(outcome: str) -> float:
+    return REGISTRY.get_sample_value("baton_router_prefetches_total", {"outcome": outcome}) or 0.0
 
 
 async def stat(service) -> kvstore_pb2.StatResponse:
@@ -70,13 +70,13 @@ async def hosts(world, spawn_service, tmp_path: Path):
     return world, stores, workers
 
 
-async def settled(frontend, worker: str) -> None:
+async def ready_on(frontend, worker: str) -> None:
     """Wait until the router knows what the stores hold and how busy the workers are."""
     async with asyncio.timeout(20.0):
         while True:
             answer = await frontend.ask(CHAIN)
             placed = answer.placement
-            await frontend.give_back([placed.ticket])
+            await frontend.return_tickets([placed.ticket])
             if placed.decode.instance_id == worker and placed.prediction.cached_tokens == 1024:
                 return
             await asyncio.sleep(0.05)
@@ -85,20 +85,20 @@ async def settled(frontend, worker: str) -> None:
 async def test_a_waited_for_prefix_reaches_the_other_store_and_counts_as_local_there(hosts) -> None:
     world, stores, (a, _) = hosts
     frontend = world.frontend(await world.router())
-    await settled(frontend, "wa")
-    pulled = hints("pulled")
+    await ready_on(frontend, "wa")
+    completed = prefetches("completed")
     await a.load(**WAIT)
     async with asyncio.timeout(20.0):
         while (await stat(stores[1])).objects < len(CHAIN):
             assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
             await asyncio.sleep(0.05)
-        while hints("pulled") == pulled:
+        while prefetches("completed") == completed:
             await asyncio.sleep(0.01)
     assert (await stat(stores[1])).sessions == 0  # nobody asked for it there
 
     # Its events have told: the other worker has the prefix beside it, and no other store is named.
     await a.load(**LONG_WAIT)
-    await settled(frontend, "wb")
+    await ready_on(frontend, "wb")
     placed = await frontend.place(CHAIN)
     assert placed.decode.instance_id == "wb"
     assert not placed.sources
@@ -117,10 +117,10 @@ async def test_a_waited_for_prefix_reaches_the_other_store_and_counts_as_local_t
     assert copies == {i: bytes([i]) * BLOCK_BYTES for i in range(len(CHAIN))}
 
 
-async def test_nothing_is_pulled_where_hints_are_switched_off(hosts) -> None:
+async def test_nothing_is_prefetched_where_replication_is_off(hosts) -> None:
     world, stores, (a, _) = hosts
-    frontend = world.frontend(await world.router(hot_after=0))
-    await settled(frontend, "wa")
+    frontend = world.frontend(await world.router(replication_threshold=0))
+    await ready_on(frontend, "wa")
     await a.load(**WAIT)
     for _ in range(30):
         await frontend.place(CHAIN)
@@ -128,23 +128,23 @@ async def test_nothing_is_pulled_where_hints_are_switched_off(hosts) -> None:
     assert (await stat(stores[1])).objects == 0
 
 
-async def test_a_store_that_cannot_pull_is_told_once_and_placements_go_on(hosts) -> None:
+async def test_a_store_that_cannot_prefetch_is_asked_once_and_placements_go_on(hosts) -> None:
     world, stores, (a, b) = hosts
-    await world.store("store-c")  # knows no Pull
+    await world.store("store-c")  # has no such rpc
     c = await world.add("wc", ROLE_COMBINED, "store-c")
     await c.load(**PAGES, **SLOW_NETWORK)
     frontend = world.frontend(await world.router())
-    await settled(frontend, "wa")
-    failed, pulled = hints("failed"), hints("pulled")
+    await ready_on(frontend, "wa")
+    failed, completed = prefetches("failed"), prefetches("completed")
     await b.load(**LONG_WAIT)
     await a.load(**WAIT)
     async with asyncio.timeout(20.0):
-        while hints("failed") == failed:
+        while prefetches("failed") == failed:
             assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
             await asyncio.sleep(0.01)
     for _ in range(50):
         assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
         await asyncio.sleep(0.01)
-    assert hints("failed") - failed == 1
-    assert hints("pulled") == pulled
+    assert prefetches("failed") - failed == 1
+    assert prefetches("completed") == completed
     assert (await stat(stores[1])).objects == 0

@@ -1,4 +1,4 @@
-"""Hints are sent a few at a time, once each, and dropped where they would pile up."""
+"""Prefetches are requested a few at a time, once each, and dropped where they would pile up."""
 
 import asyncio
 from typing import Any
@@ -14,12 +14,12 @@ from baton.internal.v1.kvstore_pb2_grpc import (
 )
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
-from services.router.replication.hot_prefixes import Hint
-from services.router.replication.prefetcher import MAX_HINTS, MAX_PULLS, HintSender
+from services.router.replication.hot_prefixes import PrefetchTask
+from services.router.replication.prefetcher import MAX_CONCURRENT, MAX_QUEUED, Prefetcher
 
 
-class Puller(KvStoreServiceServicer):
-    """A store whose pulls last until they may end, and bring nothing but what is asked."""
+class PrefetchingStore(KvStoreServiceServicer):
+    """A store whose prefetches last until they may end, and fetch nothing but what is asked."""
 
     def __init__(self) -> None:
         self.requests: list[pb.PrefetchRequest] = []
@@ -41,12 +41,12 @@ class Puller(KvStoreServiceServicer):
         return pb.PrefetchResponse(missing=self.missing)
 
 
-def hint(store_id: str = "b", blocks: int = 8) -> Hint:
-    return Hint(store_id, ("a", "gone"), b"L" * 16, bytes(16 * blocks), 4096, "team")
+def task(store_id: str = "b", blocks: int = 8) -> PrefetchTask:
+    return PrefetchTask(store_id, ("a", "gone"), b"L" * 16, bytes(16 * blocks), 4096, "team")
 
 
 def count(outcome: str) -> float:
-    return REGISTRY.get_sample_value("baton_router_hints_total", {"outcome": outcome}) or 0.0
+    return REGISTRY.get_sample_value("baton_router_prefetches_total", {"outcome": outcome}) or 0.0
 
 
 async def until(condition: Any) -> None:
@@ -57,7 +57,7 @@ async def until(condition: Any) -> None:
 
 @pytest.fixture
 async def world():
-    store = Puller()
+    store = PrefetchingStore()
     async with Server(GrpcSettings(port=0), "store") as server:
         server.add(
             lambda grpc_server: add_KvStoreServiceServicer_to_server(store, grpc_server),
@@ -65,80 +65,82 @@ async def world():
         )
         await server.start()
         addresses = {"a": "127.0.0.1:1", **dict.fromkeys("bcde", server.address)}
-        sender = HintSender(addresses.get)
-        running = asyncio.create_task(sender.run())
-        yield store, sender
+        prefetcher = Prefetcher(addresses.get)
+        running = asyncio.create_task(prefetcher.run())
+        yield store, prefetcher
         store.may_end.set()
         running.cancel()
         await asyncio.wait([running])
 
 
-async def test_a_pull_names_the_blocks_and_the_sources_that_live(world) -> None:
-    store, sender = world
+async def test_a_prefetch_names_the_blocks_and_the_sources_that_live(world) -> None:
+    store, prefetcher = world
     store.may_end.set()
-    before = count("pulled")
-    sender.offer(hint())
-    await until(lambda: count("pulled") == before + 1)
+    before = count("completed")
+    prefetcher.submit(task())
+    await until(lambda: count("completed") == before + 1)
     (request,) = store.requests
     assert request.keys == bytes(16 * 8)
     assert request.tenant == "team"
     assert [(s.store_id, s.address) for s in request.sources] == [("a", "127.0.0.1:1")]
 
 
-async def test_few_pulls_run_at_a_time_and_what_does_not_fit_is_dropped(world) -> None:
-    store, sender = world
+async def test_few_prefetches_run_at_a_time_and_what_does_not_fit_is_dropped(world) -> None:
+    store, prefetcher = world
     before = count("dropped")
-    for _ in range(MAX_PULLS):
-        sender.offer(hint())
-    await until(lambda: store.running == MAX_PULLS)
-    for _ in range(MAX_HINTS + 3):
-        sender.offer(hint())
+    for _ in range(MAX_CONCURRENT):
+        prefetcher.submit(task())
+    await until(lambda: store.running == MAX_CONCURRENT)
+    for _ in range(MAX_QUEUED + 3):
+        prefetcher.submit(task())
     await asyncio.sleep(0.2)
-    assert store.most == MAX_PULLS
+    assert store.most == MAX_CONCURRENT
     assert count("dropped") == before + 3
 
 
-async def test_a_store_that_brings_nothing_is_left_alone_and_others_are_not(world) -> None:
-    store, sender = world
+async def test_a_store_that_fetches_nothing_is_not_asked_for_a_while_and_others_are_not(
+    world,
+) -> None:
+    store, prefetcher = world
     store.missing = list(range(8))
     store.may_end.set()
     before = count("dropped")
-    sender.offer(hint("b"))
+    prefetcher.submit(task("b"))
     await until(lambda: len(store.requests) == 1)
     await asyncio.sleep(0.1)
-    sender.offer(hint("b"))
+    prefetcher.submit(task("b"))
     await until(lambda: count("dropped") == before + 1)
-    sender.offer(hint("c"))
+    prefetcher.submit(task("c"))
     await until(lambda: len(store.requests) == 2)
 
 
 async def test_a_store_that_is_gone_is_not_called(world) -> None:
-    store, sender = world
+    store, prefetcher = world
     before = count("dropped")
-    sender.offer(hint("gone"))
+    prefetcher.submit(task("gone"))
     await until(lambda: count("dropped") == before + 1)
     assert store.requests == []
 
 
-async def test_pulls_go_on_after_one_lost_the_channel_that_it_shares(world) -> None:
-    store, sender = world
-    sender.offer(hint("b"))
+async def test_prefetches_go_on_after_one_lost_the_channel_that_it_shares(world) -> None:
+    store, prefetcher = world
+    prefetcher.submit(task("b"))
     await until(lambda: store.running == 1)
     store.refuses = True
-    sender.offer(hint("c"))  # fails, and its channel is closed, which the first one uses too
+    prefetcher.submit(task("c"))  # fails, and its channel is closed, which the first one uses too
     await until(lambda: store.running == 0)
     store.refuses = False
     for store_id in "de":
-        sender.offer(hint(store_id))
-    await until(lambda: store.running == MAX_PULLS)
+        prefetcher.submit(task(store_id))
+    await until(lambda: store.running == MAX_CONCURRENT)
 
 
-async def test_a_store_that_misses_more_than_it_was_asked_harms_nobody(world) -> None:
-    store, sender = world
+async def test_a_store_that_misses_more_than_it_was_asked_harms_no_other_store(world) -> None:
+    store, prefetcher = world
     store.missing = list(range(20))
     store.may_end.set()
-    sender.offer(hint("b"))
+    prefetcher.submit(task("b"))
     await until(lambda: len(store.requests) == 1)
     await asyncio.sleep(0.1)
-    sender.offer(hint("c"))
+    prefetcher.submit(task("c"))
     await until(lambda: len(store.requests) == 2)
