@@ -9,12 +9,12 @@ from typing import Any
 
 import grpc
 from opentelemetry import context as otel
-from prometheus_client import Gauge
 
 from baton.errors import BatonError, Reason, abort
 from baton.telemetry import tracing
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
+from baton.telemetry.metrics import Gauge
 
 log = get_logger(__name__)
 

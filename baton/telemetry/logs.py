@@ -15,6 +15,7 @@ from opentelemetry import trace
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from baton.telemetry.context import request_id
+from baton.telemetry.scope import current
 
 Format = Literal["auto", "json", "console"]
 
@@ -29,8 +30,8 @@ def configure(
     """Send this process's lines, and those of the libraries it uses, to `stream`.
 
     Args:
-        service: name of the process, on every line.
-        instance_id: name of the instance, on every line.
+        service: name of the process, on every line that no other telemetry scope writes.
+        instance_id: name of the instance, likewise.
         level: least severe level written: debug, info, warning or error.
         log_format: auto is for people on a terminal and JSON elsewhere.
         stream: where lines go; None: standard error.
@@ -40,8 +41,9 @@ def configure(
     threshold = logging.getLevelNamesMapping()[level.upper()]
 
     def name_process(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-        event["service"] = service
-        event["instance"] = instance_id
+        scope = current()
+        event["service"] = scope.service or service
+        event["instance"] = scope.instance_id or instance_id
         return event
 
     shared: list[Processor] = [

@@ -1,24 +1,83 @@
-"""Metrics: each family lives with its owner, all in one registry that /metrics shows.
+"""Metrics: each family lives with its owner, all of a process in one registry that /metrics shows.
 
 Names begin with `baton_`, units stand in them (`_seconds`, `_bytes`, `_total`), and no label takes
 values that users choose freely.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from threading import Thread
+from typing import Any, Generic, TypeVar
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    REGISTRY,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-    start_http_server,
-)
+import prometheus_client
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest, start_http_server
 
-__all__ = ["Counter", "Exposition", "Gauge", "Histogram", "latency_buckets", "render", "serve"]
+from baton.telemetry.scope import PROCESS, TelemetryScope, current
+
+M = TypeVar("M", prometheus_client.Counter, prometheus_client.Gauge, prometheus_client.Histogram)
+
+
+class _Family(Generic[M]):
+    """A declared family: module-level, and counted per telemetry scope.
+
+    In the process's own scope it exists, and shows at /metrics, from its declaration on; in another
+    scope from its first use there.
+    """
+
+    _kind: type[M]
+
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str] = (), **options: Any
+    ) -> None:
+        self._make: partial[M] = partial(self._kind, name, documentation, labels, **options)
+        self._of_process: M = self._make(registry=PROCESS.registry)
+
+    def labels(self, *values: str) -> M:
+        """Return the series of these label values in the current scope."""
+        return self._here().labels(*values)
+
+    def _here(self) -> M:
+        scope = current()
+        if scope is PROCESS:
+            return self._of_process
+        family: M | None = scope.families.get(self)
+        if family is None:
+            family = scope.families[self] = self._make(registry=scope.registry)
+        return family
+
+
+class Counter(_Family[prometheus_client.Counter]):
+    """A number that only grows."""
+
+    _kind = prometheus_client.Counter
+
+    def inc(self, amount: float = 1) -> None:
+        self._here().inc(amount)
+
+
+class Gauge(_Family[prometheus_client.Gauge]):
+    """A number that goes up and down."""
+
+    _kind = prometheus_client.Gauge
+
+    def inc(self, amount: float = 1) -> None:
+        self._here().inc(amount)
+
+    def dec(self, amount: float = 1) -> None:
+        self._here().dec(amount)
+
+    def set(self, value: float) -> None:
+        self._here().set(value)
+
+
+class Histogram(_Family[prometheus_client.Histogram]):
+    """A distribution over `buckets`."""
+
+    _kind = prometheus_client.Histogram
+
+    def observe(self, value: float) -> None:
+        self._here().observe(value)
 
 
 def latency_buckets() -> Sequence[float]:
@@ -27,8 +86,8 @@ def latency_buckets() -> Sequence[float]:
 
 
 def render() -> tuple[bytes, str]:
-    """All metrics in Prometheus' text format, and its content type."""
-    return generate_latest(REGISTRY), CONTENT_TYPE_LATEST
+    """Return the current scope's metrics in Prometheus' text format, and its content type."""
+    return generate_latest(current().registry), CONTENT_TYPE_LATEST
 
 
 class Exposition:
@@ -45,11 +104,11 @@ class Exposition:
         self._thread.join()
 
 
-def serve(host: str, port: int) -> Exposition:
-    """Answer /metrics over HTTP; `.port` says where, also for port 0.
+def serve(host: str, port: int, scope: TelemetryScope = PROCESS) -> Exposition:
+    """Serve the scope's metrics at /metrics over HTTP; `.port` says where, also for port 0.
 
     Raises:
         OSError: the port is taken or the address is not one of this machine's.
     """
-    server, thread = start_http_server(port, addr=host, registry=REGISTRY)
+    server, thread = start_http_server(port, addr=host, registry=scope.registry)
     return Exposition(server, thread)

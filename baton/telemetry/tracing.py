@@ -1,6 +1,6 @@
 """Traces: spans made by hand, W3C trace context between processes, OTLP to a collector.
 
-Without a collector no provider is installed: spans are then empty objects that only carry the
+Without a collector a scope has no provider: spans are then empty objects that only carry the
 caller's trace on, which costs a microsecond each.
 """
 
@@ -17,11 +17,11 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from baton import __version__
 from baton.settings.groups import TelemetrySettings
+from baton.telemetry.scope import current
 
 _EXPORT_SECONDS = 2.0
 _MAX_TRACEPARENT = 256
 _propagator = TraceContextTextMapPropagator()
-_provider: TracerProvider | None = None
 
 
 def configure(
@@ -30,7 +30,7 @@ def configure(
     instance_id: str = "",
     exporter: SpanExporter | None = None,
 ) -> None:
-    """Begin to record spans, once per process, if there is somewhere to send them.
+    """Begin to record the scope's spans, once, if there is somewhere to send them.
 
     Args:
         service: name of the process (`service.name`).
@@ -38,7 +38,6 @@ def configure(
         instance_id: name of the instance (`service.instance.id`).
         exporter: where spans go instead of the collector.
     """
-    global _provider
     if exporter is None:
         if not settings.otlp_endpoint:
             return
@@ -49,12 +48,12 @@ def configure(
         "service.version": __version__,
         "service.instance.id": instance_id,
     }
-    _provider = TracerProvider(
+    provider = TracerProvider(
         sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
         resource=Resource.create(attributes),
         shutdown_on_exit=False,
     )
-    _provider.add_span_processor(
+    provider.add_span_processor(
         BatchSpanProcessor(
             exporter,
             max_queue_size=4096,  # a full queue drops the oldest spans
@@ -62,24 +61,25 @@ def configure(
             max_export_batch_size=512,
         )
     )
-    trace.set_tracer_provider(_provider)
+    scope = current()
+    scope.provider, scope.tracer = provider, provider.get_tracer("baton", __version__)
 
 
 def shutdown(seconds: float = 3.0) -> None:
     """Send what is left and stop. Blocks for at most `seconds`, whatever the collector does."""
-    global _provider
-    if _provider is None:
+    scope = current()
+    if scope.provider is None:
         return
     # The provider's own shutdown waits 30 s for a collector that does not answer.
-    flush = Thread(target=_provider.shutdown, name="trace-flush", daemon=True)
-    _provider = None
+    flush = Thread(target=scope.provider.shutdown, name="trace-flush", daemon=True)
+    scope.provider, scope.tracer = None, trace.NoOpTracer()
     flush.start()
     flush.join(seconds)
 
 
 def tracer() -> trace.Tracer:
-    """Makes spans: `with tracer().start_as_current_span("route"): ...`."""
-    return trace.get_tracer("baton", __version__)
+    """Return what makes spans: `with tracer().start_as_current_span("route"): ...`."""
+    return current().tracer
 
 
 def inject(context: Context | None = None) -> str:

@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from baton.engine.base import Engine, EngineStats, Event
+from baton.telemetry.scope import scoped_thread
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class EngineLoop:
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread = scoped_thread(self._run, "engine")
 
     def start(self) -> None:
         self._thread.start()

@@ -1,6 +1,6 @@
 """What workers count, besides what Kubernetes inference gateways scrape."""
 
-from prometheus_client import Counter, Gauge
+from baton.telemetry.metrics import Counter, Gauge
 
 PUT_BYTES = Counter("baton_worker_kv_put_bytes", "KV bytes committed to the store")
 GET_BYTES = Counter("baton_worker_kv_get_bytes", "KV bytes fetched from the store")

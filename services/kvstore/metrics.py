@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.registry import tier_name
+from baton.telemetry import scope
 from services.kvstore.api import admin
 from services.kvstore.store import Store
 
@@ -49,13 +49,14 @@ class StoreMetrics(Collector):
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._registry = scope.current().registry
 
     def __enter__(self) -> "StoreMetrics":
-        REGISTRY.register(self)
+        self._registry.register(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        REGISTRY.unregister(self)
+        self._registry.unregister(self)
 
     def collect(self) -> Iterable[Metric]:
         # Another thread asks; a count may be one event old, and none is torn.

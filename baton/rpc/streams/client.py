@@ -5,7 +5,6 @@ grpc.aio allows one write at a time, and never ends a call that is merely droppe
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextvars import Context
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -14,6 +13,7 @@ from baton.errors import BatonError, Reason
 from baton.rpc.cancelled import task_is_cancelled
 from baton.rpc.streams.send_queue import SendQueue
 from baton.telemetry.logs import get_logger
+from baton.telemetry.scope import detached_context
 
 log = get_logger(__name__)
 
@@ -29,7 +29,7 @@ class ClientStream(Generic[Frame, Response]):
 
     Owned by whoever opened the call, who calls `close`, and awaits `wait_closed`, in a `finally`.
     Responses are either pulled with `read`, or pushed by a task of the stream after `start_reader`.
-    Its tasks run in an empty context: they outlive the request that opened the stream.
+    Its tasks run detached: they outlive the request that opened the stream.
 
     Args:
         call: a stream-stream call of grpc.aio.
@@ -49,7 +49,7 @@ class ClientStream(Generic[Frame, Response]):
         """Loop time of the latest message, or of the stream's opening."""
         self.error: BatonError | None = None
         """Why the stream is closed; None while it is open."""
-        self._tasks = [loop.create_task(self._write(), context=Context())]
+        self._tasks = [loop.create_task(self._write(), context=detached_context())]
 
     @property
     def closed(self) -> bool:
@@ -61,7 +61,7 @@ class ClientStream(Generic[Frame, Response]):
         """Give every message to `on_message` as it comes, and why the stream closed, once, last."""
         self._on_closed = on_closed
         loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._read_all(on_message), context=Context()))
+        self._tasks.append(loop.create_task(self._read_all(on_message), context=detached_context()))
 
     def send(self, frame: Frame) -> None:
         """Queue a frame; on a closed stream it is dropped."""

@@ -9,7 +9,6 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import Context
 from functools import partial
 from types import TracebackType
 from typing import cast
@@ -20,6 +19,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2, router_pb2_grpc
 from baton.rpc.channels import open_channel
 from baton.telemetry.logs import get_logger
+from baton.telemetry.scope import detached_context
 from services.frontend.metrics import TICKETS
 
 MAX_PENDING = 4096
@@ -79,7 +79,7 @@ class RouterSession:
         loop = asyncio.get_running_loop()
         # They outlive the request that happens to be the first, and serve all: not in its name.
         self._tasks = [
-            loop.create_task(loop_task, context=Context())
+            loop.create_task(loop_task, context=detached_context())
             for loop_task in (self._read(), self._write())
         ]
 

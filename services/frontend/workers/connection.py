@@ -11,12 +11,12 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
-from contextvars import Context
 from typing import cast
 
 import grpc
 
 from baton.internal.v1 import router_pb2, worker_pb2, worker_pb2_grpc
+from baton.telemetry.scope import detached_context
 from services.frontend.metrics import LATE_FRAMES, WORKER_STREAMS
 from services.frontend.workers.event_buffer import EventBuffer, StreamLost
 
@@ -59,7 +59,8 @@ class WorkerConnection:
         self._call = worker_pb2_grpc.WorkerServiceStub(channel).Run()  # type: ignore[call-arg]  # the stub wants an iterator, grpc.aio does not
         # They outlive the request that happens to be the first, and serve all: not in its name.
         self._tasks = [
-            loop.create_task(task, context=Context()) for task in (self._read(), self._write())
+            loop.create_task(task, context=detached_context())
+            for task in (self._read(), self._write())
         ]
 
     @property

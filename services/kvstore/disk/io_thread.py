@@ -1,11 +1,11 @@
 """A thread that does one blocking thing after another for an event loop."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from baton.telemetry.logs import get_logger
+from baton.telemetry.scope import scoped_thread
 
 log = get_logger(__name__)
 
@@ -22,7 +22,7 @@ class IoThread:
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = scoped_thread(self._run, name)
         self._thread.start()
 
     def submit(self, job: Job) -> None:

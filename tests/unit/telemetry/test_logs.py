@@ -5,23 +5,12 @@ import json
 import logging
 
 import pytest
-import structlog
 
 from baton.telemetry import logs
 from baton.telemetry.context import request_id
 from baton.telemetry.tracing import extract
 
-
-@pytest.fixture(autouse=True)
-def restore_logging():
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in ("baton", "services"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("restore_logging")
 
 
 def lines(out: io.StringIO) -> list[dict]:

@@ -6,14 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.util._once import Once
 
 from baton.settings import TelemetrySettings
 from baton.telemetry import tracing
+from baton.telemetry.scope import TelemetryScope
 
 SAMPLED = f"00-{'a' * 32}-{'b' * 16}-01"
 NOT_SAMPLED = f"00-{'a' * 32}-{'b' * 16}-00"
@@ -31,15 +30,14 @@ class Memory(SpanExporter):
 
 
 @pytest.fixture
-def fresh_provider(monkeypatch):
-    """OpenTelemetry lets a process set its provider once: give each test a process's state."""
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
-    yield
-    tracing.shutdown()
+def scope():
+    """A scope of the test's own: each begins to record spans once."""
+    with TelemetryScope("router", "router-1").entered():
+        yield
+        tracing.shutdown()
 
 
-def test_without_a_collector_the_callers_trace_is_carried_on(fresh_provider):
+def test_without_a_collector_the_callers_trace_is_carried_on(scope):
     tracing.configure("router", TelemetrySettings())
     with tracing.tracer().start_as_current_span("place", tracing.extract(SAMPLED)):
         assert tracing.inject() == SAMPLED
@@ -50,7 +48,7 @@ def test_no_or_malformed_traceparent_is_no_trace(text):
     assert tracing.inject(tracing.extract(text)) == ""
 
 
-def test_spans_of_a_sampled_caller_are_exported_under_its_trace(fresh_provider):
+def test_spans_of_a_sampled_caller_are_exported_under_its_trace(scope):
     memory = Memory()
     tracing.configure("router", TelemetrySettings(), "router-1", memory)
     with tracing.tracer().start_as_current_span("place", tracing.extract(SAMPLED)):
@@ -65,7 +63,20 @@ def test_spans_of_a_sampled_caller_are_exported_under_its_trace(fresh_provider):
     assert span.resource.attributes["service.instance.id"] == "router-1"
 
 
-def test_callers_choice_not_to_sample_is_followed(fresh_provider):
+def test_each_scope_exports_its_own_spans():
+    exported = {}
+    for name in ("router-1", "router-2"):
+        with TelemetryScope("router", name).entered():
+            exported[name] = Memory()
+            tracing.configure("router", TelemetrySettings(), name, exported[name])
+            with tracing.tracer().start_as_current_span(f"place at {name}"):
+                pass
+            tracing.shutdown()
+    for name, memory in exported.items():
+        assert [span.name for span in memory.spans] == [f"place at {name}"]
+
+
+def test_callers_choice_not_to_sample_is_followed(scope):
     memory = Memory()
     tracing.configure("router", TelemetrySettings(), exporter=memory)
     with tracing.tracer().start_as_current_span("place", tracing.extract(NOT_SAMPLED)):
@@ -75,7 +86,7 @@ def test_callers_choice_not_to_sample_is_followed(fresh_provider):
 
 
 @pytest.mark.parametrize("scheme", ["http://", ""])
-def test_spans_reach_a_collector_over_otlp(fresh_provider, scheme):
+def test_spans_reach_a_collector_over_otlp(scope, scheme):
     received: list[str] = []
 
     class Collector(trace_service_pb2_grpc.TraceServiceServicer):
@@ -83,8 +94,8 @@ def test_spans_reach_a_collector_over_otlp(fresh_provider, scheme):
             received.extend(
                 span.name
                 for resource in request.resource_spans
-                for scope in resource.scope_spans
-                for span in scope.spans
+                for batch in resource.scope_spans
+                for span in batch.spans
             )
             return trace_service_pb2.ExportTraceServiceResponse()
 
@@ -103,7 +114,7 @@ def test_spans_reach_a_collector_over_otlp(fresh_provider, scheme):
     assert received == ["place"]
 
 
-def test_shutdown_does_not_wait_for_a_stuck_collector(fresh_provider):
+def test_shutdown_does_not_wait_for_a_stuck_collector(scope):
     tracing.configure("router", TelemetrySettings(), exporter=Memory(seconds=1.5))
     with tracing.tracer().start_as_current_span("place"):
         pass

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from baton.telemetry.logs import get_logger
+from baton.telemetry.scope import scoped_thread
 from services.kvstore.peers.transports.nixl.agent import Endpoint, NixlAgent, NixlError, Transfer
 
 log = get_logger(__name__)
@@ -93,7 +94,7 @@ class NixlThread:
     def start(self) -> None:
         """Make the agent, in the background, unless that was begun before."""
         if self._thread is None and not self._closing:
-            self._thread = threading.Thread(target=self._run, name="nixl", daemon=True)
+            self._thread = scoped_thread(self._run, "nixl")
             self._thread.start()
 
     def add(self, remote: Endpoint, done: Callable[[str], None]) -> None:

@@ -1,0 +1,82 @@
+"""Whose logs, metrics and spans these are: one scope per composed process.
+
+An operating system's process is one composed process as a rule, and then everything belongs to
+`PROCESS`. Several can be composed in one event loop, each in a task that entered a scope of its
+own: tasks, callbacks and servers started from there inherit it, as they inherit the request's id.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from threading import Thread
+from typing import Any
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import NoOpTracer, Tracer
+from prometheus_client import REGISTRY, CollectorRegistry
+
+
+class TelemetryScope:
+    """What one composed process records, and the name it is recorded under.
+
+    Args:
+        service: the process's name on log lines and spans; empty: what `logs.configure` was given.
+        instance_id: the instance's name on log lines and spans, likewise.
+        registry: holds the metrics; None: one of its own.
+    """
+
+    def __init__(
+        self,
+        service: str = "",
+        instance_id: str = "",
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.service = service
+        self.instance_id = instance_id
+        self.registry = CollectorRegistry(auto_describe=True) if registry is None else registry
+        self.families: dict[object, Any] = {}
+        """Metric families by their declaration. For baton.telemetry.metrics."""
+        self.provider: TracerProvider | None = None
+        """Sends the spans; None while there is nowhere to send them."""
+        self.tracer: Tracer = NoOpTracer()
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Record what the block does, and what is started from it, in this scope."""
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+
+PROCESS = TelemetryScope(registry=REGISTRY)
+"""The scope of everything that entered no other one."""
+_current: ContextVar[TelemetryScope] = ContextVar("baton_telemetry_scope", default=PROCESS)
+
+current = _current.get
+"""Return the scope that the caller runs in."""
+
+
+def detached_context() -> Context:
+    """Return a context in the caller's scope with nothing of its request or trace.
+
+    For tasks that outlive the request that happened to start them, and serve all.
+    """
+    context = Context()
+    context.run(_current.set, current())
+    return context
+
+
+def scoped_thread(run: Callable[[], None], name: str) -> Thread:
+    """Return a daemon thread, not started, that runs `run` in the caller's scope.
+
+    Threads inherit no context by themselves, and neither does what they hand to an event loop.
+    """
+    scope = current()
+
+    def scoped() -> None:
+        with scope.entered():
+            run()
+
+    return Thread(target=scoped, name=name, daemon=True)
