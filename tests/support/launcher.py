@@ -6,6 +6,8 @@ process of its own, within some milliseconds. It has no threads and has opened n
 neither would survive a fork. It ends when the test session does, and what it started with it.
 """
 
+import atexit
+import gc
 import json
 import os
 import runpy
@@ -13,10 +15,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 PARENT_ENV = "BATON_PARENT_PID"
@@ -96,7 +100,7 @@ class Launcher:
 
         Args:
             arguments: `-m MODULE` or a script's path, and what it is told.
-            env: the whole environment; a BATON_PARENT_PID in it becomes that of the launcher.
+            env: the whole environment; where it names this process as the parent, the launcher is.
             stdin: a file or descriptor; None: nothing to read.
             stdout: the same; None: what is written is lost.
             stderr: the same.
@@ -121,8 +125,9 @@ class Launcher:
 
 
 def _serve(control: socket.socket) -> None:
-    """Fork as told until the other side closes; a child returns from here as what it is to be."""
+    """Fork as told until the other side closes."""
     codes: dict[int, int] = {}
+    requester = os.getppid()
     while True:
         message, fds, _, _ = socket.recv_fds(control, _MAX_REQUEST_BYTES, 3)
         if not message:
@@ -132,8 +137,7 @@ def _serve(control: socket.socket) -> None:
             pid = os.fork()
             if pid == 0:
                 control.close()
-                _become(request["arguments"], request["env"], fds)
-                return
+                _become(request["arguments"], request["env"], fds, requester)
             for fd in fds:
                 os.close(fd)
             answer: int | None = pid
@@ -147,26 +151,42 @@ def _serve(control: socket.socket) -> None:
         control.send(json.dumps(answer).encode())
 
 
-def _become(arguments: Sequence[str], env: dict[str, str], fds: Sequence[int]) -> None:
-    """Be `python ARGUMENTS`."""
+def _become(
+    arguments: Sequence[str], env: dict[str, str], fds: Sequence[int], requester: int
+) -> NoReturn:
+    """Be `python ARGUMENTS`, and exit."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
-    if PARENT_ENV in env:
+    if env.get(PARENT_ENV) == str(requester):
         env[PARENT_ENV] = str(os.getppid())
     os.environ.clear()
     os.environ.update(env)
-    if arguments[0] == "-m":
-        sys.argv = list(arguments[1:])
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = list(arguments)
-        sys.path.insert(0, str(Path(arguments[0]).parent))
-        runpy.run_path(arguments[0], run_name="__main__")
+    code: object = None
+    try:
+        if arguments[0] == "-m":
+            sys.argv = list(arguments[1:])
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = list(arguments)
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as exit_:
+        code = exit_.code
+    except BaseException:  # noqa: BLE001  # as the interpreter would end
+        traceback.print_exc()
+        code = 1
+    # As multiprocessing ends its children: taking the interpreter apart would take half a second.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # not this folder
     for module in PRELOAD:
         __import__(module)
+    gc.collect()
+    gc.freeze()  # else a child's first collection copies every page
     _serve(socket.socket(fileno=int(sys.argv[1])))

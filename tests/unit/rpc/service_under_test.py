@@ -1,10 +1,14 @@
-"""A process of its own for the lifecycle tests. BEHAVE says what it does."""
+"""A process of its own for the lifecycle tests. BEHAVE says what it does.
+
+UNWIND_SECONDS replaces the constant of that name.
+"""
 
 import asyncio
 import os
 import sys
 import time
 
+from baton.process import lifecycle
 from baton.process.lifecycle import Process, main
 from baton.rpc.server import Server
 from baton.settings import RouterSettings, StartupError
@@ -64,4 +68,5 @@ async def compose(process: Process, settings: RouterSettings) -> None:
 
 
 if __name__ == "__main__":
+    lifecycle.UNWIND_SECONDS = float(os.environ.get("UNWIND_SECONDS", lifecycle.UNWIND_SECONDS))
     main(RouterSettings, compose, "router")

@@ -1,61 +1,73 @@
 """The life of real processes: how they start, stop, and die."""
 
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 import urllib.request
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from baton.process.lifecycle import SAME_SIGNAL_SECONDS
+from tests.support.launcher import Launcher
 
 SCRIPT = Path(__file__).parent / "service_under_test.py"
 ROOT = Path(__file__).parents[3]
 
 
 class Running:
-    """The service under test, as a process."""
+    """The service under test, as a process whose output goes into two pipes."""
 
-    def __init__(self, behave: str = "", *flags: str, **env: str) -> None:
+    def __init__(self, launcher: Launcher, behave: str, flags: Sequence[str], **env: str) -> None:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
-        self.popen = subprocess.Popen(
-            [sys.executable, str(SCRIPT), *flags],
-            env={**clean, "PYTHONPATH": str(ROOT), "BEHAVE": behave, **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self.process = launcher.launch(
+            [str(SCRIPT), *flags],
+            {**clean, "BEHAVE": behave, **env},
+            stdout=out_end,
+            stderr=err_end,
         )
+        os.close(out_end)
+        os.close(err_end)
+        self.out, self.err = os.fdopen(out), os.fdopen(err)
 
     def line(self) -> str:
-        assert self.popen.stdout is not None
-        return self.popen.stdout.readline().rstrip()
+        return self.out.readline().rstrip()
 
     def end(self, *numbers: signal.Signals, timeout: float = 20) -> tuple[int, list[str], str]:
         """Exit code, lines of standard output not read yet, and standard error."""
         for number in numbers:
-            self.popen.send_signal(number)
-            time.sleep(0.2)
-        out, err = self.popen.communicate(timeout=timeout)
-        return self.popen.returncode, out.splitlines(), err
+            self.process.send_signal(number)
+        out, err = self.out.read(), self.err.read()
+        return self.process.wait(timeout), out.splitlines(), err
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.out.close()
+        self.err.close()
 
 
 @pytest.fixture
-def run():
+def run(launcher: Launcher):
     started: list[Running] = []
 
     def start(behave: str = "", *flags: str, **env: str) -> Running:
-        started.append(Running(behave, *flags, **env))
+        started.append(Running(launcher, behave, flags, **env))
         return started[-1]
 
     yield start
     for each in started:
-        each.popen.kill()
-        each.popen.communicate()
+        each.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -106,11 +118,11 @@ def test_signals_in_quick_succession_are_one(run):
     service = run("slow-drain")
     service.line()
     for _ in range(3):
-        service.popen.send_signal(signal.SIGTERM)
-        time.sleep(0.05)
+        service.process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)  # signals that are not yet taken are one to the kernel already
     assert service.line() == "draining"
     time.sleep(SAME_SIGNAL_SECONDS)
-    assert service.popen.poll() is None
+    assert service.process.poll() is None
     service.end(signal.SIGTERM)
 
 
@@ -118,7 +130,7 @@ def test_second_signal_exits_at_once(run):
     service = run("slow-drain")
     service.line()
     began = time.monotonic()
-    service.popen.send_signal(signal.SIGTERM)
+    service.process.send_signal(signal.SIGTERM)
     time.sleep(SAME_SIGNAL_SECONDS + 0.1)
     code, lines, err = service.end(signal.SIGTERM)
     assert (code, lines) == (1, ["draining"])
@@ -127,19 +139,29 @@ def test_second_signal_exits_at_once(run):
 
 
 def test_stuck_process_exits_when_its_time_is_over(run):
-    service = run("stuck-start", BATON_DRAIN_SECONDS="0")
+    service = run("stuck-start", BATON_DRAIN_SECONDS="0", UNWIND_SECONDS="0.3")
     assert service.line() == "starting"
     code, _, err = service.end(signal.SIGTERM)
     assert code == 1
-    assert "shutting down took longer than 5 s" in err
+    assert "shutting down took longer than 0.3 s" in err
 
 
 def test_process_whose_lines_nobody_reads_exits_all_the_same(run):
-    service = run("unread", BATON_DRAIN_SECONDS="0")
+    service = run("unread", BATON_DRAIN_SECONDS="0", UNWIND_SECONDS="0.3")
     assert service.line() == "flooding"
-    time.sleep(0.5)  # its standard error is a pipe, full by now
-    service.popen.send_signal(signal.SIGTERM)
-    assert service.popen.wait(10) == 1
+    fcntl.fcntl(service.err, fcntl.F_SETPIPE_SZ, 4096)
+    _until_full(service.err)
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(10) == 1
+
+
+def _until_full(pipe: TextIO) -> None:
+    """Wait until a pipe that nobody reads takes no more."""
+    before, waiting = 0, array("i", [0])
+    while not before or waiting[0] != before:
+        before = waiting[0]
+        time.sleep(0.05)
+        fcntl.ioctl(pipe, termios.FIONREAD, waiting)
 
 
 def test_background_task_that_fails_ends_the_process_with_1(run):
