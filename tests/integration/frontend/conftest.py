@@ -113,7 +113,8 @@ class ScriptedWorker(WorkerServiceServicer):
     def kinds(self) -> list[str]:
         """What it was told, in order: the kind of work of a Start, or the kind of the frame.
 
-        Without frames that end a wait for KV: their timing varies; see `prefill_done`.
+        Without frames that end a wait for KV: when they come is a matter of timing
+        (see `prefill_done`).
         """
         return [
             frame.start.WhichOneof("work") if frame.HasField("start") else frame.WhichOneof("frame")
@@ -164,7 +165,7 @@ class ScriptedWorker(WorkerServiceServicer):
                 self.streams.pop(stream, None)
 
     async def _work(self, start: worker_pb2.Start, out: asyncio.Queue[Any]) -> None:
-        stream, attempt = start.stream_id, start.context.attempt
+        stream = start.stream_id
         try:
             if self.script.fail is not None:
                 raise self.script.fail
@@ -175,9 +176,7 @@ class ScriptedWorker(WorkerServiceServicer):
         except (BatonError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError):
                 error = BatonError(Reason.CANCELLED, "cancelled")
-            failed = worker_pb2.StreamFailed(
-                stream_id=stream, attempt=attempt, status=error.to_status()
-            )
+            failed = worker_pb2.StreamFailed(stream_id=stream, status=error.to_status())
             out.put_nowait(worker_pb2.FrameFromWorker(failed=failed))
         else:
             cached = self.script.cached_tokens
@@ -185,9 +184,7 @@ class ScriptedWorker(WorkerServiceServicer):
             usage = common_pb2.Usage(
                 prompt_tokens=prompt, cached_tokens=cached, computed_tokens=prompt - cached
             )
-            finished = worker_pb2.StreamFinished(
-                stream_id=stream, attempt=attempt, reasons=reasons, usage=usage
-            )
+            finished = worker_pb2.StreamFinished(stream_id=stream, reasons=reasons, usage=usage)
             out.put_nowait(worker_pb2.FrameFromWorker(finished=finished))
         finally:
             self.streams.pop(stream, None)
@@ -204,7 +201,6 @@ class ScriptedWorker(WorkerServiceServicer):
         if start.HasField("prepare"):
             prepared = worker_pb2.Prepared(
                 stream_id=start.stream_id,
-                attempt=start.context.attempt,
                 ready_tokens=len(start.prompt_token_ids),
                 fetched_bytes=4096,
                 fetch_seconds=0.001,
@@ -232,7 +228,6 @@ class ScriptedWorker(WorkerServiceServicer):
         token = self._token(start, choice, position)
         entry = worker_pb2.StreamTokens(
             stream_id=start.stream_id,
-            attempt=start.context.attempt,
             choice=choice,
             position=position,
             token_ids=[token],
