@@ -1,4 +1,4 @@
-"""Puts a worker together. Leaving the stack undoes it in reverse."""
+"""Compose a worker out of its parts. Leaving the stack undoes it in reverse."""
 
 import asyncio
 import os
@@ -24,8 +24,9 @@ from baton.worker.load import update_metrics
 from baton.worker.service import WorkerService
 
 STORE_SECONDS = 2.0
+"""A worker may become ready without its store, after so long."""
 DECODE_CHUNK_TOKENS = 32
-"""Prompt tokens in a step of a decode worker, unless set otherwise: answers go on meanwhile."""
+"""Prompt tokens in a step of a decode worker, unless set otherwise: other streams decode on."""
 
 log = get_logger(__name__)
 
@@ -40,13 +41,13 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     """Load the model, attach to the store, serve, register.
 
     Raises:
-        StartupError: the checkpoint cannot be served; says what is wrong with it.
+        StartupError: the checkpoint cannot be served; the text says why.
     """
     stack = process.stack
     if settings.kv.verify != ALWAYS:
-        log.warning("copies of KV are not all verified", verify=settings.kv.verify)
+        log.warning("kv.verify.reduced", verify=settings.kv.verify)
     check_cores(settings.engine.cores)
-    engine = await asyncio.to_thread(_load, settings)
+    engine = await asyncio.to_thread(_load_engine, settings)
     model = settings.engine.model_name or (
         settings.engine.model.name if settings.engine.model else "sim"
     )
@@ -87,14 +88,14 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         ),
         "baton.internal.v1.WorkerService",
     )
-    events = KvEventService(core.held)
+    events = KvEventService(core.block_events)
     server.add(events.register, KV_EVENTS)
     await server.start()
 
-    # Work without a store is possible and slow: give it a moment before work may come.
+    # Without a store all KV is computed here: give it a moment before requests may come.
     attached = await store.wait_connected(STORE_SECONDS)
     if not attached:
-        log.warning("kv store is away", store=settings.kv.store_id)
+        log.warning("kv.store.unavailable", store=settings.kv.store_id)
     store_id = store.store_id or settings.kv.store_id
     instance = _instance(process, settings, engine, model, server.address, store_id)
     instance.shm_domain = store.shm_domain
@@ -121,27 +122,27 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         core.draining = True
         server.set_ready(False)
         await registration.update(draining=True)
-        await core.idle()
+        await core.wait_idle()
 
     process.on_drain(drain)
     server.set_ready(True)
 
 
 def store_address(discovery: Discovery, store_id: str) -> str | None:
-    """Where the worker's store answers now; None while no such store is alive.
+    """Return the address of the worker's store; None while no such store is registered.
 
     An empty id takes the first store by id: right where a host has one.
     """
     stores = discovery.by_role(cluster_pb2.ROLE_KVSTORE)
-    mine = [store for store in stores if store_id in ("", store.id)]
-    return min(mine, key=lambda store: store.id).address if mine else None
+    own = [store for store in stores if store_id in ("", store.id)]
+    return min(own, key=lambda store: store.id).address if own else None
 
 
 def check_cores(cores: Sequence[int]) -> None:
-    """Refuse cores that this process may not use.
+    """Check that this process may use the cores that it is to compute on.
 
     Raises:
-        StartupError: names them.
+        StartupError: it may not; the text names them.
     """
     if not cores:
         return
@@ -155,7 +156,7 @@ def check_cores(cores: Sequence[int]) -> None:
         )
 
 
-def _load(settings: WorkerSettings) -> Engine:
+def _load_engine(settings: WorkerSettings) -> Engine:
     engine_settings = settings.engine
     if settings.role == "decode" and not engine_settings.decode_chunk_tokens:
         engine_settings = engine_settings.model_copy(

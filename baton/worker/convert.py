@@ -1,9 +1,10 @@
-"""Between messages of the wire and the engine's own types."""
+"""Convert between messages of the wire and the engine's own types."""
 
 import math
 from collections.abc import Sequence
 
 from baton.engine.base import (
+    Admitted,
     Ended,
     EndReason,
     EngineInfo,
@@ -16,6 +17,7 @@ from baton.engine.base import (
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.v1 import common_pb2
+from baton.worker.kv.fetch import FetchResult
 
 MAX_CHOICES = 16
 
@@ -29,7 +31,7 @@ _REASONS = {
 def sequence_request(
     start: worker_pb2.Start, sequence_id: int, root: bytes, info: EngineInfo
 ) -> SequenceRequest:
-    """The sequence that a Start asks for.
+    """Return the sequence that a Start asks for.
 
     Frontends validate what clients send; this guards the engine against a frontend that did not.
 
@@ -132,7 +134,7 @@ def _check_sampling(sampling: Sampling, info: EngineInfo) -> None:
 
 
 def stream_tokens(stream_id: int, tokens: Tokens) -> worker_pb2.StreamTokens:
-    """New tokens as one entry of an EngineStep."""
+    """Return new tokens as one entry of an EngineStep."""
     return worker_pb2.StreamTokens(
         stream_id=stream_id,
         choice=tokens.choice,
@@ -147,17 +149,41 @@ def _logprob(entry: TokenLogprob) -> common_pb2.TokenLogprob:
     return common_pb2.TokenLogprob(logprob=entry.logprob, top=top)
 
 
-def stream_finished(stream_id: int, ended: Ended, prompt_tokens: int) -> worker_pb2.StreamFinished:
-    """The last frame of a stream that ended by itself."""
-    return worker_pb2.StreamFinished(
-        stream_id=stream_id,
-        reasons=[_REASONS[reason] for reason in ended.reasons],
-        usage=common_pb2.Usage(
-            prompt_tokens=prompt_tokens,
-            cached_tokens=ended.cached_tokens,
-            computed_tokens=ended.computed_tokens,
-            output_tokens=ended.output_tokens,
-            queue_seconds=ended.queue_seconds,
-            kv_byte_seconds=ended.kv_byte_seconds,
-        ),
+def prepared_frame(
+    stream_id: int, admitted: Admitted, fetched: FetchResult, ready_tokens: int
+) -> worker_pb2.FrameFromWorker:
+    """Return the frame that says how much of a stream's context is in the engine."""
+    return worker_pb2.FrameFromWorker(
+        prepared=worker_pb2.Prepared(
+            stream_id=stream_id,
+            ready_tokens=ready_tokens,
+            local_tokens=admitted.cached_tokens,
+            fetched_bytes=fetched.bytes,
+            fetch_seconds=fetched.seconds,
+            transport=fetched.transport,
+        )
     )
+
+
+def finished_frame(stream_id: int, ended: Ended, prompt_tokens: int) -> worker_pb2.FrameFromWorker:
+    """Return the last frame of a stream that ended by itself."""
+    return worker_pb2.FrameFromWorker(
+        finished=worker_pb2.StreamFinished(
+            stream_id=stream_id,
+            reasons=[_REASONS[reason] for reason in ended.reasons],
+            usage=common_pb2.Usage(
+                prompt_tokens=prompt_tokens,
+                cached_tokens=ended.cached_tokens,
+                computed_tokens=ended.computed_tokens,
+                output_tokens=ended.output_tokens,
+                queue_seconds=ended.queue_seconds,
+                kv_byte_seconds=ended.kv_byte_seconds,
+            ),
+        )
+    )
+
+
+def failed_frame(stream_id: int, error: BatonError) -> worker_pb2.FrameFromWorker:
+    """Return the last frame of a stream that ended badly."""
+    failed = worker_pb2.StreamFailed(stream_id=stream_id, status=error.to_status())
+    return worker_pb2.FrameFromWorker(failed=failed)

@@ -18,15 +18,21 @@ from baton.worker.kv.copy_threads import lower_thread_priority
 from baton.worker.kv.fetch import FetchRate, SequenceFetch
 from baton.worker.kv.idle import evict_idle_blocks
 from baton.worker.kv.publish import KvPublisher
-from baton.worker.stream import Sink, WorkStream
+from baton.worker.stream import FrameSink, WorkStream
 
 
 class Flushable(Protocol):
+    """Collects what one engine step brings for it."""
+
     def flush(self) -> None: ...
 
 
 class WorkerCore:
-    """The engine, the store's client, and the streams that use them."""
+    """The engine, the store's client, and the streams that use them.
+
+    Lives on the asyncio loop; the engine has a thread of its own, and so have copies of KV. Open
+    streams are bounded by what the engine may queue and hold.
+    """
 
     def __init__(
         self,
@@ -34,24 +40,24 @@ class WorkerCore:
         store: KvStoreClient,
         model: str,
         epoch: str,
-        failed: Callable[[BaseException], None],
+        on_failed: Callable[[BaseException], None],
         cores: Sequence[int] = (),
     ) -> None:
         """Put the parts together.
 
         Args:
             engine: owned from now on; `stop` closes it.
-            store: the worker's kvstore; may be away at any time.
+            store: the worker's kvstore; may be unavailable at any time.
             model: the name under which the model is registered.
             epoch: new at every start; tells routers that the prefix cache began empty.
-            failed: called when the engine fails for good.
-            cores: that the engine computes on; empty: any.
+            on_failed: called when the engine fails for good.
+            cores: which the engine computes on; empty: any.
         """
         self.engine = engine
         self.store = store
         self.model = model
         self.draining = False
-        self.held = EventLog(epoch)
+        self.block_events = EventLog(epoch)
         """What the engine's prefix cache holds, for routers."""
         self.stats: EngineStats = engine.stats()
         # One thread: copies of KV are bound by memory bandwidth, which more threads would share.
@@ -63,23 +69,25 @@ class WorkerCore:
         self._publisher = KvPublisher(
             engine, store, self._io, lambda: self.stats.prefill_tokens_per_second
         )
-        self._loop = EngineLoop(engine, self._deliver, failed, cores)
+        self._loop = EngineLoop(engine, self._deliver, on_failed, cores)
         self.streams: dict[int, WorkStream] = {}
-        """Open streams by the engine's sequence id; bounded by its queue and its pages."""
+        """Open streams by the engine's sequence id."""
+        self._layout_id = engine.info.layout.layout_id
         self._max_streams = engine.info.max_waiting + self.stats.total_pages
         self._ids = count(1)
         self._to_flush: list[Flushable] = []
 
     def start(self) -> None:
+        """Start the engine's thread."""
         self._loop.start()
 
     async def publish(self) -> None:
         """Publish KV until cancelled."""
         await self._publisher.run()
 
-    async def evict_idle_blocks(self, seconds: float) -> None:
-        """Drop what has been idle for so long and is in the store, until cancelled."""
-        await evict_idle_blocks(self._loop, self.store, self.engine.info.layout.layout_id, seconds)
+    async def evict_idle_blocks(self, idle_seconds: float) -> None:
+        """Evict blocks that are idle for so long and in the store, until cancelled."""
+        await evict_idle_blocks(self._loop, self.store, self._layout_id, idle_seconds)
 
     async def stop(self) -> None:
         """End the engine's thread. Streams must have been closed before."""
@@ -88,9 +96,9 @@ class WorkerCore:
         self.engine.close_engine()
 
     def open(
-        self, start: worker_pb2.Start, sink: Sink, ended: Callable[[WorkStream], None]
+        self, start: worker_pb2.Start, sink: FrameSink, on_ended: Callable[[WorkStream], None]
     ) -> WorkStream:
-        """Begin a stream.
+        """Begin a stream; `on_ended` must `remove` it.
 
         Raises:
             BatonError: the request is refused; nothing was begun.
@@ -110,9 +118,7 @@ class WorkerCore:
         if start.WhichOneof("work") is None:
             raise BatonError(Reason.INVALID_FIELD, "no work was named", field="work")
         info = self.engine.info
-        root = chain_root(
-            self.model, info.weights_digest, info.layout.layout_id, b"", start.cache_salt
-        )
+        root = chain_root(self.model, info.weights_digest, self._layout_id, b"", start.cache_salt)
         request = sequence_request(start, next(self._ids), root, info)
         fetch = SequenceFetch(
             self.engine,
@@ -130,27 +136,27 @@ class WorkerCore:
             fetch,
             self._publisher,
             sink,
-            ended,
+            on_ended,
         )
         self.streams[stream.sequence_id] = stream
         metrics.STREAMS.set(len(self.streams))
         return stream
 
-    def closed(self, stream: WorkStream) -> None:
-        """A stream has given everything back."""
+    def remove(self, stream: WorkStream) -> None:
+        """Forget a stream that has released everything."""
         del self.streams[stream.sequence_id]
         metrics.STREAMS.set(len(self.streams))
 
     @property
     def fetch_bytes_per_second(self) -> float:
-        """Of late; 0 while unknown."""
+        """Average of recent fetches; 0 while unknown."""
         return self._fetch_rate.bytes_per_second
 
     def flush_after_step(self, sink: Flushable) -> None:
         """Flush `sink` when the engine step that is being delivered is through."""
         self._to_flush.append(sink)
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Return when no stream is open."""
         while self.streams:
             await next(iter(self.streams.values())).wait_closed()
@@ -159,22 +165,18 @@ class WorkerCore:
         self.stats = stats
         for event in events:
             if isinstance(event, BlocksEvicted):
-                self._tell_evicted(event.keys)
+                self._record_evicted(event.keys)
             elif stream := self.streams.get(event.id):
-                # An event may cross a close on its way, hence the look-up.
+                # A stream may have ended while its event was on its way, hence the look-up.
                 if isinstance(event, BlocksReady):
-                    self._tell_stored(stream.full_keys(event))
+                    self._record_stored(stream.full_keys(event))
                 stream.on_event(event)
         for sink in self._to_flush:
             sink.flush()
         self._to_flush.clear()
 
-    def _tell_stored(self, keys: Sequence[bytes]) -> None:
-        layout_id = self.engine.info.layout.layout_id
-        for key in keys:
-            self.held.stored(layout_id, kvevents_pb2.TIER_ENGINE, key)
+    def _record_stored(self, keys: Sequence[bytes]) -> None:
+        self.block_events.stored(self._layout_id, kvevents_pb2.TIER_ENGINE, *keys)
 
-    def _tell_evicted(self, keys: Sequence[bytes]) -> None:
-        layout_id = self.engine.info.layout.layout_id
-        for key in keys:
-            self.held.evicted(layout_id, kvevents_pb2.TIER_ENGINE, key)
+    def _record_evicted(self, keys: Sequence[bytes]) -> None:
+        self.block_events.evicted(self._layout_id, kvevents_pb2.TIER_ENGINE, *keys)

@@ -12,9 +12,9 @@ from baton.telemetry.scope import scoped_thread
 
 T = TypeVar("T")
 
-# Steps whose events wait for the asyncio loop. An engine that is faster than the loop waits for it:
-# its tokens could not be sent any sooner.
 MAX_STEPS_AHEAD = 16
+"""Steps whose events wait for the asyncio loop. An engine that is faster than the loop waits: its
+tokens could not be sent any sooner."""
 
 Command = Callable[[Engine], None]
 Deliver = Callable[[list[Event], EngineStats], None]
@@ -24,29 +24,29 @@ class EngineLoop:
     """Runs steps and commands of one engine on one thread, and hands events to the asyncio loop.
 
     Commands run between two steps, in the order in which they were given. The queue of commands is
-    bounded by what gives them: a few per open stream, and open streams are bounded.
+    bounded by its callers: a few per open stream, and open streams are bounded.
     """
 
     def __init__(
         self,
         engine: Engine,
         deliver: Deliver,
-        failed: Callable[[BaseException], None],
+        on_failed: Callable[[BaseException], None],
         cores: Sequence[int] = (),
     ) -> None:
         """Prepare the thread.
 
         Args:
-            engine: the engine; nobody else calls it from now on, but for its thread-safe methods.
+            engine: called only here from now on, but for its thread-safe methods.
             deliver: called on the asyncio loop with the events of a step.
-            failed: called on the asyncio loop if a step raises (the thread has ended then), or if
+            on_failed: called on the asyncio loop if a step raises, which ends the thread, or if
                 `deliver` does.
-            cores: that the thread, and compute threads that it starts, keep to; empty: any. The
-                process's other threads run where there is room.
+            cores: to which the thread and the compute threads that it starts are bound; empty:
+                any. The process's other threads are not bound.
         """
         self._engine = engine
         self._deliver = deliver
-        self._failed = failed
+        self._on_failed = on_failed
         self._cores = cores
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
@@ -54,6 +54,7 @@ class EngineLoop:
         self._thread = scoped_thread(self._run, "engine")
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     async def stop(self) -> None:
@@ -62,7 +63,7 @@ class EngineLoop:
         await asyncio.to_thread(self._thread.join)
 
     async def call(self, command: Callable[[Engine], T]) -> T:
-        """Run a command on the engine's thread and answer what it returns or raises.
+        """Run a command on the engine's thread, and return or raise what it does.
 
         A caller that is cancelled does not take the command back.
         """
@@ -89,19 +90,19 @@ class EngineLoop:
                     return
                 events = engine.step() if engine.has_work() else []
                 self._ahead.acquire()
-                self._loop.call_soon_threadsafe(self._hand_over, events, engine.stats())
+                self._loop.call_soon_threadsafe(self._deliver_step, events, engine.stats())
         except BaseException as error:  # noqa: BLE001 - a failed engine ends the process
-            self._loop.call_soon_threadsafe(self._failed, error)
+            self._loop.call_soon_threadsafe(self._on_failed, error)
 
-    def _hand_over(self, events: list[Event], stats: EngineStats) -> None:
+    def _deliver_step(self, events: list[Event], stats: EngineStats) -> None:
         self._ahead.release()
         try:
             self._deliver(events, stats)
-        except Exception as error:  # noqa: BLE001 - streams would wait in vain for what is lost
-            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - what is lost would be waited for in vain
+            self._on_failed(error)
 
     def _run_commands(self, *, block: bool) -> bool:
-        """Run what waits; False when the loop shall end."""
+        """Run what waits; return False when the loop shall end."""
         while block or not self._commands.empty():
             command = self._commands.get()
             if command is None:

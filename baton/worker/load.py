@@ -1,4 +1,4 @@
-"""How busy this worker is."""
+"""Reports of how busy a worker is, and its gauges."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,13 +7,13 @@ from baton.internal.v1 import worker_pb2
 from baton.worker import metrics
 from baton.worker.core import WorkerCore
 
-# A change is told within this time; many changes within it are told at once.
 POLL_SECONDS = 0.05
+"""A change is reported within this time; many changes within it are one report."""
 HEARTBEAT_SECONDS = 1.0
 
 
 def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_pb2.LoadReport:
-    """The load now."""
+    """Return the load now."""
     stats = core.stats
     return worker_pb2.LoadReport(
         instance_id=instance_id,
@@ -39,7 +39,7 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
 async def load_reports(
     core: WorkerCore, instance_id: str, incarnation: str
 ) -> AsyncIterator[worker_pb2.LoadReport]:
-    """Reports on change, and once a second without one."""
+    """Yield reports on change, and once a second without one."""
     last = None
     quiet = 0.0
     while True:
@@ -52,7 +52,7 @@ async def load_reports(
 
 
 async def update_metrics(core: WorkerCore) -> None:
-    """Keep the gauges at the engine's last snapshot until cancelled."""
+    """Set the gauges to the engine's latest snapshot, twice a second, until cancelled."""
     block_size = str(core.engine.info.layout.block_tokens)
     metrics.CACHE_CONFIG.labels(block_size, str(core.stats.total_pages)).set(1)
     while True:

@@ -1,4 +1,4 @@
-"""The life of one piece of work: admit, fetch, start, publish, give back."""
+"""The life of one piece of work: admit, fetch, start, publish, release."""
 
 import asyncio
 import time
@@ -22,29 +22,33 @@ from baton.internal.v1 import worker_pb2
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import extract, tracer
-from baton.worker.convert import stream_finished, stream_tokens
+from baton.worker.convert import failed_frame, finished_frame, prepared_frame, stream_tokens
 from baton.worker.engine_loop import EngineLoop
-from baton.worker.kv.fetch import NOTHING, FetchResult, SequenceFetch
+from baton.worker.kv.fetch import FetchResult, SequenceFetch
+from baton.worker.kv.fetch_plan import plan_fetch
 from baton.worker.kv.publish import KvPublisher, SequencePublish
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
-# How long a stream waits for the prompt's KV if the frontend does not say that no more will come.
-KV_WAIT_SECONDS = 60.0
 
 E = TypeVar("E")
 
 log = get_logger(__name__)
 
 
-class Sink(Protocol):
-    """Where a stream's frames go."""
+class FrameSink(Protocol):
+    """Where a stream's frames go: its frontend's session."""
 
     def send(self, frame: worker_pb2.FrameFromWorker) -> None: ...
     def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None: ...
 
 
 class WorkStream:
-    """One Start, until its one StreamFinished or StreamFailed."""
+    """One Start of a frontend, until its one StreamFinished or StreamFailed.
+
+    Lives on the asyncio loop as one task, which the Start's timeout bounds. Whatever ends it, it
+    releases its sequence in the engine and what it queued for publishing, tells `on_ended`, and
+    sends its last frame, in this order.
+    """
 
     def __init__(
         self,
@@ -54,8 +58,8 @@ class WorkStream:
         block_tokens: int,
         fetch: SequenceFetch,
         publisher: KvPublisher,
-        sink: Sink,
-        ended: Callable[["WorkStream"], None],
+        sink: FrameSink,
+        on_ended: Callable[["WorkStream"], None],
     ) -> None:
         self.stream_id = start.stream_id
         self.sequence_id = request.id
@@ -68,13 +72,13 @@ class WorkStream:
         self._publisher = publisher
         self._publishing = SequencePublish(request.id, start.context.tenant)
         self._sink = sink
-        self._on_ended = ended
+        self._on_ended = on_ended
         self._begun = False
         self._added = False
         self._cancelled = False
         self._closing = False
         self._first_unpublished = 0
-        self._drawn = False
+        self._sampled = False
         self._span: trace.Span = trace.INVALID_SPAN
         loop = asyncio.get_running_loop()
         self._admitted: asyncio.Future[Admitted] = loop.create_future()
@@ -82,22 +86,21 @@ class WorkStream:
         self._ended: asyncio.Future[Ended] = loop.create_future()
         self._task = loop.create_task(self._run())
 
-    # What the frontend says.
+    # Called by the session.
 
     def generate(self, frame: worker_pb2.Generate) -> None:
         """Begin decoding once the KV is in place."""
-        if self._generate_signal.done():
-            return
-        self._generate_signal.set_result(tuple(frame.output_so_far))
+        _resolve(self._generate_signal, tuple(frame.output_so_far))
 
     def update_sources(self, frame: worker_pb2.UpdateSources) -> None:
+        """Change where the fetch looks for KV, or end its wait."""
         if frame.prefill_done:
             self._fetch.prefill_done()
         else:
             self._fetch.replace_sources(frame.sources)
 
     def cancel(self) -> None:
-        """Give everything back; answered by Failed(CANCELLED) unless the stream has ended."""
+        """Release everything and send Failed(CANCELLED), unless the stream has ended."""
         if not self._cancelled and not self._closing:
             self._cancelled = True
             # A task that is cancelled before its first step never takes that step.
@@ -105,16 +108,17 @@ class WorkStream:
                 self._task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when everything has been given back."""
+        """Return when everything has been released."""
         await asyncio.wait([self._task])
 
-    # What the engine says.
+    # Called with what the engine did.
 
     def on_event(self, event: Event) -> None:
+        """Handle an event of the stream's sequence."""
         match event:
             case Tokens():
-                if not self._drawn:
-                    self._drawn = True
+                if not self._sampled:
+                    self._sampled = True
                     self._span.add_event("first_token")
                 self._sink.add_tokens(stream_tokens(self.stream_id, event))
             case BlocksReady():
@@ -124,8 +128,12 @@ class WorkStream:
             case Ended():
                 _resolve(self._ended, event)
 
+    def full_keys(self, ready: BlocksReady) -> tuple[bytes, ...]:
+        """Return the keys of full blocks among those reported."""
+        return ready.keys[:-1] if self._ends_partial(ready) else ready.keys
+
     def _publish(self, ready: BlocksReady) -> None:
-        # A prefill worker commits also what it did not compute: the reader waits for every block.
+        # A prefill worker commits also what it did not compute: its reader waits for every block.
         # A decode worker leaves alone what it has just fetched.
         skip = max(0, self._first_unpublished - ready.first_index)
         keys = ready.keys[skip:]
@@ -135,15 +143,11 @@ class WorkStream:
         first = ready.first_index + skip
         self._publisher.add(self._publishing, first, keys, partial=self._ends_partial(ready))
 
-    def full_keys(self, ready: BlocksReady) -> tuple[bytes, ...]:
-        """The keys of full blocks among those reported."""
-        return ready.keys[:-1] if self._ends_partial(ready) else ready.keys
-
     def _ends_partial(self, ready: BlocksReady) -> bool:
         end = (ready.first_index + len(ready.keys)) * self._block_tokens
         return self._request.prefill_only and end > len(self._request.prompt)
 
-    # The life.
+    # The task.
 
     async def _run(self) -> None:
         self._begun = True
@@ -159,15 +163,17 @@ class WorkStream:
                     frame = await self._work(span)
             except TimeoutError:
                 late = f"the work was not done within {timeout:.1f} s"
-                frame = self._failed(BatonError(Reason.DEADLINE, late))
+                frame = failed_frame(self.stream_id, BatonError(Reason.DEADLINE, late))
             except BatonError as error:
-                frame = self._failed(error)
+                frame = failed_frame(self.stream_id, error)
             except asyncio.CancelledError:
-                frame = self._failed(BatonError(Reason.CANCELLED, "cancelled by the caller"))
+                cancelled = BatonError(Reason.CANCELLED, "cancelled by the caller")
+                frame = failed_frame(self.stream_id, cancelled)
             except Exception:
-                log.exception("stream.failed")
-                frame = self._failed(BatonError(Reason.INTERNAL, "the worker failed"))
-            await self._give_back()
+                log.exception("worker.stream.failed")
+                failure = BatonError(Reason.INTERNAL, "the worker failed")
+                frame = failed_frame(self.stream_id, failure)
+            await self._release()
         self._on_ended(self)
         self._sink.send(frame)
 
@@ -185,11 +191,13 @@ class WorkStream:
         span.add_event("admitted")
         fetched = await self._fetch_kv(admitted)
         span.add_event("kv.in_place")
-        ready = self._ready_tokens(admitted, fetched)
-        # A last block that came partly filled is published once it is full.
-        self._first_unpublished = 0 if self._request.prefill_only else ready // self._block_tokens
+        context_tokens = len(self._request.prompt) + len(self._request.output)
+        found = admitted.cached_tokens + fetched.blocks * self._block_tokens
+        ready = min(context_tokens, found)
         if not self._request.prefill_only:
-            self._sink.send(self._prepared(admitted, fetched, ready))
+            # A last block that came partly filled is published once it is full.
+            self._first_unpublished = ready // self._block_tokens
+            self._sink.send(prepared_frame(self.stream_id, admitted, fetched, ready))
         output = await self._generate_signal if self._start.HasField("prepare") else ()
 
         def start(engine: Engine) -> int:
@@ -199,7 +207,7 @@ class WorkStream:
         # The time comes from the engine's thread: its first step may be over before this goes on.
         span.add_event("started", timestamp=await self._engine.call(start))
         ended = await self._ended
-        await self._publishing.idle()
+        await self._publishing.wait_done()
         span.add_event("kv.published")
         span.set_attribute("baton.computed_tokens", ended.computed_tokens)
         span.set_attribute("baton.cached_tokens", ended.cached_tokens)
@@ -207,69 +215,28 @@ class WorkStream:
         copying = fetched.copy_cpu_seconds + self._publishing.copy_cpu_seconds
         span.set_attribute("baton.copy_cpu_seconds", copying)
         span.set_attribute("baton.published_bytes", self._publishing.bytes)
-        prompt_tokens = len(self._request.prompt)
-        return worker_pb2.FrameFromWorker(
-            finished=stream_finished(self.stream_id, ended, prompt_tokens)
-        )
+        return finished_frame(self.stream_id, ended, len(self._request.prompt))
 
     def _add(self, engine: Engine) -> None:
         engine.add(self._request)
         self._added = True
 
     async def _fetch_kv(self, admitted: Admitted) -> FetchResult:
-        """Fetch what is worth fetching of the context's KV."""
-        block = self._block_tokens
-        prompt = len(self._request.prompt)
-        wait = 0.0
-        # Whoever computes a last, partial block anyway has no use for fetching it.
-        blocks = (prompt + len(self._request.output)) // block
-        match self._start.WhichOneof("work"):
-            case "prepare":
-                sources, wait, blocks = (
-                    self._start.prepare.sources,
-                    KV_WAIT_SECONDS,
-                    len(admitted.keys),
-                )
-            case "prefill":
-                sources = self._start.prefill.sources
-            case _:
-                sources = self._start.generate.sources
-                if self._start.generate.wait_for_kv:
-                    # Nobody will write blocks of the output: wait for the prompt's.
-                    wait, blocks = KV_WAIT_SECONDS, prompt // block
-        keys = admitted.keys[admitted.cached_tokens // block : blocks]
-        if not keys:
-            return NOTHING
+        plan = plan_fetch(self._start, self._request, admitted, self._block_tokens)
+        if not plan.keys:
+            return FetchResult()
         with tracer().start_as_current_span("kv.get") as span:
-            result = await self._fetch.run(admitted, keys, sources, wait)
-            span.set_attribute("baton.blocks_wanted", len(keys))
+            result = await self._fetch.run(admitted, plan)
+            span.set_attribute("baton.blocks_wanted", len(plan.keys))
             span.set_attribute("baton.blocks", result.blocks)
             span.set_attribute("baton.bytes", result.bytes)
             span.set_attribute("baton.transport", result.transport)
         return result
 
-    def _ready_tokens(self, admitted: Admitted, fetched: FetchResult) -> int:
-        context = len(self._request.prompt) + len(self._request.output)
-        return min(context, admitted.cached_tokens + fetched.blocks * self._block_tokens)
-
-    def _prepared(
-        self, admitted: Admitted, fetched: FetchResult, ready: int
-    ) -> worker_pb2.FrameFromWorker:
-        return worker_pb2.FrameFromWorker(
-            prepared=worker_pb2.Prepared(
-                stream_id=self.stream_id,
-                ready_tokens=ready,
-                local_tokens=admitted.cached_tokens,
-                fetched_bytes=fetched.bytes,
-                fetch_seconds=fetched.seconds,
-                transport=fetched.transport,
-            )
-        )
-
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         self._closing = True
-        self._publisher.forget(self._publishing)
-        await self._publishing.idle()
+        self._publisher.cancel(self._publishing)
+        await self._publishing.wait_done()
 
         def close(engine: Engine) -> None:
             if self._added:
@@ -277,17 +244,7 @@ class WorkStream:
 
         await self._engine.call(close)
 
-    def _failed(self, error: BatonError) -> worker_pb2.FrameFromWorker:
-        return failed_frame(self.stream_id, error)
 
-
-def failed_frame(stream_id: int, error: BatonError) -> worker_pb2.FrameFromWorker:
-    """The last frame of a stream that ended badly."""
-    return worker_pb2.FrameFromWorker(
-        failed=worker_pb2.StreamFailed(stream_id=stream_id, status=error.to_status())
-    )
-
-
-def _resolve(future: asyncio.Future[E], event: E) -> None:
+def _resolve(future: asyncio.Future[E], value: E) -> None:
     if not future.done():
-        future.set_result(event)
+        future.set_result(value)

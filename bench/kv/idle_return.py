@@ -81,7 +81,7 @@ async def turn(core: WorkerCore, prompt: list[int]) -> tuple[float, worker_pb2.P
     start.context.model = MODEL
     start.stopping.max_tokens, start.stopping.ignore_eos = 1, True
     began = time.perf_counter()
-    core.open(start, frames, core.closed)
+    core.open(start, frames, core.remove)
     async with asyncio.timeout(120):
         await frames.over.wait()
     assert frames.prepared is not None

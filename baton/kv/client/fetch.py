@@ -108,7 +108,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
             frame = pb.ReplaceSources(correlation_id=number, sources=sources)
             self._connection.get.post(pb.GetRequest(replace_sources=frame))
 
-    def abandon(self) -> None:
+    def stop_waiting(self) -> None:
         """Stop waiting: the iteration yields what is on its way by now and ends."""
         self._abandoned = True
         self._abandoned_until = time.monotonic() + ABANDON_SECONDS

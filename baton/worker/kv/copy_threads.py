@@ -11,12 +11,11 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
 NICENESS = 10
 
 
 def lower_thread_priority() -> None:
-    """Let other threads go first on a busy core: a copy may wait, a decode step may not."""
+    """Lower the calling thread's priority: a copy may wait for a core, a decode step may not."""
     if sys.platform == "linux":  # where a thread has a niceness of its own
         thread = threading.get_native_id()
         niceness = max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread))
@@ -26,7 +25,7 @@ def lower_thread_priority() -> None:
 async def run_in_thread(io: Executor, run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a copy in `io`. A caller that is cancelled waits for the copy's end before it goes on.
 
-    So nobody gives memory back while a thread still reads or writes it.
+    Memory is thus never released while a thread still reads or writes it.
     """
     future = asyncio.get_running_loop().run_in_executor(io, lambda: run(*args, **kwargs))
     try:

@@ -11,34 +11,37 @@ from baton.kv.client.client import FetchedObject, KvFetch, KvStoreClient, StoreU
 from baton.telemetry.logs import get_logger
 from baton.worker import metrics
 from baton.worker.kv.copy_threads import run_in_thread
+from baton.worker.kv.fetch_plan import FetchPlan
 
 MIN_RATE_BYTES = 1024 * 1024
 
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FetchResult:
     """What a fetch brought."""
 
-    blocks: int
+    blocks: int = 0
     """Blocks in place, counted from the first one asked for without a gap."""
-    bytes: int
-    seconds: float
+    bytes: int = 0
+    seconds: float = 0.0
     """From the first block that came to the last."""
-    transport: str
+    transport: str = ""
+    """`shm`, `nixl` or `grpc`; empty if no byte came."""
     copy_cpu_seconds: float = 0.0
     """Spent on copying and checking."""
 
 
 class FetchRate:
-    """Bytes per second of fetching, of late; for the router's predictions."""
+    """Bytes per second of a worker's recent fetches, for the router's predictions."""
 
     def __init__(self) -> None:
         self.bytes_per_second = 0.0
         """0 while unknown."""
 
     def add(self, count: int, seconds: float) -> None:
+        """Count one fetch of `count` bytes."""
         # Fetches of a few blocks measure latency, waits for a prefill measure the prefill.
         if count < MIN_RATE_BYTES or seconds <= 0:
             return
@@ -47,11 +50,21 @@ class FetchRate:
         self.bytes_per_second = rate if old == 0 else 0.8 * old + 0.2 * rate
 
 
-NOTHING = FetchResult(blocks=0, bytes=0, seconds=0.0, transport="")
-
-
 class SequenceFetch:
-    """One sequence's fetch. Sources may be replaced, and the wait ended, at any time."""
+    """One sequence's fetch: from the store into its pages, each copy checked.
+
+    Owned by the sequence's stream, on the asyncio loop; copies run in `io`. Sources may be
+    replaced, and the wait ended, at any time.
+
+    Args:
+        engine: whose pages are written.
+        store: where blocks come from.
+        io: one thread, shared by all fetches of a worker.
+        scratch: a block's room, which only that thread uses: blocks are checked there. It stays in
+            the processor's cache, and fresh memory would cost more than the copy.
+        rate: told how fast it went.
+        tenant: whose request it is for.
+    """
 
     def __init__(
         self,
@@ -62,74 +75,51 @@ class SequenceFetch:
         rate: FetchRate,
         tenant: str,
     ) -> None:
-        """Prepare it.
-
-        Args:
-            engine: whose pages are written.
-            store: where blocks come from.
-            io: one thread, shared by all fetches of a worker.
-            scratch: a block's room, which only that thread uses: blocks are checked there. It stays
-                in the processor's cache, and fresh memory would cost more than the copy.
-            rate: told how fast it went.
-            tenant: whose request it is for.
-        """
-        self._tenant = tenant
         self._engine = engine
         self._store = store
         self._io = io
         self._scratch = scratch
         self._rate = rate
+        self._tenant = tenant
         self._sources: Sequence[kvstore_pb2.KvSource] | None = None
-        self._fetch: KvFetch | None = None
+        self._current: KvFetch | None = None
         self._prefill_done = False
-        self._arrived: set[int] = set()
-        self._bytes = 0
-        self._seconds = 0.0
-        self._copy_cpu_seconds = 0.0
-        self._transport = ""
+        self._in_place: set[int] = set()
+        self._result = FetchResult()
 
     def replace_sources(self, sources: Sequence[kvstore_pb2.KvSource]) -> None:
+        """Change which peer stores may come to hold the blocks."""
         self._sources = sources
-        if self._fetch is not None:
-            self._fetch.replace_sources(sources)
+        if self._current is not None:
+            self._current.replace_sources(sources)
 
     def prefill_done(self) -> None:
         """Stop waiting for blocks: `run` takes what the store holds now and returns."""
         self._prefill_done = True
-        if self._fetch is not None:
-            self._fetch.abandon()
+        if self._current is not None:
+            self._current.stop_waiting()
 
-    async def run(
-        self,
-        admitted: Admitted,
-        keys: Sequence[bytes],
-        sources: Sequence[kvstore_pb2.KvSource],
-        wait: float,
-    ) -> FetchResult:
-        """Bring blocks from `admitted.cached_tokens` on.
+    async def run(self, admitted: Admitted, plan: FetchPlan) -> FetchResult:
+        """Fetch what is planned into the pages of an admitted sequence.
 
-        Args:
-            admitted: the sequence; its pages are written.
-            keys: the blocks wanted, the first one being the first that is not cached.
-            sources: peer stores that may come to hold them.
-            wait: seconds to wait for blocks that are not there; 0 takes what is there.
-
-        A store that is away brings nothing: the engine computes instead.
+        A store that is unavailable brings nothing: the engine computes instead.
         """
         if self._sources is None:
-            self._sources = sources
+            self._sources = plan.sources
+        wait = plan.wait_seconds
         if wait and not self._prefill_done:
-            await self._pass(admitted, keys, wait)
+            await self._fetch_missing(admitted, plan.keys, wait)
         if not wait or self._prefill_done:
-            await self._pass(admitted, keys, 0.0)
-        blocks = next((i for i in range(len(keys)) if i not in self._arrived), len(keys))
-        return FetchResult(
-            blocks, self._bytes, self._seconds, self._transport, self._copy_cpu_seconds
-        )
+            await self._fetch_missing(admitted, plan.keys, 0.0)
+        count = len(plan.keys)
+        self._result.blocks = next((i for i in range(count) if i not in self._in_place), count)
+        return self._result
 
-    async def _pass(self, admitted: Admitted, keys: Sequence[bytes], wait: float) -> None:
-        """Ask once for everything that has not arrived."""
-        wanted = [index for index in range(len(keys)) if index not in self._arrived]
+    async def _fetch_missing(
+        self, admitted: Admitted, keys: Sequence[bytes], wait_seconds: float
+    ) -> None:
+        """Ask the store once for everything that is not in place."""
+        wanted = [index for index in range(len(keys)) if index not in self._in_place]
         if not wanted:
             return
         info = self._engine.info
@@ -140,42 +130,44 @@ class SequenceFetch:
                 info.layout.layout_id,
                 info.block_bytes,
                 self._sources or (),
-                wait,
+                wait_seconds,
                 self._tenant,
             )
         except StoreUnavailableError as error:
-            log.info("kv.get.store_away", blocks=len(wanted), error=str(error))
+            log.info("kv.fetch.skipped", blocks=len(wanted), error=str(error))
             return
-        self._fetch = fetch
+        self._current = fetch
         try:
             async for batch in fetch:
-                good = await run_in_thread(self._io, self._write, admitted.id, first, wanted, batch)
-                self._arrived.update(good)
+                written = await run_in_thread(
+                    self._io, self._write, admitted.id, first, wanted, batch
+                )
+                self._in_place.update(written)
         except StoreUnavailableError as error:
-            log.info("kv.get.store_lost", blocks=len(wanted), error=str(error))
+            log.info("kv.fetch.interrupted", blocks=len(wanted), error=str(error))
         except Exception:
-            log.exception("kv.get.failed", blocks=len(wanted))  # the engine computes what is left
+            log.exception("kv.fetch.failed", blocks=len(wanted))  # the engine computes what is left
         finally:
-            self._fetch = None
+            self._current = None
             await fetch.aclose()
         metrics.GET_BYTES.inc(fetch.bytes)
-        if wait == 0:
+        if wait_seconds == 0:
             self._rate.add(fetch.bytes, fetch.seconds)
-        self._bytes += fetch.bytes
-        self._seconds += fetch.seconds
+        self._result.bytes += fetch.bytes
+        self._result.seconds += fetch.seconds
         if fetch.bytes:
-            self._transport = fetch.transport
+            self._result.transport = fetch.transport
 
     def _write(
         self, sequence_id: int, first: int, wanted: Sequence[int], batch: list[FetchedObject]
     ) -> list[int]:
-        """Copy, check the copy, and only then let the engine see it. Answers what was good."""
-        good = []
+        """Copy, check the copy, and only then let the engine see it; return what was right."""
+        written = []
         began = time.thread_time()
         for fetched in batch:
             index = wanted[fetched.index]
             if fetched.copy_to(self._scratch):
                 self._engine.write_block(sequence_id, first + index, self._scratch)
-                good.append(index)
-        self._copy_cpu_seconds += time.thread_time() - began
-        return good
+                written.append(index)
+        self._result.copy_cpu_seconds += time.thread_time() - began
+        return written

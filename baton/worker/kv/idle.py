@@ -12,78 +12,78 @@ from baton.worker.engine_loop import EngineLoop
 
 LOOKUP_KEYS = 4096
 """Asked for at once: a millisecond of the store's time."""
-PERIOD_PART = 4
-"""Looked at so often within the time of idleness: what leaves is at most this part too late."""
+PERIODS_PER_IDLE_TIME = 4
+"""Blocks are looked at so often within the idle time: what is evicted is at most this part late."""
 MAX_PERIOD_SECONDS = 10.0
 
 log = get_logger(__name__)
 
 
 async def evict_idle_blocks(
-    engine: EngineLoop, store: KvStoreClient, layout_id: bytes, seconds: float
+    engine: EngineLoop, store: KvStoreClient, layout_id: bytes, idle_seconds: float
 ) -> None:
-    """Drop what has been idle for so long, until cancelled.
+    """Evict blocks that were idle for so long from the prefix cache, until cancelled.
 
-    A store that is away holds nothing for sure: everything stays meanwhile.
+    Everything stays while the store is unavailable: then nothing is known to be held elsewhere.
     """
     while True:
-        await asyncio.sleep(min(MAX_PERIOD_SECONDS, seconds / PERIOD_PART))
+        await asyncio.sleep(min(MAX_PERIOD_SECONDS, idle_seconds / PERIODS_PER_IDLE_TIME))
         try:
-            dropped = await evict_idle_once(engine, store, layout_id, seconds)
+            evicted = await evict_idle_once(engine, store, layout_id, idle_seconds)
         except (StoreUnavailableError, BatonError) as error:
-            log.info("kv.idle.store_away", error=str(error))
+            log.info("kv.idle.skipped", error=str(error))
             continue
         except Exception:
             log.exception("kv.idle.failed")  # what is idle stays, and the worker serves on
             continue
-        if dropped:
-            metrics.BLOCKS_IDLE.inc(dropped)
-            log.info("kv.idle.left", blocks=dropped)
+        if evicted:
+            metrics.BLOCKS_IDLE.inc(evicted)
+            log.info("kv.idle.evicted", blocks=evicted)
 
 
 async def evict_idle_once(
-    engine: EngineLoop, store: KvStoreClient, layout_id: bytes, seconds: float
+    engine: EngineLoop, store: KvStoreClient, layout_id: bytes, idle_seconds: float
 ) -> int:
-    """Drop what has been idle for so long and is in the store; answers how many blocks.
+    """Evict what was idle for so long and is in the store; return how many blocks.
 
     The store may lose a block a moment later: it is computed again then, as any that is lost.
 
     Raises:
-        StoreUnavailableError: the store cannot be reached; nothing was dropped.
-        BatonError: the store refused; nothing was dropped.
+        StoreUnavailableError: the store cannot be reached; nothing was evicted.
+        BatonError: the store refused; nothing was evicted.
     """
 
-    def idle_now(asked: Engine) -> list[CachedBlock]:
-        return asked.idle_blocks(seconds)
+    def find_idle(own: Engine) -> list[CachedBlock]:
+        return own.idle_blocks(idle_seconds)
 
-    idle = await engine.call(idle_now)
+    idle = await engine.call(find_idle)
     held: set[bytes] = set()
     for first in range(0, len(idle), LOOKUP_KEYS):
         keys = [block.key for block in idle[first : first + LOOKUP_KEYS]]
         found = await store.lookup(keys, layout_id)
         held.update(key for key, here in zip(keys, found, strict=True) if here)
-    leaving = evictable_keys(idle, held)
-    if not leaving:
+    evictable = evictable_keys(idle, held)
+    if not evictable:
         return 0
     # What was used meanwhile is idle no more, and stays.
-    return await engine.call(lambda asked: asked.evict_blocks(leaving, seconds))
+    return await engine.call(lambda own: own.evict_blocks(evictable, idle_seconds))
 
 
 def evictable_keys(idle: Iterable[CachedBlock], held: Set[bytes]) -> list[bytes]:
-    """Keys of the blocks whose KV is found again although they leave.
+    """Return the keys of the blocks whose KV is still found once they are evicted.
 
-    A block that is nowhere else stays, and so does what it continues: the engine looks for a chain
-    from its beginning, and nobody would ask it for the end of one that begins in the store.
+    A block that is nowhere else stays, and so does what it continues: the engine looks a chain up
+    from its beginning, and would never ask the store for the end of one.
 
     Args:
         idle: a block before the one that it continues.
         held: keys of those that the store holds.
     """
-    leaving = []
+    evictable = []
     needed = set()
     for block in idle:
         if block.key in held and block.key not in needed:
-            leaving.append(block.key)
+            evictable.append(block.key)
         else:
             needed.add(block.previous)
-    return leaving
+    return evictable

@@ -15,13 +15,13 @@ from baton.telemetry.logs import get_logger
 from baton.worker import metrics
 from baton.worker.kv.copy_threads import run_in_thread
 
-# A batch is small, so that readers copy blocks out while the next ones are copied in, and large
-# enough that its two round trips to the store cost little beside the copying.
 BATCH_BYTES = 8 * 1024 * 1024
+"""A batch is small, so that readers copy blocks out while the next ones are copied in, and large
+enough that its two round trips to the store cost little beside the copying."""
 BATCH_BLOCKS = 64
-# Batches in flight: one is copied while the reserve or commit of others is on the wire, which takes
-# longer than to copy a batch of small blocks.
-LANES = 4
+MAX_BATCHES_IN_FLIGHT = 4
+"""One is copied while the reserve or commit of others is on the wire, which takes longer than
+copying a batch of small blocks."""
 
 log = get_logger(__name__)
 
@@ -35,7 +35,7 @@ class _Block:
 
 
 class SequencePublish:
-    """What one sequence still has to publish."""
+    """What one sequence still has to publish. Owned by its stream, on the asyncio loop."""
 
     def __init__(self, sequence_id: int, tenant: str) -> None:
         self.sequence_id = sequence_id
@@ -43,30 +43,38 @@ class SequencePublish:
         self.bytes = 0
         self.copy_cpu_seconds = 0.0
         """Spent on copying and hashing."""
-        self._open = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._unfinished = 0
+        self._done = asyncio.Event()
+        self._done.set()
 
-    def taken(self) -> None:
-        self._open += 1
-        self._idle.clear()
+    def block_queued(self) -> None:
+        """Count a block that is to be published."""
+        self._unfinished += 1
+        self._done.clear()
 
-    def settled(self) -> None:
-        self._open -= 1
-        if self._open == 0:
-            self._idle.set()
+    def block_done(self) -> None:
+        """Count a block that is committed, or is known not to come."""
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            self._done.set()
 
-    async def idle(self) -> None:
+    async def wait_done(self) -> None:
         """Return when every block is committed, or is known not to come."""
-        await self._idle.wait()
+        await self._done.wait()
 
 
 class KvPublisher:
-    """Puts the blocks of all sequences of one engine, in order, in batches.
+    """Puts the blocks of all sequences of one engine into the store, in order, in batches.
 
-    The queue is bounded by the engine's pages: a block waits at most once per sequence that holds
-    it. A store that is away or full costs later requests time and nothing else. `prefill_rate`: the
-    engine's prompt tokens per second, 0 while unknown.
+    Lives on the asyncio loop; copies run in `io`. The queue is bounded by the engine's pages: a
+    block waits at most once per sequence that holds it. A store that is unavailable or full costs
+    later requests time and nothing else.
+
+    Args:
+        engine: whose blocks are read.
+        store: where they go.
+        io: the thread that copies.
+        prefill_rate: returns the engine's prompt tokens per second, 0 while unknown.
     """
 
     def __init__(
@@ -76,10 +84,10 @@ class KvPublisher:
         io: Executor,
         prefill_rate: Callable[[], float],
     ) -> None:
-        self._prefill_rate = prefill_rate
         self._engine = engine
         self._store = store
         self._io = io
+        self._prefill_rate = prefill_rate
         self._batch_blocks = max(1, min(BATCH_BLOCKS, BATCH_BYTES // engine.info.block_bytes))
         self._queue: deque[_Block] = deque()
         self._wake = asyncio.Event()
@@ -90,28 +98,28 @@ class KvPublisher:
         """Queue consecutive blocks of a sequence; `partial` says that the last one is not full."""
         last = len(keys) - 1
         for i, key in enumerate(keys):
-            publishing.taken()
+            publishing.block_queued()
             block = _Block(publishing, first_index + i, key, partial=partial and i == last)
             self._queue.append(block)
         self._wake.set()
 
-    def forget(self, publishing: SequencePublish) -> None:
-        """Drop what waits of a sequence. What is being copied goes on: await `idle` after this."""
+    def cancel(self, publishing: SequencePublish) -> None:
+        """Drop what waits of a sequence; what is being copied goes on until its `wait_done`."""
         kept = deque[_Block]()
         for block in self._queue:
             if block.owner is publishing:
-                publishing.settled()
+                publishing.block_done()
             else:
                 kept.append(block)
         self._queue = kept
 
     async def run(self) -> None:
         """Publish until cancelled."""
-        async with asyncio.TaskGroup() as lanes:
-            for _ in range(LANES):
-                lanes.create_task(self._lane())
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(MAX_BATCHES_IN_FLIGHT):
+                tasks.create_task(self._publish_batches())
 
-    async def _lane(self) -> None:
+    async def _publish_batches(self) -> None:
         while True:
             batch = self._next_batch()
             if not batch:
@@ -122,7 +130,7 @@ class KvPublisher:
                 await self._publish(batch)
             finally:
                 for block in batch:
-                    block.owner.settled()
+                    block.owner.block_done()
 
     def _next_batch(self) -> list[_Block]:
         # Only the last key of a reservation may name a partial block, and one tenant is charged.
@@ -136,28 +144,28 @@ class KvPublisher:
         return batch
 
     async def _publish(self, batch: list[_Block]) -> None:
-        """Put a batch into the store, and tell those who wait for it what does not come."""
+        """Put a batch into the store, and tell the readers that wait for it what does not come."""
         keys = [block.key for block in batch]
-        there: Collection[int] = ()
+        stored: Collection[int] = ()
         try:
-            there = await self._put(batch, keys)
+            stored = await self._put(batch, keys)
         except (StoreUnavailableError, BatonError) as error:
-            log.info("kv.put.lost", blocks=len(batch), error=str(error))
+            log.info("kv.publish.refused", blocks=len(batch), error=str(error))
         except Exception:
-            # It costs these blocks and no more: who wants them computes them.
-            log.exception("kv.put.failed", blocks=len(batch))
-        lost = [key for index, key in enumerate(keys) if index not in there]
+            # It costs these blocks and no more: they are computed again where they are needed.
+            log.exception("kv.publish.failed", blocks=len(batch))
+        lost = [key for index, key in enumerate(keys) if index not in stored]
         if lost:
             metrics.BLOCKS_LOST.inc(len(lost))
             with suppress(StoreUnavailableError):
                 await self._store.will_not_come(lost, self._engine.info.layout.layout_id)
 
     async def _put(self, batch: list[_Block], keys: Sequence[bytes]) -> Collection[int]:
-        """Which blocks of a batch the store has now, by index.
+        """Put a batch, and return the indexes of the blocks that the store has now.
 
         Raises:
-            StoreUnavailableError: it cannot be reached.
-            BatonError: it refused.
+            StoreUnavailableError: the store cannot be reached.
+            BatonError: the store refused.
         """
         info = self._engine.info
         rate = self._prefill_rate()
@@ -174,7 +182,7 @@ class KvPublisher:
                 return reservation.present
             copied = await run_in_thread(self._io, self._copy, batch, reservation)
             readable = await reservation.commit(copied)
-            if readable < len(copied):  # slots had lapsed, and it is not said which
+            if readable < len(copied):  # slots had expired, and it is not said which
                 return reservation.present
             metrics.PUT_BYTES.inc(len(copied) * info.block_bytes)
             for index in copied:
@@ -191,7 +199,7 @@ class KvPublisher:
             try:
                 self._engine.read_block(block.owner.sequence_id, block.index, view)
             except BlockGoneError:
-                continue  # preempted: the store goes without it, for blocks are reported once
+                continue  # preempted: a block is reported once, so the store goes without it
             reservation.seal(index)
             block.owner.copy_cpu_seconds += time.thread_time() - began
             copied.append(index)

@@ -34,7 +34,7 @@ async def read(client: KvStoreClient, draw: random.Random, sources: list) -> Non
             if end == "first batch":
                 break
             if end == "abandon":
-                fetching.abandon()
+                fetching.stop_waiting()
     finally:
         await fetching.aclose()
 

@@ -111,7 +111,7 @@ async def test_abandon_yields_what_is_there_and_ends(
         async with asyncio.timeout(5):
             if client.transport == "grpc":
                 await eventually(lambda: stat(store.store).leases == 2)
-            fetching.abandon()
+            fetching.stop_waiting()
             found = [fetched.index async for batch in fetching for fetched in batch]
         # Over gRPC, what the store had not told by then counts as not there.
         assert found in ([0, 1], [])

@@ -86,7 +86,7 @@ class Rig:
         start.sampling.temperature = 0.0
 
         def gone(stream) -> None:
-            self.core.closed(stream)
+            self.core.remove(stream)
             ended.set()
 
         self.core.open(start, frames, gone)

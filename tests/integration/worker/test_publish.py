@@ -49,7 +49,7 @@ class Rig:
         publishing = SequencePublish(1, "tenant")
         self.publisher.add(publishing, 0, keys, partial=False)
         async with asyncio.timeout(10):
-            await publishing.idle()
+            await publishing.wait_done()
 
     async def waits_in_vain(self, keys: list[bytes]) -> set[int]:
         """Which of the blocks a reader that waits for all of them is told not to wait for."""
@@ -96,7 +96,7 @@ async def test_an_engine_that_fails_to_give_a_block_costs_its_batch(tmp_path: Pa
     async with rig(tmp_path) as it:
         first, second = keys_of(BATCH_BLOCKS, "first"), keys_of(BATCH_BLOCKS, "second")
         it.pages.trouble = fails(RuntimeError("a page is unreadable"), 3)
-        for turn in range(6):  # more often than there are lanes
+        for turn in range(6):  # more often than batches are in flight
             keys = keys_of(BATCH_BLOCKS, f"f{turn}")
             await it.publish(keys)
             assert await it.waits_in_vain(keys) == set(range(BATCH_BLOCKS))

@@ -48,7 +48,7 @@ async def core() -> AsyncIterator[WorkerCore]:
         publishing = asyncio.create_task(core.publish())
         yield core
         async with asyncio.timeout(5):
-            await core.idle()
+            await core.wait_idle()
         stats = engine.stats()
         assert (stats.open_sequences, stats.free_pages) == (0, stats.total_pages)
         assert not publishing.done()
@@ -70,7 +70,7 @@ def make_start(**work: object) -> Start:
 
 async def test_cancelled_before_it_began_it_ends_all_the_same(core: WorkerCore) -> None:
     sink = Sink()
-    stream = core.open(make_start(), sink, core.closed)
+    stream = core.open(make_start(), sink, core.remove)
     stream.cancel()
     await asyncio.wait_for(stream.wait_closed(), 5)
     assert sink.ends() == ["failed"]
@@ -85,7 +85,7 @@ async def test_cancelled_at_any_moment_it_ends_once_and_holds_nothing(
 ) -> None:
     for turns in range(60):
         sink = Sink()
-        stream = core.open(make_start(**work), sink, core.closed)
+        stream = core.open(make_start(**work), sink, core.remove)
         for _ in range(turns % 30):
             await asyncio.sleep(0 if turns < 30 else 0.001)
         stream.cancel()
@@ -99,7 +99,7 @@ async def test_cancelled_at_any_moment_it_ends_once_and_holds_nothing(
 async def test_a_timeout_of_any_size_is_a_timeout(core: WorkerCore, seconds: int) -> None:
     sink = Sink()
     start = make_start(timeout=Duration(seconds=seconds), generate=Generate())
-    stream = core.open(start, sink, core.closed)
+    stream = core.open(start, sink, core.remove)
     await asyncio.wait_for(stream.wait_closed(), 5)
     assert sink.ends() == ["failed" if seconds < 0 else "finished"]
     assert core.streams == {}
@@ -109,33 +109,53 @@ async def test_late_and_cancelled_at_once_it_still_gives_back(core: WorkerCore) 
     for _ in range(20):
         sink = Sink()
         timeout = Duration(nanos=20_000_000)
-        stream = core.open(make_start(timeout=timeout, generate=Generate()), sink, core.closed)
+        stream = core.open(make_start(timeout=timeout, generate=Generate()), sink, core.remove)
         asyncio.get_running_loop().call_later(0.02, stream.cancel)
         await asyncio.wait_for(stream.wait_closed(), 5)
         assert sink.ends() == ["failed"]
 
 
-async def test_a_session_that_closes_takes_all_of_its_streams_along(core: WorkerCore) -> None:
-    session = RunSession(core)
+class StuckContext:
+    """A call in which a write never ends: gRPC may leave a handler so when its client is gone."""
+
+    def __init__(self) -> None:
+        self.writing = asyncio.Event()
+
+    async def write(self, message: worker_pb2.RunResponse) -> None:
+        self.writing.set()
+        await asyncio.Event().wait()
+
+
+async def test_the_end_of_a_session_cancels_its_streams_though_a_write_is_stuck(
+    core: WorkerCore,
+) -> None:
+    context = StuckContext()
 
     async def requests() -> AsyncIterator[worker_pb2.RunRequest]:
         for number in range(20):
             start = make_start()
             start.stream_id = number
             yield worker_pb2.RunRequest(frames=[worker_pb2.FrameToWorker(start=start)])
+        await context.writing.wait()
+        assert len(core.streams) == 20
 
-    await session.read(requests())
-    session.cancel()
-    await asyncio.wait_for(session.wait_closed(), 5)
+    serving = asyncio.create_task(RunSession(core).serve(requests(), context))
+    async with asyncio.timeout(5):
+        await context.writing.wait()
+        await core.wait_idle()
+        assert not serving.done()
+        serving.cancel()
+        await asyncio.wait([serving])
+    assert serving.cancelled()
     assert core.streams == {}
 
 
 async def test_more_streams_than_could_wait_or_run_are_refused_at_once(core: WorkerCore) -> None:
     most = core.engine.info.max_waiting + core.stats.total_pages
     sink = Sink()
-    streams = [core.open(make_start(), sink, core.closed) for _ in range(most)]
+    streams = [core.open(make_start(), sink, core.remove) for _ in range(most)]
     with pytest.raises(BatonError) as caught:
-        core.open(make_start(), sink, core.closed)
+        core.open(make_start(), sink, core.remove)
     assert caught.value.reason is Reason.OVERLOADED
     for stream in streams:
         stream.cancel()

@@ -1,0 +1,46 @@
+"""Which blocks of an admitted sequence are worth fetching. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from baton.engine.base import Admitted, SequenceRequest
+from baton.internal.v1 import kvstore_pb2, worker_pb2
+
+KV_WAIT_SECONDS = 60.0
+"""How long a stream waits for the prompt's KV unless the frontend says that prefill is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """What one sequence fetches before it starts."""
+
+    keys: Sequence[bytes]
+    """Consecutive blocks, beginning with the first one that the engine does not have."""
+    sources: Sequence[kvstore_pb2.KvSource]
+    """Peer stores that may come to hold them."""
+    wait_seconds: float
+    """How long to wait for blocks that no store holds yet; 0: not at all."""
+
+
+def plan_fetch(
+    start: worker_pb2.Start, request: SequenceRequest, admitted: Admitted, block_tokens: int
+) -> FetchPlan:
+    """Return what the sequence of a Start fetches, given what the engine has of it.
+
+    A last, partial block is fetched only by a stream that prepares: the others compute it anyway.
+    """
+    prompt = len(request.prompt)
+    blocks = (prompt + len(request.output)) // block_tokens
+    wait = 0.0
+    match start.WhichOneof("work"):
+        case "prepare":
+            sources = start.prepare.sources
+            wait, blocks = KV_WAIT_SECONDS, len(admitted.keys)
+        case "prefill":
+            sources = start.prefill.sources
+        case _:
+            sources = start.generate.sources
+            if start.generate.wait_for_kv:
+                # No store will get blocks of the output: wait for the prompt's.
+                wait, blocks = KV_WAIT_SECONDS, prompt // block_tokens
+    return FetchPlan(admitted.keys[admitted.cached_tokens // block_tokens : blocks], sources, wait)
