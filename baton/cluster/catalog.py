@@ -1,8 +1,8 @@
-"""Which models can be asked for: a state machine with no I/O.
+"""Which models can be requested: a state machine with no I/O.
 
 A model card lives in etcd under the lease of the worker that published it last. When that worker
-goes, the others publish it again within a moment; until then, and while etcd is away, the card of
-a model that a live worker serves stays in view.
+leaves, the others publish it again within a moment; until then, and during an etcd outage, the card
+of a model that a live worker serves stays in view.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ CardKey = tuple[str, str]
 
 
 class Catalog:
-    """Model cards in view. Every method answers whether the view changed."""
+    """Model cards in view of one process. Every method returns whether the view changed."""
 
     def __init__(self) -> None:
         self._cards: dict[CardKey, ModelCard] = {}
@@ -27,33 +27,33 @@ class Catalog:
         """Cards by name and layout; a live view."""
         return MappingProxyType(self._cards)
 
-    def put(self, key: CardKey, card: ModelCard) -> bool:
-        """etcd holds this card."""
+    def on_put(self, key: CardKey, card: ModelCard) -> bool:
+        """Take in that etcd holds this card."""
         self._registered.add(key)
         changed = self._cards.get(key) != card
         self._cards[key] = card
         return changed
 
-    def removed(self, key: CardKey) -> bool:
-        """etcd does not hold this card any more."""
+    def on_delete(self, key: CardKey) -> bool:
+        """Take in that etcd does not hold this card any more."""
         self._registered.discard(key)
         return self._drop_unneeded(key)
 
-    def listed(self, cards: Iterable[tuple[CardKey, ModelCard]]) -> bool:
-        """etcd holds exactly these cards."""
+    def on_list(self, cards: Iterable[tuple[CardKey, ModelCard]]) -> bool:
+        """Take in that etcd holds exactly these cards."""
         held = dict(cards)
-        changes = [self.removed(key) for key in self._registered - held.keys()]
-        changes += [self.put(key, card) for key, card in held.items()]
+        changes = [self.on_delete(key) for key in self._registered - held.keys()]
+        changes += [self.on_put(key, card) for key, card in held.items()]
         return any(changes)
 
-    def joined(self, instance: Instance) -> None:
-        """An instance came into view."""
+    def on_instance_up(self, instance: Instance) -> None:
+        """Keep the model of an instance that came into view."""
         if instance.layout_id:
             key = (instance.model, instance.layout_id.hex())
             self._serving[key] = self._serving.get(key, 0) + 1
 
-    def left(self, instance: Instance) -> bool:
-        """An instance went out of view."""
+    def on_instance_down(self, instance: Instance) -> bool:
+        """Drop the model of an instance that went out of view, unless another or etcd keeps it."""
         if not instance.layout_id:
             return False
         key = (instance.model, instance.layout_id.hex())

@@ -1,4 +1,4 @@
-"""A client of etcd v3 with what Baton needs of it: keys, leases, a transaction, watches."""
+"""A client of etcd v3, for keys, leases, one kind of transaction and watches."""
 
 import asyncio
 import ipaddress
@@ -27,20 +27,20 @@ _EOF: object = grpc.aio.EOF  # type: ignore[attr-defined]  # not in the stubs
 
 
 class EtcdError(Exception):
-    """A request to etcd failed: it is away, it has no leader, or it refused."""
+    """A request to etcd failed: it is unavailable, has no leader, or refused."""
 
 
 class Compacted(EtcdError):  # noqa: N818  # a condition to act on: list again
-    """The history that a watch wanted to begin at is gone: list again and watch from there."""
+    """The revision that a watch starts at was compacted: list again and watch from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """A key was written or removed."""
+    """A key was written or deleted."""
 
     key: str
     value: bytes | None
-    """What was written; None: the key was removed."""
+    """What was written; None: the key was deleted."""
     revision: int
 
 
@@ -63,12 +63,9 @@ class Etcd:
         unary = self._unary
         self._range = unary("KV/Range", pb.RangeRequest, pb.RangeResponse)
         self._put = unary("KV/Put", pb.PutRequest, pb.PutResponse)
-        self._delete = unary("KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse)
         self._txn = unary("KV/Txn", pb.TxnRequest, pb.TxnResponse)
-        self._compact = unary("KV/Compact", pb.CompactionRequest, pb.CompactionResponse)
         self._lease = unary("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
         self._revoke = unary("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
-        self._status = unary("Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
         self._keep_alive = self._stream(
             "Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse
         )
@@ -85,37 +82,34 @@ class Etcd:
     ) -> None:
         await self._channel.close(None)
 
-    async def status(self) -> str:
-        """The version of a server that answers, for example `3.5.1`."""
-        return str((await self._ask(self._status, pb.StatusRequest())).version)
-
     async def get(self, key: str) -> bytes | None:
-        response = await self._ask(self._range, pb.RangeRequest(key=key.encode()))
+        """Return the value of a key; None if it does not exist."""
+        response = await self._call(self._range, pb.RangeRequest(key=key.encode()))
         return bytes(response.kvs[0].value) if response.kvs else None
 
     async def list(self, prefix: str, end: str = "") -> tuple[list[tuple[str, bytes]], int]:
-        """Keys that begin with `prefix`, or lie from there to `end` (exclusive), and the revision.
+        """Return the keys with a prefix, or from there to `end` (exclusive), and the revision.
 
-        A watch from the revision + 1 goes on where this list stops.
+        A watch from the revision + 1 continues where this list stops.
         """
         request = pb.RangeRequest(
             key=prefix.encode(), range_end=(end or prefix_end(prefix)).encode()
         )
-        response = await self._ask(self._range, request)
+        response = await self._call(self._range, request)
         pairs = [(kv.key.decode(), bytes(kv.value)) for kv in response.kvs]
         return pairs, int(response.header.revision)
 
     async def put(self, key: str, value: bytes, lease: int = 0) -> None:
-        """Write a key; with a lease it goes when the lease does."""
-        await self._ask(self._put, pb.PutRequest(key=key.encode(), value=value, lease=lease))
+        """Write a key; with a lease it is deleted when the lease ends."""
+        await self._call(self._put, pb.PutRequest(key=key.encode(), value=value, lease=lease))
 
     async def create(self, key: str, value: bytes, lease: int = 0) -> bool:
-        """Write a key unless it exists; whether it was written."""
+        """Write a key unless it exists; return whether it was written."""
         absent = pb.Compare(target=pb.Compare.CREATE, key=key.encode(), create_revision=0)
         return await self._put_if(absent, key, value, lease)
 
     async def replace(self, key: str, known: bytes, value: bytes, lease: int = 0) -> bool:
-        """Write a key if it holds `known`; whether it was written."""
+        """Write a key if it holds `known`; return whether it was written."""
         same = pb.Compare(target=pb.Compare.VALUE, key=key.encode(), value=known)
         return await self._put_if(same, key, value, lease)
 
@@ -123,23 +117,14 @@ class Etcd:
         request = pb.TxnRequest(compare=[condition])  # a comparison is for equality by default
         put = request.success.add().request_put
         put.key, put.value, put.lease = key.encode(), value, lease
-        return bool((await self._ask(self._txn, request)).succeeded)
-
-    async def delete(self, key: str) -> bool:
-        """Remove a key; whether it was there."""
-        response = await self._ask(self._delete, pb.DeleteRangeRequest(key=key.encode()))
-        return bool(response.deleted)
-
-    async def compact(self, revision: int) -> None:
-        """Forget the history before a revision."""
-        await self._ask(self._compact, pb.CompactionRequest(revision=revision))
+        return bool((await self._call(self._txn, request)).succeeded)
 
     async def grant(self, ttl: int) -> int:
-        """A new lease of `ttl` seconds (etcd may make it longer); its id."""
-        return int((await self._ask(self._lease, pb.LeaseGrantRequest(TTL=ttl))).ID)
+        """Take a new lease of `ttl` seconds (etcd may make it longer); return its id."""
+        return int((await self._call(self._lease, pb.LeaseGrantRequest(TTL=ttl))).ID)
 
     async def keep_alive(self, lease: int) -> int:
-        """Renew a lease; the seconds that it has left, 0 if it is gone."""
+        """Renew a lease; return the seconds that it has left, 0 if it has ended."""
         call = self._keep_alive(timeout=self._timeout, metadata=_ON_LEADER)
         try:
             await call.write(pb.LeaseKeepAliveRequest(ID=lease))
@@ -153,9 +138,9 @@ class Etcd:
         return int(response.TTL)
 
     async def revoke(self, lease: int) -> None:
-        """End a lease and remove its keys; no error if it is gone."""
+        """End a lease and delete its keys; no error if it has ended."""
         try:
-            await self._ask(self._revoke, pb.LeaseRevokeRequest(ID=lease))
+            await self._call(self._revoke, pb.LeaseRevokeRequest(ID=lease))
         except EtcdError as error:
             cause = error.__cause__
             if (
@@ -168,15 +153,15 @@ class Etcd:
     async def watch(
         self, prefix: str, from_revision: int, end: str = ""
     ) -> AsyncGenerator[Sequence[WatchEvent], None]:
-        """Follow the keys of `list(prefix, end)` from a revision on, until it fails.
+        """Yield the changes of `list(prefix, end)` from a revision on, until the watch fails.
 
-        The first batch is empty and says that the watch stands. Events come in order, those of one
+        The first batch is empty and says that the watch is open. Events come in order, those of one
         revision together. Resume from the last one's revision plus 1. Close it
         (`contextlib.aclosing`) where it is left early.
 
         Raises:
-            Compacted: the history from `from_revision` on is gone, or etcd was started afresh.
-            EtcdError: etcd went away.
+            Compacted: `from_revision` was compacted, or etcd was started with an empty store.
+            EtcdError: etcd is unavailable.
         """
         request = pb.WatchRequest()
         request.create_request.key = prefix.encode()
@@ -192,7 +177,7 @@ class Etcd:
                 raise Compacted(f"etcd is at {response.header.revision}, not yet {from_revision}")
             while response is not _EOF:
                 if response.compact_revision:
-                    raise Compacted(f"history before {response.compact_revision} is gone")
+                    raise Compacted(f"revisions before {response.compact_revision} are compacted")
                 if response.canceled:
                     raise EtcdError(f"etcd cancelled the watch: {response.cancel_reason}")
                 if response.events or response.created:
@@ -214,7 +199,7 @@ class Etcd:
             f"/etcdserverpb.{method}", request.SerializeToString, response.FromString
         )
 
-    async def _ask(self, method: Any, request: Any) -> Any:
+    async def _call(self, method: Any, request: Any) -> Any:
         call = method(request, timeout=self._timeout)
         try:
             return await call
@@ -225,8 +210,7 @@ class Etcd:
 
 
 def _event(event: Any) -> WatchEvent:
-    removed = event.type == pb.WATCH_DELETE
-    value = None if removed else bytes(event.kv.value)
+    value = None if event.type == pb.WATCH_DELETE else bytes(event.kv.value)
     return WatchEvent(event.kv.key.decode(), value, int(event.kv.mod_revision))
 
 

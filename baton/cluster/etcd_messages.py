@@ -2,7 +2,7 @@
 
 The `etcd3` package cannot be imported with protobuf ≥ 4, but its generated files carry the
 serialized descriptors. They are read out of the files' text, without importing them, into a
-descriptor pool of their own: etcd's `kv.proto` and `rpc.proto` are names that anybody may use.
+descriptor pool of their own: other packages may use the names `kv.proto` and `rpc.proto`, too.
 """
 
 import ast
@@ -16,7 +16,7 @@ _FILES = ("kv_pb2.py", "auth_pb2.py", "rpc_pb2.py")  # in the order of their imp
 
 
 def _serialized(source: Path) -> bytes:
-    """The argument of `serialized_pb=_b('...')` in a generated file."""
+    """Return the argument of `serialized_pb=_b('...')` in a generated file."""
     for node in ast.parse(source.read_bytes()).body:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             continue
@@ -49,13 +49,9 @@ RangeRequest = _message("etcdserverpb.RangeRequest")
 RangeResponse = _message("etcdserverpb.RangeResponse")
 PutRequest = _message("etcdserverpb.PutRequest")
 PutResponse = _message("etcdserverpb.PutResponse")
-DeleteRangeRequest = _message("etcdserverpb.DeleteRangeRequest")
-DeleteRangeResponse = _message("etcdserverpb.DeleteRangeResponse")
 TxnRequest = _message("etcdserverpb.TxnRequest")
 TxnResponse = _message("etcdserverpb.TxnResponse")
 Compare = _message("etcdserverpb.Compare")
-CompactionRequest = _message("etcdserverpb.CompactionRequest")
-CompactionResponse = _message("etcdserverpb.CompactionResponse")
 WatchRequest = _message("etcdserverpb.WatchRequest")
 WatchResponse = _message("etcdserverpb.WatchResponse")
 LeaseGrantRequest = _message("etcdserverpb.LeaseGrantRequest")
@@ -64,8 +60,6 @@ LeaseRevokeRequest = _message("etcdserverpb.LeaseRevokeRequest")
 LeaseRevokeResponse = _message("etcdserverpb.LeaseRevokeResponse")
 LeaseKeepAliveRequest = _message("etcdserverpb.LeaseKeepAliveRequest")
 LeaseKeepAliveResponse = _message("etcdserverpb.LeaseKeepAliveResponse")
-StatusRequest = _message("etcdserverpb.StatusRequest")
-StatusResponse = _message("etcdserverpb.StatusResponse")
 
 WATCH_DELETE = 1
 """`mvccpb.Event.EventType.DELETE`."""

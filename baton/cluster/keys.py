@@ -9,7 +9,7 @@ M = TypeVar("M", bound=Message)
 
 
 def instances(cluster: str) -> str:
-    """Prefix of `Instance` records; the id follows."""
+    """Return the prefix of `Instance` records; the id follows."""
     return f"/baton/{cluster}/instances/"
 
 
@@ -18,7 +18,7 @@ def instance(cluster: str, instance_id: str) -> str:
 
 
 def models(cluster: str) -> str:
-    """Prefix of `ModelCard` records; the model's name and the layout's id in hex follow."""
+    """Return the prefix of `ModelCard` records; the name and the layout's id in hex follow."""
     return f"/baton/{cluster}/models/"
 
 
@@ -27,31 +27,31 @@ def model(cluster: str, name: str, layout_id: bytes) -> str:
 
 
 def tenant(cluster: str, name: str) -> str:
-    """Key of a tenant's `TenantPolicy`."""
+    """Return the key of a tenant's `TenantPolicy`."""
     return f"/baton/{cluster}/tenants/{name}"
 
 
 def members_range(cluster: str) -> tuple[str, str]:
-    """Start and end (exclusive) of a range that holds instances and models, but no tenants.
+    """Return the start and end (exclusive) of the range of instances and models.
 
-    One range, so that one watch tells of both in the order in which they were written.
+    One range, so that one watch yields both in the order in which they were written.
     """
     return instances(cluster), prefix_end(models(cluster))
 
 
 def prefix_end(prefix: str) -> str:
-    """The first key after all keys that begin with `prefix` (which ends in an ASCII character)."""
+    """Return the first key after all that begin with `prefix`, which ends in an ASCII character."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def encode(record: Message) -> bytes:
-    """A record as it is stored."""
+    """Return a record as it is stored."""
     text = json_format.MessageToJson(record, preserving_proto_field_name=True, indent=None)
     return text.encode()
 
 
 def decode(kind: type[M], value: bytes) -> M:
-    """A record out of what is stored; fields that this release does not know are ignored.
+    """Return the record in a stored value; fields that this release does not know are ignored.
 
     Raises:
         ValueError: the value is not such a record.

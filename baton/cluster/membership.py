@@ -1,15 +1,15 @@
-"""Who is alive: a state machine with no I/O and no clock of its own.
+"""Which instances are alive: a state machine with no I/O and no clock of its own.
 
-It is told what etcd says, whom callers suspect and what probes found, and answers what changed and
-whom to probe. A member is *registered* while its key is in etcd.
+It takes in what etcd holds, which instances callers could not reach and what probes found, and
+returns what changed and which instances to probe. A member is registered while its key is in etcd.
 
-    etcd put ──▶ alive ──suspect()──▶ probe ──ok──▶ alive
-                   │                    └─failed──▶ hidden (probed again until it answers)
-                   ├──key gone────────▶ probe ──ok──▶ alive, probed again until it is registered
-                   │                    └─failed──▶ gone
-                   └──key gone while draining ─────▶ gone
+    etcd put ──▶ alive ──unreachable──▶ probe ──ok──▶ alive
+                   │                      └─failed──▶ down, probed again until it answers
+                   ├──key deleted───────▶ probe ──ok──▶ alive, probed again until it is registered
+                   │                      └─failed──▶ removed
+                   └──key deleted while draining ───▶ removed
 
-So a lease that lapsed alone removes nobody, and neither does an outage of etcd, which says nothing.
+So a lease that expired alone removes no instance, and neither does an etcd outage.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from typing import Literal
 from baton.internal.v1.cluster_pb2 import Instance, Role
 
 REPROBE_SECONDS = 1.0
-"""Between two probes of a member that is hidden, or alive and not registered."""
+"""Between two probes of a member that is down, or alive and not registered."""
 
 ChangeKind = Literal["up", "down", "update", "models"]
 
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Ask an instance whether it lives."""
+    """A liveness probe to make: of this incarnation, at this address."""
 
     instance_id: str
     incarnation: str
@@ -48,16 +48,16 @@ class _Member:
     instance: Instance
     registered: bool = True
     alive: bool = True
-    """False: hidden; a probe failed and it is registered still."""
+    """False: a probe failed, and it is still registered."""
     probing: bool = False
-    suspected: bool = False
-    """A caller saw its connection break while a probe ran, which may have answered before."""
+    suspect: bool = False
+    """A caller lost its connection while a probe ran, which may have been answered before."""
     probe_at: float | None = None
 
 
 @dataclass
 class Membership:
-    """The view of one process. Every method takes the time and answers the changes, in order."""
+    """The view of one process. Methods that return changes return them in order."""
 
     _members: dict[str, _Member] = field(default_factory=dict)
     _alive: dict[str, Instance] = field(default_factory=dict)
@@ -70,10 +70,11 @@ class Membership:
         return MappingProxyType(self._alive)
 
     def by_role(self, role: Role.ValueType) -> list[Instance]:
+        """Return the live instances of a role."""
         return list(self._roles.get(role, {}).values())
 
-    def put(self, instance: Instance, now: float) -> list[Change]:
-        """etcd holds this record."""
+    def on_put(self, instance: Instance, now: float) -> list[Change]:
+        """Take in that etcd holds this record."""
         member = self._members.get(instance.id)
         if member is None:
             self._members[instance.id] = _Member(instance)
@@ -93,8 +94,8 @@ class Membership:
         self._show(instance)
         return [Change("update", instance)]
 
-    def removed(self, instance_id: str, now: float) -> list[Change]:
-        """etcd does not hold a record of this instance any more."""
+    def on_delete(self, instance_id: str, now: float) -> list[Change]:
+        """Take in that etcd does not hold a record of this instance any more."""
         member = self._members.get(instance_id)
         if member is None:
             return []
@@ -109,42 +110,42 @@ class Membership:
             self._schedule(instance_id, member, now)
         return []
 
-    def listed(self, instances: Iterable[Instance], now: float) -> list[Change]:
-        """etcd holds exactly these records."""
+    def on_list(self, instances: Iterable[Instance], now: float) -> list[Change]:
+        """Take in that etcd holds exactly these records."""
         records = {instance.id: instance for instance in instances}
         changes = []
         for instance_id in [id_ for id_ in self._members if id_ not in records]:
-            changes += self.removed(instance_id, now)
+            changes += self.on_delete(instance_id, now)
         for instance in records.values():
-            changes += self.put(instance, now)
+            changes += self.on_put(instance, now)
         return changes
 
-    def suspect(self, instance_id: str, now: float) -> None:
-        """A caller saw its connection to an instance break. Unknown ids are nobody's concern."""
+    def on_unreachable(self, instance_id: str, now: float) -> None:
+        """Take in that a caller's connection to an instance broke. Unknown ids are ignored."""
         member = self._members.get(instance_id)
         if member is not None and member.alive:
-            member.suspected = member.probing
+            member.suspect = member.probing
             self._schedule(instance_id, member, now)
 
-    def probes(self, now: float, limit: int) -> list[Probe]:
-        """At most `limit` probes to start now; each is answered by `probed`."""
+    def start_probes(self, now: float, limit: int) -> list[Probe]:
+        """Return at most `limit` probes that are due; `on_probed` takes the result of each."""
         started: list[Probe] = []
         while self._due and self._due[0][0] <= now and len(started) < limit:
             at, instance_id = heappop(self._due)
             member = self._members.get(instance_id)
             if member is None or member.probe_at != at or member.probing:
-                continue  # an older entry of an instance that was scheduled anew
+                continue  # an older entry of an instance that was scheduled again
             member.probe_at, member.probing = None, True
             instance = member.instance
             started.append(Probe(instance_id, instance.incarnation, instance.address))
         return started
 
-    def next_probe(self) -> float | None:
-        """When `probes` may have something to start; None: not before something else happens."""
+    def next_probe_at(self) -> float | None:
+        """Return when a probe may be due; None: not before something else happens."""
         return self._due[0][0] if self._due else None
 
-    def probed(self, probe: Probe, answered: bool, now: float) -> list[Change]:
-        """A probe ended. One of an earlier incarnation says nothing."""
+    def on_probed(self, probe: Probe, answered: bool, now: float) -> list[Change]:
+        """Take in the result of a probe. One of an earlier incarnation changes nothing."""
         member = self._members.get(probe.instance_id)
         if member is None or member.instance.incarnation != probe.incarnation:
             return []
@@ -155,13 +156,13 @@ class Membership:
                 del self._members[instance.id]
             else:
                 self._schedule(instance.id, member, now + REPROBE_SECONDS)
-            member.suspected = False
+            member.suspect = False
             if not member.alive:
                 return []
             member.alive = False
             return [self._down(instance)]
-        if member.suspected:
-            member.suspected = False
+        if member.suspect:
+            member.suspect = False
             self._schedule(instance.id, member, now)
         elif not member.registered:
             self._schedule(instance.id, member, now + REPROBE_SECONDS)
@@ -192,7 +193,7 @@ class Membership:
 
 
 def _identity(instance: Instance) -> tuple[object, ...]:
-    """What cannot change while a process lives; a record that differs in it is another process."""
+    """Return what cannot change while a process lives: a record that differs is another process."""
     return (
         instance.incarnation,
         instance.role,

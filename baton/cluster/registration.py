@@ -1,7 +1,6 @@
-"""Keeps a process's records in etcd for as long as it lives."""
+"""Keeps the records of a process in etcd for as long as it lives."""
 
 import asyncio
-import random
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +10,8 @@ from typing import Any
 from baton.cluster import keys
 from baton.cluster.etcd import Etcd, EtcdError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard
+from baton.process.background import start_background
+from baton.rpc.backoff import Backoff
 from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -22,16 +23,16 @@ EXIT_SECONDS = 2.0
 
 
 class Registration:
-    """An instance's record and its model cards, under a lease that is kept and retaken if lost.
+    """An instance's record and its model cards, under a lease that is renewed and retaken if lost.
 
-    etcd being away neither blocks nor fails the process: records are written when it is back.
+    An etcd outage neither blocks nor fails the process: records are written after it.
 
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
         instance: the record; a copy is kept.
         cards: the models that this instance serves.
-        ttl: seconds without a sign of life after which etcd drops the records.
+        ttl: of the lease, in seconds: etcd drops the records this long after its last renewal.
     """
 
     def __init__(
@@ -49,19 +50,18 @@ class Registration:
         self._cards = {keys.model(cluster, card.name, card.layout_id): card for card in cards}
         self._ttl = ttl
         self._lease = 0
-        self._wanted = 1
+        self._version = 1
         self._written = 0
         self._published = False
         self._took_id = False
         self._replaced = False
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._progress = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
-        self._etcd_away = False
+        self._etcd_unavailable = False
 
     async def __aenter__(self) -> "Registration":
-        self._task = asyncio.create_task(self._keep(), name="registration")
-        self._task.add_done_callback(_log_failure)
+        self._task = start_background(self._keep_registered(), "registration")
         await self._wait_written()
         return self
 
@@ -78,85 +78,87 @@ class Registration:
             return
         try:
             async with asyncio.timeout(EXIT_SECONDS):
-                # Whoever sees a draining record go knows that it left and did not fail.
+                # The deletion of a draining record says that it left and did not fail.
                 self._instance.draining = True
                 await self._write_record()
                 await self._etcd.revoke(self._lease)
         except (EtcdError, TimeoutError) as failure:
-            log.warning("records are left to their lease", error=str(failure), ttl=self._ttl)
+            log.warning("cluster.registration.not_revoked", error=str(failure), ttl=self._ttl)
 
     @property
     def registered(self) -> bool:
         """Whether etcd holds the record as it is now, as far as is known."""
-        return self._written == self._wanted and self._lease != 0
+        return self._written == self._version and self._lease != 0
 
     async def update(self, **fields: Any) -> None:
         """Change fields of the record, for example `update(draining=True)`.
 
-        Returns once it is written, or after a second if etcd is away; it is written then later.
+        Returns once it is written, or after a second if etcd is unavailable; then it is written
+        later.
         """
         name: Any
         for name in fields:
             self._instance.ClearField(name)
         self._instance.MergeFrom(Instance(**fields))
-        self._wanted += 1
-        self._news.set()
+        self._version += 1
+        self._wakeup.set()
         await self._wait_written()
 
     async def _wait_written(self) -> None:
-        with suppress(TimeoutError):  # _keep says in the log that etcd is away
+        with suppress(TimeoutError):  # _keep_registered logs that etcd is unavailable
             async with asyncio.timeout(ENTER_SECONDS), self._progress:
                 await self._progress.wait_for(lambda: self.registered)
 
-    async def _keep(self) -> None:
+    async def _keep_registered(self) -> None:
+        backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS)
         while True:
             try:
-                await self._tend()
+                await self._renew()
             except EtcdError as error:
-                if not self._etcd_away:
-                    self._etcd_away = True
-                    log.warning("etcd is away, not registered for now", error=str(error))
-                await asyncio.sleep(RETRY_SECONDS * (0.5 + random.random()))
+                if not self._etcd_unavailable:
+                    self._etcd_unavailable = True
+                    log.warning("cluster.registration.failed", error=str(error))
+                await asyncio.sleep(backoff.next())
                 continue
-            if self._etcd_away:
-                self._etcd_away = False
-                log.info("registered again")
+            if self._etcd_unavailable:
+                self._etcd_unavailable = False
+                log.info("cluster.registration.recovered")
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._ttl / 3):
-                    await self._news.wait()
+                    await self._wakeup.wait()
 
-    async def _tend(self) -> None:
-        """Hold a lease and have everything written under it."""
-        self._news.clear()
+    async def _renew(self) -> None:
+        """Renew the lease, or take one, and write whatever is missing under it."""
+        self._wakeup.clear()
         if self._lease and await self._etcd.keep_alive(self._lease) <= 0:
-            log.warning("lease lost, taking another", key=self._key)
+            log.warning("cluster.lease.lost", key=self._key)
             self._lease = 0
         if not self._lease:
             self._written, self._published = 0, False
             self._lease = await self._etcd.grant(self._ttl)
         if not self._published:
-            # Cards before the instance: who sees the instance finds its models.
+            # Cards before the instance: its models are in view once it is.
             for key, card in self._cards.items():
                 await self._publish(key, card)
             self._published = True
-        version = self._wanted
+        version = self._version
         replaced = not await self._write_record()
         if replaced and not self._replaced:
-            log.warning("another process registers with this instance id", key=self._key)
+            log.warning("cluster.instance_id.taken", key=self._key)
         self._replaced = replaced
         if self._written != version:
             async with self._progress:
                 self._written = version
                 self._progress.notify_all()
         for key, card in self._cards.items():
-            # The worker that published it last may have gone, and the card with its lease.
+            # The worker that published it last may have left, and the card with its lease.
             await self._etcd.create(key, keys.encode(card), self._lease)
 
     async def _write_record(self) -> bool:
-        """Have the record in etcd as it is now; False if the id is a later process's by now.
+        """Write the record as it is now; return False if a later process has taken the id.
 
-        The first write takes the id from a process of before. After that, a process that came
-        later with the same id is the one that counts.
+        The first write takes the id from an earlier process. After that, a process that started
+        later with the same id keeps it.
         """
         value = keys.encode(self._instance)
         if not self._took_id:
@@ -176,7 +178,7 @@ class Registration:
         try:
             return keys.decode(Instance, stored).incarnation == self._instance.incarnation
         except ValueError:
-            log.warning("unreadable record replaced", key=self._key)
+            log.warning("cluster.record.unreadable", key=self._key)
             return True
 
     async def _publish(self, key: str, card: ModelCard) -> None:
@@ -185,12 +187,7 @@ class Registration:
             try:
                 seconds = keys.decode(ModelCard, known).created_seconds if known else 0
             except ValueError:
-                log.warning("unreadable model card replaced", key=key)
+                log.warning("cluster.record.unreadable", key=key)
                 seconds = 0
             card.created_seconds = seconds or int(time.time())
         await self._etcd.put(key, keys.encode(card), self._lease)
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("registration failed", exc_info=error)

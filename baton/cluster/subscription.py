@@ -1,4 +1,4 @@
-"""Tells one reader what changed in the view, however slow it reads."""
+"""Delivers changes of the view to one reader, however slowly it reads."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,49 +7,53 @@ from baton.cluster.membership import Change
 from baton.internal.v1.cluster_pb2 import Instance
 
 
-class Subscription:
-    """What one reader was told, and of whom it may need to be told more.
+class ChangeSubscription:
+    """What was delivered to one reader, and which instances changed since.
 
     It holds one entry per instance, never a backlog: several changes of an instance that were not
-    read yet become one, and an instance that came and went unread is never mentioned.
+    read yet become one, and an instance that came and went unread is never delivered.
+
+    Args:
+        alive: the view, live; its instances are delivered first, each as `up`.
+        models: whether `models` is delivered first, too.
     """
 
     def __init__(self, alive: Mapping[str, Instance], models: bool) -> None:
         self._alive = alive
-        self._told: dict[str, Instance] = {}
-        self._dirty: dict[str, None] = dict.fromkeys(alive)
+        self._delivered: dict[str, Instance] = {}
+        self._changed: dict[str, None] = dict.fromkeys(alive)
         self._models = models
-        self._news = asyncio.Event()
-        self._news.set()
+        self._wakeup = asyncio.Event()
+        self._wakeup.set()
 
-    def touch(self, change: Change) -> None:
-        """Something changed; `read` will compare."""
+    def notify(self, change: Change) -> None:
+        """Have `read` compare what this change is about."""
         if change.kind == "models":
             self._models = True
         else:
-            self._dirty[change.instance.id] = None
-        self._news.set()
+            self._changed[change.instance.id] = None
+        self._wakeup.set()
 
     async def read(self) -> list[Change]:
-        """Wait for news; the changes from what was told to what is now."""
-        await self._news.wait()
-        self._news.clear()
+        """Wait for a change; return those from what was delivered to what is now."""
+        await self._wakeup.wait()
+        self._wakeup.clear()
         changes = []
         if self._models:
             changes.append(Change("models", Instance()))
-        for instance_id in self._dirty:
+        for instance_id in self._changed:
             changes += self._compare(instance_id)
-        self._dirty, self._models = {}, False
+        self._changed, self._models = {}, False
         return changes
 
     def _compare(self, instance_id: str) -> list[Change]:
-        told, now = self._told.get(instance_id), self._alive.get(instance_id)
+        before, now = self._delivered.get(instance_id), self._alive.get(instance_id)
         if now is None:
-            self._told.pop(instance_id, None)
-            return [] if told is None else [Change("down", told)]
-        self._told[instance_id] = now
-        if told is None:
+            self._delivered.pop(instance_id, None)
+            return [] if before is None else [Change("down", before)]
+        self._delivered[instance_id] = now
+        if before is None:
             return [Change("up", now)]
-        if told.incarnation != now.incarnation:
-            return [Change("down", told), Change("up", now)]
-        return [Change("update", now)] if told != now else []
+        if before.incarnation != now.incarnation:
+            return [Change("down", before), Change("up", now)]
+        return [Change("update", now)] if before != now else []

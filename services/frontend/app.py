@@ -33,9 +33,11 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
     discovery = await stack.enter_async_context(Discovery(etcd, cluster))
     registry.refresh(discovery.models.values())
-    pool = await stack.enter_async_context(WorkerPool(discovery.suspect))
+    pool = await stack.enter_async_context(WorkerPool(discovery.report_unreachable))
     router_client = await stack.enter_async_context(
-        RouterClient(partial(discovery.by_role, cluster_pb2.ROLE_ROUTER), discovery.suspect)
+        RouterClient(
+            partial(discovery.by_role, cluster_pb2.ROLE_ROUTER), discovery.report_unreachable
+        )
     )
     process.spawn(_follow(discovery, registry, pool, router_client), "follow-cluster")
     inference = Inference(

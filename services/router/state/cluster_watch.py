@@ -88,5 +88,5 @@ class ClusterWatch:
             self._fleet.put(instance)
             if change.kind == "up":
                 self._watch_streams[instance.id] = group.create_task(
-                    watch_instance(instance, self._fleet, self._discovery.suspect)
+                    watch_instance(instance, self._fleet, self._discovery.report_unreachable)
                 )

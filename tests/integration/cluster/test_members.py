@@ -8,11 +8,12 @@ import pytest
 
 from baton.cluster import keys
 from baton.cluster.discovery import Discovery
-from baton.cluster.probe import answers
+from baton.cluster.probe import is_alive
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, ModelCard
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
+from tests.support.etcdctl import delete
 
 LAYOUT = b"L" * 16
 SOON = 1.0 + 0.5
@@ -77,7 +78,7 @@ async def test_frozen_process_leaves_when_suspected_and_returns_when_thawed(
     async with Discovery(etcd_client, cluster) as view:
         assert member.instance_id in view.instances
         member.signal(signal.SIGSTOP)
-        view.suspect(member.instance_id)
+        view.report_unreachable(member.instance_id)
         await eventually(lambda: not view.instances, SOON)
         member.signal(signal.SIGCONT)
         await eventually(lambda: member.instance_id in view.instances, 2.5)
@@ -87,7 +88,7 @@ async def test_killed_process_leaves_when_suspected(etcd_client, cluster, eventu
     member = await spawn_member()
     async with Discovery(etcd_client, cluster) as view:
         member.kill()
-        view.suspect(member.instance_id)
+        view.report_unreachable(member.instance_id)
         await eventually(lambda: not view.instances, SOON)
         again = await spawn_member(member.instance_id)
         await eventually(lambda: member.instance_id in view.instances, SOON)
@@ -100,7 +101,7 @@ async def test_suspect_that_answers_stays(etcd_client, cluster, spawn_member):
         changes = view.changes()
         assert (await anext(changes)).kind == "up"
         for _ in range(20):
-            view.suspect(member.instance_id)
+            view.report_unreachable(member.instance_id)
             await asyncio.sleep(0.01)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
@@ -145,13 +146,13 @@ async def test_another_process_at_the_address_is_no_sign_of_life(etcd_client, cl
         Discovery(etcd_client, cluster) as view,
     ):
         await server.start()
-        assert await answers(server.address, "newcomer")
-        assert not await answers(server.address, "i-1")
+        assert await is_alive(server.address, "newcomer")
+        assert not await is_alive(server.address, "i-1")
         await etcd_client.put(
             keys.instance(cluster, "w1"), keys.encode(worker(address=server.address))
         )
         await eventually(lambda: "w1" in view.instances, SOON)
-        view.suspect("w1")
+        view.report_unreachable("w1")
         await eventually(lambda: not view.instances, SOON)
 
 
@@ -170,7 +171,7 @@ async def test_process_with_no_place_for_another_call_lives():
         async with grpc.aio.insecure_channel(server.address) as channel:
             held = asyncio.ensure_future(channel.unary_unary("/test.Busy/Hold")(b"", timeout=5))
             await asyncio.sleep(0.1)
-            assert await answers(server.address, "i-1")
+            assert await is_alive(server.address, "i-1")
             release.set()
             await held
 
@@ -204,7 +205,7 @@ async def test_process_whose_id_was_taken_does_not_take_it_back(etcd_client, clu
 
 async def test_record_that_somebody_removed_is_written_again(etcd_client, cluster, eventually):
     async with Registration(etcd_client, cluster, worker(), ttl=2):
-        await etcd_client.delete(keys.instance(cluster, "w1"))
+        await delete(etcd_client.endpoints, keys.instance(cluster, "w1"))
         async with Discovery(etcd_client, cluster) as view:
             await eventually(lambda: "w1" in view.instances, 2)
 

@@ -11,6 +11,7 @@ from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd, free_port
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance
+from tests.support.etcdctl import compact, delete
 
 
 def worker(number: int = 1) -> Instance:
@@ -132,9 +133,9 @@ async def test_history_compacted_during_a_cut_means_list_again(
         assert len(view.instances) == 2
         await proxy.cut()
         await write(3)
-        await etcd_client.delete(keys.instance(cluster, "w1"))
+        await delete(etcd_client.endpoints, keys.instance(cluster, "w1"))
         _, revision = await etcd_client.list(keys.instances(cluster))
-        await etcd_client.compact(revision)
+        await compact(etcd_client.endpoints, revision)
         await asyncio.sleep(0.5)
         assert sorted(view.instances) == ["w1", "w2"]
         await proxy.mend()
@@ -154,7 +155,7 @@ async def test_listing_now_and_then_mends_a_view_that_the_watch_left_wrong(
     async with Discovery(etcd_client, cluster, probe=is_dead, relist_seconds=0.5) as view:
         await etcd_client.put(keys.instance(cluster, "w1"), keys.encode(worker(1)))
         await eventually(lambda: "w1" in view.instances, 2)
-        await etcd_client.delete(keys.instance(cluster, "w1"))
+        await delete(etcd_client.endpoints, keys.instance(cluster, "w1"))
         await eventually(lambda: not view.instances, 2)
 
 
@@ -166,7 +167,7 @@ async def test_suspects_are_probed_while_etcd_is_away(own_etcd, eventually):
         await etcd.put(keys.instance("c", "w1"), keys.encode(worker(1)))
         await eventually(lambda: "w1" in view.instances, 1)
         await own_etcd.kill()
-        view.suspect("w1")
+        view.report_unreachable("w1")
         await eventually(lambda: not view.instances, 1)
 
 

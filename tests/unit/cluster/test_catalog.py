@@ -11,44 +11,44 @@ WORKER = Instance(id="w1", model="tiny", layout_id=LAYOUT)
 
 def test_card_comes_changes_and_goes():
     catalog = Catalog()
-    assert catalog.put(KEY, CARD)
-    assert not catalog.put(KEY, CARD)
-    assert catalog.put(KEY, ModelCard(name="tiny", layout_id=LAYOUT, context_tokens=9))
-    assert catalog.removed(KEY)
-    assert not catalog.removed(KEY)
+    assert catalog.on_put(KEY, CARD)
+    assert not catalog.on_put(KEY, CARD)
+    assert catalog.on_put(KEY, ModelCard(name="tiny", layout_id=LAYOUT, context_tokens=9))
+    assert catalog.on_delete(KEY)
+    assert not catalog.on_delete(KEY)
     assert not catalog.cards
 
 
 def test_card_stays_while_a_live_worker_serves_it():
     catalog = Catalog()
-    catalog.put(KEY, CARD)
-    catalog.joined(WORKER)
-    catalog.joined(WORKER)
-    assert not catalog.removed(KEY)
-    assert not catalog.left(WORKER)
+    catalog.on_put(KEY, CARD)
+    catalog.on_instance_up(WORKER)
+    catalog.on_instance_up(WORKER)
+    assert not catalog.on_delete(KEY)
+    assert not catalog.on_instance_down(WORKER)
     assert KEY in catalog.cards
-    assert catalog.left(WORKER)
+    assert catalog.on_instance_down(WORKER)
     assert KEY not in catalog.cards
 
 
 def test_card_stays_when_its_workers_go_and_etcd_holds_it():
     catalog = Catalog()
-    catalog.put(KEY, CARD)
-    catalog.joined(WORKER)
-    assert not catalog.left(WORKER)
+    catalog.on_put(KEY, CARD)
+    catalog.on_instance_up(WORKER)
+    assert not catalog.on_instance_down(WORKER)
     assert KEY in catalog.cards
 
 
 def test_list_drops_cards_that_etcd_no_longer_holds():
     catalog = Catalog()
-    catalog.put(KEY, CARD)
+    catalog.on_put(KEY, CARD)
     other = ("other", LAYOUT.hex())
-    assert catalog.listed([(other, ModelCard(name="other", layout_id=LAYOUT))])
+    assert catalog.on_list([(other, ModelCard(name="other", layout_id=LAYOUT))])
     assert list(catalog.cards) == [other]
-    assert not catalog.listed([(other, ModelCard(name="other", layout_id=LAYOUT))])
+    assert not catalog.on_list([(other, ModelCard(name="other", layout_id=LAYOUT))])
 
 
 def test_instances_without_a_model_change_nothing():
     catalog = Catalog()
-    catalog.joined(Instance(id="router"))
-    assert not catalog.left(Instance(id="router"))
+    catalog.on_instance_up(Instance(id="router"))
+    assert not catalog.on_instance_down(Instance(id="router"))

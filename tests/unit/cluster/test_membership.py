@@ -18,143 +18,143 @@ def kinds(changes: list[Change]) -> list[tuple[str, str]]:
 
 
 def probe(view: Membership, now: float) -> Probe:
-    (started,) = view.probes(now, 10)
+    (started,) = view.start_probes(now, 10)
     return started
 
 
 def test_record_brings_an_instance_up_once():
     view = Membership()
-    assert kinds(view.put(worker(), 0)) == [("up", "i-1")]
-    assert view.put(worker(), 1) == []
+    assert kinds(view.on_put(worker(), 0)) == [("up", "i-1")]
+    assert view.on_put(worker(), 1) == []
     assert view.by_role(ROLE_DECODE) == [worker()]
     assert view.by_role(ROLE_PREFILL) == []
 
 
 def test_changed_record_is_an_update():
     view = Membership()
-    view.put(worker(), 0)
-    assert kinds(view.put(worker(draining=True), 1)) == [("update", "i-1")]
+    view.on_put(worker(), 0)
+    assert kinds(view.on_put(worker(draining=True), 1)) == [("update", "i-1")]
     assert view.alive["w1"].draining
     assert view.by_role(ROLE_DECODE)[0].draining
 
 
 def test_new_incarnation_is_down_then_up():
     view = Membership()
-    view.put(worker(), 0)
-    assert kinds(view.put(worker(incarnation="i-2"), 1)) == [("down", "i-1"), ("up", "i-2")]
+    view.on_put(worker(), 0)
+    assert kinds(view.on_put(worker(incarnation="i-2"), 1)) == [("down", "i-1"), ("up", "i-2")]
 
 
 def test_record_that_names_another_address_is_another_process():
     view = Membership()
-    view.put(worker(), 0)
-    changes = view.put(worker(address="127.0.0.1:9", role=ROLE_PREFILL), 1)
+    view.on_put(worker(), 0)
+    changes = view.on_put(worker(address="127.0.0.1:9", role=ROLE_PREFILL), 1)
     assert kinds(changes) == [("down", "i-1"), ("up", "i-1")]
     assert view.by_role(ROLE_DECODE) == []
 
 
 def test_lapsed_lease_alone_removes_nobody():
     view = Membership()
-    view.put(worker(), 0)
-    assert view.removed("w1", 5) == []
+    view.on_put(worker(), 0)
+    assert view.on_delete("w1", 5) == []
     assert "w1" in view.alive
-    assert view.probed(probe(view, 5), answered=True, now=5.1) == []
+    assert view.on_probed(probe(view, 5), answered=True, now=5.1) == []
     assert "w1" in view.alive
 
 
 def test_lapsed_lease_and_failed_probe_remove():
     view = Membership()
-    view.put(worker(), 0)
-    view.removed("w1", 5)
-    assert kinds(view.probed(probe(view, 5), answered=False, now=6)) == [("down", "i-1")]
+    view.on_put(worker(), 0)
+    view.on_delete("w1", 5)
+    assert kinds(view.on_probed(probe(view, 5), answered=False, now=6)) == [("down", "i-1")]
     assert not view.alive
-    assert view.next_probe() is None
+    assert view.next_probe_at() is None
 
 
 def test_live_instance_without_a_record_is_probed_until_it_is_registered_again():
     view = Membership()
-    view.put(worker(), 0)
-    view.removed("w1", 5)
-    view.probed(probe(view, 5), answered=True, now=5.1)
-    assert view.next_probe() == 5.1 + REPROBE_SECONDS
-    view.put(worker(), 6)
-    view.probed(probe(view, 7), answered=True, now=7)
-    assert view.next_probe() is None
+    view.on_put(worker(), 0)
+    view.on_delete("w1", 5)
+    view.on_probed(probe(view, 5), answered=True, now=5.1)
+    assert view.next_probe_at() == 5.1 + REPROBE_SECONDS
+    view.on_put(worker(), 6)
+    view.on_probed(probe(view, 7), answered=True, now=7)
+    assert view.next_probe_at() is None
 
 
 def test_record_gone_while_draining_removes_at_once():
     view = Membership()
-    view.put(worker(draining=True), 0)
-    assert kinds(view.removed("w1", 1)) == [("down", "i-1")]
-    assert view.probes(9, 10) == []
+    view.on_put(worker(draining=True), 0)
+    assert kinds(view.on_delete("w1", 1)) == [("down", "i-1")]
+    assert view.start_probes(9, 10) == []
 
 
 def test_suspect_that_answers_stays_and_nobody_is_told():
     view = Membership()
-    view.put(worker(), 0)
-    view.suspect("w1", 1)
-    assert view.probed(probe(view, 1), answered=True, now=1.1) == []
-    assert view.next_probe() is None
+    view.on_put(worker(), 0)
+    view.on_unreachable("w1", 1)
+    assert view.on_probed(probe(view, 1), answered=True, now=1.1) == []
+    assert view.next_probe_at() is None
 
 
 def test_suspect_that_does_not_answer_is_hidden_and_comes_back_when_it_does():
     view = Membership()
-    view.put(worker(), 0)
-    view.suspect("w1", 1)
-    assert kinds(view.probed(probe(view, 1), answered=False, now=2)) == [("down", "i-1")]
-    assert view.put(worker(draining=True), 2.1) == []  # its record is no proof of life
-    assert view.listed([worker(draining=True)], 2.2) == []
+    view.on_put(worker(), 0)
+    view.on_unreachable("w1", 1)
+    assert kinds(view.on_probed(probe(view, 1), answered=False, now=2)) == [("down", "i-1")]
+    assert view.on_put(worker(draining=True), 2.1) == []  # its record is no proof of life
+    assert view.on_list([worker(draining=True)], 2.2) == []
     again = probe(view, 2.2)
-    changes = view.probed(again, answered=True, now=2.3)
+    changes = view.on_probed(again, answered=True, now=2.3)
     assert kinds(changes) == [("up", "i-1")]
     assert changes[0].instance.draining
 
 
 def test_hidden_instance_whose_record_goes_is_forgotten():
     view = Membership()
-    view.put(worker(), 0)
-    view.suspect("w1", 1)
-    view.probed(probe(view, 1), answered=False, now=2)
-    assert view.removed("w1", 3) == []
-    assert view.probes(99, 10) == []
-    assert kinds(view.put(worker(), 100)) == [("up", "i-1")]
+    view.on_put(worker(), 0)
+    view.on_unreachable("w1", 1)
+    view.on_probed(probe(view, 1), answered=False, now=2)
+    assert view.on_delete("w1", 3) == []
+    assert view.start_probes(99, 10) == []
+    assert kinds(view.on_put(worker(), 100)) == [("up", "i-1")]
 
 
 def test_many_suspicions_make_one_probe():
     view = Membership()
-    view.put(worker(), 0)
+    view.on_put(worker(), 0)
     for _ in range(100):
-        view.suspect("w1", 1)
+        view.on_unreachable("w1", 1)
     started = probe(view, 1)
     for _ in range(100):
-        view.suspect("w1", 1.1)
-    assert view.probes(2, 10) == []
-    view.probed(started, answered=True, now=1.2)
-    assert len(view.probes(2, 10)) == 1  # it may have answered before its connection broke
+        view.on_unreachable("w1", 1.1)
+    assert view.start_probes(2, 10) == []
+    view.on_probed(started, answered=True, now=1.2)
+    assert len(view.start_probes(2, 10)) == 1  # it may have answered before its connection broke
 
 
 def test_later_suspicion_does_not_put_off_a_probe_that_is_due():
     view = Membership()
-    view.put(worker(), 0)
-    view.suspect("w1", 1)
-    view.suspect("w1", 1.5)
-    assert len(view.probes(1.2, 10)) == 1
+    view.on_put(worker(), 0)
+    view.on_unreachable("w1", 1)
+    view.on_unreachable("w1", 1.5)
+    assert len(view.start_probes(1.2, 10)) == 1
 
 
 def test_probe_of_an_earlier_incarnation_says_nothing():
     view = Membership()
-    view.put(worker(), 0)
-    view.suspect("w1", 1)
+    view.on_put(worker(), 0)
+    view.on_unreachable("w1", 1)
     stale = probe(view, 1)
-    view.put(worker(incarnation="i-2"), 1.5)
-    assert view.probed(stale, answered=False, now=2) == []
+    view.on_put(worker(incarnation="i-2"), 1.5)
+    assert view.on_probed(stale, answered=False, now=2) == []
     assert view.alive["w1"].incarnation == "i-2"
 
 
 def test_list_finds_what_the_watch_missed():
     view = Membership()
-    view.put(worker(1), 0)
-    view.put(worker(2), 0)
-    changes = view.listed([worker(2, "i-9"), worker(3)], 1)
+    view.on_put(worker(1), 0)
+    view.on_put(worker(2), 0)
+    changes = view.on_list([worker(2, "i-9"), worker(3)], 1)
     assert kinds(changes) == [("down", "i-1"), ("up", "i-9"), ("up", "i-1")]
     assert probe(view, 1).instance_id == "w1"
 
@@ -162,12 +162,12 @@ def test_list_finds_what_the_watch_missed():
 def test_no_more_probes_start_than_allowed_and_the_rest_follow():
     view = Membership()
     for number in range(10):
-        view.put(worker(number), 0)
-    view.listed([], 1)
-    first = view.probes(1, 4)
+        view.on_put(worker(number), 0)
+    view.on_list([], 1)
+    first = view.start_probes(1, 4)
     assert len(first) == 4
-    assert view.next_probe() == 1
-    assert len(view.probes(1, 100)) == 6
+    assert view.next_probe_at() == 1
+    assert len(view.start_probes(1, 100)) == 6
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -206,7 +206,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.starts += 1
         instance = worker(number, f"i-{self.starts}")
         self.lives[instance.id] = self.records[instance.id] = instance
-        self.tell(self.view.put(instance, self.now))
+        self.tell(self.view.on_put(instance, self.now))
 
     @rule(number=ids)
     def die(self, number):
@@ -220,7 +220,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(number=ids)
     def lease_lapses(self, number):
         self.records.pop(f"w{number}", None)
-        self.tell(self.view.removed(f"w{number}", self.now))
+        self.tell(self.view.on_delete(f"w{number}", self.now))
 
     @rule(number=ids)
     def drain(self, number):
@@ -229,21 +229,21 @@ class AnyOrder(RuleBasedStateMachine):
             draining.CopyFrom(record)
             draining.draining = True
             self.records[draining.id] = draining
-            self.tell(self.view.put(draining, self.now))
+            self.tell(self.view.on_put(draining, self.now))
 
     @rule()
     def register_again(self):
         for instance in self.lives.values():
             self.records.setdefault(instance.id, instance)
-            self.tell(self.view.put(self.records[instance.id], self.now))
+            self.tell(self.view.on_put(self.records[instance.id], self.now))
 
     @rule()
     def list_again(self):
-        self.tell(self.view.listed(self.records.values(), self.now))
+        self.tell(self.view.on_list(self.records.values(), self.now))
 
     @rule(number=ids)
     def connection_breaks(self, number):
-        self.view.suspect(f"w{number}", self.now)
+        self.view.on_unreachable(f"w{number}", self.now)
 
     @rule(seconds=st.sampled_from([0.01, 0.5, 1.0, 5.0]))
     def time_passes(self, seconds):
@@ -251,7 +251,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 4))
     def probes_start(self, limit):
-        for started in self.view.probes(self.now, limit):
+        for started in self.view.start_probes(self.now, limit):
             same = (started.instance_id, started.incarnation)
             assert same not in [(p.instance_id, p.incarnation) for p in self.running]
             self.running.append(started)
@@ -263,7 +263,7 @@ class AnyOrder(RuleBasedStateMachine):
         life = self.lives.get(ended.instance_id)
         answered = life is not None and life.incarnation == ended.incarnation
         was_alive = ended.instance_id in self.view.alive
-        self.tell(self.view.probed(ended, answered, self.now))
+        self.tell(self.view.on_probed(ended, answered, self.now))
         if answered and was_alive:
             assert ended.instance_id in self.view.alive
 
@@ -271,14 +271,14 @@ class AnyOrder(RuleBasedStateMachine):
     def all_settles(self):
         """Everybody who should be probed is, truthfully: then view and truth agree."""
         for number in range(4):
-            self.view.suspect(f"w{number}", self.now)
+            self.view.on_unreachable(f"w{number}", self.now)
         for _ in range(4):
             self.now += 2 * REPROBE_SECONDS
             self.probes_start(100)
             for ended in self.running:
                 life = self.lives.get(ended.instance_id)
                 answered = life is not None and life.incarnation == ended.incarnation
-                self.tell(self.view.probed(ended, answered, self.now))
+                self.tell(self.view.on_probed(ended, answered, self.now))
             self.running.clear()
         registered = {
             id_: record
@@ -299,7 +299,7 @@ class AnyOrder(RuleBasedStateMachine):
     def nobody_with_a_record_is_lost_without_a_failed_probe(self):
         waits = {started.instance_id for started in self.running}
         for id_ in self.records:
-            assert id_ in self.view.alive or id_ in waits or self.view.next_probe() is not None
+            assert id_ in self.view.alive or id_ in waits or self.view.next_probe_at() is not None
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -5,21 +5,21 @@ import asyncio
 import pytest
 
 from baton.cluster.membership import Change
-from baton.cluster.subscription import Subscription
+from baton.cluster.subscription import ChangeSubscription
 from baton.internal.v1.cluster_pb2 import Instance
 
 
 class View:
     def __init__(self) -> None:
         self.alive: dict[str, Instance] = {}
-        self.subscription = Subscription(self.alive, models=False)
+        self.subscription = ChangeSubscription(self.alive, models=False)
 
     def up(self, instance_id: str, incarnation: str = "i-1", **fields) -> None:
         self.alive[instance_id] = Instance(id=instance_id, incarnation=incarnation, **fields)
-        self.subscription.touch(Change("up", self.alive[instance_id]))
+        self.subscription.notify(Change("up", self.alive[instance_id]))
 
     def down(self, instance_id: str) -> None:
-        self.subscription.touch(Change("down", self.alive.pop(instance_id)))
+        self.subscription.notify(Change("down", self.alive.pop(instance_id)))
 
     async def read(self) -> list[tuple[str, str, str]]:
         async with asyncio.timeout(1):
@@ -35,7 +35,7 @@ async def view():
 
 
 async def test_reader_that_comes_late_is_told_of_those_alive():
-    subscription = Subscription({"a": Instance(id="a"), "b": Instance(id="b")}, models=True)
+    subscription = ChangeSubscription({"a": Instance(id="a"), "b": Instance(id="b")}, models=True)
     changes = await subscription.read()
     assert [(c.kind, c.instance.id) for c in changes] == [("models", ""), ("up", "a"), ("up", "b")]
 
@@ -73,7 +73,7 @@ async def test_many_updates_become_one(view):
 
 async def test_models_are_told_before_the_instances_that_serve_them(view):
     view.up("a")
-    view.subscription.touch(Change("models", Instance()))
+    view.subscription.notify(Change("models", Instance()))
     assert [kind for kind, _, _ in await view.read()] == ["models", "up"]
 
 

@@ -1,0 +1,65 @@
+"""The records that discovery reads: instances and model cards, decoded once per value."""
+
+from baton.cluster import keys
+from baton.cluster.catalog import CardKey
+from baton.internal.v1.cluster_pb2 import Instance, ModelCard
+from baton.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class RecordCache:
+    """The latest record of each key, so that an unchanged one stays the same object.
+
+    Owned by one Discovery; bounded by the keys that etcd holds.
+
+    Args:
+        cluster: the cluster's name.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self._instances = keys.instances(cluster)
+        self._models = keys.models(cluster)
+        self._decoded: dict[str, tuple[bytes, Instance | ModelCard]] = {}
+
+    def instance_id(self, key: str) -> str | None:
+        """Return the id of the instance whose record is at a key; None: it is no such key."""
+        if not key.startswith(self._instances):
+            return None
+        return key.removeprefix(self._instances)
+
+    def card_key(self, key: str) -> CardKey | None:
+        """Return the model's name and layout whose card is at a key; None: it is no such key."""
+        if not key.startswith(self._models):
+            return None
+        name, _, layout_id = key.removeprefix(self._models).rpartition("/")
+        return name, layout_id
+
+    def decode(self, key: str, value: bytes) -> Instance | ModelCard | None:
+        """Return the record at a key; None: it is none of ours or unreadable."""
+        known = self._decoded.get(key)
+        if known is not None and known[0] == value:
+            return known[1]
+        record: Instance | ModelCard
+        try:
+            if (instance_id := self.instance_id(key)) is not None:
+                record = keys.decode(Instance, value)
+                # The key decides: a deletion carries nothing else.
+                record.id = instance_id
+            elif self.card_key(key) is not None:
+                record = keys.decode(ModelCard, value)
+            else:
+                return None
+        except ValueError as error:
+            log.warning("cluster.record.unreadable", key=key, error=str(error))
+            return None
+        self._decoded[key] = (value, record)
+        return record
+
+    def delete(self, key: str) -> None:
+        """Forget a key that etcd does not hold any more."""
+        self._decoded.pop(key, None)
+
+    def retain(self, held: set[str]) -> None:
+        """Forget every key that is not among these."""
+        self._decoded = {key: known for key, known in self._decoded.items() if key in held}
