@@ -5,17 +5,15 @@ back through shared memory, every block verified on the way; timed is from the t
 until all of it is in the engine's pages. `memcpy` copies the same pieces once, in the same run, on
 one thread between memory that was touched before: nothing is faster than that with one thread.
 
-    python -m bench.kv.idle_return [--layers 24] [--tokens 8000] [--rounds 9] [--json FILE]
+    python -m bench.kv.idle_return [--size 292M] [--tokens 8000] [--rounds 9] [--json FILE]
 """
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
@@ -24,8 +22,9 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.settings import EngineSettings
 from baton.worker.core import WorkerCore
-from bench.harness.local_cluster import VOCAB, random_llama
-from bench.kv.store import store
+from bench.harness import cli
+from bench.harness.checkpoints import SIZES, VOCAB, random_llama
+from bench.harness.cluster import store
 
 MODEL = "llama"
 SALT = b"s" * 32
@@ -97,8 +96,8 @@ def memcpy(size: int, count: int) -> float:
     return time.perf_counter() - began
 
 
-async def measure(address: str, options: argparse.Namespace) -> dict[str, float]:
-    settings = EngineSettings(model=random_llama(options.layers), kv_bytes=MEMORY, threads=2)
+async def from_store(address: str, options: argparse.Namespace) -> dict[str, float]:
+    settings = EngineSettings(model=random_llama(options.size), kv_bytes=MEMORY, threads=2)
     engine = create_engine(settings)
     engine.warm_up()
     info = engine.info
@@ -142,17 +141,9 @@ async def measure(address: str, options: argparse.Namespace) -> dict[str, float]
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--layers", type=int, default=24)
-    parser.add_argument("--tokens", type=int, default=8000)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    with store(2 * MEMORY) as address:
-        row = asyncio.run(measure(address, options))
+async def measure(options: argparse.Namespace) -> dict[str, float]:
+    async with store({"BATON_KV_ARENA_BYTES": str(2 * MEMORY)}) as address:
+        row = await from_store(address, options)
     print(
         f"{row['blocks']:.0f} blocks of {row['block_bytes'] / 1024:.0f} KiB, "
         f"{row['bytes'] / 1e6:.0f} MB: back in {row['seconds'] * 1e3:.0f} ms "
@@ -161,9 +152,13 @@ def main() -> None:
         f"memcpy of the same {row['memcpy_gb_per_second']:.2f} GB/s: "
         f"{row['share_of_memcpy']:.2f} of it"
     )
-    if options.json:
-        options.json.write_text(json.dumps(row, indent=1))
+    return row
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--size", choices=SIZES, default="292M", help="of the model")
+    parser.add_argument("--tokens", type=int, default=8000)
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments, rounds=9)

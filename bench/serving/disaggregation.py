@@ -11,6 +11,8 @@ A chunk size after a slash replaces the default: `combined/128`.
 
     python -m bench.serving.disaggregation [--system split …] [--rate 0.1 …] [--json FILE]
     python -m bench.serving.disaggregation --from FILE [--svg FILE]     measures nothing
+
+`--json` is written after every point; `--from` reads it, so that several runs make one picture.
 """
 
 import argparse
@@ -27,8 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from baton.client import AsyncClient, Delta
-from bench.harness.local_cluster import ROOT, VOCAB, cluster, random_llama
+from bench.harness import ROOT, cli
+from bench.harness.checkpoints import SIZES, VOCAB, random_llama
+from bench.harness.cluster import cluster
 from bench.harness.plot import Panel, draw
+from bench.harness.table import Table
 from bench.serving.mixed_load import Load, Request, Targets, figures, from_json, run, to_json
 
 SYSTEMS = ("split", "combined", "vllm")
@@ -42,7 +47,7 @@ Done = Callable[[Load, list[Request]], None]
 
 
 async def on_baton(system: str, chunk: int, model: Path, loads: list[Load], done: Done) -> None:
-    """Every load on one cluster: the workers of one system."""
+    """Put every load on one cluster with the workers of one system."""
     workers = {
         "split": ("--prefill", "1", "--decode", "1", "--pin"),
         "combined": ("--prefill", "0", "--decode", "0", "--combined", "1"),
@@ -53,8 +58,8 @@ async def on_baton(system: str, chunk: int, model: Path, loads: list[Load], done
         "BATON_KV_ARENA_BYTES": "1GiB",
     }
     async with (
-        cluster([*workers, "--model", str(model)], settings) as up,
-        AsyncClient(up.address, retries=0) as client,
+        cluster(*workers, f"--model={model}", settings=settings) as up,
+        AsyncClient(up.grpc, retries=0) as client,
     ):
 
         async def generate(prompt: list[int], output: int) -> AsyncGenerator[int, None]:
@@ -73,7 +78,7 @@ async def on_baton(system: str, chunk: int, model: Path, loads: list[Load], done
 
 
 def on_vllm(chunk: int, model: Path, loads: list[Load], done: Done) -> None:
-    """Every load on one vLLM engine, in the peers' environment."""
+    """Put every load on one vLLM engine, in the peers' environment."""
     cores = sorted(os.sched_getaffinity(0))
     asked = {
         "model": str(model),
@@ -110,39 +115,23 @@ def on_vllm(chunk: int, model: Path, loads: list[Load], done: Done) -> None:
         peer.wait()
 
 
-def measure(system: str, model: Path, loads: list[Load], done: Done) -> None:
-    name, _, chunk = system.partition("/")
-    tokens = int(chunk or CHUNK_TOKENS)
-    if name == "vllm":
-        on_vllm(tokens, model, loads, done)
-    else:
-        asyncio.run(on_baton(name, tokens, model, loads, done))
-
-
-HEADER = (
-    "system        prompts/s  tok/s  interval p50   p99    max ms   "
-    "TTFT p50   p99 s   good: prompts  streams  per s"
-)
-
-
-def shown(row: Row) -> str:
-    """A line under HEADER."""
-    share_long = f"{row['prompts_good']}/{row['prompts']}"
-    share_streams = f"{row['streams_good']}/{row['streams_done']}"
-    line = (
-        f"{row['system']:13} {row['prompts_per_second']:9.2f} "
-        f"{row['stream_tokens_per_second']:6.0f} {row['inter_token_p50'] * 1e3:13.0f} "
-        f"{row['inter_token_p99'] * 1e3:6.0f} {row['inter_token_max'] * 1e3:6.0f} "
-        f"{_seconds(row['first_token_p50']):>11} {_seconds(row['first_token_p99']):>7} "
-        f"{share_long:>15} {share_streams:>8} {row['goodput']:6.2f}"
+def show(table: Table, row: Row) -> None:
+    """Print a point's line."""
+    table.row(
+        row["system"],
+        row["prompts_per_second"],
+        row["stream_tokens_per_second"],
+        row["inter_token_p50"] * 1e3,
+        row["inter_token_p99"] * 1e3,
+        row["inter_token_max"] * 1e3,
+        row["first_token_p50"],
+        row["first_token_p99"],
+        f"{row['prompts_good']}/{row['prompts']}",
+        f"{row['streams_good']}/{row['streams_done']}",
+        row["goodput"],
     )
-    return f"{line}  {row['errors']}" if row["errors"] else line
-
-
-def _seconds(value: float) -> str:
-    if math.isnan(value):
-        return "–"
-    return "never" if math.isinf(value) else f"{value:.2f}"
+    if row["errors"]:
+        print(row["errors"])
 
 
 def plot(rows: list[Row], targets: Targets) -> str:
@@ -176,46 +165,61 @@ def plot(rows: list[Row], targets: Targets) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--system", action="append", help="default: all of " + ", ".join(SYSTEMS))
-    parser.add_argument("--rate", type=float, action="append", help=f"prompts/s; default {RATES}")
-    parser.add_argument("--seconds", type=float, default=40.0, help="per point")
-    parser.add_argument("--layers", type=int, default=12, help="of the model: 12 have 154M weights")
-    parser.add_argument("--first-token", type=float, default=8.0, help="target, seconds")
-    parser.add_argument("--inter-token", type=float, default=0.2, help="target, seconds")
-    parser.add_argument("--from", dest="sources", type=Path, action="append", help="show these")
-    parser.add_argument("--json", type=Path, help="also write everything here")
-    parser.add_argument("--svg", type=Path, help="also draw the sweep here")
-    options = parser.parse_args()
+async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     targets = Targets(options.first_token, options.inter_token)
     runs: list[dict[str, Any]] = []
     rows: list[Row] = []
+    print(f"good: TTFT ≤ {targets.first_token} s, 99 % of intervals ≤ {targets.inter_token} s")
+    table = Table(
+        ("system", "<13"),
+        ("prompts/s", "9.2f"),
+        ("tok/s", "6.0f"),
+        ("interval p50 ms", "8.0f"),
+        ("p99", "6.0f"),
+        ("max", "6.0f"),
+        ("TTFT p50 s", "8.2f"),
+        ("p99", "6.2f"),
+        ("good prompts", "8"),
+        ("streams", "8"),
+        ("good/s", "6.2f"),
+    )
 
     def note(system: str, load: Load, requests: list[Request]) -> None:
         runs.append({"system": system, "load": asdict(load), "requests": to_json(requests)})
         rows.append({"system": system, **figures(requests, load, targets)})
-        print(shown(rows[-1]), flush=True)
-        if options.json:
-            options.json.write_text(json.dumps(runs) + "\n")
+        show(table, rows[-1])
+        cli.write(options, runs)
 
-    print(f"good: TTFT ≤ {targets.first_token} s, 99 % of intervals ≤ {targets.inter_token} s")
-    print(HEADER)
     if options.sources:
         for source in options.sources:
-            for each in json.loads(source.read_text()):
+            for each in json.loads(source.read_text())["results"]:
                 note(each["system"], Load(**each["load"]), from_json(each["requests"]))
     else:
-        model = random_llama(options.layers)
+        model = random_llama(options.size)
         base = Load(0.0, seconds=options.seconds, vocab_tokens=VOCAB)
         loads = [replace(base, prompts_per_second=rate) for rate in options.rate or RATES]
         for system in options.system or SYSTEMS:
-            measure(system, model, loads, partial(note, system))
+            name, _, chunk = system.partition("/")
+            tokens, done = int(chunk or CHUNK_TOKENS), partial(note, system)
+            if name == "vllm":
+                await asyncio.to_thread(on_vllm, tokens, model, loads, done)
+            else:
+                await on_baton(name, tokens, model, loads, done)
     if options.svg:
         options.svg.write_text(plot(rows, targets))
+    return runs
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--system", action="append", help="default: all of " + ", ".join(SYSTEMS))
+    parser.add_argument("--rate", type=float, action="append", help=f"prompts/s; default {RATES}")
+    parser.add_argument("--seconds", type=float, default=40.0, help="per point")
+    parser.add_argument("--size", choices=SIZES, default="154M", help="of the model")
+    parser.add_argument("--first-token", type=float, default=8.0, help="target, seconds")
+    parser.add_argument("--inter-token", type=float, default=0.2, help="target, seconds")
+    parser.add_argument("--from", dest="sources", type=Path, action="append", help="show these")
+    parser.add_argument("--svg", type=Path, help="also draw the sweep here")
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments)

@@ -10,21 +10,22 @@ client's.
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
 from baton.client import AsyncClient, Delta, Started
-from bench.harness.local_cluster import VOCAB, Up, cluster, random_llama
+from bench.harness import cli
+from bench.harness.checkpoints import SIZES, VOCAB, random_llama
+from bench.harness.cluster import Cluster, cluster
+from bench.harness.table import Table
 
 EXPORT_SECONDS = 15
 """In which spans of a request have come."""
@@ -74,7 +75,7 @@ async def collecting() -> AsyncIterator[tuple[Collector, str]]:
 class Asker:
     """Asks for answers to random prompts."""
 
-    def __init__(self, client: AsyncClient, up: Up) -> None:
+    def __init__(self, client: AsyncClient, up: Cluster) -> None:
         self._client = client
         self._model = up.model
         self._draw = random.Random(1)
@@ -100,31 +101,30 @@ class Asker:
             await self.ask(128, 256)
 
 
-async def measure(
-    layers: int, tokens: int, requests: int, streams: int, chunk: int
-) -> list[Measured]:
+async def ask_all(options: argparse.Namespace) -> list[Measured]:
+    """Ask one request after the other; return the figures of each."""
     async with collecting() as (collector, endpoint):
         settings = {
             "BATON_TELEMETRY_OTLP_ENDPOINT": endpoint,
             "BATON_DISAGGREGATION": "always",
-            "BATON_ENGINE_CHUNK_TOKENS": str(chunk),
+            "BATON_ENGINE_CHUNK_TOKENS": str(options.chunk),
             "BATON_ENGINE_KV_BYTES": "1GiB",
             "BATON_KV_ARENA_BYTES": "1GiB",
         }
-        workers = ("--prefill", "1", "--decode", "1", "--pin")
-        model = random_llama(layers)
+        workers = ("--prefill=1", "--decode=1", "--pin")
+        model = random_llama(options.size)
         async with (
-            cluster([*workers, "--model", str(model)], settings) as up,
-            AsyncClient(up.address, retries=0) as client,
+            cluster(*workers, f"--model={model}", settings=settings) as up,
+            AsyncClient(up.grpc, retries=0) as client,
         ):
             asker = Asker(client, up)
-            await asker.ask(tokens, 4)
-            others = [asyncio.create_task(asker.stream_on()) for _ in range(streams)]
+            await asker.ask(options.tokens, 4)
+            others = [asyncio.create_task(asker.stream_on()) for _ in range(options.streams)]
             try:
-                await asyncio.sleep(3 if streams else 0.5)
+                await asyncio.sleep(3 if others else 0.5)
                 answers = []
-                for _ in range(requests):
-                    answers.append(await asker.ask(tokens, 4))
+                for _ in range(options.requests):
+                    answers.append(await asker.ask(options.tokens, 4))
                     await asyncio.sleep(0.3)
             finally:
                 for task in others:
@@ -166,47 +166,40 @@ def _attribute(span: Any, name: str) -> float:
     return 0.0
 
 
-def table(rows: list[Measured]) -> str:
-    lines = [f"{'milliseconds':44}{'median':>9}{'worst':>9}"]
+def show(rows: list[Measured]) -> None:
+    """Print medians and worst values."""
+    table = Table(("milliseconds", "<44"), ("median", "8.1f"), ("worst", "8.1f"))
     for name, words in ROWS.items():
         values = [row[name] * 1e3 for row in rows]
-        lines.append(f"{words:44}{statistics.median(values):9.1f}{max(values):9.1f}")
+        table.row(words, statistics.median(values), max(values))
 
     def share(part: str, whole: str) -> str:
         return f"{statistics.median(row[part] / row[whole] for row in rows):.1%}"
 
     megabytes = statistics.median(row["bytes"] for row in rows) / 1e6
-    return "\n".join(
-        [
-            *lines,
-            f"{megabytes:.0f} MB of KV per prompt",
-            f"hand-off, share of the time to the second token: {share('handoff', 'second')}",
-            f"copying and hashing, share of the time to the first: {share('put_cpu', 'first')}",
-        ]
+    print(
+        f"{megabytes:.0f} MB of KV per prompt\n"
+        f"hand-off, share of the time to the second token: {share('handoff', 'second')}\n"
+        f"copying and hashing, share of the time to the first: {share('put_cpu', 'first')}"
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+async def measure(options: argparse.Namespace) -> list[Measured]:
+    rows = await ask_all(options)
+    print(
+        f"{options.requests} prompts of {options.tokens} tokens, {options.streams} streams beside"
     )
+    show(rows)
+    return rows
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--streams", type=int, default=0, help="other clients that stream")
     parser.add_argument("--tokens", type=int, default=2000, help="of each prompt")
     parser.add_argument("--chunk", type=int, default=512, help="tokens computed in one step")
-    parser.add_argument("--layers", type=int, default=4, help="of the model: 4 have 64M weights")
-    parser.add_argument("--json", type=Path, help="also write every request's figures here")
-    options = parser.parse_args()
-    rows = asyncio.run(
-        measure(options.layers, options.tokens, options.requests, options.streams, options.chunk)
-    )
-    print(
-        f"{options.requests} prompts of {options.tokens} tokens, {options.streams} streams beside"
-    )
-    print(table(rows))
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    parser.add_argument("--size", choices=SIZES, default="64M", help="of the model")
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments)

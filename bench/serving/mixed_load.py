@@ -12,6 +12,8 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from bench.harness.stats import percentile
+
 Generate = Callable[[list[int], int], AsyncGenerator[int, None]]
 """(prompt, output tokens) → how many tokens came, event by event."""
 
@@ -158,13 +160,6 @@ def figures(requests: Sequence[Request], load: Load, targets: Targets) -> dict[s
         "goodput": (good_long + good_streams) / load.seconds,
         "errors": sorted({r.error for r in requests if r.error}),
     }
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Nearest rank; nan of nothing."""
-    if not values:
-        return math.nan
-    return sorted(values)[math.ceil(percent / 100 * len(values)) - 1]
 
 
 def to_json(requests: Sequence[Request]) -> list[dict[str, Any]]:

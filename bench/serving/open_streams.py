@@ -7,19 +7,17 @@ stream takes, what a token costs then, and how many streams failed.
 
 import argparse
 import asyncio
-import json
 import resource
-import tempfile
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 
-import uvloop
-
-from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from bench.harness.processes import Member, Processes, cpu_seconds, rss_bytes
-from bench.serving.load_generator import Load, Seen, over_http
-from bench.serving.token_path import MODEL, SETTINGS
+from bench.harness import cli
+from bench.harness.checkpoints import tokenizer_only
+from bench.harness.cluster import Cluster, cluster
+from bench.harness.machine import cpu_seconds, rss_bytes
+from bench.serving.http_load import run_http
+from bench.serving.load import Load, Observed
+from bench.serving.token_path import SETTINGS
 
 SPARE = 1000
 
@@ -38,85 +36,68 @@ class Result:
     window_seconds: float
 
 
-def members(model: Path, streams: int, step: float) -> list[Member]:
-    worker = {
-        "BATON_ROLE": "combined",
-        "BATON_ENGINE_MODEL": str(model),
-        "BATON_ENGINE_MAX_RUNNING": str(streams + SPARE),
-        "BATON_ENGINE_MAX_WAITING": str(streams + SPARE),
+def settings(options: argparse.Namespace) -> dict[str, str]:
+    most = str(options.streams + SPARE)
+    return {
+        **SETTINGS,
+        "BATON_ENGINE_MAX_RUNNING": most,
+        "BATON_ENGINE_MAX_WAITING": most,
         "BATON_ENGINE_CHUNK_TOKENS": "200000",
-        "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": str(step),
+        "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": str(options.step),
         "BATON_ENGINE_SIM_DECODE_SEQUENCE_SECONDS": "0",
-    }
-    front = {
-        "BATON_MODELS": f"{MODEL}={model}",
-        "BATON_GRPC_MAX_CONCURRENT": str(streams + SPARE),
+        "BATON_GRPC_MAX_CONCURRENT": most,
         "BATON_DRAIN_SECONDS": "1",
     }
-    return [
-        Member("kvstore-0", "kvstore"),
-        Member("router-0", "router"),
-        Member("combined-0", "decode", worker),
-        Member("frontend-0", "frontend", front),
-    ]
 
 
-async def measure(arguments: argparse.Namespace, directory: Path) -> Result:
-    model = write_random_checkpoint(directory / MODEL, vocab=8192, layers=1)
-    streams, step = arguments.streams, arguments.step
-    async with Processes(directory, members(model, streams, step), SETTINGS) as cluster:
-        front = cluster.running["frontend-0"]
-        load = Load(
-            model=MODEL,
-            prompts=[f"say {number} things" for number in range(streams)],
-            url=f"http://{front.instance.http_address}",
-            output_tokens=2000,  # none ends before it is measured
-            concurrency=1,
-            requests=1,
-        )
-        seen = Seen()
-        first = Load(**{**asdict(load), "output_tokens": 2})
-        await over_http(first, iter([0, None]).__next__, Seen())  # what the first request loads
-        before = rss_bytes(front.pid)
-        load = Load(**{**asdict(load), "concurrency": streams, "ramp_seconds": arguments.ramp})
-        made = iter(range(streams))
-        clients = asyncio.create_task(over_http(load, lambda: next(made, None), seen))
-        limit = time.monotonic() + 4 * arguments.ramp + 60
-        while seen.most_open + seen.errors.total() < streams and time.monotonic() < limit:
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(2 * step)
-        memory = rss_bytes(front.pid) - before
-        began, events, cpu = time.monotonic(), seen.events, cpu_seconds(front.pid)
-        await asyncio.sleep(arguments.window)
-        seconds = time.monotonic() - began
-        events, cpu = seen.events - events, cpu_seconds(front.pid) - cpu
-        memory = max(memory, rss_bytes(front.pid) - before)
-        most_open = seen.most_open
-        clients.cancel()
-        await asyncio.wait([clients])
-        return Result(
-            streams,
-            most_open,
-            dict(seen.errors),
-            memory / max(1, most_open),
-            cpu / max(1, events) * 1e6,
-            events / seconds,
-            seconds,
-        )
+async def watch(up: Cluster, options: argparse.Namespace) -> Result:
+    """Open all streams, and read the frontend's memory and CPU while they run."""
+    front = up.pids()["frontend-0"]
+    load = Load(
+        model=up.model,
+        prompts=[f"say {number} things" for number in range(options.streams)],
+        http=up.http,
+        output_tokens=2000,  # none ends before it is measured
+        concurrency=options.streams,
+        ramp_seconds=options.ramp,
+    )
+    one = replace(load, output_tokens=2, concurrency=1, ramp_seconds=0)
+    await run_http(one, iter([0, None]).__next__, Observed())  # what the first request loads
+    before = rss_bytes(front)
+    made = iter(range(options.streams))
+    seen = Observed()
+    clients = asyncio.create_task(run_http(load, lambda: next(made, None), seen))
+    limit = time.monotonic() + 4 * options.ramp + 60
+    while seen.most_open + seen.errors.total() < options.streams and time.monotonic() < limit:
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(2 * options.step)
+    memory = rss_bytes(front) - before
+    began, events, cpu = time.monotonic(), seen.events, cpu_seconds(front)
+    await asyncio.sleep(options.window)
+    seconds = time.monotonic() - began
+    events, cpu = seen.events - events, cpu_seconds(front) - cpu
+    memory = max(memory, rss_bytes(front) - before)
+    most_open = seen.most_open
+    clients.cancel()
+    await asyncio.wait([clients])
+    return Result(
+        options.streams,
+        most_open,
+        dict(seen.errors),
+        memory / max(1, most_open),
+        cpu / max(1, events) * 1e6,
+        events / seconds,
+        seconds,
+    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", type=int, default=10_000)
-    parser.add_argument("--step", type=float, default=1.0, help="seconds per engine step")
-    parser.add_argument("--ramp", type=float, default=30.0, help="seconds to open them in")
-    parser.add_argument("--window", type=float, default=15.0, help="seconds to measure for")
-    parser.add_argument("--json", type=Path, help="also write what was measured to this file")
-    arguments = parser.parse_args()
+async def measure(options: argparse.Namespace) -> dict[str, object]:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with tempfile.TemporaryDirectory() as directory:
-        result = uvloop.run(measure(arguments, Path(directory)))
+    workers = ("--prefill=0", "--decode=0", "--combined=1", "--engine=sim")
+    model = tokenizer_only("open-streams")
+    async with cluster(*workers, f"--model={model}", settings=settings(options)) as up:
+        result = await watch(up, options)
     print(
         f"{result.most_open} of {result.streams} streams open at once, "
         f"errors: {result.errors or 'none'}\n"
@@ -124,9 +105,15 @@ def main() -> None:
         f"{result.frontend_us_per_token:.1f} us of the frontend's CPU per token, "
         f"at {result.tokens_per_second:.0f} tokens/s"
     )
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(asdict(result), indent=1) + "\n")
+    return asdict(result)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--streams", type=int, default=10_000)
+    parser.add_argument("--step", type=float, default=1.0, help="seconds per engine step")
+    parser.add_argument("--ramp", type=float, default=30.0, help="seconds to open them in")
+    parser.add_argument("--window", type=float, default=15.0, help="seconds to measure for")
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments)

@@ -1,0 +1,69 @@
+"""Random checkpoints, written once under build/bench."""
+
+import os
+from pathlib import Path
+from typing import Any, TypedDict
+
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from bench.harness import ROOT
+
+VOCAB = 8192
+
+
+class Shape(TypedDict):
+    """What a Llama's parameters are counted from."""
+
+    layers: int
+    hidden: int
+    mlp: int
+    heads: int
+    kv_heads: int
+    head_size: int
+
+
+_NARROW: Shape = {
+    "layers": 4,
+    "hidden": 1024,
+    "mlp": 2816,
+    "heads": 16,
+    "kv_heads": 8,
+    "head_size": 64,
+}
+SIZES: dict[str, Shape] = {
+    "64M": _NARROW,
+    "154M": {**_NARROW, "layers": 12},
+    "292M": {**_NARROW, "layers": 24},
+    "1B": {**_NARROW, "layers": 16, "hidden": 2048, "mlp": 8192, "heads": 32},
+    "8B": {
+        "layers": 32,
+        "hidden": 4096,
+        "mlp": 14336,
+        "heads": 32,
+        "kv_heads": 8,
+        "head_size": 128,
+    },
+}
+"""By the number of parameters."""
+
+
+def random_llama(size: str) -> Path:
+    """Return the directory of a Llama of random weights in bfloat16.
+
+    Args:
+        size: one of `SIZES`.
+    """
+    return _written(f"llama-{size}", dtype="bfloat16", context=8192, **SIZES[size])
+
+
+def tokenizer_only(name: str) -> Path:
+    """Return the directory of a model called `name`, for the simulated engine: a tokenizer."""
+    return _written(name, layers=1)
+
+
+def _written(name: str, **arguments: Any) -> Path:
+    path = ROOT / "build" / "bench" / name
+    if not path.exists():
+        unfinished = path.with_name(f"{name}.{os.getpid()}")
+        write_random_checkpoint(unfinished, vocab=VOCAB, **arguments)
+        unfinished.rename(path)
+    return path

@@ -1,0 +1,55 @@
+"""The command line that every benchmark has."""
+
+import argparse
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench.harness.machine import processor
+
+Measure = Callable[[argparse.Namespace], Any]
+
+
+def main(
+    measure: Measure,
+    doc: str | None,
+    arguments: Callable[[argparse.ArgumentParser], None] | None = None,
+    rounds: int | None = None,
+) -> None:
+    """Parse the arguments, name the processor, measure, and write the results where asked.
+
+    Args:
+        measure: prints what it finds and returns it, fit for JSON; may be a coroutine function,
+            which runs on uvloop, as Baton's processes do.
+        doc: the benchmark's docstring: its help.
+        arguments: adds the benchmark's own arguments.
+        rounds: how often everything is measured by default; None: it has no rounds.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="also write what was measured to this file")
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds, help=f"default: {rounds}")
+    if arguments is not None:
+        arguments(parser)
+    options = parser.parse_args()
+    print(processor(), flush=True)
+    if inspect.iscoroutinefunction(measure):
+        results = uvloop.run(measure(options))
+    else:
+        results = measure(options)
+    write(options, results)
+
+
+def write(options: argparse.Namespace, results: object) -> None:
+    """Write the results to the file that `--json` names, if any; long runs call it as they go."""
+    if options.json is None:
+        return
+    asked = {name: value for name, value in vars(options).items() if name != "json"}
+    document = {"processor": processor(), "arguments": asked, "results": results}
+    options.json.write_text(json.dumps(document, indent=1, default=str) + "\n")

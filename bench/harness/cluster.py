@@ -1,0 +1,110 @@
+"""Baton's own processes on this machine, for the time of a measurement."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from baton.client import AsyncClient
+from baton.cluster.local_etcd import free_port
+from bench.harness import ROOT
+
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that serves, started by `baton up`."""
+
+    grpc: str
+    """Of the frontend, `host:port`; `http` as well."""
+    http: str
+    model: str
+    supervisor: int
+    """The pid of `baton up`."""
+
+    def pids(self) -> dict[str, int]:
+        """Return the pid of each of the cluster's processes by its instance id, etcd aside."""
+        found = {}
+        for path in Path("/proc").iterdir():
+            if not path.name.isdigit():
+                continue
+            with suppress(OSError):
+                stat = (path / "stat").read_text().rsplit(")", 1)[1].split()
+                if int(stat[1]) == self.supervisor:
+                    for setting in (path / "environ").read_bytes().split(b"\0"):
+                        name, _, value = setting.decode(errors="replace").partition("=")
+                        if name == "BATON_INSTANCE_ID":
+                            found[value] = int(path.name)
+        return found
+
+
+@asynccontextmanager
+async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIterator[Cluster]:
+    """Run `baton up` until the block ends; yields once every process has joined.
+
+    Args:
+        arguments: more arguments of `baton up`; the ports are chosen here.
+        settings: environment variables of all processes.
+    """
+    grpc, http = free_port(), free_port()
+    baton = str(Path(sys.executable).with_name("baton"))
+    command = (baton, "up", *arguments, "--grpc-port", str(grpc), "--http-port", str(http))
+    async with process(command, settings, stdout=asyncio.subprocess.PIPE) as up:
+        assert up.stdout is not None
+        async with asyncio.timeout(START_SECONDS):
+            while not (line := await up.stdout.readline()).startswith(b"Up after"):
+                if not line:
+                    raise SystemExit("baton up ended before it served: see what it said above")
+        async with AsyncClient(f"127.0.0.1:{grpc}") as client:
+            (model,) = await client.models()
+        yield Cluster(f"127.0.0.1:{grpc}", f"127.0.0.1:{http}", model.name, up.pid)
+
+
+@asynccontextmanager
+async def store(settings: Mapping[str, str] = {}) -> AsyncIterator[str]:
+    """Run one KV store without a cluster until the block ends; yields its address at once.
+
+    It serves without etcd, and goes on looking for it.
+    """
+    port = free_port()
+    alone = {
+        "BATON_GRPC_PORT": str(port),
+        "BATON_ETCD_ENDPOINTS": "127.0.0.1:1",
+        "BATON_TELEMETRY_LOG_LEVEL": "error",
+    }
+    async with process((sys.executable, "-m", "services.kvstore"), {**alone, **settings}):
+        yield f"127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def process(
+    command: Sequence[str], settings: Mapping[str, str] = {}, stdout: int | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a program in the repository's root until the block ends; it is told, then killed."""
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "BATON_PARENT_PID": str(os.getpid()),
+            **settings,
+        },
+        stdout=stdout,
+    )
+    try:
+        yield child
+    finally:
+        with suppress(ProcessLookupError):
+            child.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await child.communicate()
+        except TimeoutError:
+            child.kill()
+            await child.communicate()

@@ -1,0 +1,37 @@
+"""What this machine is, and what processes on it have used."""
+
+import os
+import platform
+from pathlib import Path
+
+_FLAGS = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512f", "avx2")
+"""Instruction sets that change how fast engines and digests are, fastest first."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def processor() -> str:
+    """Return the processor's name, its cores, and which of the wide instruction sets it has."""
+    found: dict[str, str] = {}
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            found.setdefault(key.strip(), value.strip())
+    except OSError:
+        pass
+    name = found.get("model name") or platform.processor() or platform.machine()
+    flags = set(found.get("flags", "").split())
+    sets = [flag for flag in _FLAGS if flag in flags]
+    cores = len(os.sched_getaffinity(0))
+    return f"{name}, {cores} cores, {' '.join(sets) or 'no AVX2, no AMX'}"
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return what a process has used so far, user and system, of all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def rss_bytes(pid: int) -> int:
+    """Return the memory that a process has resident."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE

@@ -1,0 +1,107 @@
+"""A load of streamed completions, and what its clients see of it."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.harness.stats import percentile
+
+MAX_INTERVALS = 200_000
+NextRequest = Callable[[], int | None]
+"""Returns the number of the request to make next; None: no more are made."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked, how often, and how many at once."""
+
+    model: str
+    prompts: Sequence[str]
+    http: str = ""
+    """`host:port`, or empty."""
+    grpc: str = ""
+    """`host:port`, where not over HTTP."""
+    api: str = "chat"
+    """`chat` or `completions`."""
+    output_tokens: int = 16
+    concurrency: int = 16
+    requests: int = 1000
+    seconds: float = 0.0
+    """No request begins later than this; 0: all `requests` are made."""
+    ramp_seconds: float = 0.0
+    """The first requests are spread over this time."""
+    timeout_seconds: float = 120.0
+    seed: int = 1
+
+
+@dataclass
+class Observed:
+    """What clients saw. Times are in seconds."""
+
+    first: list[float] = field(default_factory=list)
+    """From sending a request to its first event."""
+    whole: list[float] = field(default_factory=list)
+    """To its last event."""
+    intervals: list[float] = field(default_factory=list)
+    """Between two reads of one stream that brought events: the first `MAX_INTERVALS`."""
+    events: int = 0
+    open: int = 0
+    """Streams that have had an event and no end."""
+    most_open: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    sample: str = ""
+    """What the first error said."""
+    began: float = 0.0
+    ended: float = 0.0
+    cpu: float = 0.0
+
+    def stream_began(self) -> None:
+        """Count a stream's first event."""
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+
+    def interval(self, seconds: float) -> None:
+        """Note the time between two reads."""
+        if len(self.intervals) < MAX_INTERVALS:
+            self.intervals.append(seconds)
+
+    def merge(self, other: "Observed") -> None:
+        """Add what another process saw at the same time."""
+        self.first += other.first
+        self.whole += other.whole
+        self.intervals += other.intervals
+        self.events += other.events
+        self.most_open += other.most_open
+        self.errors += other.errors
+        self.sample = self.sample or other.sample
+        self.began = min(self.began or other.began, other.began)
+        self.ended = max(self.ended, other.ended)
+        self.cpu += other.cpu
+
+
+def report(load: Load, seen: Observed) -> dict[str, Any]:
+    """Return what a load showed, fit for JSON; times to first token and between tokens in ms."""
+    seconds = max(1e-9, seen.ended - seen.began)
+    done = len(seen.first)
+    return {
+        "surface": "grpc" if load.grpc else "http",
+        "concurrency": load.concurrency,
+        "output_tokens": load.output_tokens,
+        "ok": done,
+        "errors": dict(seen.errors),
+        "error_sample": seen.sample,
+        "seconds": seconds,
+        "requests_per_second": done / seconds,
+        "tokens_per_second": done * load.output_tokens / seconds,
+        "events_per_request": seen.events / max(1, done),
+        "ttft_ms": _percentiles(seen.first),
+        "itl_ms": _percentiles(seen.intervals),
+        "whole_ms": _percentiles(seen.whole),
+        "most_open": seen.most_open,
+        "client_cpu_seconds": seen.cpu,
+    }
+
+
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    return {f"p{percent}": percentile(seconds, percent) * 1e3 for percent in (50, 99)}
