@@ -203,6 +203,16 @@ class BatonError(Exception):
         return cls(Reason.of_code(error.code()), error.details() or error.code().name)
 
 
+def invalid_field(field: str, message: str) -> BatonError:
+    """Return INVALID_FIELD for one field of a request.
+
+    Args:
+        field: its name, in the caller's words.
+        message: what is wrong with its value, and the limit.
+    """
+    return BatonError(Reason.INVALID_FIELD, f"{field}: {message}", field=field)
+
+
 class AbortableContext(Protocol):
     """The part of grpc.aio's servicer context that ends a call."""
 

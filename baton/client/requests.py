@@ -1,8 +1,9 @@
 """Requests from keyword options. Ranges are the server's to check: it names the field and limit."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict, get_type_hints
 
+from baton.sampling import SamplingOptions, SamplingParams
 from baton.v1 import common_pb2, inference_pb2
 
 
@@ -15,30 +16,11 @@ class Message(TypedDict):
     name: NotRequired[str]
 
 
-class Options(TypedDict, total=False):
+class Options(SamplingOptions, total=False):
     """Keyword options of `generate` and `chat`; what is left out has the server's default."""
 
-    max_tokens: int
-    """At most this many output tokens. Default: up to the context's end."""
-    min_tokens: int
-    """No end of sequence and no stop token before this many."""
-    stop: str | Sequence[str]
-    """Strings that end the output, at most 4."""
-    stop_token_ids: Sequence[int]
-    ignore_eos: bool
     n: int
     """Independent outputs, 1 to 16."""
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    seed: int
-    presence_penalty: float
-    frequency_penalty: float
-    repetition_penalty: float
-    logit_bias: Mapping[int, float]
-    logprobs: int
-    """Alternatives to report with each token's log probability, 0 to 20."""
     request_id: str
     """Names the request in logs and traces. Default: drawn."""
     timeout: float
@@ -47,8 +29,7 @@ class Options(TypedDict, total=False):
     """Continue the stream elsewhere if its frontend is lost. Needs n = 1."""
 
 
-_SAMPLING = frozenset(field.name for field in common_pb2.SamplingParams.DESCRIPTOR.fields)
-_STOPPING = frozenset(field.name for field in common_pb2.StopParams.DESCRIPTOR.fields)
+_NAMES = frozenset(get_type_hints(Options))
 
 
 def generate_request(
@@ -57,8 +38,7 @@ def generate_request(
     """Ask for a continuation of text, or of token ids as they are."""
     request = inference_pb2.GenerateRequest(
         context=common_pb2.RequestContext(request_id=request_id, model=model),
-        sampling=_sampling(options),
-        stopping=_stopping(options),
+        sampling=SamplingParams.from_options(options).to_proto(),
         n=options.get("n", 0),
     )
     if isinstance(prompt, str):
@@ -76,8 +56,7 @@ def chat_request(
     return inference_pb2.ChatRequest(
         context=common_pb2.RequestContext(request_id=request_id, model=model),
         messages=chat_messages(messages),
-        sampling=_sampling(options),
-        stopping=_stopping(options),
+        sampling=SamplingParams.from_options(options).to_proto(),
         n=options.get("n", 0),
     )
 
@@ -107,21 +86,6 @@ def check_names(options: Options) -> None:
     Raises:
         TypeError: an option is not one of `Options`.
     """
-    unknown = options.keys() - Options.__annotations__
+    unknown = options.keys() - _NAMES
     if unknown:
         raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
-
-
-def _sampling(options: Options) -> common_pb2.SamplingParams:
-    return common_pb2.SamplingParams(**_picked(options, _SAMPLING))
-
-
-def _stopping(options: Options) -> common_pb2.StopParams:
-    given = _picked(options, _STOPPING)
-    if isinstance(given.get("stop"), str):
-        given["stop"] = [given["stop"]]
-    return common_pb2.StopParams(**given)
-
-
-def _picked(options: Options, names: frozenset[str]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in names}

@@ -12,38 +12,12 @@ read blocks out of them. `close` works in every state and gives everything back.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from baton.kv.layout import Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a token is drawn; see `baton.v1.SamplingParams` for ranges. All values are resolved."""
-
-    seed: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    logprobs: int | None = None
-    """Alternatives to report per token; None reports no log probabilities."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """Where an output ends."""
-
-    max_tokens: int
-    min_tokens: int = 0
-    stop_token_ids: frozenset[int] = frozenset()
-    ignore_eos: bool = False
+from baton.sampling import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +29,8 @@ class SequenceRequest:
     root: bytes
     """Chain root of its KV keys (`baton.kv.keys.chain_root`); equal roots share prefixes."""
     prompt: Sequence[int]
-    sampling: Sampling
-    stopping: Stopping
+    sampling: SamplingParams
+    """Within their limits. A seed of None is 0; stop strings mean nothing to an engine."""
     choices: tuple[int, ...] = (0,)
     """Which choices to sample. More than one only with `prefill_only`."""
     prefill_only: bool = False

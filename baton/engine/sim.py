@@ -159,14 +159,14 @@ class SimRunner(Runner):
         state = digest.digest()
         sampling = sequence.request.sampling
         avoided = self._eos
-        if sequence.request.stopping.min_tokens:
+        if sampling.min_tokens:
             avoided = avoided | sequence.forbidden_tokens
             if len(avoided) >= self._vocab_tokens:  # nothing would be left to sample
                 avoided = self._eos
         tokens = []
         for choice in sequence.request.choices:
             random = sampling.temperature > 0
-            seed = sampling.seed & _MASK_64 if random else 0
+            seed = (sampling.seed or 0) & _MASK_64 if random else 0
             key = _SAMPLE.pack(state, end, seed, choice if random else 0)
             token = xxhash.xxh3_64_intdigest(key) % self._vocab_tokens
             while token in avoided:

@@ -1,25 +1,26 @@
 """Convert between messages of the wire and the engine's own types."""
 
-import math
-from collections.abc import Sequence
-
 from baton.engine.base import (
     Admitted,
     Ended,
     EndReason,
     EngineInfo,
-    Sampling,
     SequenceRequest,
-    Stopping,
     TokenLogprob,
     Tokens,
 )
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
+from baton.limits import MAX_CHOICES
+from baton.sampling import (
+    InvalidParameterError,
+    SamplingParams,
+    check,
+    check_token_ids,
+    check_vocabulary,
+)
 from baton.v1 import common_pb2
 from baton.worker.kv.fetch import FetchResult
-
-MAX_CHOICES = 16
 
 _REASONS = {
     EndReason.STOP: common_pb2.FINISH_REASON_STOP,
@@ -31,106 +32,52 @@ _REASONS = {
 def sequence_request(
     start: worker_pb2.Start, sequence_id: int, root: bytes, info: EngineInfo
 ) -> SequenceRequest:
-    """Return the sequence that a Start asks for.
+    """Return the sequence that a Start describes.
 
-    Frontends validate what clients send; this guards the engine against a frontend that did not.
+    Frontends validate what clients send; this guards the engine, and with it all other requests,
+    against a frontend that did not.
 
     Raises:
         BatonError: a field is out of range.
     """
     prompt = tuple(start.prompt_token_ids)
     output = tuple(start.generate.output_so_far) if start.HasField("generate") else ()
-    _check_tokens(prompt, "prompt_token_ids", info)
-    _check_tokens(output, "output_so_far", info)
+    sampling = SamplingParams.from_proto(start.sampling)
+    try:
+        check_token_ids("prompt_token_ids", prompt, info.vocab_tokens)
+        check_token_ids("output_so_far", output, info.vocab_tokens)
+        check(sampling)
+        check_vocabulary(sampling, info.vocab_tokens)
+    except InvalidParameterError as error:
+        raise invalid_field(error.field, str(error)) from None
     if not prompt:
-        raise BatonError(Reason.INVALID_FIELD, "the prompt is empty", field="prompt_token_ids")
-    max_tokens = start.stopping.max_tokens
+        raise invalid_field("prompt_token_ids", "the prompt is empty")
+    max_tokens = sampling.max_tokens or 0
     if max_tokens <= len(output):
-        raise BatonError(
-            Reason.INVALID_FIELD,
-            f"max_tokens is {max_tokens} and the output has {len(output)} tokens already",
-            field="stopping.max_tokens",
+        raise invalid_field(
+            "max_tokens", f"{max_tokens}, and the output has {len(output)} tokens already"
         )
     if len(prompt) + max_tokens > info.context_tokens:
         raise BatonError(
             Reason.CONTEXT_LENGTH_EXCEEDED,
             f"{len(prompt)} prompt tokens and {max_tokens} output tokens exceed the context of "
             f"{info.context_tokens} tokens",
-            field="stopping.max_tokens",
+            field="max_tokens",
         )
     if not 0 <= start.choice < MAX_CHOICES:
-        raise BatonError(
-            Reason.INVALID_FIELD,
-            f"choice is {start.choice}, not 0 to {MAX_CHOICES - 1}",
-            field="choice",
-        )
-    sampling = _sampling(start.sampling)
-    _check_sampling(sampling, info)
+        raise invalid_field("choice", f"{start.choice} is out of range: 0 to {MAX_CHOICES - 1}")
     prefill = start.HasField("prefill")
     if prefill and not 1 <= start.prefill.n <= MAX_CHOICES:
-        raise BatonError(
-            Reason.INVALID_FIELD, f"n is {start.prefill.n}, not 1 to {MAX_CHOICES}", field="n"
-        )
+        raise invalid_field("n", f"{start.prefill.n} is out of range: 1 to {MAX_CHOICES}")
     return SequenceRequest(
         id=sequence_id,
         root=root,
         prompt=prompt,
         sampling=sampling,
-        stopping=Stopping(
-            max_tokens=max_tokens,
-            min_tokens=start.stopping.min_tokens,
-            stop_token_ids=frozenset(start.stopping.stop_token_ids),
-            ignore_eos=start.stopping.ignore_eos,
-        ),
         output=output,
         choices=tuple(range(start.prefill.n)) if prefill else (start.choice,),
         prefill_only=prefill,
     )
-
-
-def _check_tokens(tokens: Sequence[int], field: str, info: EngineInfo) -> None:
-    if tokens and not (min(tokens) >= 0 and max(tokens) < info.vocab_tokens):
-        raise BatonError(
-            Reason.INVALID_FIELD,
-            f"{field} has an id outside the vocabulary of {info.vocab_tokens}",
-            field=field,
-        )
-
-
-def _sampling(params: common_pb2.SamplingParams) -> Sampling:
-    return Sampling(
-        seed=params.seed,
-        temperature=params.temperature if params.HasField("temperature") else 1.0,
-        top_p=params.top_p if params.HasField("top_p") else 1.0,
-        top_k=params.top_k,
-        min_p=params.min_p,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-        repetition_penalty=(
-            params.repetition_penalty if params.HasField("repetition_penalty") else 1.0
-        ),
-        logit_bias=dict(params.logit_bias),
-        logprobs=params.logprobs if params.HasField("logprobs") else None,
-    )
-
-
-def _check_sampling(sampling: Sampling, info: EngineInfo) -> None:
-    """Refuse what cannot be computed with: it would fail the engine, and with it everybody."""
-    _check_tokens(list(sampling.logit_bias), "logit_bias", info)
-    in_range = {
-        "temperature": 0 <= sampling.temperature < math.inf,
-        "top_p": 0 < sampling.top_p <= 1,
-        "top_k": sampling.top_k >= 0,
-        "min_p": 0 <= sampling.min_p <= 1,
-        "presence_penalty": math.isfinite(sampling.presence_penalty),
-        "frequency_penalty": math.isfinite(sampling.frequency_penalty),
-        "repetition_penalty": 0 < sampling.repetition_penalty < math.inf,
-        "logit_bias": all(map(math.isfinite, sampling.logit_bias.values())),
-        "logprobs": sampling.logprobs is None or sampling.logprobs >= 0,
-    }
-    for field, good in in_range.items():
-        if not good:
-            raise BatonError(Reason.INVALID_FIELD, f"{field} is out of range", field=field)
 
 
 def stream_tokens(stream_id: int, tokens: Tokens) -> worker_pb2.StreamTokens:

@@ -23,12 +23,13 @@ from typing import Any
 
 import torch
 
-from baton.engine.base import Admitted, Engine, Sampling, SequenceRequest, Stopping, Tokens
+from baton.engine.base import Admitted, Engine, SequenceRequest, Tokens
 from baton.engine.factory import create_engine
 from baton.engine.model_config import ModelConfig, read_config
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.model import element_type
+from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from bench.engine.case import CASES, CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, VOCAB, Case
 from bench.engine.limits import Chain, PlainChain, matmul_rate, read_bandwidth
@@ -83,13 +84,13 @@ class Ours:
         """Seconds of the timed part."""
         engine = self._engine
         drawn: dict[int, int] = {}
-        stopping = Stopping(max_tokens=case.steps + 64 if case.steps else 1, ignore_eos=True)
+        sampling = SamplingParams(
+            temperature=0, max_tokens=case.steps + 64 if case.steps else 1, ignore_eos=True
+        )
         ids = []
         began = self._now()
         for prompt in case.prompts(turn):
-            asked = SequenceRequest(
-                self._next_id, b"bench", tuple(prompt), Sampling(seed=0, temperature=0), stopping
-            )
+            asked = SequenceRequest(self._next_id, b"bench", tuple(prompt), sampling)
             engine.add(asked)
             ids.append(self._next_id)
             self._next_id += 1

@@ -23,8 +23,9 @@ import zstandard
 from lz4 import block as lz4_block
 from tokenizers import Tokenizer
 
-from baton.engine.base import Admitted, Engine, Sampling, SequenceRequest, Stopping
+from baton.engine.base import Admitted, Engine, SequenceRequest
 from baton.engine.factory import create_engine
+from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from services.kvstore.disk.codecs import LZ4, ZSTD, make_codec
 from services.kvstore.disk.index import disk_size
@@ -56,9 +57,7 @@ Decode = Callable[[memoryview, memoryview], None]
 def kv_of(engine: Engine, tokens: Sequence[int]) -> list[bytes]:
     """The KV of a prompt, block by block."""
     engine.add(
-        SequenceRequest(
-            1, b"root", tokens, Sampling(seed=1), Stopping(max_tokens=2), prefill_only=True
-        )
+        SequenceRequest(1, b"root", tokens, SamplingParams(seed=1, max_tokens=2), prefill_only=True)
     )
     while engine.has_work():
         for event in engine.step():

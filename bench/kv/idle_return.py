@@ -78,7 +78,7 @@ async def turn(core: WorkerCore, prompt: list[int]) -> tuple[float, worker_pb2.P
     start = worker_pb2.Start(stream_id=1, prompt_token_ids=prompt, cache_salt=SALT)
     start.generate.SetInParent()
     start.context.model = MODEL
-    start.stopping.max_tokens, start.stopping.ignore_eos = 1, True
+    start.sampling.max_tokens, start.sampling.ignore_eos = 1, True
     began = time.perf_counter()
     core.open(start, frames, core.remove)
     async with asyncio.timeout(120):

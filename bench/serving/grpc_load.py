@@ -34,8 +34,8 @@ def _request(load: Load, prompt: str) -> inference_pb2.ChatRequest:
     request = inference_pb2.ChatRequest(messages=[message])
     request.context.model = load.model
     request.sampling.temperature = 0.0
-    request.stopping.max_tokens = load.output_tokens
-    request.stopping.ignore_eos = True
+    request.sampling.max_tokens = load.output_tokens
+    request.sampling.ignore_eos = True
     return request
 
 

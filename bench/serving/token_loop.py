@@ -17,6 +17,7 @@ from opentelemetry.context import Context
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
+from baton.sampling import SamplingParams
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.orchestrator import Orchestrator
 from services.frontend.openai.chat import ChatChunks
@@ -26,7 +27,7 @@ from services.frontend.openai.stream import answer_stream
 from services.frontend.placement.placement import Placement
 from services.frontend.requests import validate
 from services.frontend.requests.models import Model
-from services.frontend.requests.request import GenerationRequest, Stopping, TokenPrompt
+from services.frontend.requests.request import GenerationRequest, TokenPrompt
 from services.frontend.text.tokenizer import Tokenizer
 from services.frontend.workers.connection import WorkerConnection
 
@@ -86,9 +87,9 @@ class Wire:
 
 async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     """One streamed answer."""
-    stopping = Stopping(max_tokens=STEPS + 1, ignore_eos=True)
+    sampling = SamplingParams(max_tokens=STEPS + 1, ignore_eos=True)
     request = GenerationRequest(
-        model.name, TokenPrompt(PROMPT), stopping=stopping, request_id=f"r{number}"
+        model.name, TokenPrompt(PROMPT), sampling=sampling, request_id=f"r{number}"
     )
     resolved = validate.resolve(request, model, PROMPT, 1)
     now = time.monotonic()

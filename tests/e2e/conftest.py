@@ -10,13 +10,14 @@ import httpx
 import pytest
 
 from baton.client import AsyncClient
-from baton.engine.base import Sampling, SequenceRequest, Stopping
+from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.internal.v1 import kvstore_pb2, kvstore_pb2_grpc, worker_pb2, worker_pb2_grpc
 from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
+from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from tests.conftest import Service, ServiceSpawner
 
@@ -141,9 +142,9 @@ def reference(checkpoint):
         engine = engines[family]
         engine.evict_blocks()
         root = chain_root(MODEL, engine.info.weights_digest, engine.info.layout.layout_id, b"", b"")
-        stopping = Stopping(max_tokens=OUTPUT_TOKENS, ignore_eos=True)
+        params = SamplingParams(**sampling, max_tokens=OUTPUT_TOKENS, ignore_eos=True)
         requests = [
-            SequenceRequest(i * n + choice, root, prompt, Sampling(**sampling), stopping, (choice,))
+            SequenceRequest(i * n + choice, root, prompt, params, (choice,))
             for i, prompt in enumerate(prompts)
             for choice in range(n)
         ]

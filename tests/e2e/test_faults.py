@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from baton.engine.base import Sampling, SequenceRequest, Stopping
+from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
+from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from tests.e2e.conftest import MODEL, Cluster
 from tests.e2e.test_exactness import prompt_of
@@ -33,9 +34,13 @@ async def wave(cluster: Cluster) -> list[tuple[int, ...]]:
 def expected_tokens(checkpoint: Path) -> list[tuple[int, ...]]:
     """The same requests on one engine in this process."""
     engine = create_engine(EngineSettings(kind="sim", model=checkpoint, sim_time_scale=0))
-    stopping = Stopping(max_tokens=40, ignore_eos=True)
     requests = [
-        SequenceRequest(i, b"root", prompt_of(150 + i, i), Sampling(seed=i), stopping)
+        SequenceRequest(
+            i,
+            b"root",
+            prompt_of(150 + i, i),
+            SamplingParams(seed=i, max_tokens=40, ignore_eos=True),
+        )
         for i in range(STREAMS)
     ]
     return [tuple(output.tokens[0]) for output in run_local(engine, requests)]

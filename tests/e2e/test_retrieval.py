@@ -15,13 +15,14 @@ from tokenizers import Tokenizer
 
 from baton.cluster.etcd import Etcd
 from baton.cluster.tenants import tenant_salt
-from baton.engine.base import Sampling, SequenceRequest, Stopping
+from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.internal.v1 import kvevents_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.kv.registry import SHM, TIERS, TRANSPORTS
+from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from services.frontend.requests.validate import DEFAULT_TENANT
 from tests.conftest import ROOT
@@ -66,7 +67,7 @@ class OneProcess:
     def ask(self, prompts: Sequence[Sequence[Message]], values: Sequence[str]) -> list[Asked]:
         """Answers to rendered conversations, each as it would be alone."""
         ids = [self.tokenizer.encode(render(messages, ask=True)).ids for messages in prompts]
-        stops = frozenset(self.engine.info.eos_token_ids)
+        stops = tuple(self.engine.info.eos_token_ids)
         outputs = run_local(
             self.engine,
             [
@@ -74,8 +75,7 @@ class OneProcess:
                     number,
                     self.root(b""),
                     prompt,
-                    Sampling(temperature=0.0, seed=1),
-                    Stopping(max_tokens=ANSWER_TOKENS, stop_token_ids=stops),
+                    SamplingParams(temperature=0.0, max_tokens=ANSWER_TOKENS, stop_token_ids=stops),
                 )
                 for number, prompt in enumerate(ids)
             ],

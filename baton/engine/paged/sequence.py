@@ -78,7 +78,7 @@ class LiveSequence:
     @property
     def forbidden_tokens(self) -> frozenset[int]:
         """Tokens that may not come next, because the output is shorter than min_tokens."""
-        short = self.output_tokens < self.request.stopping.min_tokens
+        short = self.output_tokens < self.request.sampling.min_tokens
         return self.stops if short else frozenset()
 
     @property
@@ -153,7 +153,7 @@ def open_sequence(
     Raises:
         ValueError: a field is out of range; the text names it and its limit.
     """
-    stopping = request.stopping
+    sampling = request.sampling
     tokens = [*request.prompt, *request.output]
     if not request.prompt:
         raise ValueError("the prompt is empty")
@@ -162,16 +162,16 @@ def open_sequence(
             f"the prompt and output so far have {len(tokens)} tokens and this engine holds "
             f"{max_tokens}, of which one must be left to generate"
         )
-    if stopping.max_tokens <= len(request.output):
+    if sampling.max_tokens is not None and sampling.max_tokens <= len(request.output):
         raise ValueError(
-            f"max_tokens is {stopping.max_tokens}; the output has {len(request.output)} already"
+            f"max_tokens is {sampling.max_tokens}; the output has {len(request.output)} already"
         )
     if not request.choices or (len(request.choices) > 1 and not request.prefill_only):
         raise ValueError("one choice is needed, and more only with prefill_only")
     check_tokens(tokens, vocab_tokens)
-    check_tokens(list(request.sampling.logit_bias), vocab_tokens)
-    stops = set(stopping.stop_token_ids)
-    if not stopping.ignore_eos:
+    check_tokens(list(sampling.logit_bias), vocab_tokens)
+    stops = set(sampling.stop_token_ids)
+    if not sampling.ignore_eos:
         stops.update(eos_token_ids)
     named = prompt_keys(request.root, tokens, block_tokens)
     return LiveSequence(
@@ -179,7 +179,7 @@ def open_sequence(
         order=order,
         tokens=tokens,
         context_tokens=len(tokens),
-        length_limit=min(len(request.prompt) + stopping.max_tokens, max_tokens),
+        length_limit=min(len(request.prompt) + (sampling.max_tokens or max_tokens), max_tokens),
         stops=frozenset(token for token in stops if 0 <= token < vocab_tokens),
         keys=list(named.full),
         partial_key=named.partial,

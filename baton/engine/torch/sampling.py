@@ -15,8 +15,9 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from baton.engine.base import Sampling, TokenLogprob
+from baton.engine.base import TokenLogprob
 from baton.engine.paged.runner import Sampled
+from baton.sampling import SamplingParams
 
 _CANDIDATES = 1024
 """Most likely tokens among which top-p is looked for before a whole row is sorted."""
@@ -27,7 +28,7 @@ _MASK_64 = (1 << 64) - 1
 class Draw:
     """What decides one draw, besides the logits."""
 
-    sampling: Sampling
+    sampling: SamplingParams
     choice: int
     tokens: Sequence[int]
     """Prompt and output so far."""
@@ -141,7 +142,7 @@ def _draw(
     weights = scaled.exp().masked_fill(scaled < threshold, 0)
     cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
     points = [
-        uniform(draw.sampling.seed, draw.choice, len(draw.tokens) - draw.prompt_tokens)
+        uniform(draw.sampling.seed or 0, draw.choice, len(draw.tokens) - draw.prompt_tokens)
         for draw in draws
     ]
     # Below the total even after rounding, so that the first sum above it belongs to a weight.

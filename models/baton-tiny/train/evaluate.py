@@ -14,9 +14,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from baton.engine.base import Engine, Sampling, SequenceRequest, Stopping
+from baton.engine.base import Engine, SequenceRequest
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
+from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from train import tokenizer as text_tokenizer
 from train.card import write_scores
@@ -69,9 +70,10 @@ class Asker:
             id=self._next,
             root=b"evaluation",
             prompt=self._tokenizer.encode(prompt).ids,
-            sampling=Sampling(seed=0, temperature=0.0),
-            stopping=Stopping(
-                max_tokens=max_tokens, stop_token_ids=frozenset(self._engine.info.eos_token_ids)
+            sampling=SamplingParams(
+                temperature=0.0,
+                max_tokens=max_tokens,
+                stop_token_ids=tuple(self._engine.info.eos_token_ids),
             ),
         )
 

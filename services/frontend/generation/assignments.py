@@ -160,7 +160,6 @@ class WorkerAssignments:
             ticket="" if place.ticket is None else place.ticket.name,
             prompt_token_ids=request.prompt,
             sampling=request.sampling,
-            stopping=request.stopping,
         )
         start.context.attempt = attempt
         left = max(0.001, route.deadline - monotonic())

@@ -9,7 +9,7 @@ from time import monotonic
 
 from opentelemetry import trace
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.telemetry.tracing import inject, tracer
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
@@ -219,7 +219,7 @@ class Inference:
             BatonError: it is refused.
         """
         if not model_name:
-            raise BatonError(Reason.INVALID_FIELD, "model: name a model", field="model")
+            raise invalid_field("model", "name a model")
         validate.check_prompt(prompt)
         model = self.registry.get(model_name)
         return model, await self._encode(model, prompt)

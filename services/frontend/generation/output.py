@@ -17,16 +17,16 @@ class Output:
     """
 
     def __init__(self, request: ResolvedRequest, choice: int) -> None:
-        stopping = request.stopping
+        sampling = request.sampling
         self.choice = choice
         self.token_ids: list[int] = []
         self.reason: common_pb2.FinishReason.ValueType | None = None
         """Why it ended; None while it goes on."""
         self.stop_string = ""
-        self._max_tokens = stopping.max_tokens
-        self._min_tokens = stopping.min_tokens
-        self._stop_tokens = frozenset(stopping.stop_token_ids)
-        if not stopping.ignore_eos:
+        self._max_tokens = sampling.max_tokens
+        self._min_tokens = sampling.min_tokens
+        self._stop_tokens = frozenset(sampling.stop_token_ids)
+        if not sampling.ignore_eos:
             self._stop_tokens |= request.model.eos_token_ids
         self._detokenizer = request.model.tokenizer.detokenizer(request.prompt)
         self._scanner = StopScanner(request.stop) if request.stop else None

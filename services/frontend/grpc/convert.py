@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
 from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.requests.request import (
@@ -9,8 +10,6 @@ from services.frontend.requests.request import (
     GenerationRequest,
     Prompt,
     Resume,
-    Sampling,
-    Stopping,
     TextPrompt,
     TokenPrompt,
 )
@@ -21,34 +20,13 @@ def generation_request(
     request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, request_id: str
 ) -> GenerationRequest:
     """What a client asked for, unchecked."""
-    context, sampling, stopping = request.context, request.sampling, request.stopping
-    resume = None
+    context, resume = request.context, None
     if request.HasField("resume"):
         resume = Resume(list(request.resume.output_ids), request.resume.seed)
     return GenerationRequest(
         model=context.model,
         prompt=_prompt(request),
-        sampling=Sampling(
-            temperature=sampling.temperature if sampling.HasField("temperature") else 1.0,
-            top_p=sampling.top_p if sampling.HasField("top_p") else 1.0,
-            top_k=sampling.top_k,
-            min_p=sampling.min_p,
-            seed=sampling.seed if sampling.HasField("seed") else None,
-            presence_penalty=sampling.presence_penalty,
-            frequency_penalty=sampling.frequency_penalty,
-            repetition_penalty=(
-                sampling.repetition_penalty if sampling.HasField("repetition_penalty") else 1.0
-            ),
-            logit_bias=dict(sampling.logit_bias),
-            logprobs=sampling.logprobs if sampling.HasField("logprobs") else None,
-        ),
-        stopping=Stopping(
-            max_tokens=stopping.max_tokens if stopping.HasField("max_tokens") else None,
-            min_tokens=stopping.min_tokens,
-            stop_token_ids=list(stopping.stop_token_ids),
-            ignore_eos=stopping.ignore_eos,
-            stop=list(stopping.stop),
-        ),
+        sampling=SamplingParams.from_proto(request.sampling),
         n=request.n or 1,
         resume=resume,
         request_id=request_id,

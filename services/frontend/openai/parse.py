@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
+from baton.limits import MAX_OUTPUTS
+from baton.sampling import PARAMETERS, SamplingParams
 from services.frontend.openai.schema import (
     ChatBody,
     Common,
@@ -20,8 +22,6 @@ from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
     Prompt,
-    Sampling,
-    Stopping,
     TextPrompt,
     TokenPrompt,
 )
@@ -29,8 +29,6 @@ from services.frontend.text.chat_template import Message
 
 B = TypeVar("B", ChatBody, CompletionBody, TokenizeBody)
 
-MAX_OUTPUTS = 128
-"""Prompts times n of one body."""
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of text completions that do not say it, as OpenAI documents."""
 _PATH = re.compile(r"^(.*) - at `(?:key` in `)?\$\.?(.*)`$", re.DOTALL)
@@ -74,15 +72,12 @@ def chat_request(body: ChatBody, request_id: str) -> GenerationRequest:
     """What a chat completion asks for, unchecked."""
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     if body.top_logprobs is not None and not body.logprobs:
-        raise BatonError(
-            Reason.INVALID_FIELD, "top_logprobs: needs logprobs to be true", field="top_logprobs"
-        )
+        raise invalid_field("top_logprobs", "needs logprobs to be true")
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     return GenerationRequest(
         model=body.model or "",
         prompt=conversation(body.messages or ()),
-        sampling=_sampling(body, logprobs),
-        stopping=_stopping(body, limit),
+        sampling=_sampling(body, logprobs=logprobs, max_tokens=limit),
         n=1 if body.n is None else body.n,
         request_id=request_id,
         names=_CHAT_NAMES if body.max_completion_tokens is None else _NEW_CHAT_NAMES,
@@ -92,22 +87,19 @@ def chat_request(body: ChatBody, request_id: str) -> GenerationRequest:
 def completion_requests(body: CompletionBody, request_id: str) -> list[GenerationRequest]:
     """What a text completion asks for, one per prompt, unchecked."""
     limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
-    sampling, stopping = _sampling(body, body.logprobs), _stopping(body, limit)
+    sampling = _sampling(body, max_tokens=limit)
     n = 1 if body.n is None else body.n
     prompts = _prompts(body.prompt)
     if len(prompts) * max(n, 1) > MAX_OUTPUTS and n <= MAX_OUTPUTS:
-        raise BatonError(
-            Reason.INVALID_FIELD,
-            f"prompt: {len(prompts)} prompts with n = {n}; prompts times n is at most "
-            f"{MAX_OUTPUTS}",
-            field="prompt",
+        raise invalid_field(
+            "prompt",
+            f"{len(prompts)} prompts with n = {n}; prompts times n is at most {MAX_OUTPUTS}",
         )
     return [
         GenerationRequest(
             model=body.model or "",
             prompt=prompt,
             sampling=sampling,
-            stopping=stopping,
             n=n,
             request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
         )
@@ -131,9 +123,7 @@ def _message(index: int, message: MessageBody) -> Message:
             raise unsupported(f"{where}.{name}")
     content = message.content
     if content is None:
-        raise BatonError(
-            Reason.INVALID_FIELD, f"{where}.content: text is needed", field=f"{where}.content"
-        )
+        raise invalid_field(f"{where}.content", "text is needed")
     if not isinstance(content, str):
         texts = []
         for at, part in enumerate(content):
@@ -164,38 +154,17 @@ def _prompts(raw: msgspec.Raw) -> list[Prompt]:
             return [TokenPrompt(_ids.decode(data))]
         return [TextPrompt(_text.decode(data))]
     except msgspec.ValidationError:
-        raise BatonError(
-            Reason.INVALID_FIELD,
-            "prompt: a string, a list of strings, token ids, or a list of lists of token ids",
-            field="prompt",
+        raise invalid_field(
+            "prompt", "a string, a list of strings, token ids, or a list of lists of token ids"
         ) from None
 
 
-def _sampling(body: Common, logprobs: int | None) -> Sampling:
-    top_k = body.top_k or 0
-    return Sampling(
-        temperature=1.0 if body.temperature is None else body.temperature,
-        top_p=1.0 if body.top_p is None else body.top_p,
-        top_k=0 if top_k == -1 else top_k,  # vLLM's other way to say all
-        min_p=body.min_p or 0.0,
-        seed=body.seed,
-        presence_penalty=body.presence_penalty or 0.0,
-        frequency_penalty=body.frequency_penalty or 0.0,
-        repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
-        logit_bias=body.logit_bias or {},
-        logprobs=logprobs,
-    )
-
-
-def _stopping(body: Common, max_tokens: int | None) -> Stopping:
-    stop = body.stop
-    return Stopping(
-        max_tokens=max_tokens,
-        min_tokens=body.min_tokens or 0,
-        stop_token_ids=body.stop_token_ids or (),
-        ignore_eos=bool(body.ignore_eos),
-        stop=(stop,) if isinstance(stop, str) else stop or (),
-    )
+def _sampling(body: Common, **other: Any) -> SamplingParams:
+    """Return the parameters of a body; `other` are those that it has in another shape."""
+    given = {each.name: getattr(body, each.name) for each in PARAMETERS} | other
+    if given["top_k"] == -1:  # vLLM's other way to say all
+        given["top_k"] = 0
+    return SamplingParams.from_options(given)
 
 
 def _decode(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
@@ -207,7 +176,7 @@ def _decode(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
             raise BatonError(Reason.MALFORMED_BODY, f"the body is wrong: {error}") from None
         what, field = match.groups()
         field = field.removesuffix("[...]")
-        raise BatonError(Reason.INVALID_FIELD, f"{field}: {what}", field=field) from None
+        raise invalid_field(field, what) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         what = str(error).removeprefix("JSON is malformed: ")
         raise BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}") from None

@@ -4,11 +4,12 @@ Types are checked here, values by the validator. Defaults are those of the OpenA
 `null` is as if it were not there. Parameters that nobody documents are not here and are ignored.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from baton.errors import BatonError, Reason
+from baton.sampling import PARAMETERS
 
 
 class StreamOptions(msgspec.Struct):
@@ -29,28 +30,31 @@ class MessageBody(msgspec.Struct):
     audio: Any = None
 
 
-class Common(msgspec.Struct, kw_only=True):
+if TYPE_CHECKING:
+    _Parameters = msgspec.Struct
+else:
+    _Parameters = msgspec.defstruct(
+        "_Parameters",
+        [
+            (each.name, each.type | None, None)
+            for each in PARAMETERS
+            if each.name not in ("logprobs", "max_tokens", "stop")
+        ],
+        kw_only=True,
+    )
+    """The parameters of `baton.sampling` that bodies have in the same shape."""
+
+
+class Common(_Parameters, kw_only=True):
     """What chat and text completions share."""
 
     model: str | None = None
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     n: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop: str | list[str] | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
-    # Not OpenAI's; as vLLM has them.
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    min_tokens: int | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
+    # Not OpenAI's; as vLLM has it.
     return_token_ids: bool | None = None
     # Refused unless they ask for nothing; see `refuse_unsupported`.
     best_of: Any = None

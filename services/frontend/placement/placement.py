@@ -80,7 +80,7 @@ class PlacementFinder:
             context=request.context,
             chains=chains,
             prompt_tokens=len(request.prompt),
-            max_tokens=request.stopping.max_tokens,
+            max_tokens=request.sampling.max_tokens,
             n=request.n,
             excluded_instances=sorted(excluded),
             output_tokens=output_tokens,

@@ -7,6 +7,7 @@ request is what runs. Names of fields are those of the OpenAI API where it has t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
 from services.frontend.requests.models import Model
 from services.frontend.text.chat_template import Message
@@ -31,33 +32,6 @@ Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """See `baton.v1.SamplingParams`. A seed of None is drawn by the frontend."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    seed: int | None = None
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    logprobs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """See `baton.v1.StopParams`. max_tokens of None is up to the context's end."""
-
-    max_tokens: int | None = None
-    min_tokens: int = 0
-    stop_token_ids: Sequence[int] = ()
-    ignore_eos: bool = False
-    stop: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Resume:
     """Where a cut-off stream goes on: after output_ids, with the seed that it had."""
 
@@ -71,8 +45,7 @@ class GenerationRequest:
 
     model: str
     prompt: Prompt
-    sampling: Sampling = Sampling()
-    stopping: Stopping = Stopping()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     n: int = 1
     resume: Resume | None = None
     request_id: str = ""
@@ -95,9 +68,7 @@ class ResolvedRequest:
     prompt: Sequence[int]
     """At least one token; with max_tokens it fits into the model's context."""
     sampling: common_pb2.SamplingParams
-    """The seed is set."""
-    stopping: common_pb2.StopParams
-    """max_tokens is set, stop strings are left out: workers know no text."""
+    """As workers get it: seed and max_tokens are set, stop strings are left out."""
     stop: tuple[str, ...]
     n: int
     output_so_far: tuple[int, ...] = ()

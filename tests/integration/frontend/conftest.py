@@ -215,7 +215,7 @@ class ScriptedWorker(WorkerServiceServicer):
         at = len(output)
         for known, token in enumerate(output):
             assert token == self._token(start, start.choice, known), "output_so_far is wrong"
-        while at < start.stopping.max_tokens:
+        while at < start.sampling.max_tokens:
             await asyncio.sleep(self.script.step_seconds)
             if self._say(start, out, start.choice, at) == EOS:
                 return common_pb2.FINISH_REASON_STOP
@@ -241,7 +241,7 @@ class ScriptedWorker(WorkerServiceServicer):
         return token
 
     def _token(self, start: worker_pb2.Start, choice: int, position: int) -> int:
-        if position >= self.script.eos_after and not start.stopping.ignore_eos:
+        if position >= self.script.eos_after and not start.sampling.ignore_eos:
             return EOS
         return letter_id(said(choice, position + 1)[-1])
 

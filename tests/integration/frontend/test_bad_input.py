@@ -76,10 +76,10 @@ CHAT = [
     ),
     ("n", Reason.INVALID_FIELD, {"n": 17}, _set("n", 17)),
     ("n", Reason.INVALID_FIELD, {"n": -1}, _set("n", -1)),
-    ("max_tokens", Reason.INVALID_FIELD, {"max_tokens": 0}, _set("stopping.max_tokens", 0)),
-    ("max_tokens", Reason.INVALID_FIELD, {"max_tokens": -1}, _set("stopping.max_tokens", -1)),
-    ("min_tokens", Reason.INVALID_FIELD, {"min_tokens": -1}, _set("stopping.min_tokens", -1)),
-    ("min_tokens", Reason.INVALID_FIELD, {"min_tokens": 9}, _set("stopping.min_tokens", 9)),
+    ("max_tokens", Reason.INVALID_FIELD, {"max_tokens": 0}, _set("sampling.max_tokens", 0)),
+    ("max_tokens", Reason.INVALID_FIELD, {"max_tokens": -1}, _set("sampling.max_tokens", -1)),
+    ("min_tokens", Reason.INVALID_FIELD, {"min_tokens": -1}, _set("sampling.min_tokens", -1)),
+    ("min_tokens", Reason.INVALID_FIELD, {"min_tokens": 9}, _set("sampling.min_tokens", 9)),
     ("temperature", Reason.INVALID_FIELD, {"temperature": 2.1}, _set("sampling.temperature", 2.1)),
     ("temperature", Reason.INVALID_FIELD, {"temperature": -1}, _set("sampling.temperature", -1)),
     ("top_p", Reason.INVALID_FIELD, {"top_p": 0}, _set("sampling.top_p", 0)),
@@ -120,11 +120,11 @@ CHAT = [
         "stop_token_ids",
         Reason.INVALID_FIELD,
         {"stop_token_ids": [-1]},
-        _set("stopping.stop_token_ids", [-1]),
+        _set("sampling.stop_token_ids", [-1]),
     ),
-    ("stop", Reason.INVALID_FIELD, {"stop": ["a"] * 5}, _set("stopping.stop", ["a"] * 5)),
-    ("stop", Reason.INVALID_FIELD, {"stop": [""]}, _set("stopping.stop", [""])),
-    ("stop", Reason.INVALID_FIELD, {"stop": "a" * 257}, _set("stopping.stop", ["a" * 257])),
+    ("stop", Reason.INVALID_FIELD, {"stop": ["a"] * 5}, _set("sampling.stop", ["a"] * 5)),
+    ("stop", Reason.INVALID_FIELD, {"stop": [""]}, _set("sampling.stop", [""])),
+    ("stop", Reason.INVALID_FIELD, {"stop": "a" * 257}, _set("sampling.stop", ["a" * 257])),
 ]
 
 TEXT = [
@@ -145,7 +145,7 @@ TEXT = [
 async def refusal_of(stage: Any, change: Change, *, chat: bool) -> BatonError:
     request: Any = inference_pb2.ChatRequest() if chat else inference_pb2.GenerateRequest(text="x")
     request.context.model = stage.model
-    request.stopping.max_tokens = 3
+    request.sampling.max_tokens = 3
     if chat:
         _role("user")(request)
     change(request)

@@ -15,7 +15,7 @@ from services.frontend.metrics import ACTIVE, TICKETS, WORKER_STREAMS
 def generate(stage: Any, max_tokens: int = 4000, n: int = 1) -> inference_pb2.GenerateRequest:
     request = inference_pb2.GenerateRequest(text="x" * 40, n=n)
     request.context.model = stage.model
-    request.stopping.max_tokens = max_tokens
+    request.sampling.max_tokens = max_tokens
     return request
 
 

@@ -13,7 +13,7 @@ from baton.v1 import inference_pb2
 def generate(stage: Any, max_tokens: int = 12, n: int = 1) -> inference_pb2.GenerateRequest:
     request = inference_pb2.GenerateRequest(text="x" * 40, n=n)
     request.context.model = stage.model
-    request.stopping.max_tokens = max_tokens
+    request.sampling.max_tokens = max_tokens
     return request
 
 

@@ -217,13 +217,13 @@ async def test_parameters_reach_the_worker(stage: Any, client: httpx.AsyncClient
     )
     assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200
     start = stage.worker("d0").starts()[0]
-    sampling, stopping = start.sampling, start.stopping
+    sampling = start.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.25, 7)
     assert (sampling.min_p, sampling.seed, dict(sampling.logit_bias)) == (0.125, 42, {3: 2.5})
     assert (sampling.presence_penalty, sampling.frequency_penalty) == (1, -1)
     assert sampling.repetition_penalty == 1.5
-    assert (stopping.max_tokens, stopping.min_tokens, stopping.ignore_eos) == (4, 2, True)
-    assert list(stopping.stop_token_ids) == [9]
+    assert (sampling.max_tokens, sampling.min_tokens, sampling.ignore_eos) == (4, 2, True)
+    assert list(sampling.stop_token_ids) == [9]
     assert start.context.tenant == "default"
 
 

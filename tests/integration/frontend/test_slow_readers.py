@@ -49,7 +49,7 @@ async def test_a_slow_reader_loses_its_stream_and_others_lose_nothing(stage: Any
     await stage.quiet()
     request = inference_pb2.GenerateRequest(text="x")
     request.context.model = stage.model
-    request.stopping.max_tokens = 20
+    request.sampling.max_tokens = 20
     events = [event async for event in stage.stub().Generate(request)]
     assert "".join(event.delta.text for event in events) == stage.said(0, 20)
     again = ["prepare", "generate"]

@@ -12,8 +12,8 @@ PROMPT = "a prompt of some forty characters, in bytes."
 def generate(stage: Any, **fields: Any) -> inference_pb2.GenerateRequest:
     request = inference_pb2.GenerateRequest(text=PROMPT, **fields)
     request.context.model = stage.model
-    if not request.stopping.HasField("max_tokens"):
-        request.stopping.max_tokens = 12
+    if not request.sampling.HasField("max_tokens"):
+        request.sampling.max_tokens = 12
     return request
 
 
@@ -85,8 +85,8 @@ async def test_two_choices_are_told_apart(stage: Any) -> None:
 
 
 async def test_one_token_needs_no_decoding(stage: Any) -> None:
-    stopping = common_pb2.StopParams(max_tokens=1)
-    events = [event async for event in stage.stub().Generate(generate(stage, stopping=stopping))]
+    sampling = common_pb2.SamplingParams(max_tokens=1)
+    events = [event async for event in stage.stub().Generate(generate(stage, sampling=sampling))]
     assert texts(events) == [stage.said(0, 1)]
     await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare", "cancel"])
     await stage.quiet()
@@ -111,8 +111,8 @@ async def test_end_of_sequence_ends_a_choice_and_is_no_text(stage: Any) -> None:
 
 
 async def test_a_stop_string_cuts_the_text_and_the_worker(stage: Any) -> None:
-    stopping = common_pb2.StopParams(max_tokens=100, stop=["ef", "zz"])
-    events = [event async for event in stage.stub().Generate(generate(stage, stopping=stopping))]
+    sampling = common_pb2.SamplingParams(max_tokens=100, stop=["ef", "zz"])
+    events = [event async for event in stage.stub().Generate(generate(stage, sampling=sampling))]
     assert texts(events) == ["abcd"]
     assert events[-2].choice_finished.reason == common_pb2.FINISH_REASON_STOP
     assert events[-2].choice_finished.stop_string == "ef"
@@ -140,7 +140,7 @@ async def test_chat_renders_the_template(stage: Any) -> None:
         messages=[inference_pb2.ChatMessage(role="user", content="hi")]
     )
     request.context.model = stage.model
-    request.stopping.max_tokens = 3
+    request.sampling.max_tokens = 3
     events = [event async for event in stage.stub().Chat(request)]
     assert texts(events) == [stage.said(0, 3)]
     prompt = stage.worker("p0").starts()[0].prompt_token_ids

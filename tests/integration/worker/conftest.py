@@ -114,8 +114,8 @@ def start(**fields: object) -> worker_pb2.Start:
     frame = worker_pb2.Start(**fields)
     frame.context.model = frame.context.model or "sim"
     frame.cache_salt = b"salt"
-    if not frame.stopping.HasField("max_tokens"):
-        frame.stopping.max_tokens = 8
+    if not frame.sampling.HasField("max_tokens"):
+        frame.sampling.max_tokens = 8
     return frame
 
 

@@ -82,7 +82,7 @@ class Rig:
         start = worker_pb2.Start(stream_id=1, prompt_token_ids=self.prompt)
         start.generate.SetInParent()
         start.context.model, start.cache_salt = MODEL, b"salt"
-        start.stopping.max_tokens, start.stopping.ignore_eos = OUTPUT_TOKENS, True
+        start.sampling.max_tokens, start.sampling.ignore_eos = OUTPUT_TOKENS, True
         start.sampling.temperature = 0.0
 
         def gone(stream) -> None:

@@ -86,8 +86,8 @@ async def test_every_choice_of_one_prefill_goes_on_elsewhere(spawn_service, open
 async def test_the_next_turn_finds_prompt_and_answer(spawn_service, open_run):
     _, decode = await _pool(spawn_service)
     writer = await open_run(decode.address)
-    stopping = common_pb2.StopParams(max_tokens=40)
-    await writer.start(stream_id=1, prompt_token_ids=PROMPT, stopping=stopping, generate=Generate())
+    sampling = common_pb2.SamplingParams(max_tokens=40)
+    await writer.start(stream_id=1, prompt_token_ids=PROMPT, sampling=sampling, generate=Generate())
     await writer.ended(1)
     before = (await at_baseline(writer)).computed_tokens
 
@@ -106,10 +106,10 @@ async def test_cancelling_gives_everything_back(spawn_service, open_run, victim)
     slow = {"BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.02", "BATON_ENGINE_MAX_RUNNING": "2"}
     _, decode = await _pool(spawn_service, **slow)
     writer = await open_run(decode.address)
-    stopping = common_pb2.StopParams(max_tokens=60)
+    sampling = common_pb2.SamplingParams(max_tokens=60)
     for i in range(3):
         await writer.start(
-            stream_id=i, prompt_token_ids=[i, *PROMPT], stopping=stopping, generate=Generate()
+            stream_id=i, prompt_token_ids=[i, *PROMPT], sampling=sampling, generate=Generate()
         )
     await writer.start(stream_id=3, prompt_token_ids=[3, *PROMPT], prepare=Prepare())
     await writer.until(lambda: len(writer.tokens[0][0]) > 3)
@@ -124,7 +124,7 @@ async def test_cancelling_gives_everything_back(spawn_service, open_run, victim)
     await writer.ended(0, 1, 2, 3)
     for i in {0, 1, 2} - {cancelled}:
         assert isinstance(writer.ends[i], StreamFinished)
-        expected = local_tokens(prompt_token_ids=[i, *PROMPT], stopping=stopping)
+        expected = local_tokens(prompt_token_ids=[i, *PROMPT], sampling=sampling)
         assert writer.tokens[i][0] == expected
     await at_baseline(writer)
 
@@ -132,10 +132,10 @@ async def test_cancelling_gives_everything_back(spawn_service, open_run, victim)
 async def test_a_frontend_that_vanishes_takes_its_work_along(spawn_service, open_run):
     _, decode = await _pool(spawn_service, BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.05")
     gone, watcher = await open_run(decode.address), await open_run(decode.address)
-    stopping = common_pb2.StopParams(max_tokens=500)
+    sampling = common_pb2.SamplingParams(max_tokens=500)
     for i in range(8):
         await gone.start(
-            stream_id=i, prompt_token_ids=[i, *PROMPT], stopping=stopping, generate=Generate()
+            stream_id=i, prompt_token_ids=[i, *PROMPT], sampling=sampling, generate=Generate()
         )
     await gone.until(lambda: all(gone.tokens[i][0] for i in range(8)))
     assert (await watcher.load()).streams == 8
@@ -147,12 +147,12 @@ async def test_frontends_that_vanish_amid_a_write_leave_nothing(spawn_service, o
     # gRPC may leave a handler in a write for ever when its client goes at that moment.
     decode = await spawn_service("decode", {**SIM, "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.002"})
     watcher = await open_run(decode.address)
-    stopping = common_pb2.StopParams(max_tokens=3000)
+    sampling = common_pb2.SamplingParams(max_tokens=3000)
     for _ in range(40):
         gone = await open_run(decode.address)
         for i in range(8):
             await gone.start(
-                stream_id=i, prompt_token_ids=[i, *PROMPT], stopping=stopping, generate=Generate()
+                stream_id=i, prompt_token_ids=[i, *PROMPT], sampling=sampling, generate=Generate()
             )
         await gone.until(lambda gone=gone: all(gone.tokens[i][0] for i in range(8)))
         await gone.aclose()
@@ -212,8 +212,8 @@ async def test_work_that_is_late_amid_a_chunk_harms_nobody(spawn_service, open_r
 async def test_a_draining_worker_ends_what_runs_and_refuses_what_comes(spawn_service, open_run):
     _, decode = await _pool(spawn_service, BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.03")
     writer = await open_run(decode.address)
-    stopping = common_pb2.StopParams(max_tokens=40)
-    await writer.start(stream_id=1, prompt_token_ids=PROMPT, stopping=stopping, generate=Generate())
+    sampling = common_pb2.SamplingParams(max_tokens=40)
+    await writer.start(stream_id=1, prompt_token_ids=PROMPT, sampling=sampling, generate=Generate())
     await writer.until(lambda: writer.tokens[1][0])
     decode.signal(signal.SIGTERM)
     await asyncio.sleep(0.1)
@@ -231,14 +231,14 @@ async def test_a_draining_worker_ends_what_runs_and_refuses_what_comes(spawn_ser
         ({"prompt_token_ids": [1, 32_000]}, Reason.INVALID_FIELD, "prompt_token_ids"),
         ({"prompt_token_ids": [-1]}, Reason.INVALID_FIELD, "prompt_token_ids"),
         (
-            {"stopping": common_pb2.StopParams(max_tokens=1_000_000)},
+            {"sampling": common_pb2.SamplingParams(max_tokens=1_000_000)},
             Reason.CONTEXT_LENGTH_EXCEEDED,
-            "stopping.max_tokens",
+            "max_tokens",
         ),
         (
-            {"stopping": common_pb2.StopParams(max_tokens=0)},
+            {"sampling": common_pb2.SamplingParams(max_tokens=0)},
             Reason.INVALID_FIELD,
-            "stopping.max_tokens",
+            "max_tokens",
         ),
         ({"generate": None, "prefill": Prefill(n=17)}, Reason.INVALID_FIELD, "n"),
         ({"generate": None}, Reason.INVALID_FIELD, "work"),

@@ -18,7 +18,7 @@ def test_unset_options_stay_unset() -> None:
     request = generate_request("hi", "tiny", "r1", {})
     assert not request.sampling.HasField("temperature")
     assert not request.sampling.HasField("seed")
-    assert not request.stopping.HasField("max_tokens")
+    assert not request.sampling.HasField("max_tokens")
     assert request.n == 0
 
 
@@ -33,9 +33,9 @@ def test_options_reach_their_fields() -> None:
         "stop_token_ids": (1, 2),
     }
     request = chat_request("hi", "tiny", "r1", options)
-    assert request.stopping.max_tokens == 4
-    assert list(request.stopping.stop) == ["END"]
-    assert list(request.stopping.stop_token_ids) == [1, 2]
+    assert request.sampling.max_tokens == 4
+    assert list(request.sampling.stop) == ["END"]
+    assert list(request.sampling.stop_token_ids) == [1, 2]
     assert request.sampling.HasField("temperature")
     assert dict(request.sampling.logit_bias) == {3: -1.5}
     assert request.sampling.HasField("logprobs")

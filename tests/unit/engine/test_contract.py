@@ -21,13 +21,12 @@ from baton.engine.base import (
     Engine,
     Event,
     QueueFullError,
-    Sampling,
     SequenceRequest,
-    Stopping,
     Tokens,
 )
 from baton.engine.local import run_local
 from baton.kv.keys import prompt_keys
+from baton.sampling import SamplingParams
 
 MakeEngine = Callable[..., Engine]
 
@@ -45,14 +44,14 @@ def request(number: int = 0, tokens: Sequence[int] = prompt(20), **changes: Any)
         id=number,
         root=b"root",
         prompt=tokens,
-        sampling=Sampling(seed=1, temperature=0),
-        stopping=Stopping(max_tokens=8, ignore_eos=True),
+        sampling=params(),
     )
     return replace(asked, **changes)
 
 
-def stopping(**fields: Any) -> Stopping:
-    return Stopping(**({"max_tokens": 8, "ignore_eos": True} | fields))
+def params(**fields: Any) -> SamplingParams:
+    defaults = {"seed": 1, "temperature": 0, "max_tokens": 8, "ignore_eos": True}
+    return SamplingParams(**(defaults | fields))
 
 
 def admit(engine: Engine, asked: SequenceRequest) -> Admitted:
@@ -118,7 +117,7 @@ def test_a_life_from_add_to_close(make_engine: MakeEngine, kind: str) -> None:
 def test_blocks_of_the_output_are_reported_as_they_fill(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind)
     tokens = prompt(10)
-    admit(engine, request(0, tokens, stopping=stopping(max_tokens=40)))
+    admit(engine, request(0, tokens, sampling=params(max_tokens=40)))
     engine.start(0, 0)
     events = drain(engine)
     output = [event.token_ids[0] for event in events if isinstance(event, Tokens)]
@@ -132,7 +131,7 @@ def test_blocks_of_the_output_are_reported_as_they_fill(make_engine: MakeEngine,
 def test_the_next_turn_finds_prompt_and_answer(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind)
     first = prompt(30)
-    answer = generate(engine, request(0, first, stopping=stopping(max_tokens=40)))
+    answer = generate(engine, request(0, first, sampling=params(max_tokens=40)))
     turn = (*first, *answer, *prompt(9, seed=3))
     before = engine.stats()
     (output,) = run_local(engine, [request(1, turn)])
@@ -155,7 +154,7 @@ def test_a_stop_token_ends_the_output_and_is_part_of_it(make_engine: MakeEngine,
     free = generate(engine, request())
     stop = free[3]
     at = free.index(stop)
-    (output,) = run_local(engine, [request(stopping=stopping(stop_token_ids=frozenset({stop})))])
+    (output,) = run_local(engine, [request(sampling=params(stop_token_ids=(stop,)))])
     assert output.tokens[0] == free[: at + 1]
     assert output.ended is not None
     assert output.ended.reasons == (EndReason.STOP,)
@@ -163,9 +162,9 @@ def test_a_stop_token_ends_the_output_and_is_part_of_it(make_engine: MakeEngine,
 
 def test_min_tokens_keeps_stop_tokens_away(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind)
-    stop = frozenset({generate(engine, request())[0]})
-    (output,) = run_local(engine, [request(stopping=stopping(stop_token_ids=stop, min_tokens=5))])
-    assert not stop & set(output.tokens[0][:5])
+    stop = (generate(engine, request())[0],)
+    (output,) = run_local(engine, [request(sampling=params(stop_token_ids=stop, min_tokens=5))])
+    assert stop[0] not in output.tokens[0][:5]
     assert len(output.tokens[0]) >= 5
 
 
@@ -173,12 +172,11 @@ def test_where_every_token_is_barred_one_is_drawn_all_the_same(
     make_engine: MakeEngine, kind: str
 ) -> None:
     engine = make_engine(kind)
-    every = frozenset(range(engine.info.vocab_tokens))
+    every = tuple(range(engine.info.vocab_tokens))
     for number, temperature in enumerate((0.0, 1.0)):
         asked = request(
             number,
-            sampling=Sampling(seed=1, temperature=temperature),
-            stopping=stopping(stop_token_ids=every, min_tokens=5),
+            sampling=params(temperature=temperature, stop_token_ids=every, min_tokens=5),
         )
         (output,) = run_local(engine, [asked])
         assert output.ended is not None
@@ -188,7 +186,7 @@ def test_where_every_token_is_barred_one_is_drawn_all_the_same(
 def test_the_context_ends_an_output(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind, context_tokens=64)
     assert engine.info.context_tokens == 64
-    (output,) = run_local(engine, [request(0, prompt(50), stopping=stopping(max_tokens=1000))])
+    (output,) = run_local(engine, [request(0, prompt(50), sampling=params(max_tokens=1000))])
     assert len(output.tokens[0]) == 14
     assert output.ended is not None
     assert output.ended.reasons == (EndReason.LENGTH,)
@@ -203,7 +201,7 @@ def test_a_prefill_samples_each_choice_once(make_engine: MakeEngine, kind: str) 
     asked = request(
         0,
         prompt(20),
-        sampling=Sampling(seed=3, temperature=1.5),
+        sampling=params(seed=3, temperature=1.5),
         choices=(0, 1, 2, 3),
         prefill_only=True,
     )
@@ -222,13 +220,15 @@ def test_a_prefill_samples_each_choice_once(make_engine: MakeEngine, kind: str) 
     assert (ended.computed_tokens, ended.output_tokens) == (20, 4)
     engine.close(0)
     # Where the first token ends a choice, the prefill says so.
-    stop = frozenset(drawn[1].token_ids)
-    stops = replace(asked, id=1, stopping=stopping(stop_token_ids=stop))
+    stop = drawn[1].token_ids
+    stops = replace(asked, id=1, sampling=params(seed=3, temperature=1.5, stop_token_ids=stop))
     (output,) = run_local(engine, [stops])
     assert output.ended is not None
     for event, reason in zip(drawn, output.ended.reasons, strict=True):
         assert (reason is EndReason.STOP) == (event.token_ids[0] in stop)
-    (single,) = run_local(engine, [replace(asked, id=2, stopping=stopping(max_tokens=1))])
+    (single,) = run_local(
+        engine, [replace(asked, id=2, sampling=params(seed=3, temperature=1.5, max_tokens=1))]
+    )
     assert single.ended is not None
     assert single.ended.reasons == (EndReason.LENGTH,) * 4
 
@@ -406,7 +406,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(make_engine: MakeEngine, k
         request(choices=()),
         request(output=(3,) * 8),
         request(output=(512,)),
-        request(sampling=Sampling(seed=0, logit_bias={512: 1.0})),
+        request(sampling=params(logit_bias={512: 1.0})),
     ]
     for asked in refused:
         with pytest.raises(ValueError):
@@ -487,7 +487,7 @@ def test_a_preempted_sequence_says_that_its_blocks_are_gone(
     size = make_engine(kind).info.block_bytes
     engine = make_engine(kind, kv_bytes=256 * size, chunk_tokens=64)
     for number in range(2):
-        asked = request(number, prompt(2000, seed=number), stopping=stopping(max_tokens=250))
+        asked = request(number, prompt(2000, seed=number), sampling=params(max_tokens=250))
         engine.add(asked)
     block = memoryview(bytearray(size))
     again = memoryview(bytearray(size))
@@ -552,7 +552,7 @@ def test_threads_copy_while_the_engine_steps(make_engine: MakeEngine, kind: str)
         while time.monotonic() < deadline:
             while engine.stats().open_sequences < 8:
                 tokens = prompt(draw.randrange(300, 700), seed=draw.randrange(20))
-                engine.add(request(number, tokens, stopping=stopping(max_tokens=60)))
+                engine.add(request(number, tokens, sampling=params(max_tokens=60)))
                 number += 1
             for event in engine.step():
                 match event:
@@ -582,12 +582,12 @@ def test_after_any_life_everything_is_back(make_engine: MakeEngine, kind: str, s
         action = draw.random()
         if action < 0.3 and len(open_now) < 24:
             length = draw.choice([1, 15, 16, 17, 200, 900])
-            limit = stopping(max_tokens=draw.choice([1, 20, 200]))
+            limit = params(max_tokens=draw.choice([1, 20, 200]))
             engine.add(
                 request(
                     number,
                     prompt(length, seed=draw.randrange(3)),
-                    stopping=limit,
+                    sampling=limit,
                     prefill_only=draw.random() < 0.2,
                 )
             )

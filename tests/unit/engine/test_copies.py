@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Sequence
 
-from baton.engine.base import Admitted, BlocksReady, EngineInfo, Sampling, SequenceRequest, Stopping
+from baton.engine.base import Admitted, BlocksReady, EngineInfo, SequenceRequest
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
 from baton.engine.paged.scheduler import SchedulerLimits
 from baton.kv.layout import Layout
+from baton.sampling import SamplingParams
 
 INFO = EngineInfo(
     layout=Layout("test/1", "cpu", "", "uint8", 1, 1, 1, 4),
@@ -59,8 +60,7 @@ def request(number: int, tokens: int) -> SequenceRequest:
         id=number,
         root=b"root",
         prompt=[number] * tokens,
-        sampling=Sampling(seed=0),
-        stopping=Stopping(max_tokens=100),
+        sampling=SamplingParams(max_tokens=100),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from baton.engine.base import (
@@ -11,12 +12,11 @@ from baton.engine.base import (
     Ended,
     EndReason,
     Engine,
-    Sampling,
     SequenceRequest,
-    Stopping,
     Tokens,
 )
 from baton.engine.local import run_local
+from baton.sampling import SamplingParams
 
 MakeEngine = Callable[..., Engine]
 
@@ -29,8 +29,8 @@ ENGINES = [
     ("native", "qwen2"),
     ("native", "qwen3"),
 ]
-GREEDY = Sampling(seed=0, temperature=0)
-SEEDED = Sampling(
+GREEDY = SamplingParams(seed=0, temperature=0)
+SEEDED = SamplingParams(
     seed=7,
     temperature=0.9,
     top_p=0.95,
@@ -50,14 +50,13 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 
 
 def request(
-    number: int, tokens: Sequence[int], sampling: Sampling, max_tokens: int = 24
+    number: int, tokens: Sequence[int], sampling: SamplingParams, max_tokens: int = 24
 ) -> SequenceRequest:
     return SequenceRequest(
         id=number,
         root=b"root",
         prompt=tuple(tokens),
-        sampling=sampling,
-        stopping=Stopping(max_tokens=max_tokens, ignore_eos=True),
+        sampling=msgspec.structs.replace(sampling, max_tokens=max_tokens, ignore_eos=True),
     )
 
 
@@ -117,7 +116,7 @@ def move_blocks(source: Engine, number: int, target: Engine, into: Admitted) -> 
 @KINDS
 @SAMPLINGS
 def test_in_chunks_as_in_one_piece(
-    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+    make_engine: MakeEngine, kind: str, family: str, sampling: SamplingParams
 ) -> None:
     whole = make_engine(kind, family, chunk_tokens=4096)
     expected = {n: alone(whole, request(0, prompt(n), sampling)) for n in (1, 15, 16, 17, 33, 500)}
@@ -131,7 +130,7 @@ def test_in_chunks_as_in_one_piece(
 @KINDS
 @SAMPLINGS
 def test_a_long_prompt_in_chunks_as_in_one_piece(
-    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+    make_engine: MakeEngine, kind: str, family: str, sampling: SamplingParams
 ) -> None:
     asked = request(0, prompt(3000), sampling)
     expected = alone(make_engine(kind, family, chunk_tokens=4096), asked)
@@ -141,7 +140,7 @@ def test_a_long_prompt_in_chunks_as_in_one_piece(
 @KINDS
 @SAMPLINGS
 def test_sixteen_at_once_as_each_alone(
-    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+    make_engine: MakeEngine, kind: str, family: str, sampling: SamplingParams
 ) -> None:
     engine = make_engine(kind, family, chunk_tokens=64)
     asked = [request(i, prompt(3 + 29 * i, seed=i), sampling, 8 + i) for i in range(16)]
@@ -155,7 +154,7 @@ def test_sixteen_at_once_as_each_alone(
 @KINDS
 @SAMPLINGS
 def test_with_cached_blocks_as_without(
-    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+    make_engine: MakeEngine, kind: str, family: str, sampling: SamplingParams
 ) -> None:
     engine = make_engine(kind, family)
     for cached, length in ((16, 17), (16, 31), (48, 64), (64, 64), (400, 500)):
@@ -202,7 +201,7 @@ def test_a_recomputed_last_token_is_not_written(
 @SAMPLINGS
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 33, 500])
 def test_two_choices_moved_to_another_engine_as_on_one(
-    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling, length: int
+    make_engine: MakeEngine, kind: str, family: str, sampling: SamplingParams, length: int
 ) -> None:
     asked = request(0, prompt(length), sampling)
     reference = make_engine(kind, family)
@@ -229,7 +228,7 @@ def test_two_choices_moved_to_another_engine_as_on_one(
 @KINDS
 @SAMPLINGS
 def test_a_stream_taken_over_in_the_middle_goes_on_as_if_nothing_was(
-    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+    make_engine: MakeEngine, kind: str, family: str, sampling: SamplingParams
 ) -> None:
     asked = request(0, prompt(21), sampling, 40)
     expected = alone(make_engine(kind, family), asked)
@@ -258,7 +257,7 @@ def test_a_stream_taken_over_in_the_middle_goes_on_as_if_nothing_was(
 @KINDS
 @SAMPLINGS
 def test_preempted_as_not(
-    make_engine: MakeEngine, kind: str, family: str, sampling: Sampling
+    make_engine: MakeEngine, kind: str, family: str, sampling: SamplingParams
 ) -> None:
     roomy = make_engine(kind, family)
     # Pages for all prompts, and not for all outputs.

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from baton.engine.base import Sampling
 from baton.engine.torch.sampling import Draw, sample, uniform
+from baton.sampling import SamplingParams
 
 
 def draw(
-    sampling: Sampling,
+    sampling: SamplingParams,
     *,
     choice: int = 0,
     prompt: Sequence[int] = (),
@@ -34,7 +34,7 @@ def reachable(logits: Tensor, **parameters: float) -> set[int]:
     """Tokens drawn for many seeds."""
     seeds = range(600)
     rows = logits.expand(len(seeds), -1)
-    draws = [draw(Sampling(seed=seed, **parameters)) for seed in seeds]  # type: ignore[arg-type]
+    draws = [draw(SamplingParams(seed=seed, **parameters)) for seed in seeds]  # type: ignore[arg-type]
     return {sampled.token for sampled in sample(rows, draws)}
 
 
@@ -90,7 +90,9 @@ def test_the_distribution_is_that_of_the_softmax() -> None:
     logits = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5])
     count = 20_000
     rows = logits.expand(count, -1)
-    drawn = sample(rows, [draw(Sampling(seed=seed, temperature=0.8)) for seed in range(count)])
+    drawn = sample(
+        rows, [draw(SamplingParams(seed=seed, temperature=0.8)) for seed in range(count)]
+    )
     counts = Counter(sampled.token for sampled in drawn)
     expected = (logits / 0.8).softmax(-1) * count
     squares = sum((counts[i] - e) ** 2 / e for i, e in enumerate(expected.tolist()))
@@ -140,7 +142,7 @@ def test_a_row_draws_the_same_whatever_is_beside_it(
 ) -> None:
     rows = torch.randn(5, 64, generator=torch.Generator().manual_seed(seed % 1000)) * 3
     mine = draw(
-        Sampling(
+        SamplingParams(
             seed=seed,
             temperature=temperature,
             top_k=top_k,
@@ -155,10 +157,10 @@ def test_a_row_draws_the_same_whatever_is_beside_it(
         output=output,
     )
     others = [
-        draw(Sampling(seed=1, temperature=0)),
-        draw(Sampling(seed=2, top_p=0.5)),
-        draw(Sampling(seed=3, top_k=5, logprobs=7)),
-        draw(Sampling(seed=4), barred=[0, 1]),
+        draw(SamplingParams(seed=1, temperature=0)),
+        draw(SamplingParams(seed=2, top_p=0.5)),
+        draw(SamplingParams(seed=3, top_k=5, logprobs=7)),
+        draw(SamplingParams(seed=4), barred=[0, 1]),
     ]
     (alone,) = sample(rows[:1], [mine])
     before = rows.clone()
@@ -171,21 +173,21 @@ def test_a_row_draws_the_same_whatever_is_beside_it(
 
 def test_greedy_takes_the_best_and_of_equals_the_first() -> None:
     logits = torch.tensor([0.0, 3.0, 1.0, 3.0])
-    assert token(logits, draw(Sampling(seed=9, temperature=0))) == 1
+    assert token(logits, draw(SamplingParams(seed=9, temperature=0))) == 1
 
 
 def test_the_smallest_temperature_takes_the_best() -> None:
     logits = torch.randn(1000, generator=torch.Generator().manual_seed(0)) * 20
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         row = logits.to(dtype)
-        assert token(row, draw(Sampling(seed=5, temperature=1e-30))) == int(row.argmax())
+        assert token(row, draw(SamplingParams(seed=5, temperature=1e-30))) == int(row.argmax())
 
 
 def test_penalties_are_those_of_their_definitions() -> None:
     logits = torch.tensor([2.0, -2.0, 1.0, 0.5, 0.25], dtype=torch.float64)
 
     def best(**parameters: object) -> int:
-        sampling = Sampling(seed=0, temperature=0, **parameters)  # type: ignore[arg-type]
+        sampling = SamplingParams(seed=0, temperature=0, **parameters)  # type: ignore[arg-type]
         return token(logits, draw(sampling, prompt=[0, 1], output=[2, 2, 3]))
 
     assert best() == 0
@@ -206,17 +208,17 @@ def test_penalties_are_those_of_their_definitions() -> None:
 
 def test_barred_tokens_are_never_drawn() -> None:
     logits = torch.tensor([50.0, 40.0, 1.0, 0.0])
-    assert token(logits, draw(Sampling(seed=0, temperature=0), barred=[0, 1])) == 2
-    drawn = {token(logits, draw(Sampling(seed=s), barred=[0, 1])) for s in range(50)}
+    assert token(logits, draw(SamplingParams(seed=0, temperature=0), barred=[0, 1])) == 2
+    drawn = {token(logits, draw(SamplingParams(seed=s), barred=[0, 1])) for s in range(50)}
     assert drawn == {2, 3}
-    forced = Sampling(seed=0, temperature=0, logit_bias={0: 100.0})
+    forced = SamplingParams(seed=0, temperature=0, logit_bias={0: 100.0})
     assert token(logits, draw(forced, barred=[0])) == 1
 
 
 def test_logprobs_are_of_the_raw_logits() -> None:
     logits = torch.randn(50, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     expected = logits.log_softmax(-1)
-    sampling = Sampling(seed=3, temperature=0.2, logit_bias={7: 100.0}, top_k=3, logprobs=4)
+    sampling = SamplingParams(seed=3, temperature=0.2, logit_bias={7: 100.0}, top_k=3, logprobs=4)
     (sampled,) = sample(logits.unsqueeze(0), [draw(sampling)])
     assert sampled.token == 7
     assert sampled.logprob is not None
@@ -229,7 +231,8 @@ def test_logprobs_are_of_the_raw_logits() -> None:
 def test_logprobs_of_zero_report_the_token_alone() -> None:
     logits = torch.zeros(1, 8)
     (asked, silent) = sample(
-        logits.expand(2, -1), [draw(Sampling(seed=0, logprobs=0)), draw(Sampling(seed=0))]
+        logits.expand(2, -1),
+        [draw(SamplingParams(seed=0, logprobs=0)), draw(SamplingParams(seed=0))],
     )
     assert asked.logprob is not None
     assert asked.logprob.top == ()
@@ -243,7 +246,7 @@ def test_a_nucleus_wider_than_the_candidates_is_found_all_the_same() -> None:
     logits[0] = math.log(4000 / 9)
     logits[1:] -= torch.arange(4000) * 1e-6
     count = 1000
-    draws = [draw(Sampling(seed=seed, top_p=0.5)) for seed in range(count)]
+    draws = [draw(SamplingParams(seed=seed, top_p=0.5)) for seed in range(count)]
     drawn = [sampled.token for sampled in sample(logits.expand(count, -1), draws)]
     assert 1024 < max(drawn) < 1800
     # The rows of few candidates beside them are not disturbed.
@@ -261,5 +264,5 @@ def test_a_temperature_next_to_nothing_gives_the_best_token(
 ) -> None:
     logits = torch.tensor([0.5, 3.0, -torch.inf, 1.0], dtype=dtype)
     for limits in ({}, {"top_k": 2}, {"top_p": 0.9}, {"min_p": 0.1}):
-        sampling = Sampling(seed=1, temperature=temperature, **limits)  # type: ignore[arg-type]
+        sampling = SamplingParams(seed=1, temperature=temperature, **limits)  # type: ignore[arg-type]
         assert token(logits, draw(sampling)) == 1

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.engine.base import QueueFullError, Sampling, SequenceRequest, Stopping
+from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.scheduler import Scheduler, SchedulerLimits, StepPlan
 from baton.engine.paged.sequence import LiveSequence, State, open_sequence
+from baton.sampling import SamplingParams
 
 BLOCK = 4
 NOW = 0.0
@@ -44,8 +45,7 @@ class Bench:
             id=number,
             root=b"root",
             prompt=prompt,
-            sampling=Sampling(seed=0),
-            stopping=Stopping(max_tokens=max_tokens),
+            sampling=SamplingParams(max_tokens=max_tokens),
             prefill_only=prefill_only,
         )
         sequence = open_sequence(

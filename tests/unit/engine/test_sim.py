@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from baton.engine.base import Engine, Sampling, SequenceRequest, Stopping
+from baton.engine.base import Engine, SequenceRequest
 from baton.engine.local import run_local
 from baton.engine.paged.rates import EngineRates
+from baton.sampling import SamplingParams
 
 MakeEngine = Callable[..., Engine]
 
@@ -18,8 +19,7 @@ def requests(count: int, length: int, max_tokens: int) -> list[SequenceRequest]:
             id=number,
             root=b"root",
             prompt=[(number * 13 + i) % 500 for i in range(length)],
-            sampling=Sampling(seed=0),
-            stopping=Stopping(max_tokens=max_tokens),
+            sampling=SamplingParams(max_tokens=max_tokens),
         )
         for number in range(count)
     ]
@@ -68,8 +68,7 @@ def test_seed_and_choice_count_only_above_temperature_zero(make_engine: MakeEngi
             id=number,
             root=b"root",
             prompt=[1, 2, 3],
-            sampling=Sampling(seed=seed, temperature=temperature),
-            stopping=Stopping(max_tokens=8),
+            sampling=SamplingParams(seed=seed, temperature=temperature, max_tokens=8),
             choices=(choice,),
         )
         (output,) = run_local(engine, [asked])

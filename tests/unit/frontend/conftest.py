@@ -85,16 +85,15 @@ def model() -> Model:
 
 @pytest.fixture(scope="session")
 def request_for(model: Model) -> Callable[..., ResolvedRequest]:
-    """Makes requests: stop strings, then fields of StopParams."""
+    """Makes requests: stop strings, then fields of SamplingParams."""
 
-    def make(*stop: str, n: int = 1, **stopping: object) -> ResolvedRequest:
-        fields = {"max_tokens": 50, **stopping}
+    def make(*stop: str, n: int = 1, **sampling: object) -> ResolvedRequest:
+        fields = {"seed": 1, "max_tokens": 50, **sampling}
         return ResolvedRequest(
             context=common_pb2.RequestContext(request_id="r", model="m"),
             model=model,
             prompt=[40, 41],
-            sampling=common_pb2.SamplingParams(seed=1),
-            stopping=common_pb2.StopParams(**fields),
+            sampling=common_pb2.SamplingParams(**fields),
             stop=stop,
             n=n,
         )

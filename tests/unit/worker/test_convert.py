@@ -9,7 +9,7 @@ from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
 from baton.internal.v1.worker_pb2 import Generate, Start
 from baton.settings import EngineSettings
-from baton.v1.common_pb2 import SamplingParams, StopParams
+from baton.v1.common_pb2 import SamplingParams
 from baton.worker.convert import sequence_request
 
 
@@ -19,8 +19,9 @@ def info() -> EngineInfo:
 
 
 def _start(**fields: object) -> Start:
-    stopping = StopParams(max_tokens=4)
-    return Start(prompt_token_ids=[1], stopping=stopping, generate=Generate(), **fields)  # type: ignore[arg-type]
+    start = Start(prompt_token_ids=[1], generate=Generate(), **fields)  # type: ignore[arg-type]
+    start.sampling.max_tokens = 4
+    return start
 
 
 @pytest.mark.parametrize("choice", [-1, 16])

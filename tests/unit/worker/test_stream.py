@@ -13,7 +13,7 @@ from baton.internal.v1 import worker_pb2
 from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, Start
 from baton.kv.client.client import KvStoreClient
 from baton.settings import EngineSettings
-from baton.v1.common_pb2 import RequestContext, StopParams
+from baton.v1.common_pb2 import RequestContext, SamplingParams
 from baton.worker.core import WorkerCore
 from baton.worker.session import RunSession
 
@@ -63,7 +63,7 @@ def make_start(**work: object) -> Start:
         stream_id=1,
         context=RequestContext(model="sim"),
         prompt_token_ids=range(1, 41),
-        stopping=StopParams(max_tokens=40),
+        sampling=SamplingParams(max_tokens=40),
         **(work or {"generate": Generate()}),  # type: ignore[arg-type]
     )
 

@@ -1,0 +1,114 @@
+"""One struct of sampling and stopping parameters: every other list of them follows it."""
+
+import math
+import subprocess
+import sys
+from typing import Any, get_type_hints
+
+import pytest
+
+from baton.sampling import (
+    PARAMETERS,
+    InvalidParameterError,
+    SamplingOptions,
+    SamplingParams,
+    check,
+    check_vocabulary,
+    needed_features,
+)
+from baton.v1 import common_pb2
+
+EXAMPLES: dict[type, Any] = {bool: True, int: 3, float: 0.5, dict: {3: -1.5}, tuple: (4, 2)}
+
+
+def example(name: str, kind: Any) -> Any:
+    """A value that is not the default."""
+    if name == "stop":
+        return ("END", "\n")
+    kinds = [getattr(one, "__origin__", one) for one in getattr(kind, "__args__", ())]
+    return EXAMPLES[getattr(kind, "__origin__", None) or (kinds[0] if kinds else kind)]
+
+
+def test_message_struct_and_options_have_the_same_parameters() -> None:
+    names = [each.name for each in PARAMETERS]
+    assert set(names) == {field.name for field in common_pb2.SamplingParams.DESCRIPTOR.fields}
+    assert set(names) == set(get_type_hints(SamplingOptions))
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS, ids=lambda parameter: parameter.name)
+def test_a_value_goes_through_the_message_unchanged(parameter: Any) -> None:
+    value = example(parameter.name, parameter.type)
+    params = SamplingParams.from_options({parameter.name: value})
+    assert getattr(params, parameter.name) == value != parameter.default
+    message = params.to_proto()
+    assert [field.name for field, _ in message.ListFields()] == [parameter.name]
+    assert SamplingParams.from_proto(message) == params
+    check(params)
+    check_vocabulary(params, 5)
+
+
+def test_what_is_not_given_is_not_sent() -> None:
+    assert SamplingParams.from_options({"temperature": None, "n": 2}) == SamplingParams()
+    assert not SamplingParams().to_proto().ListFields()
+    # Given with the value that stands for nothing elsewhere.
+    sent = SamplingParams.from_options({"temperature": 0.0, "logprobs": 0, "seed": 0}).to_proto()
+    assert {field.name for field, _ in sent.ListFields()} == {"temperature", "logprobs", "seed"}
+
+
+def test_one_stop_string_may_be_given_alone() -> None:
+    assert SamplingParams.from_options({"stop": "END"}).stop == ("END",)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 2.5}, "2.5 is out of range: 0 to 2"),
+        ({"temperature": math.nan}, "nan is out of range: 0 to 2"),
+        ({"top_p": 0.0}, "0 is out of range: above 0 and up to 1"),
+        ({"top_k": 10**400}, f"{10**400} is out of range: 0 to 2147483647"),
+        ({"max_tokens": 0}, "0 is out of range: at least 1"),
+        ({"logit_bias": {1: math.inf}}, "inf is out of range: -100 to 100"),
+        ({"stop": ["a"] * 5}, "5 entries are out of range: 0 to 4"),
+        ({"stop": [""]}, "a string of 0 characters is out of range: 1 to 256"),
+        ({"min_tokens": 9, "max_tokens": 8}, "9 is out of range: at most max_tokens, 8"),
+    ],
+)
+def test_a_refusal_says_parameter_value_and_limit(options: Any, message: str) -> None:
+    with pytest.raises(InvalidParameterError) as caught:
+        check(SamplingParams.from_options(options))
+    assert (caught.value.field, str(caught.value)) == (next(iter(options)), message)
+
+
+def test_a_refusal_names_the_parameter_as_its_sender_does() -> None:
+    params = SamplingParams(max_tokens=8, min_tokens=9, logprobs=21)
+    with pytest.raises(InvalidParameterError) as caught:
+        check(params, {"logprobs": "top_logprobs"})
+    assert caught.value.field == "top_logprobs"
+    with pytest.raises(InvalidParameterError, match="at most max_completion_tokens, 8"):
+        check(SamplingParams(max_tokens=8, min_tokens=9), {"max_tokens": "max_completion_tokens"})
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(stop_token_ids=(1, 5)), SamplingParams(logit_bias={-1: 1.0})]
+)
+def test_token_ids_are_of_the_vocabulary(params: SamplingParams) -> None:
+    with pytest.raises(InvalidParameterError, match="outside of the vocabulary, 0 to 4"):
+        check_vocabulary(params, 5)
+
+
+def test_only_what_is_used_needs_a_feature() -> None:
+    assert not list(needed_features(SamplingParams(temperature=0.5, stop=("a",))))
+    params = SamplingParams(min_p=0.1, repetition_penalty=1.1, logprobs=0)
+    assert list(needed_features(params)) == [
+        ("min_p", "min_p"),
+        ("repetition_penalty", "penalties"),
+        ("logprobs", "logprobs"),
+    ]
+
+
+def test_importing_it_is_cheap() -> None:
+    code = "import sys, baton.sampling; print({'grpc', 'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.strip() == "set()"
