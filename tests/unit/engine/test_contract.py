@@ -548,8 +548,8 @@ def test_threads_copy_while_the_engine_steps(make_engine: MakeEngine, kind: str)
     try:
         draw = random.Random(5)
         number = 0
-        deadline = time.monotonic() + 1.5
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + 0.5
+        while time.monotonic() < deadline or counts["right"] <= 20:
             while engine.stats().open_sequences < 8:
                 tokens = prompt(draw.randrange(300, 700), seed=draw.randrange(20))
                 engine.add(request(number, tokens, sampling=params(max_tokens=60)))
@@ -567,7 +567,6 @@ def test_threads_copy_while_the_engine_steps(make_engine: MakeEngine, kind: str)
         stop.set()
         reader.join()
     assert not wrong
-    assert counts["right"] > 20
 
 
 @pytest.mark.parametrize("seed", range(4))
