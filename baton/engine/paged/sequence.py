@@ -113,8 +113,8 @@ class LiveSequence:
 
     def end_reason(self, token: int, position: int) -> EndReason | None:
         """Why the output ends with a token sampled for a position; None if it goes on."""
-        # A stop token before min_tokens cannot have been sampled.
-        if token in self.stops:
+        # One that comes before min_tokens came because nothing else was left to sample.
+        if token in self.stops and position >= self.request.sampling.min_tokens:
             return EndReason.STOP
         if self.prompt_tokens + position + 1 >= self.length_limit:
             return EndReason.LENGTH

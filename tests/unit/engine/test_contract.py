@@ -168,7 +168,7 @@ def test_min_tokens_keeps_stop_tokens_away(make_engine: MakeEngine, kind: str) -
     assert len(output.tokens[0]) >= 5
 
 
-def test_where_every_token_is_barred_one_is_drawn_all_the_same(
+def test_where_every_token_is_forbidden_one_is_sampled_and_ends_nothing(
     make_engine: MakeEngine, kind: str
 ) -> None:
     engine = make_engine(kind)
@@ -179,7 +179,9 @@ def test_where_every_token_is_barred_one_is_drawn_all_the_same(
             sampling=params(temperature=temperature, stop_token_ids=every, min_tokens=5),
         )
         (output,) = run_local(engine, [asked])
+        assert len(output.tokens[0]) == 6
         assert output.ended is not None
+        assert output.ended.reasons == (EndReason.STOP,)
     baseline(engine)
 
 
