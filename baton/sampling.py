@@ -10,7 +10,8 @@ message, to the two classes here, and to the samplers of the engines.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypedDict, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Self, TypedDict, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -68,6 +69,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     stop: Annotated[tuple[str, ...], Limits(1, 256, items=(0, 4))] = ()
     """The frontend's alone: workers know no text."""
+    allowed_token_ids: Annotated[
+        tuple[int, ...] | None, Limits(items=(1, 1024), token_ids=True)
+    ] = None
+    """The only tokens that are sampled; None: all."""
 
     @classmethod
     def from_proto(cls, params: common_pb2.SamplingParams) -> Self:
@@ -127,6 +132,8 @@ class SamplingOptions(TypedDict, total=False):
     ignore_eos: bool
     stop: str | Sequence[str]
     """Strings that end the output, at most 4."""
+    allowed_token_ids: Sequence[int]
+    """The only tokens that are sampled, 1 to 1024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +238,8 @@ def _maker(parameter: Parameter) -> Callable[[Any], Any] | None:
     """Return what makes a parameter's value of any collection; None where it is no collection."""
     if parameter.name == "stop":
         return _strings
-    origin = get_origin(parameter.type)
+    kind = parameter.type
+    origin = get_origin(get_args(kind)[0] if isinstance(kind, UnionType) else kind)
     return origin if origin in (dict, tuple) else None
 
 

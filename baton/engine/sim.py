@@ -163,12 +163,19 @@ class SimRunner(Runner):
             avoided = avoided | sequence.forbidden_tokens
             if len(avoided) >= self._vocab_tokens:  # nothing would be left to sample
                 avoided = self._eos
+        allowed = sampling.allowed_token_ids
+        if allowed:
+            allowed = tuple(sorted(set(allowed) - avoided or set(allowed)))  # never nothing
         tokens = []
         for choice in sequence.request.choices:
             random = sampling.temperature > 0
             seed = (sampling.seed or 0) & _MASK_64 if random else 0
             key = _SAMPLE.pack(state, end, seed, choice if random else 0)
-            token = xxhash.xxh3_64_intdigest(key) % self._vocab_tokens
+            token = xxhash.xxh3_64_intdigest(key)
+            if allowed:
+                tokens.append(Sampled(allowed[token % len(allowed)]))
+                continue
+            token %= self._vocab_tokens
             while token in avoided:
                 token = (token + 1) % self._vocab_tokens
             tokens.append(Sampled(token))

@@ -1,9 +1,9 @@
 """Drawing tokens: a pure function of logits, parameters, seed, choice, prompt and output so far.
 
-In this order: penalties, logit bias, tokens barred; then temperature, min-p, top-k, top-p, each of
-which keeps the tokens above a threshold (equals are kept together); then one uniform number, taken
-from a hash of (seed, choice, position), picks by the inverse of the cumulative distribution over
-ids. No generator has a state, so any engine continues any stream.
+In this order: penalties, logit bias, tokens barred or not allowed; then temperature, min-p, top-k,
+top-p, each of which keeps the tokens above a threshold (equals are kept together); then one uniform
+number, taken from a hash of (seed, choice, position), picks by the inverse of the cumulative
+distribution over ids. No generator has a state, so any engine continues any stream.
 """
 
 import struct
@@ -71,13 +71,14 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Sampled]:
 
 
 def _adjust(raw: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """Penalties, bias and bars."""
+    """Penalties, bias, and tokens that may not be drawn."""
     out = raw
     for row, draw in enumerate(draws):
         sampling = draw.sampling
         repetition = sampling.repetition_penalty != 1.0
         counted = sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
-        if not (repetition or counted or sampling.logit_bias or draw.barred):
+        allowed = sampling.allowed_token_ids
+        if not (repetition or counted or sampling.logit_bias or draw.barred or allowed):
             continue
         if out is raw:
             out = raw.clone()
@@ -96,7 +97,11 @@ def _adjust(raw: Tensor, draws: Sequence[Draw]) -> Tensor:
             ids = torch.tensor(list(sampling.logit_bias), device=raw.device)
             bias = list(sampling.logit_bias.values())
             values[ids] += torch.tensor(bias, dtype=raw.dtype, device=raw.device)
-        if draw.barred:
+        if allowed:
+            kept = set(allowed) - draw.barred or set(allowed)  # never nothing
+            ids = torch.tensor(sorted(kept), device=raw.device)
+            out[row] = torch.full_like(values, -torch.inf).index_copy_(0, ids, values[ids])
+        elif draw.barred:
             values[torch.tensor(sorted(draw.barred), device=raw.device)] = -torch.inf
     return out
 

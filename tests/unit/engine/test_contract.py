@@ -185,6 +185,38 @@ def test_where_every_token_is_forbidden_one_is_sampled_and_ends_nothing(
     baseline(engine)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_only_allowed_tokens_are_sampled(
+    make_engine: MakeEngine, kind: str, temperature: float
+) -> None:
+    engine = make_engine(kind)
+    eos = engine.info.eos_token_ids[0]
+
+    def tokens(output: tuple[int, ...] = (), **fields: Any) -> list[int]:
+        asked = params(temperature=temperature, max_tokens=12, **fields)
+        return generate(engine, request(sampling=asked, output=output))
+
+    free = tokens()
+    allowed = tuple(token for token in range(30, 36) if token not in free)
+    found = tokens(allowed_token_ids=allowed)
+    assert set(found) <= set(allowed)
+    assert temperature == 0 or len(set(found)) > 1
+    # Another engine goes on with the same, and all tokens allowed are as if nothing was said.
+    assert tokens(tuple(found[:5]), allowed_token_ids=allowed) == found[5:]
+    if kind == "torch":
+        assert tokens(allowed_token_ids=tuple(range(engine.info.vocab_tokens))) == free
+    # It stands above what makes tokens likely, and below nothing.
+    penalties = {"repetition_penalty": 2.0, "frequency_penalty": 2.0, "top_k": 3, "top_p": 0.5}
+    biased = tokens(allowed_token_ids=allowed, logit_bias={free[0]: 100.0}, **penalties)
+    assert set(biased) <= set(allowed)
+    # An end that is allowed comes after min_tokens; where it is all that is allowed, it comes.
+    ended = tokens(allowed_token_ids=(*allowed, eos), min_tokens=4, ignore_eos=False)
+    assert eos not in ended[:4]
+    assert tokens(allowed_token_ids=(eos,), ignore_eos=False) == [eos]
+    assert tokens(allowed_token_ids=(eos,), min_tokens=4, ignore_eos=False) == [eos] * 5
+    assert tokens(allowed_token_ids=(eos,)) == [eos] * 12
+
+
 def test_the_context_ends_an_output(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind, context_tokens=64)
     assert engine.info.context_tokens == 64
