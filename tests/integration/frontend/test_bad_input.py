@@ -122,6 +122,18 @@ CHAT = [
         {"stop_token_ids": [-1]},
         _set("sampling.stop_token_ids", [-1]),
     ),
+    (
+        "allowed_token_ids",
+        Reason.INVALID_FIELD,
+        {"allowed_token_ids": [257]},
+        _set("sampling.allowed_token_ids", [257]),
+    ),
+    (
+        "allowed_token_ids",
+        Reason.INVALID_FIELD,
+        {"allowed_token_ids": [1] * 1025},
+        _set("sampling.allowed_token_ids", [1] * 1025),
+    ),
     ("stop", Reason.INVALID_FIELD, {"stop": ["a"] * 5}, _set("sampling.stop", ["a"] * 5)),
     ("stop", Reason.INVALID_FIELD, {"stop": [""]}, _set("sampling.stop", [""])),
     ("stop", Reason.INVALID_FIELD, {"stop": "a" * 257}, _set("sampling.stop", ["a" * 257])),

@@ -206,6 +206,7 @@ async def test_parameters_reach_the_worker(stage: Any, client: httpx.AsyncClient
         logit_bias={"3": 2.5},
         min_tokens=2,
         stop_token_ids=[9],
+        allowed_token_ids=[9, 7],
         ignore_eos=True,
         user="someone",
         metadata={"a": "b"},
@@ -223,7 +224,7 @@ async def test_parameters_reach_the_worker(stage: Any, client: httpx.AsyncClient
     assert (sampling.presence_penalty, sampling.frequency_penalty) == (1, -1)
     assert sampling.repetition_penalty == 1.5
     assert (sampling.max_tokens, sampling.min_tokens, sampling.ignore_eos) == (4, 2, True)
-    assert list(sampling.stop_token_ids) == [9]
+    assert (list(sampling.stop_token_ids), list(sampling.allowed_token_ids)) == ([9], [9, 7])
     assert start.context.tenant == "default"
 
 

@@ -55,6 +55,11 @@ def test_what_is_not_given_is_not_sent() -> None:
     assert {field.name for field, _ in sent.ListFields()} == {"temperature", "logprobs", "seed"}
 
 
+def test_an_empty_list_that_means_something_else_is_not_sent() -> None:
+    with pytest.raises(InvalidParameterError, match="0 entries"):
+        SamplingParams.from_options({"allowed_token_ids": []}).to_proto()
+
+
 def test_one_stop_string_may_be_given_alone() -> None:
     assert SamplingParams.from_options({"stop": "END"}).stop == ("END",)
 
@@ -69,6 +74,7 @@ def test_one_stop_string_may_be_given_alone() -> None:
         ({"max_tokens": 0}, "0 is out of range: at least 1"),
         ({"logit_bias": {1: math.inf}}, "inf is out of range: -100 to 100"),
         ({"stop": ["a"] * 5}, "5 entries are out of range: 0 to 4"),
+        ({"allowed_token_ids": []}, "0 entries are out of range: 1 to 1024"),
         ({"stop": [""]}, "a string of 0 characters is out of range: 1 to 256"),
         ({"min_tokens": 9, "max_tokens": 8}, "9 is out of range: at most max_tokens, 8"),
     ],
