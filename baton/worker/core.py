@@ -6,7 +6,7 @@ from itertools import count
 from typing import Protocol
 
 from baton.engine.base import BlocksEvicted, BlocksReady, Engine, EngineStats, Event
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import EventLog
@@ -116,7 +116,7 @@ class WorkerCore:
                 field="model",
             )
         if start.WhichOneof("work") is None:
-            raise BatonError(Reason.INVALID_FIELD, "no work was named", field="work")
+            raise invalid_field("work", "none of prefill, prepare and generate is given")
         info = self.engine.info
         root = chain_root(self.model, info.weights_digest, self._layout_id, b"", start.cache_salt)
         request = sequence_request(start, next(self._ids), root, info)

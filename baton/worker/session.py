@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, invalid_field
 from baton.internal.v1 import worker_pb2
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
@@ -101,8 +101,7 @@ class RunSession:
     def _start(self, start: worker_pb2.Start) -> None:
         try:
             if start.stream_id in self._streams:
-                taken = f"stream_id {start.stream_id} is in use"
-                raise BatonError(Reason.INVALID_FIELD, taken, field="stream_id")
+                raise invalid_field("stream_id", f"{start.stream_id} is in use")
             self._streams[start.stream_id] = self._core.open(start, self, self._on_ended)
         except BatonError as error:
             self.send(failed_frame(start.stream_id, error))

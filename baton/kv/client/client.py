@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from types import TracebackType
 
-from baton.errors import BatonError, Reason
+from baton.errors import invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.file import MappedArena
 from baton.kv.arena.index import object_tag
@@ -330,11 +330,7 @@ class KvStoreClient:
 def _check_count(keys: Sequence[bytes], limit: int) -> None:
     # A message that is too long for the server would end the stream that all callers share.
     if len(keys) > limit:
-        raise BatonError(
-            Reason.INVALID_FIELD,
-            f"{len(keys)} keys are more than {limit}: ask in several calls",
-            field="keys",
-        )
+        raise invalid_field("keys", f"{len(keys)} keys are more than {limit}: ask in several calls")
 
 
 async def _map_memory(arena: MappedArena) -> None:

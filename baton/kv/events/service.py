@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvevents_pb2 as pb
 from baton.internal.v1.kvevents_pb2_grpc import (
     KvEventServiceServicer,
@@ -45,8 +45,8 @@ class KvEventService(KvEventServiceServicer):
         context: Any,  # noqa: ARG002
     ) -> AsyncIterator[pb.WatchResponse]:
         if not 0 <= request.every_nth <= MAX_EVERY_NTH:
-            raise BatonError(
-                Reason.INVALID_FIELD, f"every_nth is 0 to {MAX_EVERY_NTH}", field="every_nth"
+            raise invalid_field(
+                "every_nth", f"{request.every_nth} is out of range: 0 to {MAX_EVERY_NTH}"
             )
         awake = asyncio.Event()
         subscription = self._log.subscribe(

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2, router_pb2
 from baton.kv.keys import KEY_BYTES
+from baton.limits import MAX_CHOICES
 from services.router.policy.costs import PlacementQuery, Policy, Worker
 from services.router.policy.placement import DEFAULT_POLICY, Decision, place
 from services.router.prefix_index.match import Match
@@ -14,7 +15,6 @@ from services.router.replication.hot_prefixes import HotPrefixTracker, PrefetchT
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import InFlightLoad
 
-MAX_CHOICES = 16
 MAX_SOURCES = 16
 
 
@@ -156,14 +156,10 @@ def _in_flight_loads(query: router_pb2.PlaceQuery, decision: Decision) -> dict[s
 
 def _check(query: router_pb2.PlaceQuery) -> None:
     if query.prompt_tokens < 1:
-        raise BatonError(
-            Reason.INVALID_FIELD, "prompt_tokens must be at least 1", field="prompt_tokens"
-        )
+        raise invalid_field("prompt_tokens", f"{query.prompt_tokens} is out of range: at least 1")
     if query.max_tokens < 1:
-        raise BatonError(Reason.INVALID_FIELD, "max_tokens must be at least 1", field="max_tokens")
+        raise invalid_field("max_tokens", f"{query.max_tokens} is out of range: at least 1")
     if not 0 <= query.n <= MAX_CHOICES:
-        raise BatonError(Reason.INVALID_FIELD, f"n must be 1 to {MAX_CHOICES}", field="n")
+        raise invalid_field("n", f"{query.n} is out of range: 0 to {MAX_CHOICES}")
     if query.output_tokens < 0:
-        raise BatonError(
-            Reason.INVALID_FIELD, "output_tokens must not be negative", field="output_tokens"
-        )
+        raise invalid_field("output_tokens", f"{query.output_tokens} is out of range: at least 0")
