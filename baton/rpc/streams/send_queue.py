@@ -44,6 +44,7 @@ class SendQueue(Generic[Frame, Message]):
         self._drained.set()
         self._room: list[tuple[int, asyncio.Future[None]]] = []
         self._ended = False
+        self._end_error: BaseException | None = None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved once the queue has failed; its error is `error`."""
         self.error: BaseException | None = None
@@ -72,9 +73,14 @@ class SendQueue(Generic[Frame, Message]):
         self._drained.clear()
         self._wakeup.set()
 
-    def end(self) -> None:
-        """Let `messages` return once everything queued was sent."""
-        self._ended = True
+    def end(self, error: BaseException | None = None) -> None:
+        """Let `messages` return, or raise `error`, once everything queued was sent.
+
+        A later call does nothing.
+        """
+        if not self._ended:
+            self._ended = True
+            self._end_error = error
         self._wakeup.set()
 
     def fail(self, error: BaseException) -> None:
@@ -106,7 +112,7 @@ class SendQueue(Generic[Frame, Message]):
         """Yield messages until the end. A message counts as sent when the next one is asked for.
 
         Raises:
-            BaseException: what `fail` was given.
+            BaseException: what `fail` or `end` was given.
         """
         while True:
             self._wakeup.clear()
@@ -123,6 +129,8 @@ class SendQueue(Generic[Frame, Message]):
             if self.error is not None:
                 raise self.error
             self._drained.set()
+            if self._end_error is not None:
+                raise self._end_error
             if self._ended:
                 return
             await self._wakeup.wait()

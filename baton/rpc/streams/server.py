@@ -49,12 +49,24 @@ class ServerStream(Generic[Request]):
         self._pause_at = pause_at
         self._stall_seconds = stall_seconds
         self._closed = False
+        self._draining = False
 
     def close(self) -> None:
         """Give everything back. A second call does nothing."""
         if not self._closed:
             self._closed = True
             self._on_close()
+
+    def drain(self, error: BatonError, seconds: float) -> None:
+        """Handle no more requests; end the call with `error` once its answers were sent.
+
+        Args:
+            error: what the client gets.
+            seconds: the longest that the answers may take; what is left then is dropped.
+        """
+        self._draining = True
+        self._queue.end(error)
+        asyncio.get_running_loop().call_later(seconds, self._queue.fail, error)
 
     async def serve(self, requests: AsyncIterator[Request], context: Any) -> None:
         """Serve until the client has ended its side and read its answers, or the queue fails.
@@ -82,7 +94,7 @@ class ServerStream(Generic[Request]):
 
     async def _read(self, requests: AsyncIterator[Request]) -> None:
         async for request in requests:
-            if self._closed:
+            if self._closed or self._draining:
                 return
             self._handle(request)
             if self._pause_at is not None and len(self._queue) >= self._pause_at:

@@ -238,3 +238,20 @@ async def test_reading_pauses_until_answers_are_read_or_the_client_is_cut() -> N
         opened.cancel()
     assert server.queue.error is not None
     assert server.closed == 1
+
+
+async def test_draining_sends_what_is_answered_and_handles_nothing_more() -> None:
+    server = Echo()
+    async with serving(server) as call:
+        stream: ClientStream[bytes, bytes] = ClientStream(call(), SendQueue())
+        stream.send(b"1")
+        assert await stream.read() == b"1"
+        server.queue.put(b"2")
+        server.stream.drain(BatonError(Reason.DRAINING, "this server is stopping"), 5)
+        stream.send(b"3")
+        assert await stream.read() == b"2"
+        with pytest.raises(BatonError) as caught:
+            await stream.read()
+        await stream.aclose()
+        await server.served.wait()
+    assert (caught.value.reason, server.closed) == (Reason.DRAINING, 1)
