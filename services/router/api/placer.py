@@ -8,12 +8,13 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2, router_pb2
 from baton.kv.keys import KEY_BYTES
 from baton.limits import MAX_CHOICES
-from services.router.policy.costs import PlacementQuery, Policy, Worker
+from services.router.policy.costs import PlacementQuery, Policy
 from services.router.policy.placement import DEFAULT_POLICY, Decision, place
 from services.router.prefix_index.match import Match
 from services.router.replication.hot_prefixes import HotPrefixTracker, PrefetchTask
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import InFlightLoad
+from services.router.state.worker import Worker
 
 MAX_SOURCES = 16
 

@@ -9,7 +9,8 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.internal.v1.worker_pb2 import LoadReport
-from services.router.api.service import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE, RouterService
+from services.router.api.service import RouterService
+from services.router.api.session import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import TicketTable
