@@ -15,9 +15,9 @@ from services.router.policy.costs import Policy
 from services.router.prefix_index.index import PrefixIndex
 from services.router.replication.hot_prefixes import HotPrefixTracker
 from services.router.replication.prefetcher import Prefetcher
-from services.router.state.cluster_watch import ClusterWatch
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import TicketTable
+from services.router.watch.cluster_watch import ClusterWatch
 
 _READY_SECONDS = 2.0
 _DRAIN_NOTICE_SECONDS = 0.3

@@ -12,13 +12,13 @@ from services.router.policy.costs import (
     PlacementQuery,
     Policy,
     PrefillEstimate,
-    Worker,
     admission_wait_seconds,
     batch_slowdown_seconds,
     decode_pages,
     estimate_prefill,
     handoff_seconds,
 )
+from services.router.state.worker import Worker
 
 
 class DecodeCandidate(NamedTuple):

@@ -16,7 +16,8 @@ from services.router.policy.candidates import (
     local_candidate,
     remote_candidates,
 )
-from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate, Worker
+from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate
+from services.router.state.worker import Worker
 
 DEFAULT_POLICY = Policy()
 RETRY_SECONDS = 1.0

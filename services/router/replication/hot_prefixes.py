@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from baton.kv.keys import KEY_BYTES
-from services.router.policy.costs import Policy, Worker, admission_wait_seconds
+from services.router.policy.costs import Policy, admission_wait_seconds
 from services.router.policy.placement import DEFAULT_POLICY, Decision
 from services.router.prefix_index.match import Match
+from services.router.state.worker import Worker
 
 HALF_LIFE_SECONDS = 10.0
 MIN_WAIT_SECONDS = 0.02

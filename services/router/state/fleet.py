@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from baton.internal.v1 import cluster_pb2, worker_pb2
-from services.router.policy.costs import Worker
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.rates import RateEstimator
 from services.router.state.tickets import TicketTable
+from services.router.state.worker import Worker
 
 _PREFILL_ROLES = (cluster_pb2.ROLE_PREFILL, cluster_pb2.ROLE_COMBINED)
 _DECODE_ROLES = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)

@@ -7,7 +7,7 @@ import pytest
 
 from baton.internal.v1 import kvevents_pb2
 from baton.kv.keys import pack
-from services.router.policy.costs import PlacementQuery, Worker
+from services.router.policy.costs import PlacementQuery
 from services.router.policy.placement import place
 from services.router.prefix_index.index import PrefixIndex
 from services.router.replication.hot_prefixes import (
@@ -18,6 +18,7 @@ from services.router.replication.hot_prefixes import (
     PrefetchTask,
 )
 from services.router.state.rates import WorkerRates
+from services.router.state.worker import Worker
 
 DRAM, DISK, ENGINE = kvevents_pb2.TIER_DRAM, kvevents_pb2.TIER_DISK, kvevents_pb2.TIER_ENGINE
 LAYOUT = b"L" * 16

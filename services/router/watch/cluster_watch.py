@@ -9,7 +9,7 @@ from baton.cluster.membership import Change
 from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
 from services.router import metrics
 from services.router.state.fleet import WORKER_ROLES, Fleet
-from services.router.state.watch_streams import watch_instance
+from services.router.watch.watch_streams import watch_instance
 
 _WATCHED_ROLES = WORKER_ROLES | {ROLE_KVSTORE}
 _MAINTENANCE_SECONDS = 0.25

@@ -1,0 +1,52 @@
+"""One worker as placements see it."""
+
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from services.router.state.rates import WorkerRates
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker at this moment: its last load report plus the in-flight load of later placements."""
+
+    id: str
+    incarnation: str
+    address: str
+    can_prefill: bool
+    """It prefills for decode workers."""
+    can_decode: bool
+    layout_id: bytes
+    store_id: str
+    """The live store that it puts to and gets from; empty: none."""
+    block_tokens: int
+    block_bytes: int
+    rates: WorkerRates
+    running: int
+    waiting: int
+    pending_prompt_tokens: int
+    free_pages: int
+    total_pages: int
+    draining: bool = False
+    stale: bool = False
+    """Its load stream is broken: the worker may be dead, and the numbers are old."""
+    id_hash: int = field(init=False)
+    local_block_seconds: float = field(init=False)
+    remote_block_seconds: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        set_once = object.__setattr__
+        set_once(self, "id_hash", crc32(self.id.encode()))
+        set_once(self, "local_block_seconds", self.block_bytes / self.rates.local_bytes_per_second)
+        set_once(
+            self, "remote_block_seconds", self.block_bytes / self.rates.remote_bytes_per_second
+        )
+
+    def pages(self, tokens: int) -> int:
+        """Return how many KV pages hold so many tokens."""
+        return -(-tokens // self.block_tokens)
+
+    @property
+    def queue_seconds(self) -> float:
+        """Time until the prompts that are queued here are computed."""
+        return self.pending_prompt_tokens / self.rates.prefill_tokens_per_second

@@ -1,0 +1,140 @@
+"""The streams from one worker or store: its load and its KV events, for as long as it lives."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvevents_pb2, worker_pb2
+from baton.internal.v1.cluster_pb2 import Instance
+from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
+from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
+from baton.kv.events.log import BlockDelta, BlockReplica
+from baton.rpc.backoff import Backoff
+from baton.rpc.channels import open_channel
+from baton.rpc.streams.client import receive
+from baton.telemetry.logs import get_logger
+from services.router import metrics
+from services.router.state.fleet import WORKER_ROLES, Fleet
+
+log = get_logger(__name__)
+
+IDLE_TIMEOUT_SECONDS = 2.0
+"""Both streams send at least once a second; a longer pause is a broken stream."""
+_FIRST_RETRY_SECONDS = 0.1
+_LAST_RETRY_SECONDS = 1.0
+_SLICE_KEYS = 4096
+"""Blocks that are taken into the index at once: a few milliseconds of the event loop."""
+
+
+async def watch_instance(
+    instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
+) -> None:
+    """Keep a fleet up to date about one instance until cancelled.
+
+    Args:
+        instance: what to watch.
+        fleet: what to keep up to date; it knows the instance already.
+        on_broken: called with the instance's id whenever a stream from it broke.
+    """
+    channel = open_channel(instance.address)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_watch_events(channel, instance, fleet, on_broken))
+            if instance.role in WORKER_ROLES:
+                group.create_task(_watch_load(channel, instance, fleet, on_broken))
+    finally:
+        await channel.close(None)
+
+
+async def _watch_load(
+    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
+) -> None:
+    stub: Any = WorkerServiceStub(channel)
+
+    async def apply(message: worker_pb2.WatchLoadResponse) -> bool:
+        fleet.apply_report(message.report)
+        return True
+
+    def broken(instance_id: str) -> None:
+        fleet.mark_stale(instance_id)
+        on_broken(instance_id)
+
+    request = worker_pb2.WatchLoadRequest()
+    await _watch("load", instance.id, lambda: stub.WatchLoad(request), apply, broken)
+
+
+async def _watch_events(
+    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
+) -> None:
+    stub: Any = KvEventServiceStub(channel)
+    replica = BlockReplica()
+
+    def open_call() -> Any:
+        call = stub.Watch(replica.request())
+        replica.opened()
+        return call
+
+    async def apply(message: kvevents_pb2.WatchResponse) -> bool:
+        try:
+            delta = replica.apply(message)
+        except ValueError as error:
+            raise BatonError(Reason.INTERNAL, f"malformed KV events: {error}") from error
+        await _apply_delta(fleet, instance.id, delta)
+        if replica.stale:
+            metrics.EVENT_GAPS.inc()
+            await asyncio.sleep(_FIRST_RETRY_SECONDS)
+        return not replica.stale
+
+    await _watch("events", instance.id, open_call, apply, on_broken)
+
+
+async def _watch(
+    stream: str,
+    instance_id: str,
+    open_call: Callable[[], Any],
+    apply: Callable[[Any], Awaitable[bool]],
+    on_broken: Callable[[str], None],
+) -> None:
+    """Apply a stream's messages for ever; reopen it when it breaks or `apply` returns False."""
+    backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
+    is_broken = False
+    while True:
+        try:
+            async with aclosing(receive(open_call(), IDLE_TIMEOUT_SECONDS)) as messages:
+                async for message in messages:
+                    if is_broken:
+                        is_broken = False
+                        backoff.reset()
+                        log.info("router.stream.recovered", peer=instance_id, stream=stream)
+                    if not await apply(message):
+                        break
+        except BatonError as error:
+            metrics.STREAM_BREAKS.labels(stream).inc()
+            on_broken(instance_id)
+            if not is_broken:
+                is_broken = True
+                log.warning(
+                    "router.stream.broken", peer=instance_id, stream=stream, error=error.message
+                )
+            await asyncio.sleep(backoff.next())
+
+
+async def _apply_delta(fleet: Fleet, holder: str, delta: BlockDelta) -> None:
+    """Apply what an event message changed, in slices that leave the loop to others."""
+    for changes, apply, name in (
+        (delta.removed, fleet.index.remove_blocks, "evicted"),
+        (delta.added, fleet.index.add_blocks, "stored"),
+    ):
+        for (_, tier), keys in changes.items():
+            metrics.INDEX_CHANGES.labels(name).inc(len(keys))
+            if len(keys) <= _SLICE_KEYS:
+                apply(holder, tier, keys)
+                continue
+            ordered = list(keys)
+            for start in range(0, len(ordered), _SLICE_KEYS):
+                apply(holder, tier, ordered[start : start + _SLICE_KEYS])
+                await asyncio.sleep(0)
