@@ -20,9 +20,10 @@ from baton.kv.digest import start_digest
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
 from services.kvstore.disk.file import SLAB_BYTES, DiskFile, Record
+from services.kvstore.disk_setup import add_disk
 from services.kvstore.memory.arena import Arena
 from services.kvstore.memory.slot import Lease, Slot
-from services.kvstore.reads.read_request import Answer, ReadRequest
+from services.kvstore.reads.read_request import ReadRequest, ReadResult
 from services.kvstore.store import Store
 
 LAYOUT = b"L" * 16
@@ -39,11 +40,11 @@ class Reader:
         self.count = 0
         self.done = asyncio.Event()
 
-    def answer(self, request: ReadRequest, answer: Answer) -> None:  # noqa: ARG002
-        self.count += len(answer.ready)
-        for _, lease in answer.ready:
+    def deliver(self, request: ReadRequest, result: ReadResult) -> None:  # noqa: ARG002
+        self.count += len(result.ready)
+        for _, lease in result.ready:
             self.store.waits.release(lease)
-        if answer.done:
+        if result.done:
             self.done.set()
 
     def lease_expired(self, request: ReadRequest, lease: Lease) -> None:
@@ -94,7 +95,7 @@ async def tier(path: Path, arena: Arena, total: int, size: int) -> dict[str, flo
     """Seconds to put everything, most of which must go to disk, and to get it back."""
     store = Store("bench", arena, EventLog("e"), reservation_seconds=60, lease_seconds=60)
     file = DiskFile(path, total + total // 4)
-    disk = store.add_disk(file, [])
+    disk = add_disk(store, file, [])
     count, batch = total // size, max(1, BATCH_BYTES // size)
     seconds = {}
     try:
@@ -103,10 +104,10 @@ async def tier(path: Path, arena: Arena, total: int, size: int) -> dict[str, flo
         began = time.perf_counter()
         for first in range(0, count, batch):
             for number in range(first, min(first + batch, count)):
-                slot = store.reserve(name(number), size)
+                (slot,) = store.reserve([name(number)], size)
                 assert isinstance(slot, Slot)
                 arena.view(slot)[:] = data
-                store.commit(slot, digests[number])
+                store.commit([slot], [digests[number]])
             store.flush()
             while store.table.free_bytes < 2 * BATCH_BYTES:  # as a writer that is never too fast
                 await asyncio.sleep(0)

@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 TICK_SECONDS = 0.05
 DISK_PART = "baton.kv.disk"
-"""In health: not serving means that memory goes on alone. The store itself stays ready."""
+"""In health: not serving means that memory serves alone. The store itself stays ready."""
 
 
 async def compose(process: Process, settings: KvStoreSettings) -> None:
@@ -51,12 +51,12 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     process.spawn(touch_arena(store), "touch-arena")
     process.spawn(keep_time(store), "keep-time")
     if kv.verify != ALWAYS:
-        log.warning("copies of KV are not all verified", verify=kv.verify)
+        log.warning("KV copies are not all verified", verify=kv.verify)
     nixl = None
     if NIXL in kv.peer_transports:
         nixl = nixl_thread(arena, process.instance_id, process.incarnation)
     peers = PeerPool(store, process.incarnation, nixl=nixl, verify=kv.verify != NEVER)
-    store.join(await stack.enter_async_context(peers))
+    store.set_peers(await stack.enter_async_context(peers))
 
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
@@ -65,11 +65,11 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     server.add(KvEventService(events).register, EVENTS_NAME)
     await server.start()
     if nixl is not None:
-        # Whoever finds nobody listening here takes it that nothing is written any more.
+        # After the server: peers take a refused connection as proof that nothing is written.
         stack.push_async_callback(nixl.close)
     if kv.disk_bytes and kv.disk_path is not None:
         server.set_part(DISK_PART, True)
-        coming = disk_setup.add_disk(
+        opening = disk_setup.open_disk(
             store,
             kv.disk_path,
             kv.disk_bytes,
@@ -77,7 +77,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
             codec=kv.disk_codec,
             verify=kv.verify != NEVER,
         )
-        process.spawn(coming, "kv-disk")
+        process.spawn(opening, "kv-disk")
 
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
     instance = Instance(
@@ -94,7 +94,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     server.set_ready(True)
 
     async def drain() -> None:
-        # KV is a cache: nothing is handed over, and whoever uses the store carries on without it.
+        # KV is a cache: nothing is handed over, and clients carry on without the store.
         server.set_ready(False)
         await registration.update(draining=True)
 
@@ -102,12 +102,12 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
 
 
 def nixl_thread(arena: Arena, store_id: str, incarnation: str) -> NixlThread:
-    """The store's NIXL agent, which is made when it is first needed."""
+    """Return the store's NIXL agent, which is made when it is first needed."""
     return NixlThread(lambda: NixlAgent(agent_name(store_id, incarnation), arena.file))
 
 
 async def keep_time(store: Store) -> None:
-    """Tell the store about time."""
+    """Let expire what is due, for as long as the store lives."""
     while True:
         await asyncio.sleep(TICK_SECONDS)
         store.tick()
@@ -129,7 +129,7 @@ async def touch_arena(store: Store) -> None:
             store.grow()
     except OSError as error:
         log.error(
-            "no memory for the rest of the arena: the store goes on with less",
+            "arena memory exhausted, using less",
             usable_bytes=store.arena.touched_bytes,
             error=error.strerror,
         )

@@ -1,21 +1,24 @@
-"""Brings the disk tier up beside a store that serves; a disk that will not do is an alarm."""
+"""Brings the disk tier up beside a store that serves already."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from baton.settings import StartupError
 from baton.settings.groups import KvSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.disk.codecs import NONE, Codecs, is_installed
+from services.kvstore.disk.context import DiskContext
 from services.kvstore.disk.file import SLAB_BYTES, DiskFile, Record
+from services.kvstore.disk.index import DiskIndex
+from services.kvstore.disk.tier import DiskTier
 from services.kvstore.store import Store
 
 log = get_logger(__name__)
 
 
 def check(kv: KvSettings) -> None:
-    """Refuse settings that contradict themselves.
+    """Check the settings of the disk tier.
 
     Raises:
         StartupError: a size without a path, one below the least, a codec that is not installed.
@@ -37,16 +40,16 @@ def check(kv: KvSettings) -> None:
         )
 
 
-async def add_disk(
+async def open_disk(
     store: Store,
     path: Path,
     data_bytes: int,
-    alarm: Callable[[], None],
+    on_failed: Callable[[], None],
     *,
     codec: str = NONE,
     verify: bool,
 ) -> None:
-    """Open the file, take in what lies there, and let objects go to it.
+    """Open the file, take in what it holds, and add the disk tier.
 
     Making a large file and reading its records takes seconds: meanwhile memory serves alone.
 
@@ -54,14 +57,14 @@ async def add_disk(
         store: whose tier it will be.
         path: the file.
         data_bytes: for objects.
-        alarm: called once if the disk can not be used, now or later.
+        on_failed: called once if the disk cannot be used, now or later.
         codec: the name of one that is installed.
-        verify: whether what comes back is checked.
+        verify: whether what is loaded is checked.
     """
 
     def failed(reason: str) -> None:
-        log.error("the disk of KV is off: memory goes on alone", path=str(path), reason=reason)
-        alarm()
+        log.error("disk tier disabled, using DRAM only", path=str(path), reason=reason)
+        on_failed()
 
     codecs = Codecs(codec)
     opening = asyncio.get_running_loop().run_in_executor(
@@ -78,19 +81,66 @@ async def add_disk(
         if opening.exception() is None:
             opening.result()[0].close()
         raise
-    disk = store.add_disk(file, records, failed, codecs=codecs, verify=verify)
-    log.info("disk of KV is ready", path=str(path), objects=len(disk.index), direct=file.is_direct)
+    disk = add_disk(store, file, records, failed, codecs=codecs, verify=verify)
+    log.info("disk tier ready", path=str(path), objects=len(disk.index), direct=file.is_direct)
+
+
+def add_disk(
+    store: Store,
+    file: DiskFile,
+    records: Iterable[Record],
+    on_failed: Callable[[str], None] = lambda _: None,
+    *,
+    codecs: Codecs | None = None,
+    verify: bool = True,
+) -> DiskTier:
+    """Add the disk tier to a store, which closes it with `Store.close_disk`.
+
+    Args:
+        store: whose tier it will be.
+        file: where objects go.
+        records: what it holds already.
+        on_failed: called once with the reason when the disk is switched off.
+        codecs: what objects are encoded with; None: they are stored as they are.
+        verify: whether what is loaded is checked.
+    """
+
+    def failed(reason: str) -> None:
+        store.disk_failed = reason
+        on_failed(reason)
+
+    index = DiskIndex(file.data_bytes, store.quotas)
+    for record in records:
+        index.restore(record)
+    context = DiskContext(
+        store.table, store.arena, index, file, codecs or Codecs(), store.clock, verify
+    )
+    disk = DiskTier(
+        context,
+        store.waits,
+        store.events,
+        store.commit_one,
+        on_failed=failed,
+        on_change=store.schedule_flush,
+    )
+    store.disk = store.waits.disk = disk
+    store.events.on_disk = index.__contains__
+    for entry in index.entries():
+        if store.waits.is_awaited(entry.object_id):
+            disk.load(entry.object_id)
+    store.schedule_flush()
+    return disk
 
 
 def _open(path: Path, data_bytes: int, codecs: Codecs) -> tuple[DiskFile, list[Record]]:
     file = DiskFile(path, data_bytes)
     try:
         records = list(file.records())
-        strange = [record for record in records if not codecs.can_read(record.codec)]
-        for record in strange:
+        unreadable = [record for record in records if not codecs.can_read(record.codec)]
+        for record in unreadable:
             file.clear(record.offset)
-        if strange:
-            log.warning("KV on disk that no codec here can read is dropped", objects=len(strange))
+        if unreadable:
+            log.warning("disk tier dropped objects of unknown codecs", objects=len(unreadable))
         return file, [record for record in records if codecs.can_read(record.codec)]
     except BaseException:
         file.close()

@@ -1,4 +1,4 @@
-"""What the store shows at /metrics: read from its state when somebody asks, so always exact."""
+"""The store's metrics, read from its state whenever they are scraped."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ _GAUGES = {
     "objects": "Committed objects.",
     "leases": "Live leases.",
     "reservations": "Slots reserved and not yet committed.",
-    "quarantined": "Slots of lapsed writers that are not proven dead.",
-    "waiters": "Wants that wait.",
+    "quarantined": "Slots whose reservation expired and whose writer is not proven dead.",
+    "waiters": "Reads that wait for objects.",
     "sessions": "Open Put and Get streams.",
 }
 _COUNTERS = {
-    "hits": "Objects answered.",
-    "misses": "Objects answered as missing.",
+    "hits": "Objects leased to readers or read from the index.",
+    "misses": "Objects reported missing.",
     "bad_objects": "Objects dropped because a reader's verification failed.",
     "evictions": "Objects evicted.",
 }
@@ -33,19 +33,22 @@ _TIER: dict[str, tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str]
     "capacity_bytes": (GaugeMetricFamily, "Bytes that can hold objects."),
     "used_bytes": (GaugeMetricFamily, "Bytes taken."),
     "objects": (GaugeMetricFamily, "Objects."),
-    "evictions": (CounterMetricFamily, "Objects that had to make room."),
+    "evictions": (CounterMetricFamily, "Objects evicted to make room."),
     "bad_objects": (CounterMetricFamily, "Objects dropped because their bytes were wrong."),
 }
 _DISK_COUNTERS = {
-    "read_bytes": "Bytes that came back from disk.",
-    "written_bytes": "Bytes that went to disk.",
+    "read_bytes": "Bytes loaded from disk.",
+    "written_bytes": "Bytes spilled to disk.",
     "errors": "Batches that failed.",
 }
 MAX_TENANT_LABELS = 100
 
 
 class StoreMetrics(Collector):
-    """Families `baton_kv_*`. Use as a context manager: registered while the store lives."""
+    """Families `baton_kv_*`. Use as a context manager: registered while the store lives.
+
+    Scraped on another thread: a count may be one event old, and none is torn.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -59,7 +62,6 @@ class StoreMetrics(Collector):
         self._registry.unregister(self)
 
     def collect(self) -> Iterable[Metric]:
-        # Another thread asks; a count may be one event old, and none is torn.
         stat = admin.stat(self._store)
         pinned = self._store.table.pinned_bytes
         yield GaugeMetricFamily("baton_kv_pinned_bytes", "Bytes leased or reserved.", pinned)
@@ -68,7 +70,9 @@ class StoreMetrics(Collector):
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"baton_kv_{name}", text, getattr(stat, name))
         moved = CounterMetricFamily(
-            "baton_kv_moved_bytes", "Bytes that came and went.", labels=["way", "transport"]
+            "baton_kv_moved_bytes",
+            "Bytes moved by writers, readers and peers.",
+            labels=["way", "transport"],
         )
         for (way, transport), size in self._store.moved_bytes.items():
             moved.add_metric([way, transport], size)
@@ -88,12 +92,12 @@ class StoreMetrics(Collector):
     def _disk(self) -> Iterable[Metric]:
         failed = bool(self._store.disk_failed)
         yield GaugeMetricFamily(
-            "baton_kv_disk_failed", "1: a disk is wanted and is switched off.", failed
+            "baton_kv_disk_failed", "1: a disk is configured and is switched off.", failed
         )
         yield CounterMetricFamily(
             "baton_kv_disk_spilled",
             "Objects that left memory and stay on disk; other evictions are lost.",
-            self._store.spilled,
+            self._store.events.spilled,
         )
         if self._store.disk is not None:
             counts = self._store.disk.counts
@@ -110,7 +114,7 @@ def _by_tier(stat: pb.StatResponse) -> Iterable[Metric]:
 
 
 def _by_tenant(stat: pb.StatResponse) -> Metric:
-    """The largest tenants by name, the others together: names are bounded in number."""
+    """Return the largest tenants by name and the others together, so that labels are bounded."""
     family = GaugeMetricFamily(
         "baton_kv_tenant_bytes", "Bytes that a tenant holds.", labels=["tenant", "tier"]
     )

@@ -1,4 +1,4 @@
-"""Who attached."""
+"""Sessions of attached clients."""
 
 import secrets
 from dataclasses import dataclass
@@ -8,16 +8,17 @@ MAX_SESSIONS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One Attach."""
+    """A client that attached."""
 
     client_id: str
     incarnation: str
 
 
 class Sessions:
-    """Sessions by id, bounded: the one that was not used for longest goes first.
+    """Sessions by id, at most `limit`: the least recently used one goes first.
 
-    A client whose session went opens no new stream on it; it attaches again.
+    Owned by KvStoreService, on the event loop. A client whose session is gone attaches again
+    before it opens another stream; streams that are open stay open.
     """
 
     def __init__(self, limit: int = MAX_SESSIONS) -> None:
@@ -25,7 +26,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def open(self, session: Session) -> str:
-        """Begin a session; answers its id, which nobody can guess."""
+        """Begin a session; return its id, a random secret."""
         while len(self._sessions) >= self._limit:
             del self._sessions[next(iter(self._sessions))]
         session_id = secrets.token_hex(16)
@@ -33,7 +34,7 @@ class Sessions:
         return session_id
 
     def find(self, session_id: str) -> Session | None:
-        """The session, which counts as used."""
+        """Return a session, and count it as used; None where it is unknown."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._sessions[session_id] = session

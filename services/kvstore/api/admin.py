@@ -1,13 +1,14 @@
-"""What people and metrics see of a store: counts, lists of objects, and dropping them."""
+"""Stat, List and Drop: what operators and metrics see of a store."""
 
 from collections.abc import Iterator
 
-from baton.errors import BatonError, Reason
+from baton.errors import invalid_field
 from baton.internal.v1 import kvevents_pb2
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import KEY_BYTES, unpack
 from baton.kv.layout import LAYOUT_ID_BYTES
-from baton.kv.objects import MAX_READ_KEYS, MAX_TENANT_BYTES, ObjectId
+from baton.kv.objects import MAX_READ_KEYS, ObjectId
+from services.kvstore.api.fields import tenant_of
 from services.kvstore.store import Store
 
 MAX_TENANTS = 1000
@@ -17,7 +18,7 @@ DEFAULT_PAGE = 1000
 
 
 def stat(store: Store) -> pb.StatResponse:
-    """Exact counts."""
+    """Return exact counts."""
     stats, disk = store.table.stats(), store.disk
     answer = pb.StatResponse(
         store_id=store.store_id,
@@ -67,19 +68,18 @@ def stat(store: Store) -> pb.StatResponse:
 
 
 def list_objects(store: Store, request: pb.ListRequest) -> pb.ListResponse:
-    """A page of objects. Costs a walk over all that the store holds.
+    """Return a page of objects. Costs a walk over all that the store holds.
 
     Raises:
         BatonError: a field is out of its range.
     """
     if len(request.key_prefix) > KEY_BYTES:
-        raise _invalid("key_prefix", f"has at most {KEY_BYTES} bytes")
+        raise invalid_field("key_prefix", f"has at most {KEY_BYTES} bytes")
     if request.layout_id and len(request.layout_id) != LAYOUT_ID_BYTES:
-        raise _invalid("layout_id", f"has {LAYOUT_ID_BYTES} bytes")
-    if len(request.tenant.encode()) > MAX_TENANT_BYTES:
-        raise _invalid("tenant", f"has at most {MAX_TENANT_BYTES} bytes")
+        raise invalid_field("layout_id", f"has {LAYOUT_ID_BYTES} bytes")
+    tenant_of(request.tenant)
     if not 0 <= request.limit <= MAX_PAGE:
-        raise _invalid("limit", f"is 0 to {MAX_PAGE}")
+        raise invalid_field("limit", f"is 0 to {MAX_PAGE}")
     after = _unpack_page(request.page) if request.page else None
     limit = request.limit or DEFAULT_PAGE
     chosen = sorted(
@@ -97,17 +97,17 @@ def list_objects(store: Store, request: pb.ListRequest) -> pb.ListResponse:
 
 
 def drop_objects(store: Store, request: pb.DropRequest) -> pb.DropResponse:
-    """Forget objects.
+    """Forget objects in every tier.
 
     Raises:
         BatonError: a field is out of its range.
     """
     if request.layout_id and len(request.layout_id) != LAYOUT_ID_BYTES:
-        raise _invalid("layout_id", f"has {LAYOUT_ID_BYTES} bytes, or none for every layout")
+        raise invalid_field("layout_id", f"has {LAYOUT_ID_BYTES} bytes, or none for every layout")
     if not request.keys or len(request.keys) % KEY_BYTES:
-        raise _invalid("keys", f"are a positive multiple of {KEY_BYTES} bytes")
+        raise invalid_field("keys", f"are a positive multiple of {KEY_BYTES} bytes")
     if len(request.keys) > MAX_READ_KEYS * KEY_BYTES:
-        raise _invalid("keys", f"are at most {MAX_READ_KEYS}")
+        raise invalid_field("keys", f"are at most {MAX_READ_KEYS}")
     keys = set(unpack(request.keys))
     named = [
         object_id
@@ -115,12 +115,11 @@ def drop_objects(store: Store, request: pb.DropRequest) -> pb.DropResponse:
         if object_id.key in keys and request.layout_id in (b"", object_id.layout_id)
     ]
     dropped = sum(store.drop(object_id) for object_id in named)
-    store.flush()
     return pb.DropResponse(dropped=dropped)
 
 
 def _all(store: Store) -> Iterator[ObjectId]:
-    """Every object once."""
+    """Yield every object once."""
     for slot in store.table.objects():
         yield slot.object_id
     if store.disk is not None:
@@ -161,12 +160,8 @@ def _pack_page(object_id: ObjectId) -> bytes:
 def _unpack_page(page: bytes) -> ObjectId:
     head = LAYOUT_ID_BYTES + KEY_BYTES
     if len(page) != head + 12:
-        raise _invalid("page", "is the next_page of an answer")
+        raise invalid_field("page", "is the next_page of an earlier response")
     group, shard, part = (
         int.from_bytes(page[at : at + 4], "big") for at in range(head, head + 12, 4)
     )
     return ObjectId(page[:LAYOUT_ID_BYTES], page[LAYOUT_ID_BYTES:head], group, shard, part)
-
-
-def _invalid(field: str, text: str) -> BatonError:
-    return BatonError(Reason.INVALID_FIELD, f"{field} {text}", field=field)

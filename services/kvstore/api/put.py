@@ -1,31 +1,27 @@
-"""One writer's stream."""
+"""The Put stream of one writer."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from opentelemetry.trace import Span
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.writer_lock import WriterLockProbe
 from baton.kv.digest import DIGEST_BYTES, split_digests, start_digest
-from baton.kv.objects import (
-    MAX_CHUNK_BYTES,
-    MAX_READ_KEYS,
-    MAX_RESERVE_KEYS,
-    MAX_TENANT_BYTES,
-    parse_object_ids,
-)
+from baton.kv.objects import MAX_CHUNK_BYTES, MAX_READ_KEYS, MAX_RESERVE_KEYS
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire.bulk import WriteBulk
+from baton.rpc.streams.send_queue import SendQueue
 from baton.telemetry import tracing
-from services.kvstore.api.send_queue import SendQueue
+from services.kvstore.api.fields import objects_of, tenant_of
 from services.kvstore.memory.slot import Refusal, Slot, State
 from services.kvstore.store import PUT, Store
 
 
 class _Upload:
-    """Bytes that came for one slot so far, hashed as they came."""
+    """Bytes received for one slot so far, hashed as they arrived."""
 
     def __init__(self, slot: Slot) -> None:
         self.written = 0
@@ -33,7 +29,7 @@ class _Upload:
 
 
 class _Reservation:
-    """What one Reserve got and has not committed or given back, by index."""
+    """Slots of one Reserve that are not committed or given back, by index."""
 
     def __init__(self, slots: dict[int, Slot], span: Span | None) -> None:
         self.slots = slots
@@ -42,87 +38,77 @@ class _Reservation:
 
 
 class PutStream:
-    """Handles a writer's frames; `send_queue` holds the answers.
+    """Handles a writer's frames, and queues what it is sent.
+
+    Owned by the call's handler, on the event loop; `close` gives back everything that it holds,
+    which the table's cap bounds.
 
     Args:
         store: the store.
         writer: proof of the writer's life where it writes through shared memory; None: it sends
-            bytes, which must come in order for each object.
+            bytes, in order for each object.
     """
 
     def __init__(self, store: Store, writer: WriterLockProbe | None) -> None:
         self._store = store
         self._writer = writer
         self._reservations: dict[int, _Reservation] = {}
-        self.send_queue: SendQueue[pb.PutResponse] = SendQueue()
+        self.send_queue: SendQueue[pb.PutResponse, pb.PutResponse] = SendQueue()
+        self._handlers: dict[str, Callable[[Any], None]] = {
+            "reserve": self._reserve,
+            "write_chunk": self._write,
+            "commit": self._commit,
+            "abandon": self._abandon,
+            "will_not_come": self._will_not_come,
+        }
         store.streams += 1
 
     def handle(self, frame: pb.PutRequest | WriteBulk) -> None:
         """Take one frame in. A bad one is answered by an error and changes nothing.
 
         Raises:
-            BatonError: the frame names nothing that the error could be about: the stream ends.
+            BatonError: the error can be correlated with nothing; the stream ends.
         """
-        correlation_id = 0
+        kind = "write_chunk" if isinstance(frame, WriteBulk) else frame.WhichOneof("frame") or ""
+        inner: Any = frame if isinstance(frame, WriteBulk) else getattr(frame, kind, None)
+        handler = self._handlers.get(kind)
+        if handler is None:
+            raise invalid_field("frame", f"{kind} does not belong on this stream")
         try:
-            if isinstance(frame, WriteBulk):
-                correlation_id = frame.head.correlation_id
-                self._write(frame.head, frame.data)
-                return
-            kind = frame.WhichOneof("frame")
-            if kind == "reserve":
-                correlation_id = frame.reserve.correlation_id
-                self._reserve(frame.reserve)
-            elif kind == "commit":
-                correlation_id = frame.commit.correlation_id
-                self._commit(frame.commit)
-            elif kind == "abandon":
-                correlation_id = frame.abandon.correlation_id
-                self._abandon(frame.abandon)
-            elif kind == "will_not_come":
-                self._will_not_come(frame.will_not_come)
-            else:
-                raise BatonError(
-                    Reason.INVALID_FIELD, f"{kind} is not a frame for here", field="frame"
-                )
+            handler(inner)
         except BatonError as error:
+            correlation_id = getattr(getattr(inner, "head", inner), "correlation_id", 0)
             if not correlation_id:
                 raise
             answer = pb.CorrelatedError(correlation_id=correlation_id, status=error.to_status())
             self.send_queue.put(pb.PutResponse(error=answer))
 
     def close(self) -> None:
-        """The stream ended: what was reserved and not committed lapses."""
+        """End the reservations that are not committed."""
         for reservation in self._reservations.values():
             self._store.expire_slots(reservation.slots.values())
             _end(reservation)
         self._reservations.clear()
         if self._writer is not None:
-            self._store.watch_writer(self._writer)
+            self._store.ended_writers.add(self._writer)
         self._store.streams -= 1
-        self._store.flush()
 
     def _reserve(self, frame: pb.Reserve) -> None:
         if frame.correlation_id <= 0 or frame.correlation_id in self._reservations:
-            raise _invalid("correlation_id", "is above 0 and not in use")
-        try:
-            ids = parse_object_ids(frame.layout_id, frame.keys, frame.part, MAX_RESERVE_KEYS)
-        except ValueError as error:
-            raise BatonError(Reason.INVALID_FIELD, str(error), field="reserve") from error
+            raise invalid_field("correlation_id", "is above 0 and not in use")
+        ids, tenant = objects_of(frame, MAX_RESERVE_KEYS), tenant_of(frame.tenant)
         if frame.object_bytes <= 0:
-            raise _invalid("object_bytes", "is above 0")
-        if len(frame.tenant.encode()) > MAX_TENANT_BYTES:
-            raise _invalid("tenant", f"has at most {MAX_TENANT_BYTES} bytes")
+            raise invalid_field("object_bytes", "is above 0")
         if not 0 <= frame.recompute_seconds < math.inf:
-            raise _invalid("recompute_seconds", "is finite and not below 0")
+            raise invalid_field("recompute_seconds", "is finite and not below 0")
         answer = pb.Reserved(correlation_id=frame.correlation_id)
         slots: dict[int, Slot] = {}
-        answers = self._store.reserve_all(
+        answers = self._store.reserve(
             ids,
             frame.object_bytes,
             partial=frame.last_is_partial,
             writer=self._writer,
-            tenant=frame.tenant,
+            tenant=tenant,
             recompute_seconds=frame.recompute_seconds,
         )
         for index, slot in enumerate(answers):
@@ -144,12 +130,13 @@ class PutStream:
             self._reservations[frame.correlation_id] = _Reservation(slots, span)
         self.send_queue.put(pb.PutResponse(reserved=answer))
 
-    def _write(self, head: pb.WriteChunk, data: memoryview) -> None:
+    def _write(self, frame: WriteBulk) -> None:
+        head, data = frame
         if self._writer is not None:
-            raise _invalid("write_chunk", "belongs to streams without shared memory")
+            raise invalid_field("write_chunk", "belongs to streams without shared memory")
         if not 0 < data.nbytes <= MAX_CHUNK_BYTES:
-            raise _invalid("data", f"is 1 to {MAX_CHUNK_BYTES} bytes")
-        # Looked at as a whole before anything is written: a bad frame changes nothing.
+            raise invalid_field("data", f"is 1 to {MAX_CHUNK_BYTES} bytes")
+        # Checked as a whole before anything is written: a bad frame changes nothing.
         pieces: list[tuple[Slot, _Upload, memoryview]] = []
         offset = head.offset_bytes
         for index in head.indexes:
@@ -157,14 +144,16 @@ class PutStream:
             slot = reservation.slots[index]
             upload = reservation.uploads.setdefault(index, _Upload(slot))
             if offset != upload.written or not 0 <= offset < slot.object_bytes:
-                raise _invalid("offset_bytes", f"continues at {upload.written} within the object")
+                raise invalid_field(
+                    "offset_bytes", f"continues at {upload.written} within the object"
+                )
             piece, data = data[: slot.object_bytes - offset], data[slot.object_bytes - offset :]
             pieces.append((slot, upload, piece))
             offset = 0
         if data.nbytes or len(set(head.indexes)) < len(pieces) or not pieces[-1][2].nbytes:
-            raise _invalid("indexes", "names the objects whose bytes these are, each once")
+            raise invalid_field("indexes", "names the objects whose bytes these are, each once")
         for slot, upload, piece in pieces:
-            if slot.state is State.RESERVED:  # else it lapsed, which the commit will say
+            if slot.state is State.RESERVED:  # else it expired, as the commit will tell
                 view = self._store.arena.view(slot)
                 view[upload.written : upload.written + piece.nbytes] = piece
                 upload.digest.update(piece)
@@ -174,9 +163,9 @@ class PutStream:
     def _commit(self, frame: pb.Commit) -> None:
         indexes, packed = list(frame.indexes), frame.digests
         if not indexes or len(set(indexes)) < len(indexes):
-            raise _invalid("indexes", "names at least one key, each once")
+            raise invalid_field("indexes", "names at least one key, each once")
         if len(packed) != DIGEST_BYTES * len(indexes):
-            raise _invalid("digests", f"is {DIGEST_BYTES} bytes for each index")
+            raise invalid_field("digests", f"is {DIGEST_BYTES} bytes for each index")
         reservation = self._holding(frame.correlation_id, indexes)
         digests = split_digests(packed)
         if self._writer is None:
@@ -188,7 +177,7 @@ class PutStream:
                 reservation.uploads.pop(index, None)
         else:
             self._store.moved_bytes[PUT, SHM] += sum([slot.object_bytes for slot in slots])
-        readable = self._store.commit_all(slots, digests)
+        readable = self._store.commit(slots, digests)
         self._forget_if_empty(frame.correlation_id)
         answer = pb.Committed(correlation_id=frame.correlation_id, readable=readable)
         self.send_queue.put(pb.PutResponse(committed=answer))
@@ -198,14 +187,14 @@ class PutStream:
         if slot.state is not State.RESERVED:
             return
         if upload is None or upload.written < slot.object_bytes:
-            raise _invalid("indexes", f"names key {index}, whose bytes have not all come")
+            raise invalid_field("indexes", f"names key {index}, whose bytes have not all arrived")
         if upload.digest.digest() != digest:
             raise BatonError(Reason.DATA_LOSS, f"the bytes of key {index} do not match its digest")
 
     def _abandon(self, frame: pb.Abandon) -> None:
         reservation = self._reservations.get(frame.correlation_id)
         if reservation is None:
-            return  # everything was committed, or nothing was got
+            return  # everything was committed, or no slot was reserved
         indexes = list(frame.indexes) or list(reservation.slots)
         self._holding(frame.correlation_id, indexes)
         for index in dict.fromkeys(indexes):
@@ -214,14 +203,15 @@ class PutStream:
         self._forget_if_empty(frame.correlation_id)
 
     def _will_not_come(self, frame: pb.WillNotCome) -> None:
-        try:
-            ids = parse_object_ids(frame.layout_id, frame.keys, frame.part, MAX_READ_KEYS)
-        except ValueError as error:
-            raise BatonError(Reason.INVALID_FIELD, str(error), field="will_not_come") from error
+        ids = objects_of(frame, MAX_READ_KEYS)
         self._store.waits.mark_unavailable(ids, self._store.clock())
 
     def _holding(self, correlation_id: int, indexes: Iterable[int]) -> _Reservation:
-        """The reservation, which has a slot for each of the indexes."""
+        """Return a reservation that has a slot for each of the indexes.
+
+        Raises:
+            BatonError: it has not.
+        """
         reservation = self._reservations.get(correlation_id)
         for index in indexes:
             if reservation is None or index not in reservation.slots:
@@ -243,7 +233,3 @@ class PutStream:
 def _end(reservation: _Reservation) -> None:
     if reservation.span is not None:
         reservation.span.end()
-
-
-def _invalid(field: str, text: str) -> BatonError:
-    return BatonError(Reason.INVALID_FIELD, f"{field} {text}", field=field)

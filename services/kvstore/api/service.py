@@ -1,56 +1,42 @@
-"""KvStoreService: opens streams, reads their frames, sends their answers."""
+"""KvStoreService: the methods of a store."""
 
 import asyncio
 import hmac
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import (
     KvStoreServiceServicer,
     add_KvStoreServiceServicer_to_server,
 )
 from baton.kv.arena.writer_lock import WriterLockProbe
-from baton.kv.objects import MAX_READ_KEYS, parse_object_ids
+from baton.kv.objects import MAX_READ_KEYS
 from baton.kv.registry import GRPC, SHM
 from baton.kv.wire import bulk
-from baton.telemetry.logs import get_logger
+from baton.rpc.streams.server import ServerStream
 from services.kvstore.api import admin
+from services.kvstore.api.fields import objects_of
 from services.kvstore.api.get import GetStream
 from services.kvstore.api.prefetch import Prefetches
 from services.kvstore.api.put import PutStream
-from services.kvstore.api.send_queue import SendQueue
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.sessions import Session, Sessions
 from services.kvstore.store import Store
-
-log = get_logger(__name__)
 
 SERVICE_NAME = "baton.internal.v1.KvStoreService"
 OPEN_SECONDS = 10.0
 """How long a new stream may take to say who it is."""
 MAX_NAME = 256
-GONE_SECONDS = 5.0
+LINGER_SECONDS = 5.0
 """How long a client that says nothing more may take to read its last answers."""
-READER_SECONDS = 1.0
-"""A read that does not notice that it is cancelled must not keep the handler."""
 
-Request = TypeVar("Request", contravariant=True)
-Response = TypeVar("Response")
-
-
-class _Stream(Protocol[Request, Response]):
-    send_queue: SendQueue[Response]
-
-    def handle(self, frame: Request) -> None: ...
-
-    def close(self) -> None: ...
+Request = TypeVar("Request")
 
 
 class _Methods:
@@ -67,14 +53,20 @@ class _Methods:
 
 
 class KvStoreService(KvStoreServiceServicer):
-    """See the module's text. `gone_seconds` as GONE_SECONDS."""
+    """Serves a store's clients and peers. Owned by the process, on the event loop.
+
+    Args:
+        store: the store.
+        nixl: writes into the memory of stores that ask for it.
+        linger_seconds: see LINGER_SECONDS.
+    """
 
     def __init__(
-        self, store: Store, pushes: NixlSender, gone_seconds: float = GONE_SECONDS
+        self, store: Store, nixl: NixlSender, linger_seconds: float = LINGER_SECONDS
     ) -> None:
         self._store = store
-        self._gone_seconds = gone_seconds
-        self._pushes = pushes
+        self._nixl = nixl
+        self._linger_seconds = linger_seconds
         self._prefetches = Prefetches(store)
         self._sessions = Sessions()
 
@@ -103,9 +95,7 @@ class KvStoreService(KvStoreServiceServicer):
     ) -> pb.AttachResponse:
         for field in ("client_id", "incarnation"):
             if not 0 < len(getattr(request, field)) <= MAX_NAME:
-                raise BatonError(
-                    Reason.INVALID_FIELD, f"{field} has 1 to {MAX_NAME} characters", field=field
-                )
+                raise invalid_field(field, f"has 1 to {MAX_NAME} characters")
         arena = self._store.arena
         return pb.AttachResponse(
             session_id=self._sessions.open(Session(request.client_id, request.incarnation)),
@@ -116,46 +106,34 @@ class KvStoreService(KvStoreServiceServicer):
             shm_domain=arena.shm_domain,
         )
 
-    async def Put(  # noqa: N802
+    async def Put(  # type: ignore[override]  # noqa: N802  # it writes its responses itself
         self,
         request_iterator: AsyncIterator[pb.PutRequest | bulk.WriteBulk],
-        context: Any,  # noqa: ARG002
-    ) -> AsyncIterator[pb.PutResponse]:
+        context: Any,
+    ) -> None:
         opening = await _first(request_iterator)
         if not isinstance(opening, pb.PutRequest):
-            raise BatonError(Reason.INVALID_FIELD, "the first frame is open", field="open")
-        shared = self._check(opening.open, opening.HasField("open"))
-        writer = self._watch(opening.open.writer_lock) if shared else None
+            raise invalid_field("open", "is the first frame")
+        _, shared = self._open(opening)
+        writer = self._probe(opening.open.writer_lock) if shared else None
         stream = PutStream(self._store, writer)
         stream.send_queue.put(pb.PutResponse(opened=_opened(shared)))
-        async with aclosing(self._serve(request_iterator, stream)) as answers:
-            async for frame in answers:
-                yield frame
+        await self._serve(stream, request_iterator, context)
 
-    async def Get(  # type: ignore[override]  # noqa: N802  # bulk frames are bytes already
-        self,
-        request_iterator: AsyncIterator[pb.GetRequest],
-        context: Any,  # noqa: ARG002
-    ) -> AsyncIterator[pb.GetResponse | bytes]:
-        opening = await _first(request_iterator)
-        shared = self._check(opening.open, opening.HasField("open"))
-        session = self._sessions.find(opening.open.session_id)
-        assert session is not None  # checked just now
-        stream = GetStream(self._store, shared=shared, pushes=partial(self._pushes.stream, session))
+    async def Get(  # type: ignore[override]  # noqa: N802  # it writes its responses itself
+        self, request_iterator: AsyncIterator[pb.GetRequest], context: Any
+    ) -> None:
+        session, shared = self._open(await _first(request_iterator))
+        stream = GetStream(self._store, shared=shared, pushes=partial(self._nixl.stream, session))
         stream.send_queue.put(pb.GetResponse(opened=_opened(shared)))
-        async with aclosing(self._serve(request_iterator, stream)) as answers:
-            async for frame in answers:
-                yield frame
+        await self._serve(stream, request_iterator, context)
 
     async def Lookup(  # noqa: N802
         self,
         request: pb.LookupRequest,
         context: Any,  # noqa: ARG002
     ) -> pb.LookupResponse:
-        try:
-            ids = parse_object_ids(request.layout_id, request.keys, request.part, MAX_READ_KEYS)
-        except ValueError as error:
-            raise BatonError(Reason.INVALID_FIELD, str(error), field="keys") from error
+        ids = objects_of(request, MAX_READ_KEYS)
         table = self._store.table
         disk = self._store.disk.index if self._store.disk is not None else ()
         return pb.LookupResponse(
@@ -175,7 +153,7 @@ class KvStoreService(KvStoreServiceServicer):
         context: Any,
     ) -> pb.PrefetchResponse:
         left = context.time_remaining()
-        # A second less than the caller waits: it is told what did not come.
+        # A second less than the caller waits, so that it learns what did not arrive.
         return await self._prefetches.run(request, math.inf if left is None else max(0.0, left - 1))
 
     async def List(  # noqa: N802
@@ -192,77 +170,45 @@ class KvStoreService(KvStoreServiceServicer):
     ) -> pb.DropResponse:
         return admin.drop_objects(self._store, request)
 
-    def _check(self, opening: pb.Open, is_open: bool) -> bool:
-        """Whether the client shares memory with the store; a wrong secret proves nothing."""
-        if not is_open:
-            raise BatonError(Reason.INVALID_FIELD, "the first frame is open", field="open")
-        if self._sessions.find(opening.session_id) is None:
-            raise BatonError(Reason.NOT_FOUND, "no such session: attach again", field="session_id")
-        return hmac.compare_digest(opening.arena_secret, self._store.arena.header.secret)
+    def _open(self, opening: pb.GetRequest | pb.PutRequest) -> tuple[Session, bool]:
+        """Return a stream's session, and whether the client shares memory with the store.
 
-    def _watch(self, name: str) -> WriterLockProbe:
+        Only the arena's secret proves the latter: with a wrong one the client sends bytes.
+
+        Raises:
+            BatonError: it is no open frame, or of no session.
+        """
+        if not opening.HasField("open"):
+            raise invalid_field("open", "is the first frame")
+        session = self._sessions.find(opening.open.session_id)
+        if session is None:
+            raise BatonError(Reason.NOT_FOUND, "no such session: attach again", field="session_id")
+        secret = self._store.arena.header.secret
+        return session, hmac.compare_digest(opening.open.arena_secret, secret)
+
+    def _probe(self, name: str) -> WriterLockProbe:
         try:
             return WriterLockProbe(self._store.arena.path.parent, name)
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="writer_lock") from error
 
     async def _serve(
-        self, requests: AsyncIterator[Request], stream: _Stream[Request, Response]
-    ) -> AsyncGenerator[Response]:
-        """Answers while a task reads; whatever ends first, the stream gives everything back.
-
-        Not only here: a client that vanishes while it is written to may leave the handler in that
-        write. Reads end then too, so that they also close the stream, a moment later.
-        """
-        send_queue = stream.send_queue
-        served = _Served(stream)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled():
-                send_queue.end(task.exception())
-            asyncio.get_running_loop().call_later(self._gone_seconds, served.close)
-
-        reading = asyncio.create_task(self._read(requests, served))
-        reading.add_done_callback(ended)
-        try:
-            async with aclosing(send_queue.frames()) as answers:
-                async for frame in answers:
-                    yield frame
-        finally:
-            served.close()
-            reading.cancel()
-            await asyncio.wait([reading], timeout=READER_SECONDS)
-
-    async def _read(self, requests: AsyncIterator[Request], served: "_Served[Request]") -> None:
-        async for frame in requests:
-            if served.closed:
-                return
-            served.handle(frame)
-            self._store.flush()
+        self, stream: PutStream | GetStream, requests: AsyncIterator[Any], context: Any
+    ) -> None:
+        server: ServerStream[Any] = ServerStream(
+            stream.send_queue, stream.handle, stream.close, linger_seconds=self._linger_seconds
+        )
+        await server.serve(requests, context)
 
 
-class _Served(Generic[Request]):
-    """A stream that is closed exactly once, and handles nothing afterwards."""
-
-    def __init__(self, stream: _Stream[Request, Any]) -> None:
-        self._stream = stream
-        self.handle = stream.handle
-        self.closed = False
-
-    def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._stream.close()
-
-
-async def _first(requests: AsyncIterator[Response]) -> Response:
+async def _first(requests: AsyncIterator[Request]) -> Request:
     try:
         async with asyncio.timeout(OPEN_SECONDS):
             return await anext(requests)
     except TimeoutError as error:
         raise BatonError(Reason.DEADLINE, "no open frame came in time") from error
     except StopAsyncIteration as error:
-        raise BatonError(Reason.INVALID_FIELD, "the first frame is open", field="open") from error
+        raise invalid_field("open", "is the first frame") from error
 
 
 def _opened(shared: bool) -> pb.Opened:

@@ -19,7 +19,8 @@ FRESH_SECONDS = 1.0
 class Waiters(Protocol):
     """Who waits for objects."""
 
-    def wanted(self, object_id: ObjectId) -> bool: ...
+    def is_awaited(self, object_id: ObjectId) -> bool:
+        """Return whether a read waits for an object."""
 
     def not_on_disk(self, object_id: ObjectId, now: float) -> None:
         """The tier does not have it, or has it no longer."""
@@ -72,7 +73,7 @@ class Loader:
             self._due[entry.object_id] = entry.tenant
             self._turns.setdefault(entry.tenant, {})[entry.object_id] = None
 
-    def loading(self, object_id: ObjectId) -> bool:
+    def is_loading(self, object_id: ObjectId) -> bool:
         """Whether it is on its way."""
         return object_id in self._due or object_id in self._flying
 
@@ -102,7 +103,8 @@ class Loader:
         flying, self._flying = list(self._flying), set()
         for read in self._reading:
             if read.slot.state is State.RESERVED:
-                self._context.table.expire_slot(read.slot)  # free once the thread lets go of it
+                # It is free once the thread lets go of it.
+                self._context.table.reservations.expire_slot(read.slot)
         for object_id in (*due, *flying):
             self._waiters.not_on_disk(object_id, now)
 
@@ -120,14 +122,14 @@ class Loader:
             tenant = turns.popleft()
             object_id = next(iter(self._turns[tenant]))
             entry = index.get(object_id)
-            if not self._waiters.wanted(object_id) or table.get(object_id) is not None:
+            if not self._waiters.is_awaited(object_id) or table.get(object_id) is not None:
                 self._not_due(object_id)
             elif entry is None or not entry.readable:
                 self._not_due(object_id)
                 self._waiters.not_on_disk(object_id, now)
             else:
-                slot = table.reserve(
-                    object_id,
+                (slot,) = table.reserve(
+                    [object_id],
                     entry.object_bytes,
                     now=now,
                     writer=self,
@@ -188,7 +190,7 @@ class Loader:
                     self._fresh.append((read.slot, read.slot.rank, now + FRESH_SECONDS))
                     continue
             else:
-                table.abandon(read.slot)
+                table.reservations.abandon(read.slot)
                 if entry.held:  # else it was dropped, and its place may be another's by now
                     counts.bad_objects += read.wrong
                     index.drop(entry)

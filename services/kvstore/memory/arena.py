@@ -1,11 +1,4 @@
-"""The arena: one mapped file that the store owns and clients of the same memory map too.
-
-The file is named `baton-kv-….arena` and locked by its owner for as long as it lives; files whose
-owner is dead (and writers' lock files beside them) are removed when a store starts. It is created
-sparse: slots are only placed where pages were touched already, and a thread touches the rest in
-small steps, so that neither start-up nor a first write waits for memory, and nobody is killed for
-touching memory that is not there.
-"""
+"""The arena: one file that the store maps, and clients on the same host map too."""
 
 import hashlib
 import mmap
@@ -37,7 +30,13 @@ _MIB = 1024 * 1024
 
 
 class Arena:
-    """See the module's text. Use as a context manager; leaving it removes the file.
+    """The file `baton-kv-….arena`, mapped. Use as a context manager; leaving it removes the file.
+
+    Owned by the store. The file is locked while its owner lives; files of dead owners, and writers'
+    lock files beside them, are removed when a store starts. It is created sparse: slots are only
+    placed where pages were touched before, and a thread touches the rest in small steps, so that
+    neither start-up nor a first write waits for memory, and no process is killed for touching
+    memory that is not there.
 
     Args:
         directory: where the file goes; memory-backed to be fast.
@@ -70,7 +69,7 @@ class Arena:
         self.generations = generations(self._view, self.header)
         self._counters = np.frombuffer(self.generations, dtype=np.int64)
         self.index = self._view[self.header.index_at : self.header.data_at]
-        """What `SharedIndex` writes."""
+        """The table of readable objects, which SharedIndex writes."""
         self._touched = touched_bytes(self._view)
 
     def __enter__(self) -> "Arena":
@@ -82,12 +81,12 @@ class Arena:
 
     @property
     def touched_bytes(self) -> int:
-        """How much of the data has memory behind it; clients see it too."""
+        """Bytes of the data that have memory behind them; clients see the number too."""
         return self._touched[0]
 
     @property
     def shm_domain(self) -> str:
-        """Names the memory that the file lives in: equal on processes that can map it."""
+        """Names the memory that the file lies in: equal in processes that can map it."""
         where = os.fstat(self._file)
         boot = Path("/proc/sys/kernel/random/boot_id")
         text = f"{boot.read_text().strip() if boot.exists() else ''}/{where.st_dev}"
@@ -95,31 +94,31 @@ class Arena:
 
     @property
     def file(self) -> memoryview:
-        """The whole file, writable: for transports that write to it from outside."""
+        """The whole file, writable, for transports that read and write it by themselves."""
         return self._view
 
     def file_offset(self, slot: Slot) -> int:
-        """Where a slot's bytes begin in the file."""
+        """Return where a slot's bytes begin in the file."""
         return self.header.data_at + slot.offset
 
     def view(self, slot: Slot) -> memoryview:
-        """An object's bytes, writable. Whoever uses it knows that the slot is his."""
+        """Return an object's bytes, writable, to the holder of a reservation or a lease."""
         start = self.file_offset(slot)
         return self._view[start : start + slot.object_bytes]
 
     def pages(self, slot: Slot) -> memoryview:
-        """As `view`, to the end of the object's last page: what direct I/O reads and writes."""
+        """Return as `view`, to the end of the last page: what direct I/O reads and writes."""
         start = self.file_offset(slot)
         return self._view[start : start + slot.slot_bytes]
 
     def carve(self, offset: int, size: int) -> None:
-        """A range of data gets new slots: whoever still reads old ones there must notice."""
+        """Change the generations of a range that gets new slots: readers of old ones notice."""
         self._counters[offset // PAGE_BYTES : (offset + size) // PAGE_BYTES] += 1
 
     def touch_next(self) -> bool:
-        """Put memory behind the next step of the data; False where all has some. Blocks for ms.
+        """Put memory behind the next step of the data; return False where all has some.
 
-        Must run before anybody writes there: it fills with zeros.
+        Blocks for milliseconds, on any thread. Fills with zeros: no slot may lie there yet.
 
         Raises:
             OSError: there is no more memory.
@@ -136,12 +135,12 @@ class Arena:
 def check_room(
     directory: Path, needed: int, limits: Callable[[Path], dict[str, int]] | None = None
 ) -> None:
-    """Refuse an arena that is larger than the room there is.
+    """Check that there is room for an arena.
 
     Args:
         directory: where it goes.
         needed: bytes of the whole file.
-        limits: what bounds it; None: `memory_limits`.
+        limits: returns what bounds it; None: `memory_limits`.
 
     Raises:
         StartupError: it does not fit; the text says what bounds it.
@@ -155,7 +154,7 @@ def check_room(
 
 
 def memory_limits(directory: Path) -> dict[str, int]:
-    """What bounds a file there, by name: bytes that are free.
+    """Return the free bytes of everything that bounds a file in a directory, by name.
 
     Raises:
         StartupError: there is no such directory.

@@ -1,11 +1,11 @@
-"""What ends at a time, where all get the same time from when they are added."""
+"""Entries that expire, each the same time after it was added."""
 
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 
 
 class Timed(Hashable, Protocol):
-    """Has a deadline, which does not change while it is kept here."""
+    """Has a deadline, which does not change while the entry is kept."""
 
     deadline: float
 
@@ -14,7 +14,10 @@ T = TypeVar("T", bound=Timed)
 
 
 class Deadlines(Generic[T]):
-    """Keeps entries in the order of their deadlines, which is that of adding them."""
+    """Entries in the order of their deadlines, which is the order of adding them.
+
+    Bounded by its owner. No clock: time comes as an argument.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[T, None] = {}
@@ -26,16 +29,16 @@ class Deadlines(Generic[T]):
         self._entries.update(dict.fromkeys(entries))
 
     def remove(self, *entries: T) -> None:
-        """Forget them.
+        """Remove entries.
 
         Raises:
-            KeyError: one is not here.
+            KeyError: one is not kept.
         """
         for entry in entries:
             del self._entries[entry]
 
     def due(self, now: float) -> list[T]:
-        """Those whose deadline has come, the earliest first; they stay here."""
+        """Return the entries whose deadline has come, earliest first, without removing them."""
         due = []
         for entry in self._entries:
             if entry.deadline > now:

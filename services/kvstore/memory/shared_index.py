@@ -1,4 +1,6 @@
-"""Writes what is readable into the arena's index; see `baton.kv.arena_index`."""
+"""Writes what is readable into the arena's index, where clients look objects up themselves."""
+
+from collections.abc import Sequence
 
 from baton.kv.arena.index import ROW, WAYS, index_entries, object_tag, place
 from services.kvstore.memory.arena import Arena
@@ -6,7 +8,11 @@ from services.kvstore.memory.slot import Slot
 
 
 class SharedIndex:
-    """Entries for committed slots. One that finds no room is left out: readers ask for it."""
+    """Entries for committed slots, in the format of `baton.kv.arena.index`.
+
+    Owned by the store, on its event loop; follows the object table. Bounded by the arena's header:
+    a slot whose bucket is full has no entry, and clients ask the store for it.
+    """
 
     def __init__(self, arena: Arena) -> None:
         header = arena.header
@@ -16,8 +22,8 @@ class SharedIndex:
         self._fingerprints = arena.index[:rows_at].cast("Q")
         self._rows = arena.index[rows_at:]
 
-    def add(self, *slots: Slot) -> None:
-        """The slots became readable."""
+    def stored(self, slots: Sequence[Slot]) -> None:
+        """Write entries for slots that became readable."""
         data_at, rows, fingerprints = self._arena.header.data_at, self._rows, self._fingerprints
         for slot in slots:
             layout_id, key, group, shard, part = slot.object_id
@@ -41,8 +47,8 @@ class SharedIndex:
             )
             fingerprints[entry] = fingerprint
 
-    def remove(self, *slots: Slot) -> None:
-        """The slots are no longer readable; no error for one that had no entry."""
+    def removed(self, slots: Sequence[Slot]) -> None:
+        """Clear the entries of slots that are about to become unreadable."""
         for slot in slots:
             if slot.index_entry >= 0:
                 self._fingerprints[slot.index_entry] = 0

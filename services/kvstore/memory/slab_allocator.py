@@ -1,4 +1,4 @@
-"""Where in the arena a slot goes.
+"""Placement of slots in the arena.
 
 The data is cut into slabs. A span of one or more neighbouring slabs is carved into slots of one
 size; when its last slot comes back the slabs are free again for any size. Objects of one layout
@@ -28,7 +28,9 @@ class Span:
 
 
 class SlabAllocator:
-    """Places slots in `total_bytes` of data; offsets count from the data's beginning.
+    """Places slots in `total_bytes` of data; offsets count from the beginning of the data.
+
+    Owned by one tier's SpaceAllocator. Pure bookkeeping: it touches no memory.
 
     Args:
         total_bytes: size of the data, a multiple of slab_bytes.
@@ -63,14 +65,14 @@ class SlabAllocator:
         return self._usable_slabs * self.slab_bytes
 
     def grow(self, usable_bytes: int) -> None:
-        """Let slots be placed in the first `usable_bytes` of the data; it never shrinks."""
+        """Allow slots in the first `usable_bytes` of the data; less than before changes nothing."""
         slabs = min(usable_bytes, self.total_bytes) // self.slab_bytes
         for slab in range(self._usable_slabs, slabs):
             self._taken[slab] = 0
         self._usable_slabs = max(self._usable_slabs, slabs)
 
     def take(self, slot_bytes: int, count: int) -> list[int]:
-        """Free slots of a size that `slot_size` answered: at most `count`, as many as there are."""
+        """Take at most `count` free slots of a `slot_size`; return their offsets."""
         offsets: list[int] = []
         while len(offsets) < count:
             spans = self._open.get(slot_bytes)
@@ -86,7 +88,7 @@ class SlabAllocator:
         return offsets
 
     def adopt(self, start: int, slot_bytes: int, offset: int) -> bool:
-        """Take a slot that an earlier allocator had placed; False where it fits no more.
+        """Take a slot that an earlier allocator had placed; return False where it does not fit.
 
         Args:
             start: of its span.
@@ -128,7 +130,7 @@ class SlabAllocator:
                 self._open.setdefault(span.slot_bytes, {})[span] = None
 
     def span(self, offset: int) -> Span:
-        """The span that a slot lies in.
+        """Return the span that a slot lies in.
 
         Raises:
             KeyError: none lies there.
@@ -136,7 +138,7 @@ class SlabAllocator:
         return self._span_of[offset // self.slab_bytes]
 
     def spans(self) -> Iterator[Span]:
-        """Every span once."""
+        """Yield every span once."""
         return (span for slab, span in self._span_of.items() if slab == span.first_slab)
 
     def _carve(self, slot_bytes: int) -> Span | None:
@@ -160,7 +162,7 @@ class SlabAllocator:
         return span
 
     def _release(self, span: Span) -> None:
-        """The slabs of an empty span are free for any size."""
+        """Free the slabs of an empty span for any size."""
         spans = self._open.get(span.slot_bytes)
         if spans is not None and span in spans:
             self._close(span)
@@ -173,7 +175,7 @@ class SlabAllocator:
         return span.slabs * self.slab_bytes % span.slot_bytes
 
     def _slabs_for(self, slot_bytes: int) -> int:
-        """The shortest span that wastes little; for a tiny arena whatever holds one slot."""
+        """Return the length of the shortest span that wastes little, or holds one slot."""
         shortest = -(-slot_bytes // self.slab_bytes)
         for slabs in range(shortest, min(shortest + MAX_WASTE, len(self._taken) // 4) + 1):
             size = slabs * self.slab_bytes
@@ -189,5 +191,5 @@ class SlabAllocator:
 
 
 def slot_size(object_bytes: int) -> int:
-    """Bytes that an object takes in the arena: whole pages."""
+    """Return the bytes that an object takes in the arena: whole pages."""
     return -(-object_bytes // PAGE_BYTES) * PAGE_BYTES

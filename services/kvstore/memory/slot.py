@@ -1,7 +1,7 @@
-"""A slot's life, and what may be held on it.
+"""A slot, its states, and the leases on it.
 
 reserve ─▶ RESERVED ─ commit ─▶ COMMITTED ─ evict ─▶ FREE
-              │ lapse               │ drop while leased
+              │ expire              │ drop while leased
               ▼                     ▼
          QUARANTINED ─ dead ─▶ FREE ◀─ last release ─ PENDING_FREE
 """
@@ -14,37 +14,42 @@ from services.kvstore.eviction.base import Entry
 
 
 class State(Enum):
+    """Where a slot is in its life."""
+
     RESERVED = "reserved"
-    """A writer has it."""
+    """A writer may write to it."""
     COMMITTED = "committed"
     """Readable under its object's id."""
     PENDING_FREE = "pending free"
-    """No longer readable; readers that had leased it before still hold it."""
+    """No longer readable, and still leased by readers from before."""
     QUARANTINED = "quarantined"
-    """Its writer let it lapse and may write to it still."""
+    """Its reservation expired, and its writer may write to it still."""
     FREE = "free"
-    """Given back; the place may belong to another Slot by now."""
+    """Freed; the place may belong to another Slot by now."""
 
 
 class Slot(Entry, eq=False, gc=False, kw_only=True):
-    """A place in the arena, from the moment it is taken until it is free. Never used again."""
+    """A place in the arena from the moment it is reserved until it is freed; then never used again.
+
+    Owned by the object table.
+    """
 
     object_bytes: int
     generation: int
     writer: Hashable | None
-    """Who may write to it from outside; None: only the store itself does."""
+    """Identifies the process that may write to it; None: only the store itself writes."""
     deadline: float
-    """RESERVED: when it lapses. COMMITTED and partial: when it is dropped."""
+    """RESERVED: when it expires. COMMITTED and partial: when it is evicted."""
     state: State = State.RESERVED
     digest: bytes = b""
     leases: int = 0
     index_entry: int = -1
-    """Where readers find it in the arena's index; below 0: nowhere."""
+    """Its entry in the arena's index; below 0: none."""
 
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """A reader's hold on a committed slot: it is neither evicted nor given to another writer."""
+    """A reader's hold on a committed slot, which is neither evicted nor reserved meanwhile."""
 
     slot: Slot
     deadline: float
@@ -52,10 +57,10 @@ class Lease:
 
 
 class Refusal(Enum):
-    """Why there is no slot or lease."""
+    """Why a slot or a lease was refused."""
 
     PRESENT = "present"
-    """The object is committed already."""
+    """The object is committed already: there is nothing to write."""
     EXHAUSTED = "exhausted"
     """The cap on leased and reserved bytes, or the arena, is full."""
     ABSENT = "absent"
@@ -64,7 +69,7 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableStats:
-    """What a table holds now and has done since it was made."""
+    """What a table holds now, and its counters since it was made."""
 
     capacity_bytes: int
     committed_bytes: int

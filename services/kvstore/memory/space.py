@@ -1,4 +1,4 @@
-"""Room for objects in a tier: free places first, then those of what the policy lets go."""
+"""Space for objects in a tier: free places first, then those of entries that the policy evicts."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -14,11 +14,13 @@ E = TypeVar("E", bound=Entry)
 
 
 class SpaceAllocator(Generic[E]):
-    """Every place that is not free, by offset, and who is charged for it.
+    """Every place that is not free, by offset, and the tenant charged for it.
+
+    Owned by one tier, on the event loop. Bounded by the slabs.
 
     Args:
-        slabs: where places are; this is its only user.
-        policy: what may go; told of bytes here, of entries by whoever owns them.
+        slabs: places slots; this is its only user.
+        policy: chooses what is evicted. It is charged bytes here, and told of entries by the tier.
     """
 
     def __init__(self, slabs: SlabAllocator, policy: EvictionPolicy[E]) -> None:
@@ -28,7 +30,7 @@ class SpaceAllocator(Generic[E]):
         self.used_bytes = 0
 
     def find(self, size: int, tenant: str, evict: Callable[[E], None]) -> int | None:
-        """One place, as `find_all` answers it; `evict` is called for each entry that goes."""
+        """Take one place, as `find_all`; `evict` is called with each entry to be evicted."""
 
         def evict_all(victims: Sequence[E]) -> None:
             for victim in victims:
@@ -39,12 +41,12 @@ class SpaceAllocator(Generic[E]):
     def find_all(
         self, count: int, size: int, tenant: str, evict: Callable[[Sequence[E]], None]
     ) -> list[int]:
-        """Places, taken and charged to the tenant, for the caller to `put` something there.
+        """Take places, charged to the tenant, for the caller to `put` entries at.
 
         Args:
-            count: how many; fewer where nothing can make room, or the tenant's quota is full.
-            size: as `slot_size` answers.
-            tenant: who is charged.
+            count: how many; fewer where nothing can be evicted, or the tenant's quota is full.
+            size: as `slot_size` returns.
+            tenant: charged for them.
             evict: drops entries and gives their places back.
         """
         found: list[int] = []
@@ -70,7 +72,7 @@ class SpaceAllocator(Generic[E]):
         return found
 
     def adopt(self, entry: E, start: int) -> bool:
-        """`put` an entry where an earlier process had placed it; False where it fits no more."""
+        """Put an entry where an earlier process had it; return False where it does not fit."""
         fits = self._slabs.adopt(start, entry.slot_bytes, entry.offset)
         if fits:
             self._policy.charge(entry.tenant, entry.slot_bytes)
@@ -78,17 +80,17 @@ class SpaceAllocator(Generic[E]):
         return fits
 
     def span_start(self, entry: E) -> int:
-        """Where the span of an entry's place begins."""
+        """Return where the span of an entry's place begins."""
         return self._slabs.span(entry.offset).start
 
     def put(self, *entries: E) -> None:
-        """Something lies at places that were found for it."""
+        """Record entries at the places that were taken for them."""
         for entry in entries:
             self.at[entry.offset] = entry
             self.used_bytes += entry.slot_bytes
 
     def give_back(self, *entries: E) -> None:
-        """They lie there no longer."""
+        """Free the places of entries, and refund their tenants."""
         for tenant, run in groupby(entries, attrgetter("tenant")):
             size = 0
             for entry in run:
@@ -100,12 +102,12 @@ class SpaceAllocator(Generic[E]):
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that nothing lies in, in whatever pieces, but such that no slot fits into."""
+        """Bytes without an entry, in whatever pieces, except those that no slot fits into."""
         return self._slabs.usable_bytes - self.used_bytes - self._slabs.wasted_bytes
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes that have memory behind them, and so can be used now."""
+        """Bytes that can be used now: those with memory behind them."""
         return self._slabs.usable_bytes
 
     def _beside(self, entry: E) -> Sequence[E]:

@@ -72,7 +72,7 @@ class InFlight:
             writer: who writes them into the arena, if this process does not.
         """
         answers: list[Flight | Refusal] = []
-        slots = self._store.reserve_all(object_ids, object_bytes, tenant=tenant, writer=writer)
+        slots = self._store.reserve(object_ids, object_bytes, tenant=tenant, writer=writer)
         for slot, digest in zip(slots, digests, strict=True):
             if isinstance(slot, Refusal):
                 answers.append(slot)
@@ -145,7 +145,7 @@ class InFlight:
         for flight in flights:
             self._forget(flight)
         kept = list(compress(flights, good))
-        self._store.commit_all([one.slot for one in kept], [one.digest for one in kept])
+        self._store.commit([one.slot for one in kept], [one.digest for one in kept])
         self._store.abandon(
             one.slot for one, is_good in zip(flights, good, strict=True) if not is_good
         )

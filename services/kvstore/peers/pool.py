@@ -86,7 +86,7 @@ class PeerPool:
         """Slots that peers may still write to though nobody waits for that."""
         return sum(link.asks.transfers.receiver.quarantined for link in self._links.values())
 
-    def seek(self, request: ReadRequest, object_id: ObjectId) -> None:
+    def fetch(self, request: ReadRequest, object_id: ObjectId) -> None:
         for source in request.sources:
             link = self._links.get(source)
             if link is None:
@@ -95,7 +95,7 @@ class PeerPool:
                 link = self._links[source] = self._link(source)
             link.asks.seek(request, object_id)
 
-    def forget(self, request: ReadRequest, object_id: ObjectId) -> None:
+    def cancel(self, request: ReadRequest, object_id: ObjectId) -> None:
         for source in request.sources:
             link = self._links.get(source)
             if link is not None:
@@ -139,7 +139,7 @@ class PeerPool:
             loop = asyncio.get_running_loop()
             right = await loop.run_in_executor(self._checker, self._in_flight.check, flights)
         link.asks.landed(landing, right, self._store.clock())
-        self._store.flush()
+        self._store.schedule_flush()
 
     def _watch(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
@@ -191,7 +191,7 @@ class _PeerConnection:
                 finally:
                     self.stream = None
                     self.asks.closed(self._store.clock())
-                    self._store.flush()
+                    self._store.schedule_flush()
                 if self.asks.transfers.receiver.quarantined and await nobody_listens(
                     source.address
                 ):
@@ -213,11 +213,11 @@ class _PeerConnection:
     async def _converse(self, stream: GetStream, epoch: str) -> None:
         self.asks.opened(epoch, self._store.clock())
         self.stream = stream
-        self._store.flush()
+        self._store.schedule_flush()
         while True:
             response = await stream.read()
             self.asks.handle(response, self._store.clock())
-            self._store.flush()
+            self._store.schedule_flush()
 
 
 async def nobody_listens(address: str) -> bool:

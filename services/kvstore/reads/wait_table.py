@@ -1,239 +1,202 @@
-"""Wants that wait for objects, and the pace at which they get them. No I/O, no clock.
+"""Read requests that wait for objects, and the pace at which they get leases."""
 
-Waiting holds nothing. What a request gets is leased to it, at commit where it waited, as long as
-
-- the table's cap allows it: a commit gives back as much as its lease takes, so waiting readers of
-  fresh objects never need more room than their writers had;
-- the request holds less than its window: one slow reader cannot take the room of all others.
-
-What cannot be leased now stays where it is, evictable, and is leased once leases come back.
-"""
-
-import heapq
-from collections.abc import Iterable, Sequence
-from itertools import count
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
 
 from baton.kv.objects import ObjectId
 from services.kvstore.memory.object_table import ObjectTable
-from services.kvstore.memory.slot import Lease, Refusal
-from services.kvstore.reads.read_request import Answer, ReadRequest, Source
-
-MAX_UNAVAILABLE = 262_144
-"""Keys whose WillNotCome is remembered for reads that come just after it; oldest first out."""
-
-
-class Seeker(Protocol):
-    """Is told what to look for at other stores."""
-
-    def seek(self, request: ReadRequest, object_id: ObjectId) -> None:
-        """The request waits for the object and has sources."""
-
-    def forget(self, request: ReadRequest, object_id: ObjectId) -> None:
-        """It waits no longer; no error if it was not sought."""
-
-
-class LowerTier(Protocol):
-    """Holds objects that are not in memory."""
-
-    def load(self, object_id: ObjectId) -> bool:
-        """Fetch it into memory; False where it is not there."""
-
-    def loading(self, object_id: ObjectId) -> bool:
-        """Whether it is on its way into memory."""
+from services.kvstore.memory.slot import Lease
+from services.kvstore.reads.lease_window import LeaseWindow
+from services.kvstore.reads.providers import DiskLoader, PeerFetcher
+from services.kvstore.reads.read_request import ReadRequest, ReadResult, Source
+from services.kvstore.reads.timeouts import Timeouts
+from services.kvstore.reads.unavailable import Unavailable
 
 
 class WaitTable:
-    """See the module's text.
+    """Gives each read request leases on its objects, as they become readable.
+
+    Owned by the store, on its event loop. No I/O and no clock. Waiting holds nothing. An object is
+    leased to a request, at commit where the request waited, as long as the table's cap and the
+    request's window allow it: a commit gives back as much as its lease takes, so waiting readers of
+    fresh objects never need more room than their writers had. What cannot be leased stays where it
+    is, evictable, and is leased once leases come back.
 
     Args:
         table: the objects.
         window_bytes: what one request may hold leased at once; one object at least.
-        unavailable_seconds: how long a local WillNotCome also answers requests that come after it.
+        unavailable_seconds: how long a local WillNotCome holds for requests that come after it.
+        on_change: called after a change that `flush` is to follow.
     """
 
     def __init__(
-        self, table: ObjectTable, *, window_bytes: int, unavailable_seconds: float = 3.0
+        self,
+        table: ObjectTable,
+        *,
+        window_bytes: int,
+        unavailable_seconds: float = 3.0,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._table = table
-        self._window_bytes = window_bytes
-        self._denial_seconds = unavailable_seconds
-        self.seeker: Seeker | None = None
-        self.lower: LowerTier | None = None
+        self._on_change = on_change
+        self.peers: PeerFetcher | None = None
+        self.disk: DiskLoader | None = None
         self._waiting: dict[ObjectId, dict[tuple[ReadRequest, int], None]] = {}
-        self._unavailable: dict[ObjectId, float] = {}
-        """Objects that a local writer will not write, and until when that is remembered."""
-        self._holder: dict[Lease, ReadRequest] = {}
-        self._starved: dict[ReadRequest, None] = {}
-        """Wants that the cap keeps from leasing, longest first."""
+        self._leases = LeaseWindow(table, window_bytes)
+        self._unavailable = Unavailable(unavailable_seconds)
         self._changed: dict[ReadRequest, None] = {}
-        """Wants with something to answer."""
-        self._reads: set[ReadRequest] = set()
-        self._deadlines: list[tuple[float, int, ReadRequest]] = []
-        self._order = count()
+        """Requests with a result to deliver."""
+        self._timeouts = Timeouts()
         self.hits = 0
         self.misses = 0
 
-    # Wants
+    @property
+    def waiters(self) -> int:
+        """Requests that are not answered in full."""
+        return len(self._timeouts)
 
     def add(self, request: ReadRequest, now: float) -> None:
         """Begin to answer a request."""
-        request.open = len(request.object_ids)
-        self._reads.add(request)
+        request.unreported = len(request.object_ids)
+        self._timeouts.add(request)
         self._changed[request] = None
         for index, object_id in enumerate(request.object_ids):
             if self._table.get(object_id) is not None:
                 request.ready.append(index)
             else:
                 self._wait(request, index, now)
-        self._pump(request, now)
-        if request.open:
-            heapq.heappush(self._deadlines, (request.deadline, next(self._order), request))
+        self._lease_ready(request, now)
+        self._on_change()
 
     def replace_sources(
         self, request: ReadRequest, sources: Iterable[Source], own_id: str, now: float
     ) -> None:
-        """Change where else to look for what has not come."""
-        waiting = sorted(request.waiting)
-        for index in waiting:
-            self._forget(request, request.object_ids[index])
+        """Change where else to look for what is still missing."""
+        for index in request.waiting:
+            self._cancel_fetch(request, request.object_ids[index])
         request.set_sources(sources, own_id)
-        for index in waiting:
-            self._seek(request, index)
+        for index in sorted(request.waiting):
+            self._fetch(request, index)
             self._fail_if_unavailable(request, index, now)
+        self._on_change()
 
     def cancel(self, request: ReadRequest) -> None:
-        """Stop answering and give every lease of the request back."""
+        """Stop answering, and give every lease of the request back."""
         for index in list(request.waiting):
             self._stop_waiting(request, index)
         request.ready.clear()
-        request.pending = Answer()
-        request.open = 0
-        self._starved.pop(request, None)
+        request.result = ReadResult()
+        request.unreported = 0
+        self._leases.forget(request)
         self._changed.pop(request, None)
-        self._end(request)
+        self._timeouts.discard(request)
         for lease in list(request.leases):
             self.release(lease)
+        self._on_change()
 
     def release(self, lease: Lease, *, bad: bool = False) -> None:
-        """Give a lease back, or report its object bad; no error for one that lapsed."""
+        """Give a lease back, or report its object bad; one that expired changes nothing."""
         if bad:
             self._table.report_bad(lease)
         else:
             self._table.release(lease)
-        self._let_go(lease)
+        self._leases.release(lease)
+        self._on_change()
 
-    def have_read(self, object_ids: Sequence[ObjectId]) -> int:
-        """A reader found these by itself and copied them; answers the bytes of those still here."""
+    def count_reads(self, object_ids: Sequence[ObjectId]) -> int:
+        """Count objects as used that a reader copied without a lease; return their bytes."""
         slots = [self._table.use(object_id) for object_id in object_ids]
         self.hits += len(object_ids)
         return sum(slot.object_bytes for slot in slots if slot is not None)
 
-    # What happens elsewhere
-
     def committed(self, object_ids: Iterable[ObjectId], now: float) -> None:
-        """Objects became readable: whoever waited for them gets them."""
-        self.reserving(object_ids)
+        """Lease objects that became readable to the requests that wait for them."""
+        self._unavailable.discard(object_ids)
         for object_id in object_ids if self._waiting else ():
             for request, index in list(self._waiting.get(object_id, ())):
                 self._stop_waiting(request, index)
                 request.ready.append(index)
-                self._pump(request, now)
+                self._lease_ready(request, now)
+        self._on_change()
 
-    def reserving(self, object_ids: Iterable[ObjectId]) -> None:
-        """A writer means to write objects: what others said before is void."""
-        for object_id in object_ids if self._unavailable else ():
-            self._unavailable.pop(object_id, None)
+    def reserved(self, object_ids: Iterable[ObjectId]) -> None:
+        """Take note that a writer is about to write objects: an earlier WillNotCome is void."""
+        self._unavailable.discard(object_ids)
+        self._on_change()
 
-    def mark_unavailable(self, object_ids: Iterable[ObjectId], now: float) -> None:
-        """A local writer said WillNotCome."""
+    def mark_unavailable(self, object_ids: Sequence[ObjectId], now: float) -> None:
+        """Take note that a local writer will not write objects."""
+        self._unavailable.add(object_ids, now)
         for object_id in object_ids:
-            self._unavailable.pop(object_id, None)
-            self._unavailable[object_id] = now + self._denial_seconds
             self.fail_if_unavailable(object_id, now)
-        while len(self._unavailable) > MAX_UNAVAILABLE:
-            del self._unavailable[next(iter(self._unavailable))]
 
     def mark_unavailable_at(
         self, request: ReadRequest, object_id: ObjectId, source: Source, now: float
     ) -> None:
-        """A source said that it does not have an object that the request waits for."""
+        """Take note that a source of a request does not have an object, and will not."""
         for waiter, index in list(self._waiting.get(object_id, ())):
             if waiter is request:
                 request.unavailable_at.setdefault(index, set()).add(source)
                 self._fail_if_unavailable(request, index, now)
+        self._on_change()
 
-    def wanted(self, object_id: ObjectId) -> bool:
-        """Whether somebody waits for it."""
+    def is_awaited(self, object_id: ObjectId) -> bool:
+        """Return whether a request waits for an object."""
         return object_id in self._waiting
 
     def not_on_disk(self, object_id: ObjectId, now: float) -> None:
-        """The lower tier does not bring it: it must come from elsewhere."""
+        """Look elsewhere for an object that the disk does not load after all."""
         for request, index in list(self._waiting.get(object_id, ())):
-            self._seek(request, index)
+            self._fetch(request, index)
             self._fail_if_unavailable(request, index, now)
+        self._on_change()
 
     def fail_if_unavailable(self, object_id: ObjectId, now: float) -> None:
-        """Something changed about who may write an object: answer those who wait in vain."""
+        """Fail requests for an object that no writer, tier or source is left to provide."""
         for request, index in list(self._waiting.get(object_id, ())):
             self._fail_if_unavailable(request, index, now)
+        self._on_change()
 
-    def lease_expired(self, lease: Lease) -> None:
-        """The table let a lease lapse."""
-        request = self._holder.get(lease)
-        if request is not None:
-            self._let_go(lease)
-            request.reader.lease_expired(request, lease)
+    def expire(self, leases: Iterable[Lease], now: float) -> None:
+        """Time requests out, and forget leases that the table let expire.
 
-    def expire(self, now: float) -> None:
-        """Answer requests whose wait is over, and forget old unavailable_at.
-
-        What is here and only waits for room is still leased as room comes.
+        Objects that are here and only wait for room are still leased as room comes.
         """
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, _, request = heapq.heappop(self._deadlines)
+        for lease in leases:
+            request = self._leases.release(lease)
+            if request is not None:
+                request.reader.lease_expired(request, lease)
+        for request in self._timeouts.due(now):
             for index in sorted(request.waiting):
                 self._stop_waiting(request, index)
-                self._answer_missing(request, index, request.pending.timed_out)
-        for object_id, until in list(self._unavailable.items()):
-            if until > now:
-                break
-            del self._unavailable[object_id]
-
-    # Answers
+                self._report_missing(request, index, request.result.timed_out)
+        self._unavailable.expire(now)
 
     def flush(self, now: float) -> None:
-        """Pass on what became known: at most one answer per request."""
-        for request in list(self._starved):
-            del self._starved[request]
-            self._pump(request, now)
+        """Deliver what became known: at most one result per request."""
+        for request in self._leases.take_starved():
+            self._lease_ready(request, now)
         while self._changed:
             request = next(iter(self._changed))
             del self._changed[request]
-            answer, request.pending = request.pending, Answer()
-            if not request.open:
-                answer.done = True
-                self._end(request)
-            if answer.ready or answer.will_not_come or answer.timed_out:
-                request.reader.answer(request, answer)
-
-    @property
-    def waiters(self) -> int:
-        """Wants that are not answered in full."""
-        return len(self._reads)
+            result, request.result = request.result, ReadResult()
+            if not request.unreported:
+                result.done = True
+                self._timeouts.discard(request)
+            if result.ready or result.will_not_come or result.timed_out:
+                request.reader.deliver(request, result)
 
     # Inside
 
     def _wait(self, request: ReadRequest, index: int, now: float) -> None:
         if now >= request.deadline:
-            self._answer_missing(request, index, request.pending.timed_out)
+            self._report_missing(request, index, request.result.timed_out)
             return
         object_id = request.object_ids[index]
         request.waiting.add(index)
         self._waiting.setdefault(object_id, {})[request, index] = None
-        if self.lower is not None and self.lower.load(object_id):
+        if self.disk is not None and self.disk.load(object_id):
             return
-        self._seek(request, index)
+        self._fetch(request, index)
         self._fail_if_unavailable(request, index, now)
 
     def _stop_waiting(self, request: ReadRequest, index: int) -> None:
@@ -246,73 +209,43 @@ class WaitTable:
         del waiters[request, index]
         if not waiters:
             del self._waiting[object_id]
-        self._forget(request, object_id)
+        self._cancel_fetch(request, object_id)
 
-    def _seek(self, request: ReadRequest, index: int) -> None:
-        if self.seeker is not None and request.sources:
-            self.seeker.seek(request, request.object_ids[index])
+    def _fetch(self, request: ReadRequest, index: int) -> None:
+        if self.peers is not None and request.sources:
+            self.peers.fetch(request, request.object_ids[index])
 
-    def _forget(self, request: ReadRequest, object_id: ObjectId) -> None:
-        if self.seeker is not None and request.sources:
-            self.seeker.forget(request, object_id)
+    def _cancel_fetch(self, request: ReadRequest, object_id: ObjectId) -> None:
+        if self.peers is not None and request.sources:
+            self.peers.cancel(request, object_id)
 
     def _fail_if_unavailable(self, request: ReadRequest, index: int, now: float) -> None:
-        """Answer that an object will not come if nobody is left who might bring it."""
         object_id = request.object_ids[index]
-        if index not in request.waiting or not request.is_unavailable(index):
+        if index not in request.waiting or not request.unavailable_at_sources(index):
             return
-        if self.lower is not None and self.lower.loading(object_id):
+        if self.disk is not None and self.disk.is_loading(object_id):
             return
-        if request.instant:
-            self._stop_waiting(request, index)
-            self._answer_missing(request, index, request.pending.timed_out)
-            return
-        if self._table.being_written(object_id):
-            return
-        if request.local and self._unavailable.get(object_id, now) <= now:
-            return
+        missing = request.result.timed_out
+        if not request.instant:
+            if self._table.reservations.is_writing(object_id):
+                return
+            if request.local and not self._unavailable.is_known(object_id, now):
+                return
+            missing = request.result.will_not_come
         self._stop_waiting(request, index)
-        self._answer_missing(request, index, request.pending.will_not_come)
+        self._report_missing(request, index, missing)
 
-    def _answer_missing(self, request: ReadRequest, index: int, where: list[int]) -> None:
-        where.append(index)
-        request.open -= 1
+    def _report_missing(self, request: ReadRequest, index: int, missing: list[int]) -> None:
+        missing.append(index)
+        request.unreported -= 1
         self.misses += 1
         self._changed[request] = None
 
-    def _pump(self, request: ReadRequest, now: float) -> None:
-        """Lease what is ready, as far as window and cap allow."""
-        while request.ready and (not request.leases or request.leased_bytes < self._window_bytes):
-            index = request.ready[0]
-            lease = self._table.lease(request.object_ids[index], now)
-            if lease is Refusal.EXHAUSTED:
-                self._starved[request] = None
-                return
-            request.ready.popleft()
-            if not isinstance(lease, Lease):  # evicted since
-                self._wait(request, index, now)
-                continue
-            request.leases.add(lease)
-            request.leased_bytes += lease.slot.slot_bytes
-            self._holder[lease] = request
-            request.pending.ready.append((index, lease))
-            request.open -= 1
-            self.hits += 1
+    def _lease_ready(self, request: ReadRequest, now: float) -> None:
+        count, evicted = self._leases.lease_ready(request, now)
+        if count:
+            request.unreported -= count
+            self.hits += count
             self._changed[request] = None
-
-    def _end(self, request: ReadRequest) -> None:
-        self._reads.discard(request)
-        if len(self._deadlines) > 2 * len(self._reads) + 64:
-            # Ended requests must not pile up until their deadlines.
-            self._deadlines = [entry for entry in self._deadlines if entry[2] in self._reads]
-            heapq.heapify(self._deadlines)
-
-    def _let_go(self, lease: Lease) -> None:
-        request = self._holder.pop(lease, None)
-        if request is None:
-            return
-        request.leases.remove(lease)
-        request.leased_bytes -= lease.slot.slot_bytes
-        if request.ready:
-            # Leased again at the next flush, after those who have starved longer.
-            self._starved[request] = None
+        for index in evicted:
+            self._wait(request, index, now)

@@ -25,7 +25,7 @@ from services.kvstore.api.admin import stat
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.app import keep_time, nixl_thread, touch_arena
 from services.kvstore.disk.codecs import NONE
-from services.kvstore.disk_setup import add_disk
+from services.kvstore.disk_setup import open_disk
 from services.kvstore.memory.arena import Arena
 from services.kvstore.peers.pool import PeerPool
 from services.kvstore.peers.transports.nixl.agent import LIBRARIES
@@ -121,7 +121,7 @@ async def running_store(
         await touch_arena(store)
         if disk_path is not None:
             stack.push_async_callback(store.close_disk)
-            await add_disk(
+            await open_disk(
                 store, disk_path, disk_bytes, lambda: None, codec=disk_codec, verify=verify
             )
         incarnation = secrets.token_hex(4)
@@ -137,7 +137,7 @@ async def running_store(
                 retry_seconds=retry_seconds,
             )
         )
-        store.join(peers)
+        store.set_peers(peers)
         ticking = asyncio.create_task(keep_time(store))
         stack.callback(ticking.cancel)
         server = await stack.enter_async_context(Server(GrpcSettings(port=port), "kvstore"))

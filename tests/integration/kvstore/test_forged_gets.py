@@ -75,7 +75,7 @@ async def test_a_stale_place_gets_nothing(store: RunningStore) -> None:
             batch = await anext(fetching)
             assert len(batch) == BLOCKS
             for slot in store.store.table.slots():
-                store.store.table.drop(slot)
+                store.store.table.drop([slot])
             others = chain(salt=f"new {turn}".encode())
             assert await put(client, others, SIZE, first=1000) == BLOCKS
             for fetched in batch:
@@ -83,7 +83,7 @@ async def test_a_stale_place_gets_nothing(store: RunningStore) -> None:
             await fetching.aclose()
             assert fetching.bytes == 0
             for slot in store.store.table.slots():
-                store.store.table.drop(slot)
+                store.store.table.drop([slot])
 
 
 async def test_leases_that_are_not_ones_own_get_nothing(store: RunningStore) -> None:

@@ -1,19 +1,26 @@
-"""Tables, waits and readers without any I/O."""
+"""Stores, tables, waits and readers without any I/O."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
+from services.kvstore.block_events import BlockEventPublisher
+from services.kvstore.memory.arena import Arena
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slab_allocator import SlabAllocator
 from services.kvstore.memory.slot import Lease, Slot
-from services.kvstore.reads.read_request import Answer, ReadRequest, Source
+from services.kvstore.reads.read_request import ReadRequest, ReadResult, Source
 from services.kvstore.reads.wait_table import WaitTable
-from services.kvstore.store import BlockEventPublisher
+from services.kvstore.store import Store
 
 PAGE = 4096
+MIB = 1024 * 1024
 LAYOUT = b"L" * 16
 
 
@@ -32,15 +39,15 @@ class Reader:
     batches: list[list[int]] = field(default_factory=list)
     lost: list[Lease] = field(default_factory=list)
 
-    def answer(self, request: ReadRequest, answer: Answer) -> None:
-        indexes = [index for index, _ in answer.ready]
+    def deliver(self, request: ReadRequest, result: ReadResult) -> None:
+        indexes = [index for index, _ in result.ready]
         answered = {*self.ready, *self.will_not_come, *self.timed_out}
-        assert not answered & {*indexes, *answer.will_not_come, *answer.timed_out}
+        assert not answered & {*indexes, *result.will_not_come, *result.timed_out}
         assert not self.done
-        self.ready.update(answer.ready)
-        self.will_not_come.update(answer.will_not_come)
-        self.timed_out.update(answer.timed_out)
-        self.done += answer.done
+        self.ready.update(result.ready)
+        self.will_not_come.update(result.will_not_come)
+        self.timed_out.update(result.timed_out)
+        self.done += result.done
         if indexes:
             self.batches.append(indexes)
 
@@ -72,14 +79,14 @@ class World:
         return reader, request
 
     def reserve(self, number: int) -> Slot | None:
-        slot = self.table.reserve(object_id(number), PAGE, now=self.now)
+        (slot,) = self.table.reserve([object_id(number)], PAGE, now=self.now)
         if isinstance(slot, Slot):
-            self.waits.reserving([object_id(number)])
+            self.waits.reserved([object_id(number)])
             return slot
         return None
 
     def commit(self, slot: Slot) -> None:
-        if self.table.commit(slot, b"d" * 16, self.now):
+        if self.table.commit([slot], [b"d" * 16], self.now):
             self.waits.committed([slot.object_id], self.now)
         self.waits.flush(self.now)
 
@@ -102,9 +109,7 @@ class World:
         slots, leases = self.table.expire(self.now)
         for slot in slots:
             self.waits.fail_if_unavailable(slot.object_id, self.now)
-        for lease in leases:
-            self.waits.lease_expired(lease)
-        self.waits.expire(self.now)
+        self.waits.expire(leases, self.now)
         self.waits.flush(self.now)
 
     def assert_nothing_held(self) -> None:
@@ -112,8 +117,8 @@ class World:
         assert (stats.leases, stats.reservations, stats.pinned_bytes) == (0, 0, 0)
         assert self.waits.waiters == 0
         assert not self.waits._waiting
-        assert not self.waits._holder
-        assert not self.waits._starved
+        assert not self.waits._leases._request_of
+        assert not self.waits._leases._starved
 
 
 def make_world(
@@ -122,13 +127,28 @@ def make_world(
     table = ObjectTable(
         SlabAllocator(pages * PAGE, 4 * PAGE),
         [0] * pages,
-        BlockEventPublisher(EventLog("epoch")),
+        [BlockEventPublisher(EventLog("epoch"))],
         reservation_seconds=10,
         lease_seconds=lease_seconds,
     )
     if not capped:
         table.cap_bytes = pages * PAGE
     return World(table, WaitTable(table, window_bytes=window, unavailable_seconds=3.0))
+
+
+@contextmanager
+def make_store(directory: Path, **options: Any) -> Iterator[Store]:
+    """A store of 4 MiB without a loop: nothing is flushed unless the test does it."""
+    with Arena(directory, 4 * MIB) as arena:
+        while arena.touch_next():
+            pass
+        log = EventLog("e")
+        options = {
+            "reservation_seconds": 10,
+            "lease_seconds": 10,
+            "call_soon": lambda _: None,
+        } | options
+        yield Store("me", arena, log, **options)
 
 
 @pytest.fixture

@@ -6,14 +6,10 @@ from pathlib import Path
 import pytest
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.events.log import EventLog
 from services.kvstore.api.admin import stat
 from services.kvstore.api.get import MAX_READS, GetStream
-from services.kvstore.memory.arena import Arena
 from services.kvstore.store import Store
-from tests.unit.kvstore.conftest import LAYOUT, PAGE, object_id
-
-MIB = 1024 * 1024
+from tests.unit.kvstore.conftest import LAYOUT, PAGE, make_store, object_id
 
 
 @pytest.fixture
@@ -23,19 +19,8 @@ def time() -> list[float]:
 
 @pytest.fixture
 def store(tmp_path: Path, time: list[float]) -> Iterator[Store]:
-    with Arena(tmp_path, 4 * MIB) as arena:
-        while arena.touch_next():
-            pass
-        store = Store(
-            "me",
-            arena,
-            EventLog("e"),
-            reservation_seconds=10,
-            lease_seconds=10,
-            clock=lambda: time[0],
-        )
-        slot = store.reserve(object_id(1), PAGE)
-        store.commit(slot, b"d" * 16)  # type: ignore[arg-type]
+    with make_store(tmp_path, clock=lambda: time[0]) as store:
+        store.commit(store.reserve([object_id(1)], PAGE), [b"d" * 16])  # type: ignore[arg-type]
         yield store
 
 
@@ -44,7 +29,9 @@ def read_frame(number: int) -> pb.GetRequest:
     return pb.GetRequest(read=frame)
 
 
-def test_a_read_whose_leases_lapsed_makes_room_for_others(store: Store, time: list[float]) -> None:
+async def test_a_read_whose_leases_lapsed_makes_room_for_others(
+    store: Store, time: list[float]
+) -> None:
     stream = GetStream(store)
     for number in range(1, MAX_READS + 1):
         stream.handle(read_frame(number))

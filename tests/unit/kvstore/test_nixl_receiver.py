@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.events.log import EventLog
 from services.kvstore.api.admin import stat
-from services.kvstore.memory.arena import Arena
 from services.kvstore.memory.slot import State
 from services.kvstore.peers.inflight import Flight, InFlight
 from services.kvstore.peers.transports.nixl.agent import Endpoint
@@ -22,9 +20,8 @@ from services.kvstore.peers.transports.nixl.receiver import (
     in_pushes,
 )
 from services.kvstore.store import Store
-from tests.unit.kvstore.conftest import object_id
+from tests.unit.kvstore.conftest import MIB, make_store, object_id
 
-MIB = 1024 * 1024
 SIZE = 4096
 AGENT = "peer/1"
 
@@ -81,17 +78,7 @@ def states(flights: list[Flight]) -> set[State]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with Arena(tmp_path, 4 * MIB) as arena:
-        while arena.touch_next():
-            pass
-        store = Store(
-            "me",
-            arena,
-            EventLog("e"),
-            reservation_seconds=10,
-            lease_seconds=10,
-            clock=lambda: 0.0,
-        )
+    with make_store(tmp_path, clock=lambda: 0.0) as store:
         flights, nixl = InFlight(store, MIB), Nixl()
         receiver = NixlReceiver(flights, nixl, count(1), push_seconds=1, retry_seconds=2)  # type: ignore[arg-type]
         yield World(store, flights, nixl, receiver, count(1))

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from baton.internal.v1.kvevents_pb2 import TIER_DRAM
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
+from services.kvstore.block_events import BlockEventPublisher
 from services.kvstore.memory.object_table import ObjectTable
 from services.kvstore.memory.slab_allocator import SlabAllocator
 from services.kvstore.memory.slot import Lease, Refusal, Slot, State
-from services.kvstore.store import BlockEventPublisher
 
 PAGE = 4096
 SLAB = 4 * PAGE
@@ -38,7 +38,7 @@ def make_table(slabs: int = SLABS) -> tuple[ObjectTable, EventLog]:
     table = ObjectTable(
         SlabAllocator(slabs * SLAB, SLAB, on_carve=carve),
         generations,
-        BlockEventPublisher(log),
+        [BlockEventPublisher(log)],
         reservation_seconds=RESERVATION,
         lease_seconds=LEASE,
         partial_seconds=PARTIAL,
@@ -68,8 +68,8 @@ class Table(RuleBasedStateMachine):
     def reserve(self, number: int, pages: int, partial: bool, writer: str | None) -> None:
         present = self.table.get(object_id(number)) is not None
         pinned = self.table.pinned_bytes
-        slot = self.table.reserve(
-            object_id(number), pages * PAGE - 5, now=self.now, partial=partial, writer=writer
+        (slot,) = self.table.reserve(
+            [object_id(number)], pages * PAGE - 5, now=self.now, partial=partial, writer=writer
         )
         if present:
             assert slot is Refusal.PRESENT
@@ -86,7 +86,7 @@ class Table(RuleBasedStateMachine):
         slot = data.draw(st.sampled_from(self.reserved))
         self.reserved.remove(slot)
         first = self.table.get(slot.object_id) is None
-        assert self.table.commit(slot, b"d" * 16, self.now) is first
+        assert bool(self.table.commit([slot], [b"d" * 16], self.now)) is first
         assert self.table.get(slot.object_id) is not None
         if first:
             assert self.table.get(slot.object_id) is slot
@@ -96,22 +96,22 @@ class Table(RuleBasedStateMachine):
     def abandon(self, data: st.DataObject) -> None:
         slot = data.draw(st.sampled_from(self.reserved + self.quarantined))
         (self.reserved if slot in self.reserved else self.quarantined).remove(slot)
-        self.table.abandon(slot)
-        self.table.abandon(slot)  # a second time changes nothing
+        self.table.reservations.abandon(slot)
+        self.table.reservations.abandon(slot)  # a second time changes nothing
 
     @precondition(lambda self: self.reserved)
     @rule(data=st.data())
     def expire_slot(self, data: st.DataObject) -> None:
         slot = data.draw(st.sampled_from(self.reserved))
         self.reserved.remove(slot)
-        self.table.expire_slot(slot)
+        self.table.reservations.expire_slot(slot)
         if slot.writer is not None:
             self.quarantined.append(slot)
 
     @rule(writer=st.sampled_from(["a", "b"]))
     def bury(self, writer: str) -> None:
         gone = [slot for slot in self.quarantined if slot.writer == writer]
-        assert self.table.release_writer(writer) == len(gone)
+        assert self.table.reservations.release_writer(writer) == len(gone)
         self.quarantined = [slot for slot in self.quarantined if slot.writer != writer]
 
     @rule(number=st.integers(0, 15))
@@ -160,7 +160,8 @@ class Table(RuleBasedStateMachine):
         assert stats.pinned_bytes == pinned <= self.table.cap_bytes
         writing = Counter(slot.object_id for slot in self.reserved)
         assert all(
-            self.table.being_written(object_id(n)) == (writing[object_id(n)] > 0) for n in range(16)
+            self.table.reservations.is_writing(object_id(n)) == (writing[object_id(n)] > 0)
+            for n in range(16)
         )
 
     @invariant()
@@ -185,7 +186,7 @@ class Table(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for slot in [*self.reserved, *self.quarantined]:
-            self.table.abandon(slot)
+            self.table.reservations.abandon(slot)
         for lease in self.leases:
             self.table.release(lease)
         stats = self.table.stats()
@@ -193,7 +194,7 @@ class Table(RuleBasedStateMachine):
         assert stats.pinned_bytes == 0
         assert {slot.state for slot in self.table.slots()} <= {State.COMMITTED}
         # Only the cache is left, and all of it can be evicted.
-        self.table.reserve(object_id(99), SLABS * SLAB // 2, now=self.now)
+        self.table.reserve([object_id(99)], SLABS * SLAB // 2, now=self.now)
         assert self.table.stats().reservations == 1
 
 
@@ -202,9 +203,9 @@ TestTable.settings = settings(max_examples=60, stateful_step_count=50, deadline=
 
 
 def put(table: ObjectTable, number: int, now: float = 0.0, **more: object) -> Slot:
-    slot = table.reserve(object_id(number), PAGE, now=now, **more)  # type: ignore[arg-type]
+    (slot,) = table.reserve([object_id(number)], PAGE, now=now, **more)  # type: ignore[arg-type]
     assert isinstance(slot, Slot)
-    assert table.commit(slot, b"d" * 16, now)
+    assert table.commit([slot], [b"d" * 16], now)
     return slot
 
 
@@ -215,7 +216,7 @@ def test_the_least_recently_used_goes_first() -> None:
     lease = table.lease(object_id(0), 0.0)
     assert isinstance(lease, Lease)
     table.release(lease)  # used just now
-    table.reserve(object_id(1), PAGE, now=0.0)  # asked for just now: present
+    table.reserve([object_id(1)], PAGE, now=0.0)  # asked for just now: present
     put(table, 8)
     assert table.get(object_id(2)) is None
     assert all(table.get(object_id(n)) for n in (0, 1, 3, 4, 5, 6, 7, 8))
@@ -244,7 +245,7 @@ def test_what_is_leased_is_never_evicted() -> None:
         leases.append(table.lease(object_id(number), 0.0))
     for number in range(4, 20):
         # The cap is reached: nothing can be reserved until a lease is given back.
-        assert table.reserve(object_id(number), PAGE, now=0.0) is Refusal.EXHAUSTED
+        assert table.reserve([object_id(number)], PAGE, now=0.0) == [Refusal.EXHAUSTED]
     assert isinstance(leases[0], Lease)
     table.release(leases[0])
     for number in range(4, 20):
@@ -256,21 +257,21 @@ def test_a_layout_of_another_size_takes_over_from_one_that_is_not_used() -> None
     table, _ = make_table(4)
     for number in range(16):
         put(table, number)
-    slot = table.reserve(object_id(100), 2 * SLAB, now=0.0)
+    (slot,) = table.reserve([object_id(100)], 2 * SLAB, now=0.0)
     assert isinstance(slot, Slot)
     assert sum(table.get(object_id(n)) is not None for n in range(16)) == 8
 
 
 def test_quarantine_gives_quota_back_and_the_place_only_after_death() -> None:
     table, _ = make_table(2)
-    slots = [table.reserve(object_id(n), PAGE, now=0.0, writer="w") for n in range(4)]
-    assert table.reserve(object_id(9), PAGE, now=0.0) is Refusal.EXHAUSTED
+    slots = table.reserve([object_id(n) for n in range(4)], PAGE, now=0.0, writer="w")
+    assert table.reserve([object_id(9)], PAGE, now=0.0) == [Refusal.EXHAUSTED]
     table.expire(RESERVATION)
     assert table.pinned_bytes == 0
     places = {slot.offset for slot in slots if isinstance(slot, Slot)}
     for number in range(20, 60):
         assert put(table, number, RESERVATION).offset not in places
-    assert table.release_writer("w") == 4
+    assert table.reservations.release_writer("w") == 4
     assert {put(table, n, RESERVATION).offset for n in range(60, 64)} == places
 
 
@@ -305,4 +306,4 @@ def test_committing_what_is_not_reserved_is_an_error() -> None:
     table, _ = make_table(2)
     slot = put(table, 1)
     with pytest.raises(ValueError, match="committed, not reserved"):
-        table.commit(slot, b"", 0.0)
+        table.commit([slot], [b""], 0.0)

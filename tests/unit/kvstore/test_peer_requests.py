@@ -9,20 +9,17 @@ import pytest
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.digest import start_digest
-from baton.kv.events.log import EventLog
 from baton.kv.keys import unpack
 from baton.kv.objects import ObjectId
 from baton.kv.wire.bulk import ReadBulk
 from services.kvstore.api.admin import stat
-from services.kvstore.memory.arena import Arena
 from services.kvstore.peers.inflight import InFlight
 from services.kvstore.peers.requests import RETRY_SECONDS, PeerRequests
 from services.kvstore.peers.transports.nixl.receiver import NixlReceiver
 from services.kvstore.reads.read_request import ReadRequest, Source
 from services.kvstore.store import Store
-from tests.unit.kvstore.conftest import Reader, object_id
+from tests.unit.kvstore.conftest import MIB, Reader, make_store, object_id
 
-MIB = 1024 * 1024
 SIZE = 4096
 
 
@@ -42,11 +39,11 @@ class Network:
             self.asks[source] = PeerRequests(source, self.flights, self.store.waits, receiver)
         return self.asks[source]
 
-    def seek(self, request: ReadRequest, object_id: ObjectId) -> None:
+    def fetch(self, request: ReadRequest, object_id: ObjectId) -> None:
         for source in request.sources:
             self.peer(source.store_id).seek(request, object_id)
 
-    def forget(self, request: ReadRequest, object_id: ObjectId) -> None:
+    def cancel(self, request: ReadRequest, object_id: ObjectId) -> None:
         for source in request.sources:
             self.peer(source.store_id).forget(request, object_id)
 
@@ -119,19 +116,9 @@ def kinds(frames: list[pb.GetRequest]) -> list[str]:
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[Network]:
     time = [0.0]
-    with Arena(tmp_path, 4 * MIB) as arena:
-        while arena.touch_next():
-            pass
-        store = Store(
-            "me",
-            arena,
-            EventLog("e"),
-            reservation_seconds=10,
-            lease_seconds=10,
-            clock=lambda: time[0],
-        )
+    with make_store(tmp_path, clock=lambda: time[0]) as store:
         network = Network(store, InFlight(store, MIB), time)
-        store.join(network)
+        store.set_peers(network)
         yield network
         counts = stat(store)
         assert (counts.leases, counts.reservations, counts.waiters) == (0, 0, 0)
@@ -305,7 +292,7 @@ def test_wrong_bytes_are_reported_and_asked_for_again_a_few_times(
 
 
 def test_objects_that_find_no_room_are_asked_for_later(network: Network) -> None:
-    slots = [network.store.reserve(object_id(100 + n), MIB // 2) for n in range(4)]
+    slots = [network.store.reserve([object_id(100 + n)], MIB // 2)[0] for n in range(4)]
     reader, _ = network.read(1, sources=("a",))
     (asked,) = network.frames("a")
     assert kinds(network.ready("a", asked.read, 0)) == ["release"]

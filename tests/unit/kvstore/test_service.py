@@ -1,33 +1,29 @@
 """What a stream holds goes back although its handler is stuck in a write for ever."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.events.log import EventLog
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import KvStoreService
-from services.kvstore.memory.arena import Arena
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.store import Store
-from tests.unit.kvstore.conftest import LAYOUT, PAGE, object_id
+from tests.unit.kvstore.conftest import LAYOUT, PAGE, make_store, object_id
 
-MIB = 1024 * 1024
+
+def soon(call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(call)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Arena(tmp_path, 4 * MIB) as arena:
-        while arena.touch_next():
-            pass
-        store = Store("me", arena, EventLog("e"), reservation_seconds=10, lease_seconds=10)
-        store.grow()
-        slot = store.reserve(object_id(1), PAGE)
-        store.commit(slot, b"d" * 16)  # type: ignore[arg-type]
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    with make_store(tmp_path, call_soon=soon) as store:
+        store.commit(store.reserve([object_id(1)], PAGE), [b"d" * 16])  # type: ignore[arg-type]
         yield store
 
 
@@ -63,6 +59,21 @@ def put_frames(session_id: str) -> list[pb.PutRequest]:
     ]
 
 
+class Context:
+    """A call whose client reads `reads` frames: the write after them never comes back."""
+
+    def __init__(self, reads: int) -> None:
+        self.frames: list[Any] = []
+        self.stuck = asyncio.Event()
+        self._reads = reads
+
+    async def write(self, frame: Any) -> None:
+        self.frames.append(frame)
+        if len(self.frames) > self._reads:
+            self.stuck.set()
+            await asyncio.Event().wait()
+
+
 @pytest.mark.parametrize(
     ("method", "said", "held"), [("Get", get_frames, (1, 0, 1)), ("Put", put_frames, (0, 1, 0))]
 )
@@ -73,32 +84,27 @@ async def test_a_handler_that_stays_in_a_write_holds_nothing(
         now = stat(store)
         return (now.leases, now.reservations, now.waiters)
 
-    service = KvStoreService(store, NixlSender(store, None), gone_seconds=0.05)
-    gone = asyncio.Event()
+    service = KvStoreService(store, NixlSender(store, None), linger_seconds=0.05)
+    gone, context = asyncio.Event(), Context(reads=1)
     requests = frames(*said(await session_of(service)), more=gone)
-    answers = getattr(service, method)(requests, None)
-    try:
-        for _ in range(2):  # from here on it is as if gRPC never came back from writing the second
-            await anext(answers)
-        assert counts() == held
-        await asyncio.sleep(0.1)
+    async with asyncio.timeout(5):
+        serving = asyncio.create_task(getattr(service, method)(requests, context))
+        await context.stuck.wait()
         assert counts() == held
         gone.set()
-        async with asyncio.timeout(2):
-            while stat(store).sessions:
-                await asyncio.sleep(0.01)
-        assert counts() == (0, 0, 0)
-        assert store.table.pinned_bytes == 0
-    finally:
-        await answers.aclose()
+        with pytest.raises(BatonError) as caught:
+            await serving
+    assert caught.value.reason is Reason.SLOW_CONSUMER
     assert (counts(), stat(store).sessions) == ((0, 0, 0), 0)
+    assert store.table.pinned_bytes == 0
 
 
 async def test_who_has_said_all_still_gets_the_answers(store: Store) -> None:
     service = KvStoreService(store, NixlSender(store, None))
-    said = asyncio.Event()
+    said, context = asyncio.Event(), Context(reads=2)
     said.set()
     requests = frames(*get_frames(await session_of(service))[:2], more=said)
-    kinds = [frame.WhichOneof("frame") async for frame in service.Get(requests, None)]
+    await service.Get(requests, context)
+    kinds = [frame.WhichOneof("frame") for frame in context.frames]
     assert kinds == ["opened", "ready"]  # which says that it is the last
     assert (stat(store).leases, stat(store).sessions) == (0, 0)

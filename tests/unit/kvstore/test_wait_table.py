@@ -118,7 +118,7 @@ class TestWillNotCome:
         reader, _ = world.read(0)
         world.mark_unavailable(0)
         assert not reader.will_not_come
-        world.table.abandon(slot)
+        world.table.reservations.abandon(slot)
         world.waits.fail_if_unavailable(object_id(0), world.now)
         world.waits.flush(world.now)
         assert reader.will_not_come == {0}
@@ -237,4 +237,4 @@ def test_ended_reads_do_not_pile_up_until_their_deadlines(world: World) -> None:
     for _ in range(1000):
         _, request = world.read(1, wait=3600)
         world.waits.cancel(request)
-    assert len(world.waits._deadlines) < 100
+    assert len(world.waits._timeouts._heap) < 100

@@ -29,7 +29,7 @@ MAX_ABANDONED = 4096
 MESSAGE = struct.Struct("<q")
 """What the notification of a push says: its number."""
 
-Send = Callable[[pb.GetResponse], None]
+Send = Callable[[pb.GetResponse], object]
 
 
 @dataclass(eq=False, slots=True)
