@@ -1,8 +1,9 @@
 """What the KV service stores: one object is the bytes of one block, group, shard and part."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from baton.errors import invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.keys import KEY_BYTES, unpack
 from baton.kv.layout import LAYOUT_ID_BYTES
@@ -20,7 +21,7 @@ MAX_PART = 65_535
 
 
 class ObjectId(NamedTuple):
-    """Names one object. Equal ids have equal bytes, whoever wrote them."""
+    """The name of one object. Equal ids have equal bytes."""
 
     layout_id: bytes
     key: bytes
@@ -34,21 +35,31 @@ class ObjectId(NamedTuple):
         return self.group == self.shard == self.part == 0
 
     def message(self) -> pb.ObjectPart:
-        """Group, shard and part as they travel."""
+        """Return group, shard and part as they travel."""
         return pb.ObjectPart(group=self.group, shard=self.shard, part=self.part)
 
 
 def object_ids_for(
     layout_id: bytes, keys: Iterable[bytes], group: int = 0, shard: int = 0, part: int = 0
 ) -> list[ObjectId]:
-    """The same object of each key: as ObjectId(...) makes them, at half its cost."""
+    """Return the same object of each key: as ObjectId(...) makes them, at half its cost."""
     return [tuple.__new__(ObjectId, (layout_id, key, group, shard, part)) for key in keys]
+
+
+def check_key_count(keys: Sequence[bytes], limit: int) -> None:
+    """Check the keys of one request: one that is too long would end the stream that it goes on.
+
+    Raises:
+        BatonError: INVALID_FIELD, more than `limit` keys.
+    """
+    if len(keys) > limit:
+        raise invalid_field("keys", f"{len(keys)} keys are more than {limit}: ask in several calls")
 
 
 def parse_object_ids(
     layout_id: bytes, packed: bytes, part: pb.ObjectPart, limit: int
 ) -> list[ObjectId]:
-    """The objects that a Reserve, Read or WillNotCome names.
+    """Return the objects that a Reserve, Read or WillNotCome names.
 
     Raises:
         ValueError: layout, keys or part are malformed, or there are none or more than `limit`

@@ -67,8 +67,8 @@ class IndexReader:
         self._rows = numbers[entries : 9 * entries].reshape(-1, 8)
         self._shift = np.uint64(64 - (entries // WAYS).bit_length() + 1)
 
-    def holds(self, keys: bytes, tag: int) -> NDArray[np.bool_]:
-        """Which of the packed 16-byte keys are there: one bool per key."""
+    def contains(self, keys: bytes, tag: int) -> NDArray[np.bool_]:
+        """Return which of the packed 16-byte keys are there: one bool per key."""
         there = np.zeros(len(keys) // 16, dtype=bool)
         there[self.find(keys, tag)[0]] = True
         return there

@@ -1,4 +1,4 @@
-"""How a client comes to speak to a store: attach, prove shared memory, open streams."""
+"""How a client attaches to a store: get a session, prove shared memory, open streams."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,28 +14,31 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.arena.file import ArenaFileError, MappedArena
 from baton.kv.arena.writer_lock import WriterLock
-from baton.kv.client.frame_stream import FrameStream
 from baton.kv.registry import GRPC, SHM, TRANSPORTS
 from baton.kv.wire import bulk
 from baton.rpc.channels import open_channel
+from baton.rpc.streams.client import ClientStream
+from baton.rpc.streams.send_queue import SendQueue
 
 OPEN_SECONDS = 3.0
 """For each step of attaching."""
+MAX_QUEUED = 65_536
+"""Frames that may wait to be written to a stream; one with more is stuck and is closed."""
 
 GET_METHOD = "/baton.internal.v1.KvStoreService/Get"
 PUT_METHOD = "/baton.internal.v1.KvStoreService/Put"
 
-GetStream = FrameStream[pb.GetRequest, pb.GetResponse | bulk.ReadBulk]
-PutStream = FrameStream[pb.PutRequest | bytes, pb.PutResponse]
+GetStream = ClientStream[pb.GetRequest, pb.GetResponse | bulk.ReadBulk]
+PutStream = ClientStream[pb.PutRequest | bytes, pb.PutResponse]
 
 
 class StoreUnavailableError(Exception):
-    """The store cannot be reached now. KV is a cache: callers carry on without."""
+    """The store cannot be reached now. KV is a cache: callers go on without it."""
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """Both streams of one session. Whoever has it closes it."""
+    """Both streams of one session with a store. Closed by the connection that is made of it."""
 
     store_id: str
     epoch: str
@@ -66,7 +69,7 @@ class Attachment:
             raise StoreUnavailableError(f"the store did not answer a lookup: {refusal}") from error
 
     async def aclose(self) -> None:
-        """End streams and channel, and let go of the writer's lock."""
+        """End streams and channel, and release the writer's lock."""
         await self.closing.aclose()
 
 
@@ -123,7 +126,7 @@ async def open_session(
 async def open_get(
     channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
 ) -> tuple[GetStream, str]:
-    """Open a Get stream, which `stack` then closes; answers it and its transport.
+    """Open a Get stream, which `stack` then closes; return it and its transport.
 
     Raises:
         BatonError: the store refuses.
@@ -134,28 +137,28 @@ async def open_get(
         request_serializer=pb.GetRequest.SerializeToString,
         response_deserializer=bulk.decode_get_response,
     )
-    stream: GetStream = FrameStream(call())
+    stream: GetStream = ClientStream(call(), SendQueue(limit=MAX_QUEUED))
     stack.push_async_callback(stream.aclose)
-    stream.post(pb.GetRequest(open=opening))
+    stream.send(pb.GetRequest(open=opening))
     async with asyncio.timeout(OPEN_SECONDS):
-        answer = await stream.read()
-    if not isinstance(answer, pb.GetResponse):
+        response = await stream.read()
+    if not isinstance(response, pb.GetResponse):
         raise BatonError(Reason.INTERNAL, "the store sent data before it was asked for any")
-    return stream, answer.opened.transport
+    return stream, response.opened.transport
 
 
 async def open_put(
     channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
 ) -> tuple[PutStream, str]:
-    """As `open_get`, for writing."""
+    """Open a Put stream, as `open_get` does a Get stream."""
     call: Any = channel.stream_stream(
         PUT_METHOD,
         request_serializer=bulk.encode,
         response_deserializer=pb.PutResponse.FromString,
     )
-    stream: PutStream = FrameStream(call())
+    stream: PutStream = ClientStream(call(), SendQueue(limit=MAX_QUEUED))
     stack.push_async_callback(stream.aclose)
-    stream.post(pb.PutRequest(open=opening))
+    stream.send(pb.PutRequest(open=opening))
     async with asyncio.timeout(OPEN_SECONDS):
         return stream, (await stream.read()).opened.transport
 

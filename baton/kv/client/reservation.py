@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.connection import Connection
-from baton.kv.client.fetched import STRIDE_BYTES
+from baton.kv.client.fetched_object import STRIDE_BYTES
 from baton.kv.client.staging import StagedSlots
 from baton.kv.digest import start_digest
 from baton.kv.objects import MAX_CHUNK_BYTES, ObjectId
@@ -18,23 +18,23 @@ INLINE_BYTES = 256 * 1024
 
 
 class Reservation:
-    """Slots to write objects to; see `KvStoreClient.reserve`. Call `aclose` in a `finally`.
+    """Slots to write objects to, got with `KvStoreClient.reserve`. Call `aclose` in a `finally`.
 
-    Objects are written with `write`, or into their slot and then sealed. Both may be done on any
-    thread, each object on one.
+    Objects are written with `write`, or into their slot and then sealed, on any thread, each object
+    on one; everything else happens on the asyncio loop.
     """
 
     def __init__(
         self,
         connection: Connection,
-        number: int,
+        reservation_id: int,
         object_ids: Sequence[ObjectId],
         object_bytes: int,
-        answer: pb.Reserved,
+        response: pb.Reserved,
         executor: Executor,
     ) -> None:
         self._connection = connection
-        self._number = number
+        self._id = reservation_id
         self._ids = object_ids
         self._object_bytes = object_bytes
         self._executor = executor
@@ -43,21 +43,21 @@ class Reservation:
         self.slots: dict[int, memoryview] | StagedSlots
         """Where to write, by index of the key: exactly the object's length, writable. No thread
         may write to one that was committed, or to any after `aclose`."""
-        self.present = frozenset(answer.present)
+        self.present = frozenset(response.present)
         """Indexes that the store holds already: nothing to write."""
-        self.exhausted = frozenset(answer.exhausted)
+        self.exhausted = frozenset(response.exhausted)
         """Indexes that there is no room for now."""
         arena = connection.arena
         if arena is None:
-            self.slots = StagedSlots(connection.staging, answer.indexes, object_bytes)
+            self.slots = StagedSlots(connection.staging, response.indexes, object_bytes)
         else:
-            places = zip(answer.indexes, answer.offsets_bytes, strict=True)
-            self.slots = {index: arena.writable(offset, object_bytes) for index, offset in places}
-        # As long as somebody may write to the arena, this process must count as alive to the store.
+            slots = zip(response.indexes, response.offsets_bytes, strict=True)
+            self.slots = {index: arena.writable(offset, object_bytes) for index, offset in slots}
+        # As long as a thread may write to the arena, this process must count as alive to the store.
         self._lock = connection.lock if self.slots else None
         if self._lock is not None:
             self._lock.retain()
-        connection.reservations += len(self.slots)
+        connection.puts.reservations += len(self.slots)
 
     def write(self, index: int, source: memoryview) -> None:
         """Copy an object's bytes into its slot and seal it.
@@ -91,9 +91,9 @@ class Reservation:
         self._digests[index] = digest.digest()
 
     async def commit(self, indexes: Sequence[int]) -> int:
-        """Make written objects readable; answers how many are, whoever wrote them first.
+        """Make written objects readable; return how many are, also if another client wrote them.
 
-        Fewer than asked means that slots had lapsed. Each index may be committed once.
+        Fewer than asked means that slots had expired. Each index may be committed once.
 
         Raises:
             StoreUnavailableError: the store cannot be reached.
@@ -112,23 +112,22 @@ class Reservation:
         if connection.arena is None:
             await self._upload(indexes)
         digests = b"".join([self._digests[index] for index in indexes])
-        frame = pb.Commit(correlation_id=self._number, indexes=indexes, digests=digests)
-        response = await connection.ask(self._number, pb.PutRequest(commit=frame), COMMIT_SECONDS)
+        frame = pb.Commit(correlation_id=self._id, indexes=indexes, digests=digests)
+        response = await connection.puts.request(
+            self._id, pb.PutRequest(commit=frame), COMMIT_SECONDS
+        )
         for index in indexes:
             self.slots.pop(index)
-        if not connection.broken.is_set():
-            connection.reservations -= len(indexes)
+        connection.puts.count_committed(len(indexes))
         return response.committed.readable
 
     async def aclose(self) -> None:
-        """Give back what was not committed. Safe to call twice, and from a `finally`."""
+        """Release what was not committed. Safe to call twice, and from a `finally`."""
         if self._closed:
             return
         self._closed = True
-        if self.slots and not self._connection.broken.is_set():
-            frame = pb.Abandon(correlation_id=self._number)
-            self._connection.put.post(pb.PutRequest(abandon=frame))
-            self._connection.reservations -= len(self.slots)
+        if self.slots:
+            self._connection.puts.abandon(self._id, len(self.slots))
         self.slots.clear()
         if self._lock is not None:
             self._lock.release()
@@ -139,7 +138,7 @@ class Reservation:
 
     async def _upload(self, indexes: Sequence[int]) -> None:
         """Send bytes, several objects in one frame where they are small."""
-        head, parts, room = pb.WriteChunk(correlation_id=self._number), [], MAX_CHUNK_BYTES
+        head, parts, room = pb.WriteChunk(correlation_id=self._id), [], MAX_CHUNK_BYTES
         for index in indexes:
             slot, at = self.slots[index], 0
             while at < self._object_bytes:
@@ -150,8 +149,8 @@ class Reservation:
                 parts.append(part)
                 at, room = at + part.nbytes, room - part.nbytes
                 if not room:
-                    await self._connection.put.send(bulk.write_chunk(head, parts))
-                    head, parts = pb.WriteChunk(correlation_id=self._number), []
+                    await self._connection.puts.send_bulk(bulk.write_chunk(head, parts))
+                    head, parts = pb.WriteChunk(correlation_id=self._id), []
                     room = MAX_CHUNK_BYTES
         if parts:
-            await self._connection.put.send(bulk.write_chunk(head, parts))
+            await self._connection.puts.send_bulk(bulk.write_chunk(head, parts))

@@ -1,14 +1,14 @@
-"""Memory that objects lie in until they are sent: used again, for fresh pages are slow."""
+"""Memory for objects until they are sent. It is used again: fresh pages are slow."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 
 MAX_KEPT_BYTES = 128 * 1024 * 1024
-"""Of buffers that nobody uses; what comes back beyond it is freed."""
+"""Of buffers that are not in use; what is released beyond it is freed."""
 
 
-class Staging:
-    """Buffers of one connection. Any thread may use it."""
+class StagingPool:
+    """Buffers of one connection, for any thread; those not in use are bounded."""
 
     def __init__(self, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_kept_bytes = max_kept_bytes
@@ -16,8 +16,8 @@ class Staging:
         self._kept_bytes = 0
         self._lock = Lock()
 
-    def take(self, size: int) -> memoryview:
-        """A writable buffer of `size` bytes above 0, with anything in it."""
+    def acquire(self, size: int) -> memoryview:
+        """Return a writable buffer of `size` bytes above 0, with anything in it."""
         with self._lock:
             kept = self._kept.get(size)
             if kept:
@@ -25,8 +25,8 @@ class Staging:
                 return kept.pop()
         return memoryview(bytearray(size))
 
-    def give_back(self, buffer: memoryview) -> None:
-        """Nobody writes to the buffer any more. Buffers of other sizes make room for it."""
+    def release(self, buffer: memoryview) -> None:
+        """Keep a buffer that is no longer written to. Buffers of other sizes make room for it."""
         size = buffer.nbytes
         with self._lock:
             while self._kept_bytes + size > self._max_kept_bytes and self._kept:
@@ -38,9 +38,9 @@ class Staging:
 
 
 class StagedSlots(Mapping[int, memoryview]):
-    """Buffers for the objects of a reservation, by index, each taken when it is first looked at."""
+    """Buffers for the objects of a reservation, by index, each acquired when first looked at."""
 
-    def __init__(self, staging: Staging, indexes: Iterable[int], size: int) -> None:
+    def __init__(self, staging: StagingPool, indexes: Iterable[int], size: int) -> None:
         self._staging = staging
         self._size = size
         self._buffers: dict[int, memoryview | None] = dict.fromkeys(indexes)
@@ -48,7 +48,7 @@ class StagedSlots(Mapping[int, memoryview]):
     def __getitem__(self, index: int) -> memoryview:
         buffer = self._buffers[index]
         if buffer is None:
-            buffer = self._buffers[index] = self._staging.take(self._size)
+            buffer = self._buffers[index] = self._staging.acquire(self._size)
         return buffer
 
     def __iter__(self) -> Iterator[int]:
@@ -58,11 +58,11 @@ class StagedSlots(Mapping[int, memoryview]):
         return len(self._buffers)
 
     def pop(self, index: int) -> None:
-        """The object was sent, and nobody writes to its buffer any more."""
+        """Release the buffer of an object that was sent and is no longer written to."""
         buffer = self._buffers.pop(index)
         if buffer is not None:
-            self._staging.give_back(buffer)
+            self._staging.release(buffer)
 
     def clear(self) -> None:
-        """Forget the others, to which somebody may still be writing."""
+        """Drop the other buffers, to which a thread may still be writing."""
         self._buffers.clear()

@@ -166,7 +166,7 @@ class _PeerConnection:
         """Send what is to be asked, if there is a stream."""
         if self.stream is not None:
             for frame in self.asks.frames(now):
-                self.stream.post(frame)
+                self.stream.send(frame)
 
     def idle_for(self, now: float) -> float:
         """Seconds since something was wanted of the peer."""

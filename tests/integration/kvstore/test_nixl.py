@@ -226,13 +226,13 @@ async def test_damaged_or_foreign_metadata_is_refused_and_harms_nobody(a: Side, 
             changed(size_bytes=0),
             changed(address=(1 << 64) - 1),
         ):
-            stream.post(offer(endpoint))
+            stream.send(offer(endpoint))
             async with asyncio.timeout(5):
                 answer = await stream.read()
             assert answer.nixl_answer.agent == ""
             assert answer.nixl_answer.refusal.message
     async with stream_to(a.store, "thief", "1") as stream:
-        stream.post(offer(good))  # somebody else's memory
+        stream.send(offer(good))  # somebody else's memory
         async with asyncio.timeout(5):
             assert (await stream.read()).nixl_answer.agent == ""
     # The one whose name was used is still known, and reached.
@@ -255,9 +255,9 @@ async def test_metadata_that_nixl_cannot_load_is_refused_and_pushes_need_an_acce
     )
     request = pb.Read(correlation_id=1, layout_id=LAYOUT, keys=b"".join(keys_of(1)))
     async with stream_to(a.store, "x", "1") as stream, asyncio.timeout(10):
-        stream.post(offer(endpoint))
+        stream.send(offer(endpoint))
         assert (await stream.read()).nixl_answer.refusal.message
-        stream.post(pb.GetRequest(read=request))
+        stream.send(pb.GetRequest(read=request))
         ready = (await stream.read()).ready
         (lease,) = ready.lease_ids
         assert ready.done
@@ -269,10 +269,10 @@ async def test_metadata_that_nixl_cannot_load_is_refused_and_pushes_need_an_acce
             pb.Push(push_id=5, lease_ids=[lease + 1], offsets_bytes=[0]),
             pb.Push(lease_ids=[lease], offsets_bytes=[0]),
         ):
-            stream.post(pb.GetRequest(push=push))
+            stream.send(pb.GetRequest(push=push))
             answer = await stream.read()
             assert answer.WhichOneof("frame") in ("error", "push_ended"), push
-        stream.post(pb.GetRequest(abandon_pushes=pb.AbandonPushes(push_ids=[7])))
+        stream.send(pb.GetRequest(abandon_pushes=pb.AbandonPushes(push_ids=[7])))
         assert (await stream.read()).push_ended.push_id == 7
     assert a.store.pushes.live == 0
 

@@ -9,10 +9,11 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from baton.kv.client.frame_stream import FrameStream
 from baton.kv.digest import object_digest, start_digest
 from baton.kv.objects import ObjectId
 from baton.rpc.channels import open_channel
+from baton.rpc.streams.client import ClientStream
+from baton.rpc.streams.send_queue import SendQueue
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.conftest import (
     LAYOUT,
@@ -36,19 +37,19 @@ class Raw:
     def __init__(self, address: str) -> None:
         self.channel = open_channel(address)
         self.stub: Any = KvStoreServiceStub(self.channel)
-        self.streams: list[FrameStream[Any, Any]] = []
+        self.streams: list[ClientStream[Any, Any]] = []
 
-    async def open(self, method: str, **more: object) -> FrameStream[Any, Any]:
+    async def open(self, method: str, **more: object) -> ClientStream[Any, Any]:
         request = pb.AttachRequest(client_id="raw", incarnation="1")
         session = await self.stub.Attach(request, timeout=5)
         stream = self.unopened(method)
         opening = pb.Open(**{"session_id": session.session_id, **more})
         kind = pb.PutRequest if method == "Put" else pb.GetRequest
-        stream.post(kind(open=opening))
+        stream.send(kind(open=opening))
         return stream
 
-    def unopened(self, method: str) -> FrameStream[Any, Any]:
-        stream: FrameStream[Any, Any] = FrameStream(getattr(self.stub, method)())
+    def unopened(self, method: str) -> ClientStream[Any, Any]:
+        stream: ClientStream[Any, Any] = ClientStream(getattr(self.stub, method)(), SendQueue())
         self.streams.append(stream)
         return stream
 
@@ -66,7 +67,7 @@ async def raw(store: RunningStore) -> AsyncIterator[Raw]:
     await eventually(lambda: stat(store.store).sessions == 0, 1)
 
 
-async def ended(stream: FrameStream[Any, Any]) -> Reason:
+async def ended(stream: ClientStream[Any, Any]) -> Reason:
     with pytest.raises(BatonError) as caught:
         while True:
             await stream.read()
@@ -93,7 +94,7 @@ def commit(*indexes: int, digests: bytes = DIGEST, number: int = 1) -> pb.PutReq
     return pb.PutRequest(commit=frame)
 
 
-async def error_of(stream: FrameStream[Any, Any]) -> BatonError:
+async def error_of(stream: ClientStream[Any, Any]) -> BatonError:
     frame = await stream.read()
     assert frame.WhichOneof("frame") == "error", frame
     return BatonError.from_status(frame.error.status)
@@ -103,17 +104,17 @@ async def error_of(stream: FrameStream[Any, Any]) -> BatonError:
 async def test_streams_must_be_opened_by_a_session(raw: Raw, method: str) -> None:
     kind = pb.PutRequest if method == "Put" else pb.GetRequest
     stream = raw.unopened(method)
-    stream.post(kind(open=pb.Open(session_id="made up")))
+    stream.send(kind(open=pb.Open(session_id="made up")))
     assert await ended(stream) is Reason.NOT_FOUND
     stream = raw.unopened(method)
-    stream.post(read_frame() if method == "Get" else reserve())
+    stream.send(read_frame() if method == "Get" else reserve())
     assert await ended(stream) is Reason.INVALID_FIELD
     stream = await raw.open(method)
     await stream.read()
-    stream.post(kind(open=pb.Open(session_id="again")))
+    stream.send(kind(open=pb.Open(session_id="again")))
     assert await ended(stream) is Reason.INVALID_FIELD
     stream = await raw.open(method)
-    stream.post(kind())
+    stream.send(kind())
     assert await ended(stream) is Reason.INVALID_FIELD
 
 
@@ -175,26 +176,26 @@ async def test_bad_reserves(raw: Raw, store: RunningStore, field: str) -> None:
     stream = await raw.open("Put")
     await stream.read()
     for frame in BAD_RESERVES[field]:
-        stream.post(frame)
+        stream.send(frame)
         assert (await error_of(stream)).reason is Reason.INVALID_FIELD
     assert stat(store.store).reservations == 0
-    stream.post(reserve())  # the stream goes on
+    stream.send(reserve())  # the stream goes on
     assert len((await stream.read()).reserved.indexes) == 1
 
 
 async def test_an_object_larger_than_the_arena_finds_no_room(raw: Raw) -> None:
     stream = await raw.open("Put")
     await stream.read()
-    stream.post(reserve(object_bytes=1 << 50))
+    stream.send(reserve(object_bytes=1 << 50))
     assert list((await stream.read()).reserved.exhausted) == [0]
 
 
 async def test_a_reservation_number_is_used_once_at_a_time(raw: Raw) -> None:
     stream = await raw.open("Put")
     await stream.read()
-    stream.post(reserve())
+    stream.send(reserve())
     await stream.read()
-    stream.post(reserve())
+    stream.send(reserve())
     assert (await error_of(stream)).field == "correlation_id"
 
 
@@ -214,12 +215,12 @@ BAD_CHUNKS = [
 async def test_chunks_out_of_range_change_nothing(raw: Raw, store: RunningStore, bad: int) -> None:
     stream = await raw.open("Put")
     await stream.read()
-    stream.post(reserve())
+    stream.send(reserve())
     await stream.read()
-    stream.post(BAD_CHUNKS[bad])
+    stream.send(BAD_CHUNKS[bad])
     assert (await error_of(stream)).reason in (Reason.INVALID_FIELD, Reason.NOT_FOUND)
-    stream.post(chunk())
-    stream.post(commit())
+    stream.send(chunk())
+    stream.send(commit())
     assert (await stream.read()).committed.readable == 1
     (slot,) = store.store.table.slots()
     assert bytes(store.store.arena.view(slot)) == DATA
@@ -244,7 +245,7 @@ async def test_bad_commits_make_nothing_readable(
     stream = await raw.open("Put")
     await stream.read()
     for frame in frames:
-        stream.post(frame)
+        stream.send(frame)
     if frames[0].HasField("reserve"):
         await stream.read()
     assert (await error_of(stream)).reason is reason
@@ -256,11 +257,11 @@ async def test_a_commit_after_the_reservation_lapsed_is_not_readable(
 ) -> None:
     stream = await raw.open("Put")
     await stream.read()
-    stream.post(reserve())
+    stream.send(reserve())
     await stream.read()
     store.store.expire_slots(store.store.table.slots())
-    stream.post(chunk())
-    stream.post(commit())
+    stream.send(chunk())
+    stream.send(commit())
     assert (await stream.read()).committed.readable == 0
 
 
@@ -287,10 +288,10 @@ async def test_bad_wants(raw: Raw, store: RunningStore, bad: int) -> None:
     else:
         frame = read_frame()
         frame.read.wait.seconds = [-1, 10**9][bad - len(BAD_READS)]
-    stream.post(frame)
+    stream.send(frame)
     assert (await error_of(stream)).reason is Reason.INVALID_FIELD
     assert stat(store.store).waiters == 0
-    stream.post(read_frame())
+    stream.send(read_frame())
     assert (await stream.read()).missing.timed_out == [0]
 
 
@@ -321,7 +322,7 @@ async def test_ten_million_keys_are_refused_and_leave_nothing(
     if method in ("Get", "Put"):
         stream = await raw.open(method)
         await stream.read()
-        stream.post(frame())
+        stream.send(frame())
         assert (await ended(stream)).code is grpc.StatusCode.RESOURCE_EXHAUSTED
         await eventually(lambda: stat(store.store).sessions == 0, 1)
     else:
@@ -343,7 +344,7 @@ async def test_bad_lookups_and_denials(
     assert BatonError.from_rpc_error(caught.value).reason is Reason.INVALID_FIELD
     stream = await raw.open("Put")
     await stream.read()
-    stream.post(pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=layout, keys=keys)))
+    stream.send(pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=layout, keys=keys)))
     assert await ended(stream) is Reason.INVALID_FIELD
     await store.quiet(1)
 
@@ -355,7 +356,7 @@ async def test_a_layout_that_nobody_uses_is_nothing_that_is_held(
         await put(client, [KEY], 64)
     stream = await raw.open("Get")
     await stream.read()
-    stream.post(read_frame(layout_id=b"U" * 16))
+    stream.send(read_frame(layout_id=b"U" * 16))
     assert (await stream.read()).missing.timed_out == [0]
     lookup = pb.LookupRequest(layout_id=b"U" * 16, keys=KEY)
     assert (await raw.stub.Lookup(lookup, timeout=5)).held == b"\0"
@@ -370,17 +371,17 @@ async def test_clients_that_stop_mid_stream_leave_nothing(raw: Raw, store: Runni
     for stream in (writer, reader):
         await stream.read()
     for number in (1, 2, 3):
-        writer.post(reserve(correlation_id=number, keys=keys_of(1, f"new{number}")[0]))
+        writer.send(reserve(correlation_id=number, keys=keys_of(1, f"new{number}")[0]))
         await writer.read()
-    writer.post(chunk(DATA[:50], number=2))
-    writer.post(chunk(number=3))
+    writer.send(chunk(DATA[:50], number=2))
+    writer.send(chunk(number=3))
     there = pb.Read(
         correlation_id=1, layout_id=LAYOUT, keys=b"".join(keys_of(4, "there")), send_bytes=True
     )
     waiting = read_frame(correlation_id=2)
     waiting.read.wait.seconds = 600
-    reader.post(pb.GetRequest(read=there))
-    reader.post(waiting)
+    reader.send(pb.GetRequest(read=there))
+    reader.send(waiting)
     assert (await reader.read()).HasField("ready")
     counts = stat(store.store)
     assert (counts.reservations, counts.waiters > 0, counts.leases > 0) == (3, True, True)
@@ -424,13 +425,13 @@ async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -
     put = await raw.open("Put")
     await put.read()
     for frame in (reserve(), chunk(), commit()):
-        put.post(frame)
+        put.send(frame)
     await put.read()
     await put.read()
     one, two = await raw.open("Get"), await raw.open("Get")
     await one.read()
     await two.read()
-    one.post(read_frame())
+    one.send(read_frame())
     ready = (await one.read()).ready
     (lease_id,) = ready.lease_ids
     assert ready.done
@@ -440,17 +441,17 @@ async def test_leases_of_others_cannot_be_named(raw: Raw, store: RunningStore) -
         ("report_bad", pb.ReportBad),
     ):
         for lease in (lease_id, 0, -1, 10**12):
-            two.post(pb.GetRequest(**{name: message(lease_ids=[lease])}))
+            two.send(pb.GetRequest(**{name: message(lease_ids=[lease])}))
             assert (await error_of(two)).reason is Reason.INVALID_FIELD
     assert stat(store.store).leases == 1
     assert stat(store.store).objects == 1
     # Its own reader may fetch it, release it, and release it again.
-    one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[lease_id])))
+    one.send(pb.GetRequest(fetch=pb.Fetch(lease_ids=[lease_id])))
     sent = (await one.read()).read_chunk
     assert (sent.lease_ids, sent.pieces_bytes, sent.data) == ([lease_id], [100], DATA)
     for _ in range(2):
-        one.post(pb.GetRequest(release=pb.Release(lease_ids=[lease_id])))
-    one.post(pb.GetRequest(fetch=pb.Fetch(lease_ids=[lease_id])))
+        one.send(pb.GetRequest(release=pb.Release(lease_ids=[lease_id])))
+    one.send(pb.GetRequest(fetch=pb.Fetch(lease_ids=[lease_id])))
     gone = (await one.read()).read_chunk
     assert (gone.lease_ids, gone.pieces_bytes, gone.data) == ([lease_id], [0], b"")
 
@@ -460,9 +461,9 @@ async def test_cancelling_is_always_answered_by_done(raw: Raw, store: RunningSto
     await stream.read()
     waiting = read_frame()
     waiting.read.wait.seconds = 60
-    stream.post(waiting)
+    stream.send(waiting)
     for number in (1, 99):
-        stream.post(pb.GetRequest(cancel_read=pb.CancelRead(correlation_id=number)))
+        stream.send(pb.GetRequest(cancel_read=pb.CancelRead(correlation_id=number)))
         assert (await stream.read()).done.correlation_id == number
     assert stat(store.store).waiters == 0
 
@@ -476,10 +477,10 @@ async def test_objects_of_different_shards_are_different_objects(
         part = pb.ObjectPart(shard=shard)
         digest = object_digest(KEY, LAYOUT, 0, shard, 0, memoryview(DATA))
         number = shard + 1
-        stream.post(reserve(correlation_id=number, part=part))
+        stream.send(reserve(correlation_id=number, part=part))
         assert len((await stream.read()).reserved.indexes) == 1
-        stream.post(chunk(number=number))
-        stream.post(commit(0, digests=digest, number=number))
+        stream.send(chunk(number=number))
+        stream.send(commit(0, digests=digest, number=number))
         assert (await stream.read()).committed.readable == 1
     assert stat(store.store).objects == 3
     store.store.log.flush()

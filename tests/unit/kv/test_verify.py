@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from baton.kv.client.fetched import STRIDE_BYTES, FetchedObject
+from baton.kv.client.fetched_object import STRIDE_BYTES, FetchedObject
 from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
 

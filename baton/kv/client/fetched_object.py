@@ -10,18 +10,19 @@ STRIDE_BYTES = 256 * 1024
 
 
 class FetchedObject:
-    """An object, there until the next batch is asked for; copy it with `copy_to`.
+    """A fetched object, valid until the next batch is asked for; copy it with `copy_to`.
 
     Args:
         index: which of the fetched keys.
         pieces: its bytes in order.
+        nbytes: their number.
         object_id: its name.
-        digest: what its writer said; None: copies are trusted.
-        lease_id: the store keeps the slot for this reader; 0: it does not, and the object may go
-            while it is copied, which the generation tells.
-        generations: what slots have now, by page.
+        digest: the writer's; None: copies are trusted.
+        lease_id: under which the store keeps the slot; 0: it may reuse the slot during the copy,
+            which the generation shows.
+        generations: the slots' present ones, by page.
         page: where the slot begins.
-        generation: what the slot had when the object was in it.
+        generation: the slot's when the object was in it.
     """
 
     __slots__ = (
@@ -53,7 +54,7 @@ class FetchedObject:
         self.nbytes = nbytes
         self.lease_id = lease_id
         self.bad = False
-        """A copy was wrong: the store is told or asked anew, and the object is not taken."""
+        """A copy was wrong: the store is told, or asked again, and the object is not used."""
         self._pieces = pieces
         self._object_id = object_id
         self._digest = digest
@@ -62,11 +63,14 @@ class FetchedObject:
         self._generation = generation
 
     def copy_to(self, target: memoryview) -> bool:
-        """Copy all bytes to `target`; answers whether the copy is the object.
+        """Copy all bytes to `target`; return whether the copy is the object.
 
-        Until it has answered, and if it answers False, `target` may hold anything: give it to
-        nobody. May be called on any thread. Each stride is hashed as it stands in `target`, right
-        after it was copied.
+        Before it returns, and if it returns False, `target` may hold anything and must not be
+        used. Any thread may call it. Each stride is hashed as it stands in `target`, right after it
+        was copied.
+
+        Raises:
+            ValueError: `target` is not as long as the object.
         """
         if target.nbytes != self.nbytes:
             raise ValueError(f"{target.nbytes} bytes are no room for {self.nbytes}")

@@ -1,0 +1,36 @@
+"""Which objects a store holds: from the arena's index where it is shared, else by asking."""
+
+from collections.abc import Sequence
+
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.kv.arena.index import object_tag
+from baton.kv.client.attach import StoreUnavailableError
+from baton.kv.client.connection import Connection
+from baton.kv.keys import pack
+
+
+async def lookup(connection: Connection, keys: Sequence[bytes], layout_id: bytes) -> list[bool]:
+    """Return which objects the store holds now, per key.
+
+    Raises:
+        StoreUnavailableError: the store cannot be reached.
+        BatonError: the store refused.
+    """
+    held = [False] * len(keys)
+    unknown: Sequence[int] = range(len(keys))
+    if connection.arena is not None:
+        tag = object_tag(layout_id, 0, 0, 0)
+        held = connection.arena.index.contains(pack(keys), tag).tolist()
+        unknown = [index for index, found in enumerate(held) if not found]
+    if not unknown:
+        return held
+    asked = keys if len(unknown) == len(keys) else [keys[index] for index in unknown]
+    request = pb.LookupRequest(layout_id=layout_id, keys=pack(asked))
+    response = await connection.lookup(request)
+    if len(response.held) != len(asked):
+        raise StoreUnavailableError(
+            f"the store looked up {len(response.held)} of {len(asked)} keys"
+        )
+    for index, found in zip(unknown, response.held, strict=True):
+        held[index] = bool(found)
+    return held
