@@ -1,30 +1,32 @@
-"""What tests of every area stand on: a real etcd, a cluster name of their own, real processes."""
+"""What tests of every area stand on: a real etcd, clusters in this process, processes.
+
+One event loop runs everything (see pyproject.toml), so that clusters can be shared between tests.
+"""
 
 import asyncio
+import gc
 import os
 import secrets
-import signal
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pytest
 
-from baton.cluster import keys
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
-from baton.internal.v1.cluster_pb2 import Instance
-from baton.process.parent import PARENT_ENV
-from tests.support.launcher import Launched, Launcher
+from baton.telemetry.scope import PROCESS, current
+from tests.support.launcher import Launcher
+from tests.support.process import ServiceSpawner
+
+if TYPE_CHECKING:
+    from tests.support.cluster import SharedClusters
+    from tests.support.service import LocalServices
 
 # NIXL listens on whatever UCX may use.
 os.environ.setdefault("UCX_NET_DEVICES", "lo")
-
-ROOT = Path(__file__).parent.parent
-READY_SECONDS = 60.0
-STOP_SECONDS = 15.0
-LOG_TAIL_LINES = 40
 
 _failed = pytest.StashKey[bool]()
 
@@ -34,6 +36,51 @@ def pytest_runtest_makereport(item, call):
     report = yield
     item.stash[_failed] = item.stash.get(_failed, False) or report.failed
     return report
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the garbage collector pass over all that imports made."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item):
+    """Free what a test with services held in cycles: stores map their arenas until then."""
+    result = yield
+    if "unit" not in item.path.parts:
+        gc.collect()
+    return result
+
+
+@pytest.fixture(scope="session")
+async def tasks_of_tests() -> WeakSet[asyncio.Task[Any]]:
+    """Tasks of tests, as opposed to those of services in this process."""
+    tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
+
+    def create(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> Any:
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        if current() is PROCESS:
+            tasks.add(task)
+        return task
+
+    asyncio.get_running_loop().set_task_factory(create)
+    return tasks
+
+
+@pytest.fixture(autouse=True)
+async def no_task_outlives_its_test(
+    tasks_of_tests: WeakSet[asyncio.Task[Any]],
+) -> AsyncIterator[None]:
+    """Cancel what a test left running, for the event loop goes on to the next one."""
+    before = set(tasks_of_tests)
+    yield
+    left = {task for task in tasks_of_tests if not task.done()} - before
+    left.discard(asyncio.current_task())
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=5)
 
 
 @pytest.fixture(scope="session")
@@ -66,149 +113,91 @@ def cluster() -> str:
     return f"test-{secrets.token_hex(6)}"
 
 
-@dataclass
-class Service:
-    """A process of Baton under test."""
-
-    name: str
-    instance_id: str
-    log_path: Path
-    popen: Launched
-    instance: Instance
-    """What it registered; empty before."""
-
-    @property
-    def pid(self) -> int:
-        return self.popen.pid
-
-    @property
-    def address(self) -> str:
-        """Where its gRPC server answers."""
-        return self.instance.address
-
-    @property
-    def running(self) -> bool:
-        return self.popen.poll() is None
-
-    def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP freezes it, SIGCONT thaws it, SIGTERM drains it."""
-        self.popen.send_signal(number)
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        self.popen.kill()
-        self.popen.wait()
-
-    async def stop(self) -> int:
-        """Drain it and wait; its exit code."""
-        self.popen.send_signal(signal.SIGCONT)
-        self.popen.terminate()
-        return await self.wait(STOP_SECONDS)
-
-    async def wait(self, timeout: float) -> int:
-        """Wait until it ended by itself; its exit code."""
-        async with asyncio.timeout(timeout):
-            while (code := self.popen.poll()) is None:  # no event tells
-                await asyncio.sleep(0.02)
-        return code
-
-    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
-        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
-
-
-class ServiceSpawner:
-    """Starts processes; `await spawn(...)` returns once the process is registered."""
-
-    def __init__(
-        self, launcher: Launcher, etcd: LocalEtcd, client: Etcd, cluster: str, directory: Path
-    ) -> None:
-        self._launcher = launcher
-        self._etcd = etcd
-        self._client = client
-        self._cluster = cluster
-        self._directory = directory
-        self.services: list[Service] = []
-
-    async def __call__(
-        self,
-        name: str,
-        env: Mapping[str, str] | None = None,
-        instance_id: str = "",
-        wait: bool = True,
-        arguments: Sequence[str] = (),
-    ) -> Service:
-        """Start `python -m services.<name>`, or `python <arguments>` where they are given.
-
-        Args:
-            name: frontend, router, prefill, decode or kvstore.
-            env: settings beyond those that join the test's cluster, for example BATON_ENGINE_KIND.
-            instance_id: of an earlier service to take its place; empty: a new one.
-            wait: return only once its record is in etcd.
-            arguments: of the interpreter, for a process that is no service.
-        """
-        number = len(self.services)
-        identity = instance_id or f"{name}-{number}"
-        log_path = self._directory / f"{number}-{identity}.log"
-        settings = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("BATON_")},
-            "OMP_NUM_THREADS": "1",
-            PARENT_ENV: str(os.getpid()),
-            "BATON_INSTANCE_ID": identity,
-            "BATON_GRPC_PORT": "0",
-            "BATON_HTTP_PORT": "0",
-            "BATON_ETCD_ENDPOINTS": ",".join(self._etcd.endpoints),
-            "BATON_ETCD_CLUSTER": self._cluster,
-            **(env or {}),
-        }
-        with log_path.open("wb") as log:
-            popen = self._launcher.launch(
-                arguments or ["-m", f"services.{name}"], settings, stdout=log, stderr=log
-            )
-        service = Service(name, identity, log_path, popen, Instance())
-        self.services.append(service)
-        if wait:
-            await self._wait_registered(service)
-        return service
-
-    async def _wait_registered(self, service: Service) -> None:
-        # An earlier process of the same id may have left its record: wait for another incarnation.
-        earlier = {each.instance.incarnation for each in self.services}
-        key = keys.instance(self._cluster, service.instance_id)
-        async with asyncio.timeout(READY_SECONDS):
-            while True:
-                assert service.running, f"{service.name} ended:\n{service.log_tail()}"
-                if (record := await self._client.get(key)) is not None:
-                    instance = keys.decode(Instance, record)
-                    if instance.incarnation not in earlier:
-                        service.instance = instance
-                        return
-                await asyncio.sleep(0.02)
-
-
 @pytest.fixture
 async def spawn_service(
     launcher: Launcher,
-    etcd: LocalEtcd,
     etcd_client: Etcd,
     cluster: str,
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> AsyncIterator[ServiceSpawner]:
     """Starts real processes in the test's own cluster; none outlives the test."""
-    spawner = ServiceSpawner(launcher, etcd, etcd_client, cluster, tmp_path)
+    spawner = ServiceSpawner(launcher, etcd_client, cluster, tmp_path)
     try:
         yield spawner
     finally:
-        for service in reversed(spawner.services):
-            if service.running:
-                service.signal(signal.SIGCONT)
-                service.popen.terminate()
-        for service in spawner.services:
-            try:
-                await service.wait(STOP_SECONDS)
-            except TimeoutError:
-                service.kill()
-                sys.stdout.write(f"{service.instance_id} did not stop and was killed\n")
-        if request.node.stash.get(_failed, False):
-            for service in spawner.services:
-                sys.stdout.write(f"--- {service.instance_id} ---\n{service.log_tail()}\n")
+        await spawner.close(show_logs=request.node.stash.get(_failed, False))
+
+
+@pytest.fixture
+async def start_service(
+    etcd_client: Etcd, cluster: str, tmp_path: Path
+) -> AsyncIterator["LocalServices"]:
+    """Starts services in this process, in the test's own cluster: `start_service("decode", {…})`.
+
+    For all that does not need a process: a service is there after some ten milliseconds.
+    """
+    from tests.support.service import LocalServices
+
+    services = LocalServices(etcd_client, cluster, tmp_path)
+    yield services
+    await services.close()
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Checkpoints of random weights: `random_model("qwen3")`."""
+    from tests.support.model import RandomModels
+
+    return RandomModels(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+async def shared_clusters(
+    etcd: LocalEtcd,
+    launcher: Launcher,
+    tmp_path_factory: pytest.TempPathFactory,
+    random_model: Callable[..., Path],
+) -> AsyncIterator["SharedClusters"]:
+    """Clusters in this process, shared by tests that ask for the same shape."""
+    from tests.support.cluster import SharedClusters
+
+    def directory() -> Path:
+        return tmp_path_factory.mktemp("cluster")
+
+    clusters = SharedClusters(etcd.endpoints, launcher, directory, random_model)
+    yield clusters
+    await clusters.close()
+
+
+@pytest.fixture
+async def local_cluster(
+    shared_clusters: "SharedClusters", request: pytest.FixtureRequest
+) -> AsyncIterator[Callable[..., Any]]:
+    """A whole cluster in this process: `await local_cluster(prefill=2, settings={...})`.
+
+    Takes what `Shape` takes. Other tests use it too, so that its caches are not empty: ask with
+    prompts of your own. With `own=True` it is this test's alone. Nothing may be held at the end.
+    """
+    from tests.support.cluster import LocalCluster, Shape
+
+    async with AsyncExitStack() as stack:
+        used: list[LocalCluster] = []
+
+        async def get(*, own: bool = False, **shape: Any) -> LocalCluster:
+            wanted = Shape(**shape)
+            if own:
+                cluster = await stack.enter_async_context(shared_clusters.own(wanted))
+            else:
+                cluster = await shared_clusters.get(wanted)
+            used.append(cluster)
+            return cluster
+
+        try:
+            yield get
+            for cluster in used:
+                await cluster.at_baseline()
+        finally:
+            if request.node.stash.get(_failed, False):
+                for cluster in used:
+                    await shared_clusters.drop(cluster)

@@ -19,7 +19,8 @@ from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
-from tests.conftest import Service, ServiceSpawner
+from tests.support.process import ServiceProcess as Service
+from tests.support.process import ServiceSpawner
 
 MODEL = "tiny"
 OUTPUT_TOKENS = 24

@@ -10,10 +10,10 @@ import pytest
 from baton.internal.v1.kvevents_pb2 import TIER_DISK
 from baton.kv.registry import ALWAYS, NEVER
 from services.kvstore.disk.file import DiskFile
-from tests.conftest import ROOT
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
 from tests.e2e.test_exactness import prompt_of
 from tests.e2e.test_reuse import turn
+from tests.support.model import ROOT
 
 MIB = 1024 * 1024
 DISK_BYTES = 128 * MIB

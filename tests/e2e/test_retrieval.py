@@ -25,8 +25,8 @@ from baton.kv.registry import SHM, TIERS, TRANSPORTS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from services.frontend.requests.validate import DEFAULT_TENANT
-from tests.conftest import ROOT
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
+from tests.support.model import ROOT
 from train.evaluate import Asker, retrieval, value_of
 from train.text.conversation import Message
 from train.tokenizer import render

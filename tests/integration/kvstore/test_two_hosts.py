@@ -13,7 +13,6 @@ import pytest
 from baton.cluster.local_etcd import free_port
 from baton.internal.v1 import kvstore_pb2
 from baton.process.parent import PARENT_ENV
-from tests.conftest import ROOT
 from tests.integration.kvstore.conftest import (
     EACH_PEER_TRANSPORT,
     MIB,
@@ -24,6 +23,7 @@ from tests.integration.kvstore.conftest import (
     put,
     running_store,
 )
+from tests.support.model import ROOT
 
 SIZE = 512 * 1024
 COUNT = 12

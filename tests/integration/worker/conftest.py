@@ -16,12 +16,13 @@ from baton.rpc.channels import open_channel
 from baton.settings import EngineSettings
 from baton.worker.convert import sequence_request
 
+MIB = 1024 * 1024
 SIM = {
-    "BATON_ENGINE_KIND": "sim",
-    "BATON_KV_STORE_ID": "store",
-    "BATON_KV_ARENA_BYTES": "16MiB",
-    "BATON_ENGINE_KV_BYTES": "4MiB",
-    "BATON_ENGINE_CHUNK_TOKENS": "64",
+    "engine.kind": "sim",
+    "engine.kv_bytes": 4 * MIB,
+    "engine.chunk_tokens": 64,
+    "kv.store_id": "store",
+    "kv.arena_bytes": 16 * MIB,
 }
 
 

@@ -24,7 +24,6 @@ from baton.settings import EngineSettings
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
 from services.kvstore.api.admin import stat
-from tests.conftest import ROOT
 from tests.integration.kvstore.conftest import (
     MIB,
     RunningStore,
@@ -32,6 +31,7 @@ from tests.integration.kvstore.conftest import (
     running_store,
 )
 from tests.integration.kvstore.test_bit_flips import MARK_BYTES, FlippingProxy
+from tests.support.model import ROOT
 
 log = get_logger(__name__)
 

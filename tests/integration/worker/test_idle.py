@@ -1,24 +1,20 @@
-"""KV of idle conversations leaves the engine and comes back, with real processes."""
+"""KV of idle conversations leaves the engine and comes back, whole workers and stores."""
 
 import asyncio
 
-import httpx
 import pytest
 
 from baton.internal.v1 import kvevents_pb2, kvevents_pb2_grpc
 from baton.internal.v1.worker_pb2 import Generate, StreamFinished
 from baton.kv.events.replica import BlockReplica
 from baton.rpc.channels import open_channel
-from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
+from tests.integration.worker.conftest import MIB, SIM, at_baseline, local_tokens
+from tests.support.wait import eventually
 
 PROMPT = list(range(100, 333))
-IDLE = "BATON_ENGINE_KV_IDLE_SECONDS"
-
-
-async def metric(service, name: str) -> float:
-    async with httpx.AsyncClient() as http:
-        text = (await http.get(f"http://{service.instance.http_address}/metrics")).text
-    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+IDLE = "engine.kv_idle_seconds"
+GET_BYTES = "baton_worker_kv_get_bytes_total"
+LEFT = "baton_worker_kv_blocks_idle_total"
 
 
 async def held(service) -> int:
@@ -48,15 +44,16 @@ async def turn(run, stream_id: int, prompt: list[int]) -> tuple[list[int], Strea
 
 
 async def emptied(service) -> None:
-    async with asyncio.timeout(10):
-        while await held(service):
-            await asyncio.sleep(0.1)
+    async def nothing_held() -> bool:
+        return await held(service) == 0
+
+    await eventually(nothing_held, 10)
 
 
-async def test_an_idle_conversation_leaves_the_engine_and_comes_back(spawn_service, open_run):
-    await spawn_service("kvstore", SIM, instance_id="store")
+async def test_an_idle_conversation_leaves_the_engine_and_comes_back(start_service, open_run):
+    await start_service("kvstore", SIM, instance_id="store")
     leaving, staying = await asyncio.gather(
-        spawn_service("decode", SIM | {IDLE: "1"}), spawn_service("decode", SIM | {IDLE: "0"})
+        start_service("decode", SIM | {IDLE: 0.5}), start_service("decode", SIM | {IDLE: 0})
     )
     outputs, cached = [], []
     for worker, first_seed in ((leaving, 0), (staying, 1000)):
@@ -65,14 +62,17 @@ async def test_an_idle_conversation_leaves_the_engine_and_comes_back(spawn_servi
         run = await open_run(worker.address)
         answer, _ = await turn(run, 1, prompt)
         full = (len(prompt) + len(answer) - 1) // 16
-        await asyncio.sleep(2.0)
-        assert await held(worker) == (0 if worker is leaving else full)
-        assert await metric(worker, "baton_worker_kv_get_bytes_total") == 0
-        left = await metric(worker, "baton_worker_kv_blocks_idle_total")
-        assert left == (full if worker is leaving else 0)
+        if worker is leaving:
+            await emptied(worker)
+        else:
+            await asyncio.sleep(1.0)
+            assert await held(worker) == full
+        counted = await worker.metrics()
+        assert counted.get(GET_BYTES, 0) == 0
+        assert counted.get(LEFT, 0) == (full if worker is leaving else 0)
         second = [*prompt, *answer, 7, 8, 9]
         output, end = await turn(run, 2, second)
-        fetched = await metric(worker, "baton_worker_kv_get_bytes_total")
+        fetched = (await worker.metrics()).get(GET_BYTES, 0)
         assert fetched == (full * 16 * 16 if worker is leaving else 0)
         assert output == local_tokens(prompt_token_ids=second)
         outputs.append(output)
@@ -82,32 +82,32 @@ async def test_an_idle_conversation_leaves_the_engine_and_comes_back(spawn_servi
     await emptied(leaving)  # again, what came back included
 
 
-async def test_what_is_used_stays(spawn_service, open_run):
-    await spawn_service("kvstore", SIM, instance_id="store")
-    worker = await spawn_service("decode", SIM | {IDLE: "1.5"})
+async def test_what_is_used_stays(start_service, open_run):
+    await start_service("kvstore", SIM, instance_id="store")
+    worker = await start_service("decode", SIM | {IDLE: 1.2})
     run = await open_run(worker.address)
-    for number in range(8):
+    for number in range(6):
         await turn(run, number, PROMPT)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.3)
         # The answer's own block is not asked for again, and may leave.
         assert await held(worker) >= len(PROMPT) // 16
-    assert await metric(worker, "baton_worker_kv_get_bytes_total") == 0
+    assert (await worker.metrics()).get(GET_BYTES, 0) == 0
     await emptied(worker)
 
 
 @pytest.mark.parametrize("store", ["away", "too small"])
-async def test_what_the_store_does_not_hold_stays(spawn_service, open_run, store: str):
-    settings = SIM | {IDLE: "0.5"}
+async def test_what_the_store_does_not_hold_stays(start_service, open_run, store: str):
+    settings = SIM | {IDLE: 0.5}
     if store == "too small":
         # Half of its arena may be reserved at once: this many blocks do not fit.
-        settings["BATON_KV_ARENA_BYTES"] = "1MiB"
-        await spawn_service("kvstore", settings, instance_id="store")
-    worker = await spawn_service("decode", settings)
+        settings["kv.arena_bytes"] = MIB
+        await start_service("kvstore", settings, instance_id="store")
+    worker = await start_service("decode", settings)
     run = await open_run(worker.address)
     prompts = [[(13 * i + 1009 * n) % 30_000 for i in range(2_000)] for n in range(3)]
     for number, prompt in enumerate(prompts):
         await turn(run, number, prompt)
-    await asyncio.sleep(2.0)
+    await asyncio.sleep(1.2)
     computed = (await at_baseline(run)).computed_tokens
     for number, prompt in enumerate(prompts):
         output, end = await turn(run, 10 + number, prompt)

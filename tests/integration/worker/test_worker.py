@@ -1,7 +1,6 @@
-"""Prefill and decode workers as real processes, driven as a frontend drives them."""
+"""Prefill and decode workers in this process, driven as a frontend drives them."""
 
 import asyncio
-import signal
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -10,20 +9,22 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, StreamFailed, StreamFinished
 from baton.v1 import common_pb2
 from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
+from tests.support.service import NO_SETTINGS
+from tests.support.settings import environment
 
 PROMPT = list(range(100, 333))  # 14 full blocks and a partial one
 
 
-async def _pool(spawn_service, **env):
-    settings = {**SIM, **env}
-    await spawn_service("kvstore", settings, instance_id="store")
+async def _pool(start_service, settings=NO_SETTINGS):
+    settings = {**SIM, **settings}
+    await start_service("kvstore", settings, instance_id="store")
     return await asyncio.gather(
-        spawn_service("prefill", settings), spawn_service("decode", settings)
+        start_service("prefill", settings), start_service("decode", settings)
     )
 
 
-async def test_a_prompt_read_on_one_worker_is_answered_on_another(spawn_service, open_run):
-    prefill, decode = await _pool(spawn_service)
+async def test_a_prompt_read_on_one_worker_is_answered_on_another(start_service, open_run):
+    prefill, decode = await _pool(start_service)
     reader, writer = await open_run(prefill.address), await open_run(decode.address)
     await asyncio.gather(
         writer.start(stream_id=1, prompt_token_ids=PROMPT, prepare=Prepare()),
@@ -44,9 +45,9 @@ async def test_a_prompt_read_on_one_worker_is_answered_on_another(spawn_service,
     assert (await at_baseline(writer)).computed_tokens == 7
 
 
-async def test_decode_has_early_blocks_while_prefill_still_computes(spawn_service, open_run):
-    slow = {"BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "640"}  # 0.1 s per chunk
-    prefill, decode = await _pool(spawn_service, **slow)
+async def test_decode_has_early_blocks_while_prefill_still_computes(start_service, open_run):
+    slow = {"engine.sim_prefill_tokens_per_second": 640}  # 0.1 s per chunk
+    prefill, decode = await _pool(start_service, slow)
     reader, writer = await open_run(prefill.address), await open_run(decode.address)
     prompt = list(range(1000))
     await writer.start(stream_id=1, prompt_token_ids=prompt, prepare=Prepare())
@@ -58,8 +59,8 @@ async def test_decode_has_early_blocks_while_prefill_still_computes(spawn_servic
     assert writer.prepared[1].fetch_seconds > 0.8
 
 
-async def test_every_choice_of_one_prefill_goes_on_elsewhere(spawn_service, open_run):
-    prefill, decode = await _pool(spawn_service)
+async def test_every_choice_of_one_prefill_goes_on_elsewhere(start_service, open_run):
+    prefill, decode = await _pool(start_service)
     reader, writer = await open_run(prefill.address), await open_run(decode.address)
     sampling = common_pb2.SamplingParams(seed=5, temperature=1)
     for choice in (0, 1):
@@ -83,8 +84,8 @@ async def test_every_choice_of_one_prefill_goes_on_elsewhere(spawn_service, open
     await at_baseline(writer)
 
 
-async def test_the_next_turn_finds_prompt_and_answer(spawn_service, open_run):
-    _, decode = await _pool(spawn_service)
+async def test_the_next_turn_finds_prompt_and_answer(start_service, open_run):
+    _, decode = await _pool(start_service)
     writer = await open_run(decode.address)
     sampling = common_pb2.SamplingParams(max_tokens=40)
     await writer.start(stream_id=1, prompt_token_ids=PROMPT, sampling=sampling, generate=Generate())
@@ -102,9 +103,9 @@ async def test_the_next_turn_finds_prompt_and_answer(spawn_service, open_run):
 
 
 @pytest.mark.parametrize("victim", ["prepared", "queued", "decoding"])
-async def test_cancelling_gives_everything_back(spawn_service, open_run, victim):
-    slow = {"BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.02", "BATON_ENGINE_MAX_RUNNING": "2"}
-    _, decode = await _pool(spawn_service, **slow)
+async def test_cancelling_gives_everything_back(start_service, open_run, victim):
+    slow = {"engine.sim_decode_step_seconds": 0.02, "engine.max_running": 2}
+    _, decode = await _pool(start_service, slow)
     writer = await open_run(decode.address)
     sampling = common_pb2.SamplingParams(max_tokens=60)
     for i in range(3):
@@ -129,8 +130,8 @@ async def test_cancelling_gives_everything_back(spawn_service, open_run, victim)
     await at_baseline(writer)
 
 
-async def test_a_frontend_that_vanishes_takes_its_work_along(spawn_service, open_run):
-    _, decode = await _pool(spawn_service, BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.05")
+async def test_a_frontend_that_vanishes_takes_its_work_along(start_service, open_run):
+    _, decode = await _pool(start_service, {"engine.sim_decode_step_seconds": 0.05})
     gone, watcher = await open_run(decode.address), await open_run(decode.address)
     sampling = common_pb2.SamplingParams(max_tokens=500)
     for i in range(8):
@@ -143,9 +144,9 @@ async def test_a_frontend_that_vanishes_takes_its_work_along(spawn_service, open
     await at_baseline(watcher, seconds=1)
 
 
-async def test_frontends_that_vanish_amid_a_write_leave_nothing(spawn_service, open_run):
+async def test_frontends_that_vanish_amid_a_write_leave_nothing(start_service, open_run):
     # gRPC may leave a handler in a write for ever when its client goes at that moment.
-    decode = await spawn_service("decode", {**SIM, "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.002"})
+    decode = await start_service("decode", {**SIM, "engine.sim_decode_step_seconds": 0.002})
     watcher = await open_run(decode.address)
     sampling = common_pb2.SamplingParams(max_tokens=3000)
     for _ in range(40):
@@ -159,10 +160,13 @@ async def test_frontends_that_vanish_amid_a_write_leave_nothing(spawn_service, o
         await at_baseline(watcher)
 
 
-async def test_another_prefill_worker_fulfils_the_same_wait(spawn_service, open_run):
-    slow = {**SIM, "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "300"}
-    first, decode = await _pool(spawn_service, **slow)
-    second = await spawn_service("prefill", SIM)
+async def test_another_prefill_worker_fulfils_the_same_wait(
+    start_service, spawn_service, open_run, tmp_path
+):
+    _, decode = await _pool(start_service)
+    slow = {**SIM, "kv.arena_dir": tmp_path, "engine.sim_prefill_tokens_per_second": 300}
+    first = await spawn_service("prefill", environment(slow))
+    second = await start_service("prefill", SIM)
     reader, writer = await open_run(first.address), await open_run(decode.address)
     await writer.start(stream_id=1, prompt_token_ids=PROMPT, prepare=Prepare())
     await reader.start(stream_id=1, prompt_token_ids=PROMPT, prefill=Prefill(n=1))
@@ -181,11 +185,14 @@ async def test_another_prefill_worker_fulfils_the_same_wait(spawn_service, open_
     assert (await at_baseline(reader)).computed_tokens < len(PROMPT)
 
 
-async def test_without_its_store_a_decode_worker_computes_for_itself(spawn_service, open_run):
-    await spawn_service("kvstore", SIM, instance_id="store")
-    decode = await spawn_service("decode", SIM)
+async def test_without_its_store_a_decode_worker_computes_for_itself(
+    start_service, spawn_service, open_run, tmp_path
+):
+    settings = {**SIM, "kv.arena_dir": tmp_path}
+    store = await spawn_service("kvstore", environment(settings), instance_id="store")
+    decode = await start_service("decode", SIM)
     writer = await open_run(decode.address)
-    spawn_service.services[0].kill()
+    store.kill()
     await writer.start(stream_id=1, prompt_token_ids=PROMPT, prepare=Prepare())
     expected = local_tokens(prompt_token_ids=PROMPT)
     await writer.generate(1, expected[:1])
@@ -194,9 +201,9 @@ async def test_without_its_store_a_decode_worker_computes_for_itself(spawn_servi
     await at_baseline(writer)
 
 
-async def test_work_that_is_late_amid_a_chunk_harms_nobody(spawn_service, open_run):
-    slow = {"BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "320"}  # 0.2 s per chunk of 4 blocks
-    _, decode = await _pool(spawn_service, **slow)
+async def test_work_that_is_late_amid_a_chunk_harms_nobody(start_service, open_run):
+    slow = {"engine.sim_prefill_tokens_per_second": 320}  # 0.2 s per chunk of 4 blocks
+    _, decode = await _pool(start_service, slow)
     writer = await open_run(decode.address)
     late = Duration(nanos=300_000_000)
     await writer.start(stream_id=1, prompt_token_ids=PROMPT, timeout=late, generate=Generate())
@@ -209,19 +216,19 @@ async def test_work_that_is_late_amid_a_chunk_harms_nobody(spawn_service, open_r
     assert writer.tokens[2][0] == local_tokens(prompt_token_ids=PROMPT[:20])
 
 
-async def test_a_draining_worker_ends_what_runs_and_refuses_what_comes(spawn_service, open_run):
-    _, decode = await _pool(spawn_service, BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.03")
+async def test_a_draining_worker_ends_what_runs_and_refuses_what_comes(start_service, open_run):
+    _, decode = await _pool(start_service, {"engine.sim_decode_step_seconds": 0.03})
     writer = await open_run(decode.address)
     sampling = common_pb2.SamplingParams(max_tokens=40)
     await writer.start(stream_id=1, prompt_token_ids=PROMPT, sampling=sampling, generate=Generate())
     await writer.until(lambda: writer.tokens[1][0])
-    decode.signal(signal.SIGTERM)
+    stopping_worker = asyncio.create_task(decode.stop())
     await asyncio.sleep(0.1)
     await writer.start(stream_id=2, prompt_token_ids=PROMPT, generate=Generate())
     await writer.ended(1, 2)
     assert BatonError.from_status(writer.ends[2].status).reason is Reason.DRAINING
     assert len(writer.tokens[1][0]) == 40
-    assert await decode.wait(5) == 0
+    assert await stopping_worker == 0
 
 
 @pytest.mark.parametrize(
@@ -264,5 +271,5 @@ async def test_a_frame_out_of_range_is_refused_and_harms_nobody(
 
 
 @pytest.fixture
-async def worker_alone(spawn_service):
-    return await spawn_service("decode", SIM)
+async def worker_alone(start_service):
+    return await start_service("decode", SIM)

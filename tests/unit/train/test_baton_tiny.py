@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.conftest import ROOT
+from tests.support.model import ROOT
 from train.evaluate import Asker, value_of
 from train.text.conversation import Message
 from train.tokenizer import render

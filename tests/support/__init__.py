@@ -1,0 +1,1 @@
+"""What tests of every area stand on: clusters, processes, doubles, waiting."""

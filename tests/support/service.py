@@ -1,0 +1,187 @@
+"""A service composed in the test's own process: real sockets and a record in etcd, no process."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from baton.cluster import keys
+from baton.cluster.etcd import Etcd
+from baton.internal.v1.cluster_pb2 import Instance
+from baton.process.lifecycle import Compose
+from baton.process.process import Process
+from baton.settings import (
+    DecodeSettings,
+    FrontendSettings,
+    KvStoreSettings,
+    PrefillSettings,
+    ProcessSettings,
+    RouterSettings,
+    WorkerSettings,
+)
+from baton.telemetry import metrics, tracing
+from baton.telemetry.scope import TelemetryScope
+from baton.worker.app import compose as compose_worker
+from services.frontend.app import compose as compose_frontend
+from services.kvstore.app import compose as compose_kvstore
+from services.router.app import compose as compose_router
+from tests.support.metrics import parse_metrics
+from tests.support.settings import Settings, parse
+
+KINDS: Mapping[str, tuple[type[ProcessSettings], Compose[Any]]] = {
+    "frontend": (FrontendSettings, compose_frontend),
+    "router": (RouterSettings, compose_router),
+    "kvstore": (KvStoreSettings, compose_kvstore),
+    "prefill": (PrefillSettings, compose_worker),
+    "decode": (DecodeSettings, compose_worker),
+    "combined": (WorkerSettings, compose_worker),
+}
+STOP_SECONDS = 15.0
+NO_SETTINGS: Settings = MappingProxyType({})
+
+
+class LocalService:
+    """One service in this process's event loop, from `start` to `stop`.
+
+    It lives as `baton.process.lifecycle.main` has it live, without signals: compose, serve, drain,
+    unwind. Logs, metrics and spans are its own. A part that fails ends it; `failure` says why.
+
+    Args:
+        name: a key of KINDS.
+        settings: by dotted names; `instance_id` is among them.
+    """
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        settings_type, self._compose = KINDS[name]
+        self._settings = parse(settings_type, settings)
+        self.name = name
+        self.instance_id = self._settings.instance_id
+        self.instance = Instance()
+        """What it registered, once its cluster has read it."""
+        self.scope = TelemetryScope(name, self.instance_id)
+        self._process: Process | None = None
+        self._up = asyncio.Event()
+        self._draining = True
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where its gRPC server answers."""
+        return self.instance.address
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None, "it was not started"
+        return self._process
+
+    @property
+    def running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    @property
+    def failure(self) -> str | None:
+        """Why it died; None if it did not."""
+        return None if self._process is None else self._process.failure
+
+    async def start(self) -> None:
+        """Compose it; returns once it serves.
+
+        Raises:
+            Exception: what its composition raised.
+        """
+        with self.scope.entered():
+            self._task = asyncio.create_task(self._live(), name=self.instance_id)
+        up = asyncio.create_task(self._up.wait())
+        try:
+            await asyncio.wait([self._task, up], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            up.cancel()
+        if self._task.done():
+            self._task.result()
+
+    async def stop(self, *, drain: bool = True) -> int:
+        """End it; the exit code that its process would have. Without `drain` it cuts what runs."""
+        if self._task is None or self._process is None:
+            return 0
+        self._draining = drain
+        self.process.stopping.set()
+        async with asyncio.timeout(STOP_SECONDS):
+            await self._task
+        return 0 if self.failure is None else 1
+
+    async def metrics(self) -> dict[str, float]:
+        """Return its metrics by name with labels, as /metrics shows them."""
+        with self.scope.entered():
+            return parse_metrics(metrics.render()[0].decode())
+
+    async def _live(self) -> None:
+        settings, identity = self._settings, self.instance_id
+        tracing.configure(self.name, settings.telemetry, identity)
+        try:
+            async with AsyncExitStack() as stack:
+                incarnation, stopping = secrets.token_hex(8), asyncio.Event()
+                self._process = Process(self.name, identity, incarnation, stack, stopping)
+                await self._compose(self._process, settings)
+                self._process.composed()
+                self._up.set()
+                await stopping.wait()
+                if self._draining and self.failure is None:
+                    await self._process.drain(settings.drain_seconds)
+                await self._process.end_tasks()
+        finally:
+            await asyncio.to_thread(tracing.shutdown)
+
+
+class LocalServices:
+    """Starts services of one cluster in this process: `await start("decode", {...})`.
+
+    Args:
+        client: of the cluster's etcd.
+        cluster: the cluster's name there.
+        directory: for arenas, unless the settings say another one.
+    """
+
+    def __init__(self, client: Etcd, cluster: str, directory: Path) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._directory = directory
+        self.services: list[LocalService] = []
+
+    async def __call__(
+        self, name: str, settings: Settings = NO_SETTINGS, instance_id: str = ""
+    ) -> LocalService:
+        """Start a service and return it once it serves and is registered.
+
+        Args:
+            name: frontend, router, prefill, decode, combined or kvstore.
+            settings: by dotted names, beyond those that join the cluster.
+            instance_id: of an earlier service to take its place; empty: a new one.
+        """
+        identity = instance_id or f"{name}-{len(self.services)}"
+        joined = {
+            "instance_id": identity,
+            "grpc.port": 0,
+            "http.port": 0,
+            "etcd.endpoints": self._client.endpoints,
+            "etcd.cluster": self._cluster,
+            "kv.arena_dir": self._directory,
+        }
+        service = LocalService(name, {**joined, **settings})
+        self.services.append(service)
+        await service.start()
+        record = await self._client.get(keys.instance(self._cluster, identity))
+        service.instance = keys.decode(Instance, record or b"")
+        return service
+
+    async def close(self) -> None:
+        """Stop all that run, at once: none waits for another one's streams to end.
+
+        Raises:
+            AssertionError: some had died before; the text says of what.
+        """
+        await asyncio.gather(*(service.stop(drain=False) for service in self.services))
+        failures = {s.instance_id: s.failure for s in self.services if s.failure}
+        assert not failures, f"died: {failures}"
