@@ -24,14 +24,14 @@ from baton.settings import EngineSettings
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
 from services.kvstore.api.admin import stat
-from tests.integration.kvstore.conftest import (
+from tests.support.flipping_proxy import MARK_BYTES, FlippingProxy
+from tests.support.model import ROOT
+from tests.support.stores import (
     MIB,
     RunningStore,
     eventually,
     running_store,
 )
-from tests.integration.kvstore.test_bit_flips import MARK_BYTES, FlippingProxy
-from tests.support.model import ROOT
 
 log = get_logger(__name__)
 

@@ -14,7 +14,7 @@ from baton.engine.factory import create_engine
 from baton.kv.client.client import KvStoreClient
 from baton.settings import EngineSettings
 from baton.worker.kv.publish import BATCH_BLOCKS, KvPublisher, SequencePublish
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     LAYOUT,
     MIB,
     RunningStore,

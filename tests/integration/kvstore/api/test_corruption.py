@@ -8,7 +8,7 @@ import pytest
 
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.api.admin import stat
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     LAYOUT,
     RunningStore,
     block,

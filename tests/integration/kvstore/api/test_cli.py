@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     MIB,
     block,
     connected,

@@ -14,7 +14,7 @@ from baton.internal.v1.kvevents_pb2 import TIER_DRAM
 from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
 from baton.kv.events.log import BlockReplica
 from baton.rpc.channels import open_channel
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     LAYOUT,
     RunningStore,
     connected,

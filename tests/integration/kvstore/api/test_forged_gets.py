@@ -10,7 +10,7 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.rpc.channels import open_channel
 from services.kvstore.api.admin import stat
-from tests.integration.kvstore.conftest import LAYOUT, RunningStore, connected, put
+from tests.support.stores import LAYOUT, RunningStore, connected, put
 
 SIZE = 4096
 BLOCKS = 50

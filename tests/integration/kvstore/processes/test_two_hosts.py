@@ -13,7 +13,8 @@ import pytest
 from baton.cluster.local_etcd import free_port
 from baton.internal.v1 import kvstore_pb2
 from baton.process.parent import PARENT_ENV
-from tests.integration.kvstore.conftest import (
+from tests.support.model import ROOT
+from tests.support.stores import (
     EACH_PEER_TRANSPORT,
     MIB,
     block,
@@ -23,7 +24,6 @@ from tests.integration.kvstore.conftest import (
     put,
     running_store,
 )
-from tests.support.model import ROOT
 
 SIZE = 512 * 1024
 COUNT = 12

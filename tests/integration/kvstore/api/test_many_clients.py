@@ -9,7 +9,7 @@ import pytest
 
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from services.kvstore.api.admin import stat
-from tests.integration.kvstore.conftest import LAYOUT, block, connected, keys_of, running_store
+from tests.support.stores import LAYOUT, block, connected, keys_of, running_store
 
 SIZE = 16 * 1024
 KEYS = keys_of(64)

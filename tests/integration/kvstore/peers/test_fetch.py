@@ -1,26 +1,16 @@
 """Stores that fetch from each other."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from baton.kv.client.client import KvStoreClient
-from baton.kv.registry import PEER_TRANSPORTS
-from baton.rpc.channels import open_channel
 from services.kvstore.api.admin import stat
-from tests.integration.kvstore.conftest import (
-    EACH_PEER_TRANSPORT,
+from tests.integration.kvstore.peers.pair import SIZE, Pair
+from tests.support.stores import (
     LAYOUT,
     MIB,
-    RunningStore,
     block,
     connected,
     eventually,
@@ -29,43 +19,6 @@ from tests.integration.kvstore.conftest import (
     put,
     running_store,
 )
-
-SIZE = 64 * 1024
-
-
-@dataclass
-class Pair:
-    """Two stores that share no memory, and a client of each."""
-
-    a: RunningStore
-    b: RunningStore
-    at_a: KvStoreClient
-    at_b: KvStoreClient
-    transport: str
-
-    def assert_moved(self, size: int) -> None:
-        """So much came to B, all of it by the transport that is under test."""
-        moved = self.b.store.moved_bytes
-        came = {by: moved["peer", by] for by in PEER_TRANSPORTS if moved["peer", by]}
-        assert came == ({self.transport: size} if size else {})
-        assert not any(self.b.store.peer_failures.values())
-
-
-@pytest.fixture(params=EACH_PEER_TRANSPORT)
-async def pair(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
-    transport = request.param
-    async with AsyncExitStack() as stack:
-        for name in ("a", "b"):
-            (tmp_path / name).mkdir()
-        enter = stack.enter_async_context
-        stores = [
-            await enter(running_store(tmp_path / name, store_id=name, peer_transport=transport))
-            for name in "ab"
-        ]
-        clients = [await enter(connected(store.address, "shm")) for store in stores]
-        yield Pair(*stores, *clients, transport)
-        for store in stores:
-            await store.quiet()
 
 
 @pytest.mark.parametrize("size", [4096, SIZE, 3 * MIB + 7])
@@ -188,78 +141,3 @@ async def test_more_than_fits_comes_through_piece_by_piece(pair: Pair) -> None:
     assert found == {i: block(i, MIB) for i in range(12)}
     assert missing == set()
     pair.assert_moved(12 * MIB)
-
-
-async def test_objects_are_pulled_on_a_hint_and_found_by_the_next_reader(pair: Pair) -> None:
-    keys = keys_of(5)
-    await put(pair.at_a, keys[:4], SIZE)
-    await put(pair.at_b, keys[:1], SIZE)
-    answer = await prefetch(pair, keys, [pair.a.source])
-    assert list(answer.missing) == [4]
-    pair.assert_moved(3 * SIZE)
-    await pair.b.quiet()
-    assert await get(pair.at_b, keys, SIZE) == ({i: block(i, SIZE) for i in range(4)}, {4})
-    pair.assert_moved(3 * SIZE)  # nothing more was fetched
-
-
-async def test_more_than_may_be_held_at_once_is_pulled(pair: Pair) -> None:
-    for at in range(0, 12, 6):
-        await put(pair.at_a, keys_of(12)[at : at + 6], MIB, first=at)
-    assert list((await prefetch(pair, keys_of(12), [pair.a.source])).missing) == []
-    pair.assert_moved(12 * MIB)
-
-
-async def test_a_pull_that_is_cancelled_or_comes_to_nothing_leaves_nothing(pair: Pair) -> None:
-    gone = pb.KvSource(store_id="gone", address="127.0.0.1:1")
-    answer = await prefetch(pair, keys_of(2), [gone])
-    assert list(answer.missing) == [0, 1]
-    prefetching = asyncio.create_task(prefetch(pair, keys_of(2), [gone]))
-    await asyncio.sleep(0)
-    prefetching.cancel()
-    await asyncio.wait([prefetching])
-    await pair.b.quiet(1)
-
-
-async def test_a_pull_that_finds_no_room_to_lease_is_answered_in_time(pair: Pair) -> None:
-    # What it names is here, and half of the arena is what may be leased and reserved at a time.
-    await put(pair.at_b, keys_of(1), 4096)
-    held = await pair.at_b.reserve(keys_of(8, "held"), LAYOUT, MIB)
-    try:
-        assert len(held.slots) == 8
-        async with asyncio.timeout(5.8):
-            assert list((await prefetch(pair, keys_of(1), [pair.a.source])).missing) == []
-    finally:
-        await held.aclose()
-    await pair.b.quiet(1)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"sources": []},
-        {"keys": b""},
-        {"keys": b"k" * 17},
-        {"keys": b"k" * 16 * 4097},
-        {"layout_id": b"short"},
-        {"tenant": "t" * 1000},
-        {"sources": [pb.KvSource(store_id="x", address="nowhere")]},
-    ],
-)
-async def test_a_malformed_pull_is_refused(pair: Pair, wrong: dict[str, Any]) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await prefetch(pair, keys_of(1), [pair.a.source], wrong)
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
-async def prefetch(
-    pair: Pair,
-    keys: list[bytes],
-    sources: list[pb.KvSource],
-    others: dict[str, Any] | None = None,
-) -> pb.PrefetchResponse:
-    fields = {"layout_id": LAYOUT, "keys": b"".join(keys), "sources": sources} | (others or {})
-    channel = open_channel(pair.b.address)
-    try:
-        return await KvStoreServiceStub(channel).Prefetch(pb.PrefetchRequest(**fields), timeout=6)
-    finally:
-        await channel.close(None)

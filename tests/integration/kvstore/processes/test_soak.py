@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.kvstore.conftest import MIB, assert_baseline, eventually, stat_at
+from tests.support.stores import MIB, assert_baseline, eventually, stat_at
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SOAKER = Path(__file__).parent / "soaker.py"
 WORKERS = ("put", "put", "get", "get")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     EACH_PEER_TRANSPORT,
     LAYOUT,
     assert_baseline,

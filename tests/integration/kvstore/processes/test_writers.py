@@ -11,7 +11,7 @@ from pathlib import Path
 
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.api.admin import stat
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     RunningStore,
     block,
     connected,
@@ -22,7 +22,7 @@ from tests.integration.kvstore.conftest import (
     running_store,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 WRITER = Path(__file__).parent / "writer.py"
 SIZE = 64 * 1024
 

@@ -7,7 +7,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.keys import pack
 from baton.rpc.channels import open_channel
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     LAYOUT,
     assert_baseline,
     connected,

@@ -14,7 +14,7 @@ from baton.internal.v1.kvevents_pb2 import TIER_DISK
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import StoreUnavailableError
 from baton.rpc.channels import open_channel
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     MIB,
     block,
     connected,

@@ -16,7 +16,7 @@ from baton.internal.v1.kvstore_pb2_grpc import (
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
-from tests.integration.kvstore.conftest import (
+from tests.support.stores import (
     LAYOUT,
     connected,
     eventually,

@@ -1,0 +1,69 @@
+"""Objects that go to disk, and what lies where."""
+
+from baton.internal.v1 import kvevents_pb2
+from baton.kv.client.client import KvStoreClient
+from services.kvstore.store import Store
+from tests.support.stores import (
+    LAYOUT,
+    RunningStore,
+    block,
+    eventually,
+    keys_of,
+)
+
+SIZE = 64 * 1024
+
+
+DRAM = kvevents_pb2.TIER_DRAM
+DISK = kvevents_pb2.TIER_DISK
+
+
+async def fill(
+    running: RunningStore, client: KvStoreClient, count: int, salt: str = "", tenant: str = ""
+) -> None:
+    """Write blocks no faster than the disk takes them."""
+    batch = 4
+    for first in range(0, count, batch):
+        keys = keys_of(count, salt)[first : first + batch]
+        reservation = await client.reserve(keys, LAYOUT, SIZE, tenant=tenant)
+        try:
+            for index, view in reservation.slots.items():
+                view[:] = block(first + index, SIZE)
+            assert await reservation.commit(sorted(reservation.slots)) == len(keys)
+        finally:
+            await reservation.aclose()
+        await still(running)
+
+
+def right(found: dict[int, bytes]) -> bool:
+    return all(data == block(index, SIZE) for index, data in found.items())
+
+
+def held(store: Store) -> dict[int, set[bytes]]:
+    """Keys by tier, as announced."""
+    store.log.flush()
+    return {tier: keys for (_, tier), keys in store.log.contents().items()}
+
+
+def in_tiers(store: Store) -> tuple[set[bytes], set[bytes]]:
+    assert store.disk is not None
+    above = {slot.object_id.key for slot in store.table.objects()}
+    return above, {e.object_id.key for e in store.disk.index.entries() if e.readable}
+
+
+def announced_rightly(store: Store) -> None:
+    above, below = in_tiers(store)
+    assert held(store).get(DRAM, set()) == above
+    assert held(store).get(DISK, set()) == below - above
+
+
+async def still(running: RunningStore) -> None:
+    """Wait until nothing moves."""
+    tier = running.store.disk
+    assert tier is not None
+
+    def is_idle() -> bool:
+        running.store.flush()  # the next batch begins, if there is one
+        return bool(tier.failed) or not tier.busy
+
+    await eventually(is_idle)

@@ -1,0 +1,144 @@
+"""A disk that fails, hangs or cannot be written to costs what lies on it, and nothing else."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from baton.kv.objects import ObjectId
+from services.kvstore.api import admin
+from services.kvstore.disk import codecs
+from services.kvstore.disk import tier as disk_tier
+from services.kvstore.disk.file import DiskFile
+from tests.integration.kvstore.disk.objects import (
+    DISK,
+    SIZE,
+    announced_rightly,
+    fill,
+    held,
+    in_tiers,
+    right,
+    still,
+)
+from tests.support.stores import (
+    LAYOUT,
+    MIB,
+    RunningStore,
+    block,
+    connected,
+    eventually,
+    get,
+    keys_of,
+    running_store,
+)
+
+
+class Breaking:
+    """Makes a disk's file fail, or hang, from now on."""
+
+    def __init__(self, running: RunningStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert running.store.disk is not None
+        self._file: DiskFile = running.store.disk._file
+        self._patch = monkeypatch
+
+    def fail(self, name: str, error: Exception) -> None:
+        def broken(*_: object) -> None:
+            raise error
+
+        self._patch.setattr(self._file, name, broken)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), MemoryError("no room to decode")]
+)
+@pytest.mark.parametrize("way", ["clear", "write", "read"])
+async def test_a_failing_disk_leaves_memory_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, error: Exception
+) -> None:
+    async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
+        async with connected(running.address, "shm") as client:
+            await fill(running, client, 100)
+            Breaking(running, monkeypatch).fail(way, error)
+            for number in range(12):
+                await fill(running, client, 16, salt=f"f{number}")
+                found, _ = await get(client, keys_of(100)[number * 5 : number * 5 + 5], SIZE)
+                assert all(data == block(number * 5 + i, SIZE) for i, data in found.items())
+                await asyncio.sleep(0.05)
+                if way == "clear":
+                    running.store.drop(ObjectId(LAYOUT, keys_of(100)[number]))
+            await eventually(lambda: running.store.disk_failed)
+            assert running.store.disk_failed == str(error)
+            announced_rightly(running.store)
+            assert DISK not in held(running.store)
+            await fill(running, client, 32, salt="after")
+            found, missing = await get(client, keys_of(32, "after"), SIZE)
+            assert not missing
+            assert right(found)
+            assert admin.stat(running.store).tiers[1].failed
+        await running.quiet(12)
+
+
+async def test_a_disk_that_hangs_holds_nobody_up_and_writes_into_no_foreign_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_tier, "STALL_SECONDS", 0.5)
+    async with running_store(
+        tmp_path, 4 * MIB, disk_path=tmp_path / "disk", reservation_seconds=0.3
+    ) as running:
+        async with connected(running.address, "shm") as client:
+            await fill(running, client, 100)
+            await still(running)
+            tier = running.store.disk
+            assert tier is not None
+            hanging, free = asyncio.Event(), asyncio.Event()
+            loop = asyncio.get_running_loop()
+            really = tier._file.read
+
+            def hang(offset: int, pages: memoryview) -> None:
+                loop.call_soon_threadsafe(hanging.set)
+                asyncio.run_coroutine_threadsafe(free.wait(), loop).result()
+                really(offset, pages)
+
+            monkeypatch.setattr(tier._file, "read", hang)
+            _, below = in_tiers(running.store)
+            wanted = next(i for i, key in enumerate(keys_of(100)) if key in below)
+            reading = asyncio.create_task(get(client, [keys_of(100)[wanted]], SIZE))
+            await hanging.wait()
+            (found, missing) = await reading
+            assert (found, missing) == ({}, {0})
+            assert running.store.disk_failed
+            await eventually(lambda: admin.stat(running.store).quarantined == 1)
+            await fill(running, client, 160, salt="meanwhile")
+            before, _ = await get(client, keys_of(160, "meanwhile"), SIZE)
+            free.set()
+            await eventually(lambda: admin.stat(running.store).quarantined == 0)
+            after, _ = await get(client, keys_of(160, "meanwhile"), SIZE)
+            assert right(after)
+            assert before.keys() == after.keys()
+        await running.quiet()
+
+
+async def test_objects_that_codecs_fail_on_leave_memory_and_the_thread_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_store(
+        tmp_path, 4 * MIB, disk_path=tmp_path / "disk", disk_codec=codecs.ZSTD
+    ) as running:
+        tier = running.store.disk
+        assert tier is not None
+        encode, failures = tier._spiller._context.codecs.encode, [MemoryError("no room to encode")]
+
+        def fails_once(data: memoryview) -> bytes | None:
+            if failures:
+                raise failures.pop()
+            return encode(data)
+
+        monkeypatch.setattr(tier._spiller._context.codecs, "encode", fails_once)
+        async with connected(running.address, "shm") as client:
+            await fill(running, client, 160)
+            await still(running)
+            assert not failures
+            assert (tier.counts.errors, running.store.disk_failed) == (1, "")
+            assert sum(await client.lookup(keys_of(160), LAYOUT)) >= 159
+            announced_rightly(running.store)
+        await running.quiet()
