@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from opentelemetry import trace
 from opentelemetry.context import Context
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.sampling import SamplingParams
 from services.frontend.generation.assignments import GenerationContext
-from services.frontend.generation.orchestrator import Orchestrator
+from services.frontend.generation.generation import Generation
 from services.frontend.openai.chat import ChatChunks
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.response import ResponseOptions
@@ -70,7 +71,7 @@ class Anywhere:
 
     async def find(self, *_: Any, **__: Any) -> Placement:
         placement = router_pb2.Placement(decode=self._connection.target)
-        return Placement(placement, None, "")
+        return Placement(placement, None, "", 0)
 
 
 class Wire:
@@ -93,9 +94,9 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     )
     resolved = validate.resolve(request, model, PROMPT, 1)
     now = time.monotonic()
-    route = GenerationContext(anywhere, anywhere, [], b"", Context(), "", now, now + 600)
+    context = GenerationContext(anywhere, anywhere, [], b"", Context(), "", now, now + 600)
     batch: Any = Batch()
-    batch.generations = [Orchestrator(resolved, route)]
+    batch.generations = [Generation(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)]
     options = ResponseOptions(f"chatcmpl-{number:024}", 1, model.name, 1, False, False, False)
 
     async def send(_: Any) -> None:

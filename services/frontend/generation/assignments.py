@@ -1,14 +1,25 @@
 """The worker streams of one request, and the frames that start them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
 from opentelemetry.context import Context
 
+from baton.errors import BatonError
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.v1 import common_pb2
+from services.frontend.generation.actions import (
+    PrefillDone,
+    Release,
+    SendGenerate,
+    StartDecode,
+    StartPrefill,
+    StreamAction,
+    UpdateSources,
+)
 from services.frontend.generation.output import Output
+from services.frontend.generation.reconcile import worker_lost
 from services.frontend.generation.usage import RequestUsage
 from services.frontend.placement.placement import Placement, PlacementFinder
 from services.frontend.requests.request import ResolvedRequest
@@ -20,156 +31,131 @@ from services.frontend.workers.stream import Phase, WorkerStream
 
 @dataclass(frozen=True, slots=True)
 class GenerationContext:
-    """What a request needs to find and reach workers."""
+    """What a request needs to find and reach workers. Times are monotonic, in seconds."""
 
     pool: WorkerPool
-    places: PlacementFinder
-    chains: Sequence[router_pb2.Chain]
+    placement_finder: PlacementFinder
+    block_key_chains: Sequence[router_pb2.Chain]
     cache_salt: bytes
-    context: Context
+    trace: Context
     """Trace context of the request's span."""
     traceparent: str
     """The same for other processes."""
     arrived: float
-    """Monotonic time at which the request came."""
+    """When the request came."""
     deadline: float
-    """Monotonic time at which it fails if it has not ended."""
+    """When it fails if it has not ended."""
 
 
 class WorkerAssignments:
-    """At most one prefill stream, which serves all choices, and one decode stream per choice."""
+    """The streams of one request: at most one prefill, and one decode stream per choice.
+
+    Owned by its `Generation`. Every change here is one that `reconcile` asked for, or a worker
+    reported.
+    """
 
     def __init__(
         self,
         request: ResolvedRequest,
         outputs: Sequence[Output],
-        route: GenerationContext,
+        context: GenerationContext,
         buffer: EventBuffer,
         usage: RequestUsage,
     ) -> None:
-        self.prefill: WorkerStream | None = None
-        self.decodes: dict[int, WorkerStream] = {}
-        """By choice."""
+        self.open: dict[int, WorkerStream] = {}
+        """By stream id."""
+        self.failed: list[WorkerStream] = []
+        """Oldest first. At most MAX_PLACEMENTS per choice, and as many for prefill."""
+        self.find: Callable[[int], WorkerStream | None] = self.open.get
+        """Return an open stream by its id, else None."""
         self._request = request
         self._outputs = outputs
-        self._route = route
+        self._context = context
         self._buffer = buffer
         self._usage = usage
-        self._streams: dict[int, WorkerStream] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._streams)
+    def carry_out(self, action: StreamAction) -> None:
+        """Do what concerns one stream. One that cannot be started is added to `failed`."""
+        match action:
+            case StartPrefill():
+                self._start_prefill(action.placement)
+            case StartDecode():
+                self._start_decode(action)
+            case SendGenerate():
+                stream = action.stream
+                stream.generate(self._outputs[stream.choice].token_ids, monotonic())
+            case UpdateSources():
+                action.stream.update_sources(action.sources)
+            case PrefillDone():
+                action.stream.prefill_done()
+            case Release():
+                self.release(action.stream)
 
-    def find(self, stream_id: int) -> WorkerStream | None:
-        """Return a stream by its id; None once it is forgotten."""
-        return self._streams.get(stream_id)
-
-    def start(self, place: Placement, attempt: int) -> str | None:
-        """Start what is missing: prefill if nobody gives first tokens, decode per choice.
-
-        Answers None, or the instance id of a worker that was gone: then something still misses.
-        """
-        try:
-            if self.needs_prefill():
-                self._read_prompt(place, attempt)
-            for output in self._live():
-                if output.choice not in self.decodes:
-                    self._write_answer(output, place, attempt)
-        except ConnectionLostError as error:
-            return error.instance_id
-        return None
-
-    def needs_prefill(self, without: WorkerStream | None = None) -> bool:
-        """Whether a choice has no token and nobody is about to give it one.
-
-        Args:
-            without: a stream that does not count.
-        """
-        if self.prefill is not None and self.prefill is not without:
-            return False
-        for output in self._live():
-            decode = self.decodes.get(output.choice)
-            if not output.token_ids and (decode is None or decode.waits):
-                return True
-        return False
-
-    def prefill_done(self) -> None:
-        """Nobody writes the prompt's KV any more: who waits for it takes what there is."""
-        for stream in self.decodes.values():
-            if not stream.prepared:
-                stream.prefill_done()
-
-    def forget(self, stream: WorkerStream, usage: common_pb2.Usage | None = None) -> None:
+    def ended(self, stream: WorkerStream, usage: common_pb2.Usage | None = None) -> None:
         """Remove a stream that ended, with the usage that its worker reported, if it did."""
-        if self._streams.pop(stream.stream_id, None) is None:
-            return
-        self._usage.ended(stream, usage, monotonic())
-        if stream is self.prefill:
-            self.prefill = None
-        if self.decodes.get(stream.choice) is stream:
-            del self.decodes[stream.choice]
+        if self.open.pop(stream.stream_id, None) is not None:
+            self._usage.add_stream(stream, usage, monotonic())
 
-    def drop(self, stream: WorkerStream) -> None:
-        """Release a stream and remove it."""
+    def lost(self, stream: WorkerStream, error: BatonError) -> None:
+        """Remove a stream that failed, and remember it."""
+        self.ended(stream)
+        stream.error = error
+        self.failed.append(stream)
+
+    def release(self, stream: WorkerStream) -> None:
+        """Cancel a stream and remove it."""
         stream.release()
-        self.forget(stream)
+        self.ended(stream)
 
-    def drop_all(self) -> None:
-        for stream in list(self._streams.values()):
-            self.drop(stream)
+    def release_all(self) -> None:
+        """Cancel every open stream."""
+        for stream in list(self.open.values()):
+            self.release(stream)
 
-    def _live(self) -> Iterator[Output]:
-        return (output for output in self._outputs if not output.ended)
+    def _start_prefill(self, placement: Placement) -> None:
+        start = self._frame(placement, 0)
+        start.prefill.n = self._request.n
+        start.prefill.sources.extend(placement.decision.sources)
+        self._start(Phase.PREFILL, 0, placement.decision.prefill, start)
 
-    def _read_prompt(self, place: Placement, attempt: int) -> None:
-        placement = place.placement
-        waiting = [stream for stream in self.decodes.values() if stream.waits]
-        if placement.HasField("prefill"):
-            start = self._frame(place, attempt, 0)
-            start.prefill.n = self._request.n
-            start.prefill.sources.extend(placement.sources)
-            self.prefill = self._begin(Phase.PREFILL, 0, placement.prefill, start)
-            for stream in waiting:
-                stream.update_sources(placement.sources)
-        else:
-            # Those that wait for another's KV would wait in vain: they start from scratch.
-            for stream in waiting:
-                self.drop(stream)
-
-    def _write_answer(self, output: Output, place: Placement, attempt: int) -> None:
-        placement = place.placement
-        start = self._frame(place, attempt, output.choice)
-        if self.prefill is not None and not output.token_ids:
+    def _start_decode(self, action: StartDecode) -> None:
+        decision, choice = action.placement.decision, action.choice
+        start = self._frame(action.placement, choice)
+        if action.prepare:
+            start.prepare.sources.extend(decision.sources)
             start.prepare.SetInParent()
-            start.prepare.sources.extend(placement.sources)
         else:
+            start.generate.output_so_far.extend(self._outputs[choice].token_ids)
+            start.generate.sources.extend(decision.sources)
+            start.generate.wait_for_kv = action.wait_for_kv
             start.generate.SetInParent()
-            start.generate.output_so_far.extend(output.token_ids)
-            start.generate.sources.extend(placement.sources)
-            start.generate.wait_for_kv = self.prefill is not None
-        stream = self._begin(Phase.DECODE, output.choice, placement.decode, start)
-        self.decodes[output.choice] = stream
+        self._start(Phase.DECODE, choice, decision.decode, start)
 
-    def _frame(self, place: Placement, attempt: int, choice: int) -> worker_pb2.Start:
-        request, route = self._request, self._route
+    def _frame(self, placement: Placement, choice: int) -> worker_pb2.Start:
+        request, context = self._request, self._context
         start = worker_pb2.Start(
             context=request.context,
             choice=choice,
-            traceparent=route.traceparent,
-            cache_salt=route.cache_salt,
-            ticket="" if place.ticket is None else place.ticket.name,
+            traceparent=context.traceparent,
+            cache_salt=context.cache_salt,
+            ticket="" if placement.ticket is None else placement.ticket.name,
             prompt_token_ids=request.prompt,
             sampling=request.sampling,
         )
-        start.context.attempt = attempt
-        left = max(0.001, route.deadline - monotonic())
+        start.context.attempt = placement.attempt
+        left = max(0.001, context.deadline - monotonic())
         start.timeout.FromNanoseconds(int(left * 1e9))
         return start
 
-    def _begin(
+    def _start(
         self, phase: Phase, choice: int, target: router_pb2.Target, start: worker_pb2.Start
-    ) -> WorkerStream:
-        connection = self._route.pool.get(target)
-        stream = WorkerStream(phase, choice, connection, start, self._buffer, monotonic())
-        self._streams[stream.stream_id] = stream
-        return stream
+    ) -> None:
+        connection = self._context.pool.get(target)
+        stream = WorkerStream(phase, choice, connection, start, monotonic())
+        try:
+            stream.stream_id = connection.start(start, self._buffer)
+        except ConnectionLostError:
+            stream.error = worker_lost()
+            self.failed.append(stream)
+        else:
+            self.open[stream.stream_id] = stream

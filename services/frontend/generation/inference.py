@@ -1,4 +1,4 @@
-"""What both surfaces ask: run a request, tokenize, list models."""
+"""What every API asks of the frontend: run a request, tokenize, list models."""
 
 import asyncio
 import secrets
@@ -13,9 +13,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.telemetry.tracing import inject, tracer
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
-from services.frontend.generation.events import Event
-from services.frontend.generation.orchestrator import Orchestrator, Sink
-from services.frontend.generation.telemetry import record
+from services.frontend.generation.generation import Generation
 from services.frontend.metrics import ACTIVE
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.requests import validate
@@ -38,89 +36,6 @@ _OVERLOAD_RETRY_SECONDS = 1.0
 _STOP_SECONDS = 1.0
 
 
-class Generation:
-    """One admitted request. Call `follow` until `finished`; `close` in a `finally`, always."""
-
-    def __init__(
-        self,
-        request: ResolvedRequest,
-        route: GenerationContext,
-        operation: str,
-        span: trace.Span,
-        on_ended: Callable[["Generation"], None],
-    ) -> None:
-        self.request = request
-        self._orchestrator = Orchestrator(request, route)
-        self._arrived = route.arrived
-        self._operation = operation
-        self._span = span
-        self._on_ended: Callable[[Generation], None] | None = on_ended
-        self._outcome = Reason.CANCELLED.name
-
-    @property
-    def finished(self) -> bool:
-        return self._orchestrator.finished
-
-    async def follow(self, sink: Sink) -> None:
-        """Give events to `sink` as they come, until it has enough or the request has `finished`.
-
-        Raises:
-            BatonError: the request failed. Nothing more happens.
-        """
-        try:
-            await self._orchestrator.follow(sink)
-        except BatonError as error:
-            self._outcome = error.reason.name
-            raise
-        if self._orchestrator.finished:
-            self._outcome = "ok"
-
-    async def next(self) -> list[Event]:
-        """What happened since the last call, in order; for those who wait between two calls.
-
-        Raises:
-            BatonError: as of `follow`.
-        """
-        events: list[Event] = []
-
-        def collect(new: list[Event]) -> bool:
-            events.extend(new)
-            return bool(events)
-
-        await self.follow(collect)
-        return events
-
-    def wake(self) -> None:
-        """Call the sink, though nothing happened."""
-        self._orchestrator.wake()
-
-    def pause(self) -> None:
-        """Give the sink nothing until `resume`; a request that is held for too long is cut."""
-        self._orchestrator.pause()
-
-    def resume(self) -> None:
-        """Give the sink what waits, and what comes."""
-        self._orchestrator.resume()
-
-    def end(self, error: BatonError) -> None:
-        """Let `follow` fail, now or when it is called."""
-        self._orchestrator.end(error)
-
-    def failed(self, reason: Reason) -> None:
-        """Say why it is closed before its end, where that is not the client's wish."""
-        self._outcome = reason.name
-
-    def close(self) -> None:
-        """Give back everything the request holds. A second time does nothing."""
-        on_ended, self._on_ended = self._on_ended, None
-        if on_ended is None:
-            return
-        self._orchestrator.close()
-        on_ended(self)
-        seconds = monotonic() - self._arrived
-        record(self._orchestrator, self._operation, self._outcome, self._span, seconds)
-
-
 class Inference:
     """Admits requests and starts them, for every API."""
 
@@ -128,7 +43,7 @@ class Inference:
         self,
         registry: Registry,
         pool: WorkerPool,
-        places: PlacementFinder,
+        placement_finder: PlacementFinder,
         cache_salt: Callable[[], Awaitable[bytes]],
         threads: TokenizerThreads,
         max_active: int,
@@ -137,8 +52,8 @@ class Inference:
 
         Args:
             registry: the models.
-            pool: ways to workers.
-            places: where requests run.
+            pool: connections to workers.
+            placement_finder: decides where requests run.
             cache_salt: returns the tenant's secret for KV keys.
             threads: where long prompts are tokenized.
             max_active: requests at once; more are refused.
@@ -149,7 +64,7 @@ class Inference:
         self.active = 0
         """Requests that run now."""
         self._pool = pool
-        self._places = places
+        self._placement_finder = placement_finder
         self._cache_salt = cache_salt
         self._threads = threads
         self._max_active = max_active
@@ -162,7 +77,7 @@ class Inference:
         await self._idle.wait()
 
     async def stop(self) -> None:
-        """End what still runs with an error; returns when its clients have been told."""
+        """End what still runs with an error; return when its clients have been told."""
         error = BatonError(Reason.DRAINING, "this frontend is shutting down", retry_after=1.0)
         for generation in list(self._running):
             generation.end(error)
@@ -188,24 +103,24 @@ class Inference:
         try:
             resolved = await self._resolve(request)
             cache_salt = await self._cache_salt()
-            made = await self._threads.run(
+            chains = await self._threads.run(
                 partial(block_key_chains, resolved.prompt, resolved.model.cards, cache_salt),
                 len(resolved.prompt),
             )
             span = tracer().start_span(f"{operation} {resolved.model.name}")
-            context = trace.set_span_in_context(span)
-            route = GenerationContext(
+            trace_context = trace.set_span_in_context(span)
+            context = GenerationContext(
                 pool=self._pool,
-                places=self._places,
-                chains=made,
+                placement_finder=self._placement_finder,
+                block_key_chains=chains,
                 cache_salt=cache_salt,
-                context=context,
-                traceparent=inject(context),
+                trace=trace_context,
+                traceparent=inject(trace_context),
                 arrived=arrived,
                 deadline=arrived
                 + min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS),
             )
-            generation = Generation(resolved, route, operation, span, self._ended)
+            generation = Generation(resolved, context, operation, span, self._ended)
             self._running.add(generation)
             return generation
         except BaseException:
@@ -213,7 +128,7 @@ class Inference:
             raise
 
     async def tokenize(self, model_name: str, prompt: Prompt) -> tuple[Model, list[int]]:
-        """The ids that a prompt has, and the model.
+        """Return the model and the ids of a prompt.
 
         Raises:
             BatonError: it is refused.

@@ -1,27 +1,36 @@
-"""What a request consumed and what happened to it, put together from what workers report."""
+"""What a request consumed and what happened to it, from the reports of workers."""
 
 from collections.abc import Sequence
 
-from baton.internal.v1 import router_pb2, worker_pb2
+from baton.internal.v1 import worker_pb2
 from baton.v1 import common_pb2
-from services.frontend.workers.stream import Phase, WorkerStream
+from services.frontend.placement.placement import Placement
+from services.frontend.workers.stream import Phase, StreamState, WorkerStream
 
 
 class RequestUsage:
     """Usage and steps of one request. Times are monotonic, in seconds."""
 
     def __init__(self, prompt_tokens: int, arrived: float) -> None:
+        self.first_token_at: float | None = None
+        """When the first token came, of any choice."""
         self._prompt_tokens = prompt_tokens
         self._arrived = arrived
         self._steps: list[common_pb2.Step] = []
         self._cached: dict[Phase, list[int]] = {Phase.PREFILL: [], Phase.DECODE: []}
         self._usage = common_pb2.Usage(prompt_tokens=prompt_tokens)
 
-    def routed(self, by: str, begun: float, now: float, prediction: router_pb2.Prediction) -> None:
-        """A placement was found."""
+    @property
+    def first_token_seconds(self) -> float | None:
+        """From arrival to the first token; None before it."""
+        return None if self.first_token_at is None else self.first_token_at - self._arrived
+
+    def add_placement(self, placement: Placement, begun: float, now: float) -> None:
+        """Add the step of a placement that was found."""
+        prediction = placement.decision.prediction
         self._step(
             "route",
-            by,
+            placement.placed_by,
             begun,
             now - begun,
             tokens=self._prompt_tokens,
@@ -29,32 +38,26 @@ class RequestUsage:
             detail=prediction.reason,
         )
 
-    def prepared(
-        self,
-        stream: WorkerStream,
-        prepared: worker_pb2.Prepared,
-        now: float,
-        first_token_at: float | None,
-    ) -> None:
-        """A decode worker has the prompt's KV as far as it will come.
+    def add_transfer(self, stream: WorkerStream, prepared: worker_pb2.Prepared, now: float) -> None:
+        """Add the step of a transfer: a decode worker has the prompt's KV as far as it will come.
 
         Args:
             stream: the decode stream.
-            prepared: what its worker says.
+            prepared: what its worker reported.
             now: when.
-            first_token_at: when the request's first token came; None: not yet.
         """
-        if stream.fresh:
+        if stream.computes_prompt:
             stream.cached_tokens = prepared.ready_tokens
-        elif not stream.waits:
+        elif stream.state is not StreamState.PREPARED:
             stream.begun_at = now  # it was told to decode before it could
         moved = prepared.fetched_bytes > 0
-        if stream.fresh and not moved:
+        if stream.computes_prompt and not moved:
             return
         detail = prepared.transport if moved else "nothing to move"
-        if moved and first_token_at is not None:
-            # The rest of the transfer went on while the prompt was being read.
-            detail += f", in place {(now - first_token_at) * 1e3:.0f} ms after the first token"
+        if moved and self.first_token_at is not None:
+            # The rest of the transfer went on while the prompt was computed.
+            late = (now - self.first_token_at) * 1e3
+            detail += f", in place {late:.0f} ms after the first token"
         self._step(
             "transfer",
             stream.instance,
@@ -66,8 +69,8 @@ class RequestUsage:
             detail=detail,
         )
 
-    def ended(self, stream: WorkerStream, usage: common_pb2.Usage | None, now: float) -> None:
-        """A stream ended.
+    def add_stream(self, stream: WorkerStream, usage: common_pb2.Usage | None, now: float) -> None:
+        """Add what a stream that ended has used, and its steps.
 
         Args:
             stream: the stream.
@@ -82,8 +85,8 @@ class RequestUsage:
             self._usage.queue_seconds = queued
         else:
             self._usage.computed_tokens += stream.tokens  # at least these
-        reads_prompt = stream.phase is Phase.PREFILL or stream.fresh
-        if reads_prompt and stream.first_at is not None:
+        computes_prompt = stream.phase is Phase.PREFILL or stream.computes_prompt
+        if computes_prompt and stream.first_at is not None:
             if stream.cached_tokens is not None:
                 self._cached[stream.phase].append(stream.cached_tokens)
             self._step(
@@ -97,26 +100,28 @@ class RequestUsage:
             )
         if stream.phase is Phase.DECODE and stream.tokens:
             begun = (
-                stream.begun_at if stream.first_at is None or not stream.fresh else stream.first_at
+                stream.begun_at
+                if stream.first_at is None or not stream.computes_prompt
+                else stream.first_at
             )
             self._step("decode", stream.instance, begun, now - begun, tokens=stream.tokens)
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens that nobody computed before the first token, as far as is known by now.
+        """Prompt tokens that were not computed before the first token, as far as is known by now.
 
         Those of the prefill worker that gave it, else of the decode worker that found the fewest.
         """
         return min(self._cached[Phase.PREFILL][-1:] or self._cached[Phase.DECODE], default=0)
 
-    def usage(self, output_tokens: int) -> common_pb2.Usage:
-        """The whole, for a request that gave `output_tokens` over all choices."""
+    def total(self, output_tokens: int) -> common_pb2.Usage:
+        """Return the total of a request that gave `output_tokens` over all choices."""
         self._usage.cached_tokens = self.cached_tokens
         self._usage.output_tokens = output_tokens
         return self._usage
 
     def steps(self) -> Sequence[common_pb2.Step]:
-        """What happened, in the order in which it began."""
+        """Return what happened, in the order in which it began."""
         return sorted(self._steps, key=lambda step: step.start_seconds)
 
     def _step(

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from services.frontend.generation.events import Event
-from services.frontend.generation.inference import Generation, Inference
+from services.frontend.generation.generation import Generation
+from services.frontend.generation.inference import Inference
 from services.frontend.requests.request import GenerationRequest
 
 Sink = Callable[[int, list[Event]], bool]
@@ -56,17 +57,17 @@ class Batch:
 
     def wake(self) -> None:
         """Call the sink, though nothing happened."""
-        self.generations[0].wake()
+        self.generations[0].buffer.wake()
 
     def pause(self) -> None:
         """Give the sink nothing until `resume`."""
         for generation in self.generations:
-            generation.pause()
+            generation.buffer.pause()
 
     def resume(self) -> None:
         """Give the sink what waits, and what comes."""
         for generation in self.generations:
-            generation.resume()
+            generation.buffer.resume()
 
     def close(self) -> None:
         """Give back everything. A second time does nothing."""

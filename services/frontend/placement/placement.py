@@ -1,4 +1,4 @@
-"""Where a request runs: the router's answer, or random where no router answers."""
+"""Where a request runs: where a router says, or at random while none is available."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -17,10 +17,13 @@ from services.frontend.requests.request import ResolvedRequest
 class Placement:
     """Where a request runs; `release` it when its streams have ended."""
 
-    placement: router_pb2.Placement
+    decision: router_pb2.Placement
+    """Which workers, and why."""
     ticket: Ticket | None
     placed_by: str
     """Instance id of the router; empty: placed at random."""
+    attempt: int
+    """Counts the request's placements, from 0."""
 
     def release(self) -> None:
         """Return the ticket. Idempotent."""
@@ -88,16 +91,15 @@ class PlacementFinder:
         )
         query.context.attempt = attempt
         try:
-            placement, ticket, router = await self._router_client.place(query)
+            return Placement(*await self._router_client.place(query), attempt)
         except RouterUnavailableError:
-            random = random_placement(self._instances(), request.model.name, excluded, self._draw)
-            if random is None:
-                raise BatonError(
-                    Reason.NO_WORKER,
-                    f"no worker serves the model {request.model.name!r} now",
-                    field="model",
-                    retry_after=1.0,
-                ) from None
-            RANDOM_PLACEMENTS.inc()
-            return Placement(random, None, "")
-        return Placement(placement, ticket, router)
+            decision = random_placement(self._instances(), request.model.name, excluded, self._draw)
+        if decision is None:
+            raise BatonError(
+                Reason.NO_WORKER,
+                f"no worker serves the model {request.model.name!r} now",
+                field="model",
+                retry_after=1.0,
+            )
+        RANDOM_PLACEMENTS.inc()
+        return Placement(decision, None, "", attempt)

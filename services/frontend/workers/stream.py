@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from enum import Enum
 
+from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2, worker_pb2
 from services.frontend.workers.connection import WorkerConnection
-from services.frontend.workers.event_buffer import EventBuffer
 
 
 class Phase(Enum):
@@ -15,8 +15,28 @@ class Phase(Enum):
     DECODE = "decode"
 
 
+class StreamState(Enum):
+    """Where an open stream is."""
+
+    PREPARED = "prepared"
+    """A decode stream that was sent Prepare: it fetches KV, and waits for Generate."""
+    RUNNING = "running"
+    """It computes, or fetches KV to do so."""
+    ENDING = "ending"
+    """It gave the last token of its choice, and ends by itself."""
+
+
 class WorkerStream:
-    """A prefill or decode stream of one request; `release` frees what the worker holds for it."""
+    """The state of a prefill or decode stream, and the frames that concern it.
+
+    Owned by one request's `WorkerAssignments`, which opens it; lives on the event loop. Times are
+    monotonic, in seconds.
+    """
+
+    stream_id: int
+    """Set once it is open."""
+    error: BatonError
+    """Set once it failed."""
 
     def __init__(
         self,
@@ -24,43 +44,38 @@ class WorkerStream:
         choice: int,
         connection: WorkerConnection,
         start: worker_pb2.Start,
-        buffer: EventBuffer,
         now: float,
     ) -> None:
-        """Start it.
+        """Describe the stream that a frame starts.
 
         Args:
             phase: what the worker does.
             choice: which choice it decodes; 0 for prefill, which serves all.
             connection: the worker.
             start: the frame, whole but for its stream_id.
-            buffer: where its events go.
-            now: monotonic time in seconds.
-
-        Raises:
-            ConnectionLostError: the connection broke; nothing was started.
+            now: when.
         """
+        prepare = start.HasField("prepare")
         self.phase = phase
         self.choice = choice
         self.connection = connection
         self.instance = connection.target.instance_id
-        self.waits = start.HasField("prepare")
-        """It is prepared and waits for Generate."""
-        self.fresh = start.HasField("generate") and not start.generate.output_so_far
-        """It decodes from the first token on, and computes the prompt itself."""
-        self.prepared = False
-        """The prompt's KV is in place as far as it will come."""
+        self.state = StreamState.PREPARED if prepare else StreamState.RUNNING
+        self.awaits_kv = prepare or start.generate.wait_for_kv
+        """It may be waiting for KV that a prefill stream computes."""
+        self.computes_prompt = start.HasField("generate") and not start.generate.output_so_far
+        """A decode stream that gives the first token, without prefill."""
         self.begun_at = now
         self.first_at: float | None = None
         """When its first token came."""
         self.tokens = 0
         """Tokens that it gave and no other stream had given before."""
         self.cached_tokens: int | None = None
-        self.stream_id = connection.start(start, buffer)
+        """Prompt tokens whose KV it found, once it said so."""
 
     def generate(self, output_so_far: Sequence[int], now: float) -> None:
         """Let a prepared stream decode."""
-        self.waits = False
+        self.state = StreamState.RUNNING
         self.begun_at = now
         frame = worker_pb2.Generate(stream_id=self.stream_id, output_so_far=output_so_far)
         self.connection.send(worker_pb2.FrameToWorker(generate=frame))
@@ -72,6 +87,7 @@ class WorkerStream:
 
     def prefill_done(self) -> None:
         """Tell a stream that waits for KV that no more will come than is there."""
+        self.awaits_kv = False
         frame = worker_pb2.UpdateSources(stream_id=self.stream_id, prefill_done=True)
         self.connection.send(worker_pb2.FrameToWorker(update_sources=frame))
 

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from baton.errors import BatonError, Reason
+from baton.telemetry.scope import current
 from baton.v1 import common_pb2, inference_pb2
-from services.frontend.metrics import ACTIVE, TICKETS, WORKER_STREAMS
 
 
 def generate(stage: Any, max_tokens: int = 4000, n: int = 1) -> inference_pb2.GenerateRequest:
@@ -19,8 +19,13 @@ def generate(stage: Any, max_tokens: int = 4000, n: int = 1) -> inference_pb2.Ge
     return request
 
 
+HELD = ("requests_active", "tickets", "worker_streams")
+
+
 def held() -> float:
-    return sum(gauge._value.get() for gauge in (ACTIVE, TICKETS, WORKER_STREAMS))
+    """What the frontend's gauges say that it holds."""
+    values = [current().registry.get_sample_value(f"baton_frontend_{name}") for name in HELD]
+    return sum(value or 0.0 for value in values)
 
 
 async def rest(call: Any) -> list[Any]:
@@ -58,6 +63,7 @@ async def test_a_client_that_cancels(
         stage.router.answers.clear()
     call = stage.stub().Generate(generate(stage, n=n))
     await until(stage, call)
+    assert held() > 0
     call.cancel()
     await stage.quiet()
     await stage.eventually(lambda: held() == 0, 1.0)

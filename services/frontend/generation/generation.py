@@ -1,0 +1,267 @@
+"""One admitted request: carries out what `reconcile` decides, and turns tokens into events."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import Enum
+from time import monotonic
+
+from opentelemetry import trace
+
+from baton.errors import BatonError, Reason
+from baton.telemetry.logs import get_logger
+from baton.telemetry.tracing import tracer
+from baton.v1 import common_pb2
+from services.frontend.generation import actions
+from services.frontend.generation.assignments import GenerationContext
+from services.frontend.generation.events import ChoiceFinished, Event, Finished, Started
+from services.frontend.generation.progress import RequestProgress
+from services.frontend.generation.reconcile import reconcile
+from services.frontend.generation.telemetry import record
+from services.frontend.metrics import PLACEMENT_RETRIES
+from services.frontend.placement.placement import Placement
+from services.frontend.requests.request import ResolvedRequest
+from services.frontend.workers.event_buffer import EventBuffer, StreamEvent
+
+LAST_REPORTS_SECONDS = 2.0
+"""After the last token, how long workers get to end by themselves and report usage."""
+
+Sink = Callable[[list[Event]], bool]
+"""Takes events, in order, and returns whether it has enough for now. It is called synchronously by
+the connection that a worker's frames come from: it must not wait."""
+
+log = get_logger(__name__)
+
+
+class _State(Enum):
+    NEW = "new"
+    RUNNING = "running"
+    FINISHED = "finished"
+    RELEASED = "released"
+    """It ended before it finished."""
+
+
+class Generation:
+    """One admitted request. One task calls `follow` until `finished`, and `close` in a `finally`.
+
+    It lives on the event loop. What workers report comes through `buffer`, which the surface may
+    pause, resume and wake.
+    """
+
+    def __init__(
+        self,
+        request: ResolvedRequest,
+        context: GenerationContext,
+        operation: str,
+        span: trace.Span,
+        on_closed: Callable[["Generation"], None],
+    ) -> None:
+        """Start its deadline; nothing else happens before `follow`.
+
+        Args:
+            request: what to generate.
+            context: how to reach workers.
+            operation: `chat` or `text_completion`, for telemetry.
+            span: ended with the request.
+            on_closed: called once, by the first `close`.
+        """
+        self.request = request
+        self.buffer = EventBuffer(self._release)
+        self._context = context
+        self._operation = operation
+        self._span = span
+        self._on_closed: Callable[[Generation], None] | None = on_closed
+        self._outcome = Reason.CANCELLED.name
+        self._state = _State.NEW
+        self._progress = RequestProgress(request, context, self.buffer)
+        self._placements: list[Placement] = []
+        self._place: actions.Place | None = None
+        """A placement is needed."""
+        self._sink: Sink
+        self._enough = False
+        """The sink has enough for now."""
+        late = BatonError(Reason.DEADLINE, "the request did not end before its deadline")
+        left = max(0.0, context.deadline - monotonic())
+        self._loop = asyncio.get_running_loop()
+        self._deadline_timer = self._loop.call_later(left, self.end, late)
+        self._report_timer: asyncio.TimerHandle | None = None
+        self._report_deadline_passed = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the sink was given `Finished`."""
+        return self._state is _State.FINISHED
+
+    async def follow(self, sink: Sink) -> None:
+        """Give events to `sink` as they come, until it has enough or the request has `finished`.
+
+        What comes while this does not run, or while `buffer` is paused, is queued there. After
+        `buffer.wake` the sink may be given no events.
+
+        Raises:
+            BatonError: the request failed. Nothing more happens.
+        """
+        self._sink, self._enough = sink, False
+        try:
+            if self._state is _State.NEW:
+                await self._begin()
+            while not (self._enough or self.finished):
+                if self._place is None:
+                    await self.buffer.run(self)
+                    continue
+                self.take(self.buffer.drain())  # what was lost meanwhile is placed with it
+                if self._place is not None:
+                    await self._find_placement(self._place)
+        except BatonError as error:
+            self._outcome = error.reason.name
+            raise
+        if self.finished:
+            self._outcome = "ok"
+
+    async def next(self) -> list[Event]:
+        """Return the events since the last call, in order, once there is one.
+
+        Raises:
+            BatonError: as of `follow`.
+        """
+        events: list[Event] = []
+
+        def collect(new: list[Event]) -> bool:
+            events.extend(new)
+            return bool(events)
+
+        await self.follow(collect)
+        return events
+
+    def end(self, error: BatonError) -> None:
+        """Release everything and let `follow` fail, now or when it is called."""
+        self.buffer.fail(error)
+        self._release()
+
+    def failed(self, reason: Reason) -> None:
+        """Record why it is closed before its end, where that is not the client's wish."""
+        self._outcome = reason.name
+
+    def close(self) -> None:
+        """Release everything that the request holds, and record it. Idempotent."""
+        on_closed, self._on_closed = self._on_closed, None
+        if on_closed is None:
+            return
+        self._release()
+        on_closed(self)
+        seconds = monotonic() - self._context.arrived
+        record(self._progress, self._operation, self._outcome, self._span, seconds)
+
+    # What workers report: called by the buffer.
+
+    def take_tokens(
+        self,
+        stream_id: int,
+        choice: int,
+        position: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[common_pb2.TokenLogprob],
+    ) -> bool:
+        """Take tokens of one choice. The hot path: decides nothing while a stream just runs."""
+        events: list[Event] = []
+        if self._progress.add_tokens(stream_id, choice, position, token_ids, logprobs, events):
+            self._reconcile(events)
+        self._enough = self._sink(events)
+        return self._enough or self._place is not None or self._state is _State.FINISHED
+
+    def take(self, received: list[StreamEvent]) -> bool:
+        """Take what is queued, decide what to do, and tell the sink."""
+        events: list[Event] = []
+        for event in received:
+            self._progress.add_event(event, events)
+        self._reconcile(events)
+        self._enough = self._sink(events)
+        return self._enough or self._place is not None or self._state is _State.FINISHED
+
+    # What to do: decided by `reconcile`, done here.
+
+    async def _begin(self) -> None:
+        self._state = _State.RUNNING
+        request, first = self.request, self._progress.outputs[0]
+        seed, prompt_tokens = request.sampling.seed, len(request.prompt)
+        events: list[Event] = [Started(request.id, request.model.name, seed, prompt_tokens)]
+        if request.output_so_far:
+            first.push(request.output_so_far)  # the client has its text
+        if first.reason is not None:  # what is resumed had ended
+            events.append(ChoiceFinished(0, first.reason, first.stop_string))
+        self._reconcile(events)
+        if self._place is not None:
+            await self._find_placement(self._place)
+        self._enough = self._sink(events)
+
+    def _reconcile(self, events: list[Event], placement: Placement | None = None) -> None:
+        if self._state is not _State.RUNNING:
+            return
+        self._place = None
+        progress, streams = self._progress, self._progress.streams
+        failed = len(streams.failed)
+        for action in reconcile(
+            progress.outputs,
+            streams.open.values(),
+            streams.failed,
+            placements=len(self._placements),
+            placement=placement,
+            report_deadline_passed=self._report_deadline_passed,
+        ):
+            match action:
+                case actions.Place():
+                    self._place = action
+                case actions.AwaitReports():
+                    self._await_reports()
+                case actions.Finish():
+                    self._release(_State.FINISHED)
+                    total = progress.usage.total(progress.output_tokens)
+                    events.append(Finished(total, progress.usage.steps()))
+                case actions.Fail():
+                    self.end(action.error)  # the sink still gets what came before it
+                case _:
+                    streams.carry_out(action)
+        if len(streams.failed) > failed:  # a connection was lost before a stream could start
+            self._reconcile(events)
+
+    async def _find_placement(self, place: actions.Place) -> None:
+        attempt, progress = len(self._placements), self._progress
+        if attempt:
+            PLACEMENT_RETRIES.inc()
+            failed = progress.streams.failed
+            reason = failed[-1].error.reason.name if failed else ""
+            log.info("request.placement.retried", attempt=attempt, reason=reason)
+        begun = monotonic()
+        with tracer().start_as_current_span("route", context=self._context.trace):
+            placement = await self._context.placement_finder.find(
+                self.request,
+                self._context.block_key_chains,
+                attempt=attempt,
+                excluded=place.excluded,
+                output_tokens=max(len(output.token_ids) for output in progress.outputs),
+            )
+        if self._state is not _State.RUNNING:  # it ended while the router was asked
+            placement.release()
+            return
+        self._placements.append(placement)
+        progress.usage.add_placement(placement, begun, monotonic())
+        self._reconcile([], placement)
+
+    def _await_reports(self) -> None:
+        if self._report_timer is None:
+            self._report_timer = self._loop.call_later(LAST_REPORTS_SECONDS, self._stop_awaiting)
+
+    def _stop_awaiting(self) -> None:
+        self._report_deadline_passed = True
+        self.buffer.wake()
+
+    def _release(self, state: _State = _State.RELEASED) -> None:
+        """Give back everything that the request holds anywhere, once."""
+        if self._state in (_State.FINISHED, _State.RELEASED):
+            return
+        self._state, self._place = state, None
+        self._deadline_timer.cancel()
+        if self._report_timer is not None:
+            self._report_timer.cancel()
+        self._progress.streams.release_all()
+        for placement in self._placements:
+            placement.release()

@@ -1,0 +1,119 @@
+"""What a request has so far, and how the reports of workers change it."""
+
+from collections.abc import Sequence
+from time import monotonic
+
+from baton.errors import BatonError
+from baton.internal.v1 import worker_pb2
+from baton.v1 import common_pb2
+from services.frontend.generation.assignments import GenerationContext, WorkerAssignments
+from services.frontend.generation.events import ChoiceFinished, Event
+from services.frontend.generation.output import Output
+from services.frontend.generation.reconcile import worker_lost
+from services.frontend.generation.usage import RequestUsage
+from services.frontend.requests.request import ResolvedRequest
+from services.frontend.workers.event_buffer import (
+    EventBuffer,
+    StreamEvent,
+    StreamLost,
+    TokensReceived,
+)
+from services.frontend.workers.stream import Phase, StreamState, WorkerStream
+
+
+class RequestProgress:
+    """The outputs, streams and usage of one request. Owned by its `Generation`.
+
+    Reports of streams that were released, and tokens at positions that the client has, are dropped.
+    What the client is told is appended to the list of events that is passed in.
+    """
+
+    def __init__(
+        self, request: ResolvedRequest, context: GenerationContext, buffer: EventBuffer
+    ) -> None:
+        self.request = request
+        self.outputs = [Output(request, choice) for choice in range(request.n)]
+        self.usage = RequestUsage(len(request.prompt), context.arrived)
+        self.streams = WorkerAssignments(request, self.outputs, context, buffer, self.usage)
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens given to the client so far, over all choices."""
+        total = sum(len(output.token_ids) for output in self.outputs)
+        return total - len(self.request.output_so_far)
+
+    def add_tokens(
+        self,
+        stream_id: int,
+        choice: int,
+        position: int,
+        token_ids: Sequence[int],
+        logprobs: Sequence[common_pb2.TokenLogprob],
+        events: list[Event],
+    ) -> bool:
+        """Add tokens of one choice to its output; the hot path.
+
+        Returns whether something is to be decided: not while a decode stream just goes on.
+        """
+        stream = self.streams.find(stream_id)
+        output = self.outputs[choice]
+        if stream is None or output.ended:
+            return False  # released meanwhile
+        known = len(output.token_ids) - position
+        if known < 0:  # some are missing: the next stream gives them too
+            stream.release()
+            self.streams.lost(stream, worker_lost())
+            return True
+        if known:
+            token_ids, logprobs = token_ids[known:], logprobs[known:]
+            if not token_ids:
+                return False
+        if stream.first_at is None:
+            stream.first_at = monotonic()
+            if self.usage.first_token_at is None:
+                self.usage.first_token_at = stream.first_at
+        delta = output.push(token_ids, logprobs)
+        stream.tokens += len(delta.token_ids)
+        events.append(delta)
+        if output.reason is None:
+            return stream.phase is Phase.PREFILL
+        if stream.phase is Phase.DECODE and not output.stop_string:
+            stream.state = StreamState.ENDING
+        events.append(ChoiceFinished(choice, output.reason, output.stop_string))
+        return True
+
+    def add_event(self, event: StreamEvent, events: list[Event]) -> None:
+        """Add anything else that a worker reported. Something may have to be decided then."""
+        if type(event) is TokensReceived:
+            self.add_tokens(
+                event.stream_id,
+                event.choice,
+                event.position,
+                event.token_ids,
+                event.logprobs,
+                events,
+            )
+            return
+        stream = self.streams.find(event.stream_id)
+        if stream is None:
+            return  # released meanwhile
+        if isinstance(event, worker_pb2.Prepared):
+            stream.awaits_kv = False
+            self.usage.add_transfer(stream, event, monotonic())
+        elif isinstance(event, worker_pb2.StreamFinished):
+            self._on_finished(stream, event, events)
+        elif isinstance(event, worker_pb2.StreamFailed):
+            self.streams.lost(stream, BatonError.from_status(event.status))
+        elif isinstance(event, StreamLost):
+            self.streams.lost(stream, worker_lost())
+
+    def _on_finished(
+        self, stream: WorkerStream, finished: worker_pb2.StreamFinished, events: list[Event]
+    ) -> None:
+        self.streams.ended(stream, finished.usage)
+        choices = range(self.request.n) if stream.phase is Phase.PREFILL else (stream.choice,)
+        for choice, reason in zip(choices, finished.reasons, strict=False):
+            output = self.outputs[choice]
+            if output.reason is None and reason != common_pb2.FINISH_REASON_PREFILLED:
+                events.append(output.end(reason))
+                events.append(ChoiceFinished(choice, output.reason or reason, output.stop_string))

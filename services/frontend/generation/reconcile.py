@@ -1,0 +1,135 @@
+"""What a request needs next, decided from its outputs and streams alone.
+
+    place ─▶ Prefill on one worker, Prepare per choice on another ─▶ first tokens to the client,
+    Generate ─▶ tokens to the client … ─▶ every choice ended ─▶ last reports ─▶ finish
+
+Without a prefill worker in the placement the decode worker computes the prompt itself. A token is a
+pure function of the request and of what came before it, so a stream that was lost is just a stream
+that is missing: the next one starts from the output so far.
+"""
+
+from collections.abc import Collection, Sequence
+
+import grpc
+
+from baton.errors import BatonError, Reason
+from services.frontend.generation.actions import (
+    Action,
+    AwaitReports,
+    Fail,
+    Finish,
+    Place,
+    PrefillDone,
+    Release,
+    SendGenerate,
+    StartDecode,
+    StartPrefill,
+    UpdateSources,
+)
+from services.frontend.generation.output import Output
+from services.frontend.placement.placement import Placement
+from services.frontend.workers.stream import Phase, StreamState, WorkerStream
+
+MAX_PLACEMENTS = 3
+"""Per request, the first one included."""
+_RETRYABLE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.ABORTED,
+)
+"""Codes that say nothing about the request: another worker may do better."""
+
+
+def worker_lost() -> BatonError:
+    """Return the error of a stream whose worker is gone."""
+    return BatonError(Reason.WORKER_LOST, "the worker of this request was lost", retry_after=1.0)
+
+
+def reconcile(
+    outputs: Sequence[Output],
+    streams: Collection[WorkerStream],
+    failed: Sequence[WorkerStream],
+    *,
+    placements: int,
+    placement: Placement | None = None,
+    report_deadline_passed: bool = False,
+) -> list[Action]:
+    """Return what to do now, in order; at most one Place, Finish or Fail, which comes last.
+
+    Level-triggered: whatever happened, and in whichever order, the same state leads to the same
+    actions. Pure: has no effects, reads no clock, changes no argument.
+
+    Args:
+        outputs: one per choice.
+        streams: the open streams: at most one prefill stream, which serves all choices, and one
+            decode stream per choice.
+        failed: the streams that failed, oldest first; each has its error.
+        placements: how many placements the request has had.
+        placement: the last of them, found just now: streams that are missing start on it.
+        report_deadline_passed: workers have had their time to report usage.
+    """
+    live = [output for output in outputs if not output.ended]
+    # Workers know no stop strings, and what waits for Generate would wait in vain. A stream that
+    # gave the last token of its choice by the engine's own rules ends by itself.
+    surplus = [
+        stream
+        for stream in streams
+        if stream.phase is Phase.DECODE
+        and outputs[stream.choice].ended
+        and stream.state is not StreamState.ENDING
+    ]
+    actions: list[Action] = [Release(stream) for stream in surplus]
+    if not live:
+        reported = report_deadline_passed or len(surplus) == len(streams)
+        return [*actions, Finish() if reported else AwaitReports()]
+
+    has_prefill = any(stream.phase is Phase.PREFILL for stream in streams)
+    decodes = {
+        stream.choice: stream
+        for stream in streams
+        if stream.phase is Phase.DECODE and not outputs[stream.choice].ended
+    }
+    missing = [output for output in live if output.choice not in decodes]
+    prepared = [stream for stream in decodes.values() if stream.state is StreamState.PREPARED]
+    waiting = [stream for stream in prepared if not outputs[stream.choice].token_ids]
+    actions += [SendGenerate(stream) for stream in prepared if stream not in waiting]
+    needs_prefill = not has_prefill and (
+        bool(waiting) or any(not output.token_ids for output in missing)
+    )
+    for stream in failed:
+        is_prefill = stream.phase is Phase.PREFILL
+        needed = needs_prefill if is_prefill else outputs[stream.choice] in missing
+        if needed and stream.error.code not in _RETRYABLE:
+            return [Fail(stream.error)]
+
+    prefill_goes_on = has_prefill or needs_prefill
+    if placement is not None and needs_prefill:
+        prefill_goes_on = placement.decision.HasField("prefill")
+        if prefill_goes_on:
+            actions.append(StartPrefill(placement))
+            actions += [UpdateSources(stream, placement.decision.sources) for stream in waiting]
+        else:  # nothing will fulfil their wait: they start over and compute the prompt
+            actions += map(Release, waiting)
+            missing += [outputs[stream.choice] for stream in waiting]
+    if not prefill_goes_on:
+        actions += [
+            PrefillDone(stream)
+            for stream in decodes.values()
+            if stream.awaits_kv and stream not in waiting
+        ]
+    if placement is not None:
+        actions += [
+            StartDecode(
+                placement,
+                output.choice,
+                prepare=prefill_goes_on and not output.token_ids,
+                wait_for_kv=prefill_goes_on,
+            )
+            for output in missing
+        ]
+    elif needs_prefill or missing:
+        if placements >= MAX_PLACEMENTS:
+            return [Fail(failed[-1].error if failed else worker_lost())]
+        actions.append(Place(frozenset(stream.instance for stream in failed)))
+    return actions
