@@ -17,8 +17,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from baton.kv.objects import ObjectId
-from services.kvstore.eviction.base import Entry
-from services.kvstore.eviction.policy import DEFAULT_ORDER, ORDERS, EvictionPolicy
+from services.kvstore.eviction.base import Entry, Order
+from services.kvstore.eviction.cost_aware import CostAwareOrder
+from services.kvstore.eviction.lru import Lru
+from services.kvstore.eviction.policy import EvictionPolicy
+
+ORDERS: dict[str, type[Order]] = {"lru": Lru, "cost-aware": CostAwareOrder}
+DEFAULT_ORDER = "cost-aware"
 
 LAYOUT = b"L" * 16
 FLOOD = 3

@@ -1,23 +1,23 @@
-"""Recency, frequency and the cost of computing again in one number: Baton's own order.
+"""The order of recency, frequency and cost of computing again, in one number.
 
     rank = now + horizon × log2(uses × cost)
 
-The least goes first. One use more keeps an entry for another part of the horizon, which is learnt:
+Least first. One use more keeps an entry for another part of the horizon, which is learnt:
 the typical (geometric mean) distance between two uses of the same object, counted in uses of the
 tier. It follows from what is used, and not from the size of the tier: a tier far smaller than the
 horizon keeps what was used often (it could not keep what was used last for long enough), and one
 far larger is as good as LRU.
 
-A hand-over reads what was just written. Uses that follow the one before by less than a sixteenth of
-the horizon are such echoes: they make an entry recent, and count nothing.
+A hand-over from prefill to decode reads what was just written. Uses that follow the one before by
+less than a sixteenth of the horizon are such echoes: they make an entry recent, and count nothing.
 
 What comes in the order of its rank, as new objects do, waits in a queue, what does not in a heap:
 to take the next of tens of thousands out of a heap touches much memory that is in no cache.
 
 Names of what was evicted are remembered with their uses, four times as many as there are entries:
 an object that comes back is known, and distances beyond the tier's own size are learnt. Exactly the
-last so many: with a table of fixed places that names take from each other, 3,000 blocks answered
-8.7 % of a trace instead of 12.4 %.
+last so many: with a table of fixed places that names take from each other, 3,000 blocks hit 8.7 %
+of a trace instead of 12.4 %.
 """
 
 import heapq
@@ -35,7 +35,7 @@ MIN_GHOSTS = 1024
 FIRST_HORIZON = 1024.0
 MIN_COST = 1 / 16
 MAX_COST = 16.0
-"""Costs are told by others: one that is absurd must not pin an object for ever."""
+"""Costs come from writers: an absurd one must not keep an object for ever."""
 
 
 Item = tuple[float, int, Entry]
@@ -43,7 +43,10 @@ Item = tuple[float, int, Entry]
 
 
 class CostAwareOrder(Order):
-    """See the module's text. Every operation is O(log n), amortized."""
+    """Evicts the least rank first: recency, frequency and cost. O(log n) per operation, amortized.
+
+    Bounded: entries, and four times as many names of evicted ones.
+    """
 
     def __init__(self) -> None:
         self._count = 0
@@ -51,7 +54,7 @@ class CostAwareOrder(Order):
         self._heap: list[Item] = []
         self._numbers = count(1)
         self._out: list[Item] = []
-        """Not queued since `next_ones` answered it; as a rule it is removed next."""
+        """Returned by `next_ones`, and not queued since; as a rule it is removed next."""
         self._ghosts: OrderedDict[ObjectId, tuple[int, int]] = OrderedDict()
         """`uses` and `counted` of what was evicted, the oldest first."""
         self._log_horizon = math.log(FIRST_HORIZON)
@@ -116,7 +119,7 @@ class CostAwareOrder(Order):
             if entry.pinned:
                 self.use(entry, now)
             if entry.rank > rank:
-                # Ranks only grow: that is noticed when the entry's turn comes.
+                # Ranks only grow, which is noticed when the entry's turn comes.
                 self._push((entry.rank, number, entry))
             elif entry.pinned or (found and rank >= before):
                 heapq.heappush(heap, item)

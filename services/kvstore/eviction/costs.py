@@ -1,19 +1,22 @@
-"""What objects cost to compute again, beside each other."""
+"""Relative costs of computing objects again."""
 
 _KEEP = 0.999
-"""Share of the past that counts beside a new object."""
+"""Weight of the past beside one new object."""
 
 
 class Costs:
-    """Turns seconds per object into a number around 1: a moving mean per byte is the measure."""
+    """Turns seconds per object into a cost around 1, relative to a moving mean per byte.
+
+    Owned by the store.
+    """
 
     def __init__(self) -> None:
         self._mean = 0.0
 
     def relative(self, seconds: float, size: int, count: int) -> float:
-        """`Entry.cost` of `count` objects of `size` bytes each; 1 where `seconds` is 0: not known.
+        """Return `Entry.cost` of `count` objects of `size` bytes that took `seconds` each.
 
-        `seconds` is of one of them.
+        It is 1 where `seconds` is 0: not known.
         """
         if not seconds:
             return 1.0

@@ -1,4 +1,4 @@
-"""Least recently used first."""
+"""The order of least recent use."""
 
 from collections import OrderedDict
 
@@ -6,7 +6,7 @@ from services.kvstore.eviction.base import Entry, Order
 
 
 class Lru(Order):
-    """See the module's text."""
+    """Evicts the least recently used entry first. Every operation is O(1)."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Entry, None] = OrderedDict()

@@ -1,7 +1,7 @@
-"""Who pays for room: tenants over their share first, each in its own order.
+"""Eviction by shares: tenants over their share pay for room first, each in its own order.
 
 Every tenant that holds something has an equal share of the tier, or its quota if that is less. What
-others do not use, anybody may; it is taken back when they come. Invariants, held by the tests:
+others do not use, any tenant may; it is taken back when they come. Invariants, held by the tests:
 
 - a request of a tenant that is over its share evicts only entries of tenants over their share;
 - a request of a tenant within its share evicts from the tenant furthest over its share;
@@ -16,44 +16,18 @@ from typing import Generic, TypeVar, cast
 
 from services.kvstore.eviction.base import Entry, Order
 from services.kvstore.eviction.cost_aware import CostAwareOrder
-from services.kvstore.eviction.lru import Lru
-from services.kvstore.eviction.s3fifo import S3Fifo
-
-ORDERS: dict[str, type[Order]] = {"lru": Lru, "s3-fifo": S3Fifo, "cost-aware": CostAwareOrder}
-DEFAULT_ORDER = "cost-aware"
-"""The best of them by bench/kv/eviction.py."""
+from services.kvstore.eviction.group import Group
 
 E = TypeVar("E", bound=Entry)
 
 _SIZE_AND_TENANT = attrgetter("slot_bytes", "tenant")
 
 
-class _Group:
-    """Entries of one tenant and size."""
-
-    def __init__(self, order: Order) -> None:
-        self.partial = Lru()
-        self.full = order
-        self.free = 0
-        """Entries that are not pinned."""
-
-    def order(self, entry: Entry) -> Order:
-        return self.partial if entry.partial else self.full
-
-    def first(self, now: int) -> Entry | None:
-        return next(iter(self.next_ones(now, 1)), None)
-
-    def next_ones(self, now: int, count: int, before: float = math.inf) -> Sequence[Entry]:
-        """As `Order.next_ones`; none where all are pinned."""
-        if not self.free:
-            return []
-        return (len(self.partial) and self.partial.next_ones(now, count, before)) or (
-            self.full.next_ones(now, count, before)
-        )
-
-
 class EvictionPolicy(Generic[E]):
-    """See the module's text. Entries are of type E.
+    """Chooses the entries, of type E, that are evicted from one tier.
+
+    Owned by the tier, on the event loop. No I/O, and no clock but a count of uses. Bounded by the
+    tier's entries.
 
     Args:
         capacity_bytes: of the tier.
@@ -64,25 +38,23 @@ class EvictionPolicy(Generic[E]):
     def __init__(
         self,
         capacity_bytes: int,
-        order: Callable[[], Order] = ORDERS[DEFAULT_ORDER],
+        order: Callable[[], Order] = CostAwareOrder,
         quotas: Mapping[str, int] | None = None,
     ) -> None:
         self._capacity = capacity_bytes
         self._order = order
         self._quotas = dict(quotas or {})
-        self._sizes: dict[int, dict[str, _Group]] = {}
+        self._sizes: dict[int, dict[str, Group]] = {}
         self._now = 0
         self.held_bytes: dict[str, int] = {}
         """Bytes of each tenant that holds any, whatever their state."""
 
-    # Bytes
-
     def charge(self, tenant: str, size: int) -> None:
-        """A tenant takes bytes."""
+        """Charge bytes to a tenant."""
         self.held_bytes[tenant] = self.held_bytes.get(tenant, 0) + size
 
     def refund(self, tenant: str, size: int) -> None:
-        """It gives them back."""
+        """Give bytes back to a tenant."""
         left = self.held_bytes[tenant] - size
         if left:
             self.held_bytes[tenant] = left
@@ -90,32 +62,30 @@ class EvictionPolicy(Generic[E]):
             del self.held_bytes[tenant]
 
     def excess(self, tenant: str, size: int) -> int:
-        """How much more than it may a tenant would hold with so many bytes more; below 0: less."""
+        """Return by how much `size` bytes more exceed a tenant's quota; below 0: they do not."""
         return self.held_bytes.get(tenant, 0) + size - self._quotas.get(tenant, self._capacity)
 
     def share(self, tenant: str, asking: str | None = None) -> float:
-        """Bytes that nobody takes from a tenant, while `asking` is there too."""
+        """Return the bytes that no other tenant takes from one, while `asking` is present too."""
         present = tenant if asking is None else asking
         tenants = len(self.held_bytes) + (present not in self.held_bytes)
         return min(self._capacity / max(tenants, 1), self._quotas.get(tenant, self._capacity))
 
     def shares(self) -> list[tuple[str, int, float]]:
-        """Each tenant that holds something: its name, bytes and share."""
+        """Return name, bytes and share of each tenant that holds something."""
         return [(name, held, self.share(name)) for name, held in list(self.held_bytes.items())]
 
-    # Entries
-
     def evictable(self, entry: Entry) -> bool:
-        """Whether it is here and not pinned."""
+        """Return whether an entry is held and not pinned."""
         return entry.held and not entry.pinned
 
     def add(self, *entries: E) -> None:
-        """They became readable."""
+        """Take in entries that became readable."""
         for (size, tenant), run in groupby(entries, _SIZE_AND_TENANT):
             groups = self._sizes.setdefault(size, {})
             group = groups.get(tenant)
             if group is None:
-                group = groups[tenant] = _Group(self._order())
+                group = groups[tenant] = Group(self._order())
             for entry in run:
                 entry.held = True
                 group.free += 1
@@ -123,21 +93,22 @@ class EvictionPolicy(Generic[E]):
                 (group.partial if entry.partial else group.full).add(entry, self._now)
 
     def use(self, entry: E) -> None:
-        """Somebody asked for it."""
+        """Count a use."""
         self._now += 1
         self._group(entry).order(entry).use(entry, self._now)
 
     def pin(self, entry: E) -> None:
-        """It can not go until `unpin`."""
+        """Keep an entry until `unpin`."""
         entry.pinned = True
         self._group(entry).free -= 1
 
     def unpin(self, entry: E) -> None:
+        """Let an entry be evicted again."""
         entry.pinned = False
         self._group(entry).free += 1
 
     def remove(self, *entries: E, evicted: bool) -> None:
-        """They are gone, `evicted` to make room."""
+        """Let go of entries; `evicted`: to make room."""
         for (size, tenant), run in groupby(entries, _SIZE_AND_TENANT):
             group = self._sizes[size][tenant]
             for entry in run:
@@ -145,8 +116,6 @@ class EvictionPolicy(Generic[E]):
                 order.remove(entry, self._now, evicted=evicted)
                 group.free -= not entry.pinned
                 entry.held = False
-
-    # Choice
 
     def choose(
         self,
@@ -156,15 +125,15 @@ class EvictionPolicy(Generic[E]):
         spans: Callable[[], Iterable[Sequence[E]]],
         count: int = 1,
     ) -> Sequence[E]:
-        """Entries whose eviction makes room for one of `size` bytes; empty where nothing does.
+        """Return entries whose eviction makes room for one of `size` bytes; empty: none does.
 
-        Or for up to `count`, where entries of that size and of the asking tenant go next anyway.
+        Or for up to `count`, where entries of that size and of the asking tenant are next anyway.
 
         Args:
             size: bytes of the slot.
-            asking: the tenant that wants it.
-            span: everything that must go before the place of an entry of another size can be used.
-            spans: all such sets of entries of other sizes.
+            asking: the tenant that needs it.
+            span: returns all that must go before the place of an entry of another size can be used.
+            spans: returns all such sets of entries of other sizes.
         """
         same = self._candidate(size, asking, size)
         others = [self._candidate(other, asking, size) for other in self._sizes if other != size]
@@ -179,9 +148,9 @@ class EvictionPolicy(Generic[E]):
         return next((whole for whole in wholes if whole), [])
 
     def choose_own(self, tenant: str, size: int) -> Sequence[E]:
-        """The tenant's entries to go first, of any size, of `size` bytes or less in all.
+        """Return the tenant's entries to evict first, of any size, of `size` bytes or less in all.
 
-        One at least; none where nothing of it can go.
+        One at least; none where none can be evicted.
         """
         groups = [groups[tenant] for groups in self._sizes.values() if tenant in groups]
         entries = [e for e in (group.first(self._now) for group in groups) if e is not None]
@@ -194,24 +163,22 @@ class EvictionPolicy(Generic[E]):
         return cast("Sequence[E]", self._group(first).next_ones(self._now, count, before))
 
     def coldest(self) -> E | None:
-        """What goes next of all, from the tenant furthest over its share."""
+        """Return what is evicted next of all, from the tenant furthest over its share."""
         heads = (self._candidate(size, None, 0) for size in self._sizes)
         return min((e for e in heads if e is not None), key=self._turn, default=None)
 
-    # Inside
-
     def _run(self, first: E, count: int, other: E | None) -> Sequence[E]:
-        """What goes next of the group of `first`, until it is the turn of `other`."""
+        """Return what is next in the group of `first`, until it is the turn of `other`."""
         before = math.inf
         if other is not None and self._turn(other)[:2] == self._turn(first)[:2]:
             before = other.rank
         return cast("Sequence[E]", self._group(first).next_ones(self._now, count, before))
 
-    def _group(self, entry: Entry) -> _Group:
+    def _group(self, entry: Entry) -> Group:
         return self._sizes[entry.slot_bytes][entry.tenant]
 
     def _over(self, tenant: str, asking: str | None, extra: int) -> float:
-        """Bytes that a tenant has beyond its share, with what it asks for."""
+        """Return the bytes that a tenant has beyond its share, with what it asks for."""
         held = self.held_bytes.get(tenant, 0) + (extra if tenant == asking else 0)
         return held - self.share(tenant, asking)
 
@@ -219,7 +186,7 @@ class EvictionPolicy(Generic[E]):
         return asking in (None, tenant) or self._over(tenant, asking, extra) > 0
 
     def _candidate(self, size: int, asking: str | None, extra: int) -> E | None:
-        """The first entry of one size, of the tenant that is to pay."""
+        """Return the first entry of one size, of the tenant that is to pay."""
         groups = self._sizes.get(size, {})
         for tenant in [t for t, g in groups.items() if not len(g.full) and not len(g.partial)]:
             if tenant not in self.held_bytes:
@@ -234,10 +201,8 @@ class EvictionPolicy(Generic[E]):
         payer = max(payers, key=lambda tenant: self._over(tenant, asking, extra))
         return cast("E | None", groups[payer].first(self._now))
 
-    def _last_resort(
-        self, groups: Mapping[str, _Group], asking: str | None, extra: int
-    ) -> E | None:
-        """Who is within his share may break into that of others where sizes leave no other way."""
+    def _last_resort(self, groups: Mapping[str, Group], asking: str | None, extra: int) -> E | None:
+        """Break into another tenant's share, for one within its own, where sizes leave no way."""
         if asking is None or self._over(asking, asking, extra) > 0:
             return None
         entries = [group.first(self._now) for group in groups.values()]
@@ -249,7 +214,7 @@ class EvictionPolicy(Generic[E]):
         return (not over, not entry.partial, entry.rank)
 
     def _whole(self, entries: Sequence[E], asking: str, extra: int) -> list[E]:
-        """A span's entries if all of them may go."""
+        """Return a span's entries if all of them may be evicted."""
         within = self._over(asking, asking, extra) <= 0
         may = all(
             self.evictable(e) and (within or self._may_pay(e.tenant, asking, extra))

@@ -1,0 +1,33 @@
+"""Entries of one tenant and size, in the order in which they are evicted."""
+
+import math
+from collections.abc import Sequence
+
+from services.kvstore.eviction.base import Entry, Order
+from services.kvstore.eviction.lru import Lru
+
+
+class Group:
+    """Partial blocks by last use, then full ones by `order`. Owned by an EvictionPolicy."""
+
+    def __init__(self, order: Order) -> None:
+        self.partial = Lru()
+        self.full = order
+        self.free = 0
+        """Entries that are not pinned."""
+
+    def order(self, entry: Entry) -> Order:
+        """Return the order that an entry belongs to."""
+        return self.partial if entry.partial else self.full
+
+    def first(self, now: int) -> Entry | None:
+        """Return what is evicted next; None where all are pinned."""
+        return next(iter(self.next_ones(now, 1)), None)
+
+    def next_ones(self, now: int, count: int, before: float = math.inf) -> Sequence[Entry]:
+        """Return as `Order.next_ones`; none where all are pinned."""
+        if not self.free:
+            return []
+        return (len(self.partial) and self.partial.next_ones(now, count, before)) or (
+            self.full.next_ones(now, count, before)
+        )
