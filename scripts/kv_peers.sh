@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the KV stores that bench/kv/store.py compares with into DIRECTORY: a venv of their own, and
+# Install the KV stores that bench.kv.store compares with into DIRECTORY: a venv of their own, and
 # Debian packages unpacked beside it. Nothing outside of DIRECTORY changes.
 set -euo pipefail
 directory=$1

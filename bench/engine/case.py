@@ -35,7 +35,7 @@ CASES = (
     Case(1, 2048, 0),
     Case(8, 1024, 0),
 )
-SETTLE_STEPS = 2
+WARM_UP_STEPS = 2
 """Steps after the last prompt was read that are not timed."""
 CHUNK_TOKENS = 2048
 """Prompt tokens per step, in every engine."""

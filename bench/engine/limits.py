@@ -1,13 +1,16 @@
 """What the machine allows: read bandwidth, matrix products, the bare chain of a model's maps."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
-from baton.engine.model_config import ModelConfig
-from baton.engine.torch.checkpoint import Weights
+from baton.engine.model_config import ModelConfig, read_config
+from baton.engine.torch.checkpoint import Weights, read_weights
 from baton.engine.torch.linear import Linear, make_linear
-from bench.engine.case import CLOCKS
+from baton.engine.torch.model import element_type
+from bench.engine.case import CHUNK_TOKENS, CLOCKS, WARM_UP_STEPS, Case
 
 _READ_BYTES = 1 << 30
 _MATMUL_SIZE = {"cpu": 2048, "cuda": 8192}
@@ -89,5 +92,60 @@ class PlainChain(Chain):
             weight = torch.randn(outputs, inputs)
             return Linear(weight.to(self._embedding.device, self._embedding.dtype), None)
 
-        self._maps = [tuple(plain(*shape) for shape in shapes) for _ in range(config.layers)]
+        self._maps = []
+        for _ in range(config.layers):
+            qkv, o, gate_up, down = (plain(*shape) for shape in shapes)
+            self._maps.append((qkv, o, gate_up, down))
         self._head = plain(config.vocab_tokens, hidden)
+
+
+def limits(model: Path, cases: list[Case], device: torch.device, clock: str) -> dict[str, Any]:
+    """Return the seconds that each case cannot go below, with what they are made of."""
+    config = read_config(model)
+    dtype = element_type(config.dtype)
+    with torch.inference_mode():
+        chain = Chain(config, read_weights(model, config, dtype, device))
+        plain = PlainChain(config, chain)
+        bandwidth = read_bandwidth(device, clock)
+        answer: dict[str, Any] = {
+            "read_gb_per_second": bandwidth / 1e9,
+            "matmul_tflops": matmul_rate(device, dtype, clock) / 1e12,
+            "cases": {
+                case.name: _limit(case, config, (chain, plain), bandwidth, dtype.itemsize, clock)
+                for case in cases
+            },
+        }
+    return answer
+
+
+def _limit(
+    case: Case,
+    config: ModelConfig,
+    chains: tuple[Chain, Chain],
+    bandwidth: float,
+    itemsize: int,
+    clock: str,
+) -> dict[str, float]:
+    chain, plain = chains
+    if case.steps:
+        context = case.prompt + WARM_UP_STEPS + case.steps / 2
+        kv_bytes = 2 * config.layers * config.kv_heads * config.head_size * itemsize
+        rest = case.batch * context * kv_bytes / bandwidth
+        linear = chain.seconds(case.batch, case.batch, clock)
+        torch_linear = plain.seconds(case.batch, case.batch, clock)
+        steps = float(case.steps)
+    else:
+        tokens = case.batch * case.prompt
+        step = min(tokens, CHUNK_TOKENS)
+        steps = tokens / step
+        linear = chain.seconds(step, 1, clock)
+        torch_linear = plain.seconds(step, 1, clock)
+        pairs = case.batch * case.prompt * (case.prompt + 1) / 2
+        operations = 4 * config.layers * config.heads * config.head_size * pairs / steps
+        rest = operations * linear / (2 * chain.layer_values * step)
+    return {
+        "seconds": steps * (linear + rest),
+        "chain_seconds": steps * linear,
+        "torch_linear_seconds": steps * torch_linear,
+        "attention_seconds": steps * rest,
+    }

@@ -1,14 +1,15 @@
 """vLLM beside bench.engine.throughput: cases come on standard input, seconds go to standard output.
 
-Runs in the venv of `make bench-peers`. One line of JSON per case and answer; the first answer says
-that the model is loaded.
+Runs in the environment of `make bench-peers`. One line of JSON per case and answer; the first line
+says that the model is loaded, and which version of vLLM this is.
 """
 
 import json
 import os
 import sys
+from typing import Any
 
-from bench.engine.case import CHUNK_TOKENS, CLOCKS, SETTLE_STEPS, Case
+from bench.engine.case import CHUNK_TOKENS, CLOCKS, WARM_UP_STEPS, Case
 
 
 def main() -> None:
@@ -31,8 +32,7 @@ def main() -> None:
     )
 
     def say(**fields: object) -> None:
-        answers.write(json.dumps(fields) + "\n")
-        answers.flush()
+        print(json.dumps(fields), file=answers, flush=True)
 
     say(version=vllm.__version__)
     for line in sys.stdin:
@@ -41,7 +41,7 @@ def main() -> None:
         say(seconds=run(llm, case, asked["turn"], clock))
 
 
-def run(llm: object, case: Case, turn: int, clock: str) -> float:
+def run(llm: Any, case: Case, turn: int, clock: str) -> float:
     """Seconds of the timed part."""
     now = CLOCKS[clock]
     import vllm
@@ -70,7 +70,7 @@ def run(llm: object, case: Case, turn: int, clock: str) -> float:
         while engine.has_unfinished_requests():
             step()
         return seconds
-    for _ in range(SETTLE_STEPS):
+    for _ in range(WARM_UP_STEPS):
         step()
     before = sum(drawn.values())
     began = now()

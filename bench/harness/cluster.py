@@ -1,19 +1,18 @@
 """Baton's own processes on this machine, for the time of a measurement."""
 
 import asyncio
-import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from baton.client import AsyncClient
 from baton.cluster.local_etcd import free_port
-from bench.harness import ROOT
+from bench.harness.child import process
 
 START_SECONDS = 120.0
-STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIte
     grpc, http = free_port(), free_port()
     baton = str(Path(sys.executable).with_name("baton"))
     command = (baton, "up", *arguments, "--grpc-port", str(grpc), "--http-port", str(http))
-    async with process(command, settings, stdout=asyncio.subprocess.PIPE) as up:
+    async with process(command, settings, stdout=PIPE) as up:
         assert up.stdout is not None
         async with asyncio.timeout(START_SECONDS):
             while not (line := await up.stdout.readline()).startswith(b"Up after"):
@@ -79,32 +78,3 @@ async def store(settings: Mapping[str, str] = {}) -> AsyncIterator[str]:
     }
     async with process((sys.executable, "-m", "services.kvstore"), {**alone, **settings}):
         yield f"127.0.0.1:{port}"
-
-
-@asynccontextmanager
-async def process(
-    command: Sequence[str], settings: Mapping[str, str] = {}, stdout: int | None = None
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a program in the repository's root until the block ends; it is told, then killed."""
-    child = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "BATON_PARENT_PID": str(os.getpid()),
-            **settings,
-        },
-        stdout=stdout,
-    )
-    try:
-        yield child
-    finally:
-        with suppress(ProcessLookupError):
-            child.terminate()
-        try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await child.communicate()
-        except TimeoutError:
-            child.kill()
-            await child.communicate()

@@ -10,15 +10,15 @@ fetched. Digests are checked both ways; `digest` says what that alone costs. Bes
 
 import argparse
 import asyncio
-import json
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from baton.kv.digest import start_digest
 from baton.kv.events.log import EventLog
 from baton.kv.objects import ObjectId
+from bench.harness import cli
+from bench.harness.table import Table
 from services.kvstore.disk.file import SLAB_BYTES, DiskFile, Record
 from services.kvstore.disk_setup import add_disk
 from services.kvstore.memory.arena import Arena
@@ -28,7 +28,6 @@ from services.kvstore.store import Store
 
 LAYOUT = b"L" * 16
 MIB = 1024 * 1024
-ROUNDS = 3
 BATCH_BYTES = 2 * MIB
 
 
@@ -61,12 +60,6 @@ def digest(object_id: ObjectId, data: memoryview) -> bytes:
     return made.digest()
 
 
-def timed(act: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began
-
-
 def raw(path: Path, arena: Arena, total: int, size: int) -> dict[str, float]:
     """Seconds to write and read the pieces with nothing around it."""
     file = DiskFile(path, total)
@@ -77,16 +70,19 @@ def raw(path: Path, arena: Arena, total: int, size: int) -> dict[str, float]:
         Record(name(n), size, size, 0, size, n * size, 0, b"", "", 1.0)
         for n in range(total // size)
     ]
+    marks = [time.perf_counter()]
     try:
-        return {
-            "raw write": timed(
-                lambda: [file.write(r, p) for r, p in zip(records, pieces, strict=True)]
-            ),
-            "raw read": timed(
-                lambda: [file.read(r.offset, p) for r, p in zip(records, pieces, strict=True)]
-            ),
-            "digest": timed(lambda: [digest(name(0), p) for p in pieces]),
-        }
+        for record, piece in zip(records, pieces, strict=True):
+            file.write(record, piece)
+        marks.append(time.perf_counter())
+        for record, piece in zip(records, pieces, strict=True):
+            file.read(record.offset, piece)
+        marks.append(time.perf_counter())
+        for piece in pieces:
+            digest(name(0), piece)
+        marks.append(time.perf_counter())
+        steps = zip(("raw write", "raw read", "digest"), marks, marks[1:], strict=False)
+        return {step: after - before for step, before, after in steps}
     finally:
         file.close()
 
@@ -129,45 +125,35 @@ async def tier(path: Path, arena: Arena, total: int, size: int) -> dict[str, flo
     return seconds
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument(
-        "--path", type=Path, default=None, help="default: in the temporary directory"
-    )
-    parser.add_argument("--mib", type=int, default=512)
-    parser.add_argument("--size", type=int, default=256 * 1024)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    total = args.mib * MIB
+def measure(options: argparse.Namespace) -> dict[str, float]:
+    total = options.mib * MIB
     best: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as directory:
-        path = args.path or Path(directory) / "disk"
-        for _ in range(ROUNDS):
+        path = options.path or Path(directory) / "disk"
+        for _ in range(options.rounds):
             with Arena(Path("/dev/shm"), total // 4 // SLAB_BYTES * SLAB_BYTES) as arena:
                 while arena.touch_next():
                     pass
-                found = raw(path, arena, total, args.size)
+                found = raw(path, arena, total, options.size)
                 path.unlink()
-                found |= asyncio.run(tier(path, arena, total, args.size))
+                found |= asyncio.run(tier(path, arena, total, options.size))
                 path.unlink()
             for key, seconds in found.items():
                 best[key] = min(best.get(key, seconds), seconds)
     rates = {key: total / seconds / 1e9 for key, seconds in best.items()}
-    print(f"{args.mib} MiB in objects of {args.size // 1024} KiB, GB/s")
+    print(f"{options.mib} MiB in objects of {options.size // 1024} KiB")
+    table = Table(("", "<12"), ("GB/s", "8.2f"), ("of raw", "6.2f"))
     for key, rate in rates.items():
-        peer = rates["raw " + key.split()[1]] if key.startswith("tier") else rate
-        print(
-            f"{key:12}{rate:8.2f}   {rate / peer:5.2f} of raw"
-            if peer != rate
-            else f"{key:12}{rate:8.2f}"
-        )
-    if args.json:
-        args.json.write_text(
-            json.dumps({"size": args.size, "bytes": total, "gb_per_s": rates}, indent=1)
-        )
+        beside = rates.get("raw " + key.split()[-1]) if key.startswith("tier") else None
+        table.row(key, rate, rate / beside if beside else "")
+    return rates
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--path", type=Path, help="default: in the temporary directory")
+    parser.add_argument("--mib", type=int, default=512, help="at least 256")
+    parser.add_argument("--size", type=int, default=256 * 1024)
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments, rounds=3)

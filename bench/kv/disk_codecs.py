@@ -11,11 +11,11 @@ give back what it was given, and its error is printed, as a share of the object'
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,11 +27,11 @@ from baton.engine.base import Admitted, Engine, SequenceRequest
 from baton.engine.factory import create_engine
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
+from bench.harness import ROOT, cli
+from bench.harness.table import Table
 from services.kvstore.disk.codecs import LZ4, ZSTD, make_codec
 from services.kvstore.disk.index import disk_size
 
-ROOT = Path(__file__).parents[2]
-ROUNDS = 3
 JOINED = 8
 FP8 = torch.float8_e4m3fn
 
@@ -89,7 +89,9 @@ def to_fp8(data: memoryview) -> bytes:
     """One scale per object, then a byte per number."""
     values = torch.frombuffer(bytearray(data), dtype=torch.bfloat16).float()
     scale = values.abs().max().clamp(min=1e-30) / torch.finfo(FP8).max
-    return bytes(np.float32(scale)) + (values / scale).to(FP8).view(torch.uint8).numpy().tobytes()
+    return (
+        np.float32(scale).tobytes() + (values / scale).to(FP8).view(torch.uint8).numpy().tobytes()
+    )
 
 
 def from_fp8(data: memoryview, out: memoryview) -> None:
@@ -134,13 +136,15 @@ def ways() -> dict[str, tuple[Encode, Decode]]:
     }
 
 
-def measure(objects: str, name: str, way: tuple[Encode, Decode], pieces: list[bytes]) -> Row:
+def compare(
+    objects: str, name: str, way: tuple[Encode, Decode], pieces: list[bytes], rounds: int
+) -> Row:
     encode, decode = way
     total = sum(map(len, pieces))
     outs = [memoryview(bytearray(len(piece))) for piece in pieces]
     best = [float("inf")] * 2
     codes: list[bytes] = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         began = time.perf_counter()
         codes = [encode(memoryview(piece)) for piece in pieces]
         between = time.perf_counter()
@@ -169,19 +173,13 @@ def error(piece: bytes, out: memoryview) -> float:
     return float((before - after).abs().max() / before.abs().max())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "baton-tiny")
-    parser.add_argument("--tokens", type=int, default=3000)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     text = "".join(path.read_text() for path in sorted((ROOT / "docs").glob("**/*.md")))
-    tokens = Tokenizer.from_file(str(args.model / "tokenizer.json")).encode(text).ids[: args.tokens]
+    tokenizer = Tokenizer.from_file(str(options.model / "tokenizer.json"))
+    tokens = tokenizer.encode(text).ids[: options.tokens]
     engine = create_engine(
-        EngineSettings(model=args.model, dtype="bfloat16", threads=1, kv_bytes=1 << 30)
+        EngineSettings(model=options.model, dtype="bfloat16", threads=1, kv_bytes=1 << 30)
     )
     blocks = kv_of(engine, tokens)
     engine.close_engine()
@@ -199,25 +197,29 @@ def main() -> None:
         ],
         f"random bytes, {size // 1024} KiB": [draw.bytes(size) for _ in range(64)],
     }
-    rows = [
-        measure(kind, name, way, pieces)
-        for kind, pieces in kinds.items()
-        for name, way in ways().items()
-        if name != "(fp8)" or kind != f"random bytes, {size // 1024} KiB"
-    ]
-    columns = ("objects", "codec", "ratio", "room", "encode", "decode", "worst error")
-    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
-    for row in rows:
-        lost = f"{row.worst_error:.3f}" if row.worst_error else ""
-        print(
-            f"| {row.objects} | {row.codec} | {row.ratio:.2f} | {row.room:.2f} | "
-            f"{row.encode_gb_per_s:.2f} | {row.decode_gb_per_s:.2f} | {lost} |"
-        )
-    if args.json:
-        args.json.write_text(
-            json.dumps({"tokens": len(tokens), "rows": [asdict(row) for row in rows]}, indent=1)
-        )
+    table = Table(
+        ("objects", "<22"),
+        ("codec", "<16"),
+        ("ratio", "6.2f"),
+        ("room", "6.2f"),
+        ("encode GB/s", "6.2f"),
+        ("decode GB/s", "6.2f"),
+        ("worst error", "6.3f"),
+    )
+    rows = []
+    for kind, pieces in kinds.items():
+        for name, way in ways().items():
+            if name != "(fp8)" or not kind.startswith("random bytes"):
+                row = asdict(compare(kind, name, way, pieces, options.rounds))
+                table.row(*row.values())
+                rows.append(row)
+    return rows
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=Path, default=ROOT / "models" / "baton-tiny")
+    parser.add_argument("--tokens", type=int, default=3000)
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments, rounds=3)

@@ -1,6 +1,6 @@
 """Hit rates of the orders of eviction on a trace of conversations.
 
-    python -m bench.kv.eviction PATH/conversation_trace.jsonl [--sizes 1000,3000] [--json FILE]
+    python -m bench.kv.eviction PATH/conversation_trace.jsonl [--sizes 1000 3000] [--json FILE]
 
 The trace has one JSON object a line with `hash_ids`, one per block of the prompt; equal ids name
 equal prefixes (Mooncake's FAST'25 traces have this form). Each request leases what is there, as a
@@ -15,8 +15,11 @@ import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from baton.kv.objects import ObjectId
+from bench.harness import cli
+from bench.harness.table import Table
 from services.kvstore.eviction.base import Entry, Order
 from services.kvstore.eviction.cost_aware import CostAwareOrder
 from services.kvstore.eviction.lru import Lru
@@ -24,7 +27,7 @@ from services.kvstore.eviction.policy import EvictionPolicy
 
 ORDERS: dict[str, type[Order]] = {"lru": Lru, "cost-aware": CostAwareOrder}
 DEFAULT_ORDER = "cost-aware"
-
+Row = dict[str, Any]
 LAYOUT = b"L" * 16
 FLOOD = 3
 """Blocks of the flood for each of the trace."""
@@ -41,7 +44,7 @@ class Cache:
         self.evictions = 0
 
     def request(self, ids: Iterable[int], tenant: str) -> int:
-        """Read what is there, write the rest; answers how many leading blocks were there."""
+        """Read what is there, write the rest; return how many leading blocks were there."""
         hits, leading, missing, held = 0, True, [], []
         for number in ids:
             entry = self.entries.get(number)
@@ -74,8 +77,8 @@ class Cache:
         self.policy.add(entry)
 
 
-def run(requests: list[list[int]], capacity: int, order: str, flood: str) -> dict[str, object]:
-    """Replay the trace; answers the share of blocks hit and the time per block."""
+def run(requests: list[list[int]], capacity: int, order: str, flood: str) -> Row:
+    """Replay the trace; return the share of blocks hit and the time per block."""
     cache = Cache(capacity, order)
     hits = blocks = 0
     alien = 1 << 64
@@ -97,48 +100,33 @@ def run(requests: list[list[int]], capacity: int, order: str, flood: str) -> dic
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("trace", type=Path)
-    parser.add_argument(
-        "--sizes", default=",".join(map(str, SIZES)), help="blocks, comma-separated"
-    )
-    parser.add_argument("--orders", default=",".join(ORDERS))
-    parser.add_argument("--requests", type=int, default=0, help="only so many; 0: all")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    lines = args.trace.read_text().splitlines()[: args.requests or None]
+def measure(options: argparse.Namespace) -> list[Row]:
+    lines = options.trace.read_text().splitlines()[: options.requests or None]
     requests = [json.loads(line)["hash_ids"] for line in lines]
     total, distinct = sum(map(len, requests)), len({n for ids in requests for n in ids})
-    sizes = [int(size) for size in args.sizes.split(",")]
     print(
         f"{len(requests)} requests, {total} blocks, {distinct} distinct: at most "
-        f"{1 - distinct / total:.4f} can be hits"
+        f"{1 - distinct / total:.4f} can be hits; * the default"
     )
-    print(f"{'blocks that fit':26}" + "".join(f"{size:>10}" for size in sizes) + "   µs/block")
-    rows = []
+    sizes = [(f"{size} blocks", "10.4f") for size in options.sizes]
+    table = Table(("order", "<26"), *sizes, ("µs/block", "8.1f"))
+    rows: list[Row] = []
     for flood in ("", "no shares", "shares"):
-        for order in args.orders.split(","):
-            results = [run(requests, size, order, flood) for size in sizes]
+        for order in options.orders:
+            results = [run(requests, size, order, flood) for size in options.sizes]
             rows += results
-            name = (
-                order
-                + (" *" if order == DEFAULT_ORDER else "")
-                + (f", flood, {flood}" if flood else "")
-            )
-            slowest = max(float(str(r["microseconds_per_block"])) for r in results)
-            print(
-                f"{name:26}"
-                + "".join(f"{r['hit_rate']:10.4f}" for r in results)
-                + f"{slowest:11.1f}",
-                flush=True,
-            )
-    print("* the default")
-    if args.json:
-        args.json.write_text(json.dumps({"trace": args.trace.name, "rows": rows}, indent=1))
+            name = order + " *" * (order == DEFAULT_ORDER) + (f", flood, {flood}" if flood else "")
+            slowest = max(result["microseconds_per_block"] for result in results)
+            table.row(name, *(result["hit_rate"] for result in results), slowest)
+    return rows
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="blocks that fit")
+    parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
+    parser.add_argument("--requests", type=int, default=0, help="only so many; 0: all")
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments)

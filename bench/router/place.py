@@ -5,111 +5,29 @@ are held, an index of 100,000 blocks. Demand is counted, and no store prefetches
 calls the placer as the service does; `stream` asks a server in another process over one Place
 stream, with so many questions in flight.
 
-    python -m bench.router.place [--seconds 3]
+    python -m bench.router.place [--seconds 3] [--json FILE]
 """
 
 import argparse
-import asyncio
-import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import uvloop
-
-from baton.internal.v1 import cluster_pb2, kvevents_pb2, router_pb2
+from baton.internal.v1 import router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
-from baton.internal.v1.worker_pb2 import LoadReport
-from baton.kv.keys import pack
 from baton.rpc.channels import open_channel
-from baton.rpc.server import Server
-from baton.settings import GrpcSettings
-from baton.telemetry import logs
+from bench.harness import cli
+from bench.harness.child import helper
+from bench.harness.table import Table
+from bench.router.fleet import CHAINS, FLEETS, THRESHOLD, Roles, chains, fleet, query
 from services.router.api.placer import Placer, Replication
-from services.router.api.service import SERVICE_NAME, RouterService
-from services.router.prefix_index.index import PrefixIndex
 from services.router.replication.hot_prefixes import HotPrefixTracker
-from services.router.state.fleet import Fleet
-from services.router.state.tickets import TicketTable
 
-ROOT = Path(__file__).parents[2]
-LAYOUT = b"L" * 16
-BLOCKS = 64
-CHAINS = 2_000
 WARM_UP = 200
-THRESHOLD = 4
-SPLIT: list[cluster_pb2.Role.ValueType] = [cluster_pb2.ROLE_PREFILL] * 4 + [
-    cluster_pb2.ROLE_DECODE
-] * 4
-COMBINED: list[cluster_pb2.Role.ValueType] = [cluster_pb2.ROLE_COMBINED] * 8
 
 
-def chains() -> list[list[bytes]]:
-    draw = random.Random(1)
-    return [[draw.randbytes(16) for _ in range(BLOCKS)] for _ in range(CHAINS)]
-
-
-def fleet(roles: list[cluster_pb2.Role.ValueType]) -> Fleet:
-    made = Fleet(PrefixIndex(), TicketTable("bench"))
-    made.set_model_cards(
-        [cluster_pb2.ModelCard(name="m", layout_id=LAYOUT, block_tokens=16, block_bytes=65_536)]
-    )
-    for number in range(2):
-        made.put(
-            cluster_pb2.Instance(id=f"store-{number}", role=cluster_pb2.ROLE_KVSTORE, address="h:1")
-        )
-    for number, role in enumerate(roles):
-        worker = f"worker-{number}"
-        made.put(
-            cluster_pb2.Instance(
-                id=worker,
-                role=role,
-                address="h:2",
-                model="m",
-                layout_id=LAYOUT,
-                store_id=f"store-{number % 2}",
-            )
-        )
-        made.apply_report(
-            LoadReport(
-                instance_id=worker,
-                running=number % 5,
-                pending_prompt_tokens=number * 100,
-                free_pages=5_000,
-                total_pages=10_000,
-                prefill_tokens_per_second=5_000,
-                decode_step_seconds=0.02,
-                fetch_bytes_per_second=1e9,
-            )
-        )
-    for number, chain in enumerate(chains()):
-        near, far = f"store-{number % 2}", f"store-{(number + 1) % 2}"
-        made.index.add_blocks(near, kvevents_pb2.TIER_DRAM, chain[:48])
-        made.index.add_blocks(far, kvevents_pb2.TIER_DRAM, chain[:16])
-        made.index.add_blocks(f"worker-{number % 8}", kvevents_pb2.TIER_ENGINE, chain[:32])
-    return made
-
-
-def query(number: int, chain: list[bytes]) -> router_pb2.PlaceQuery:
-    asked = router_pb2.PlaceQuery(
-        correlation_id=number,
-        chains=[router_pb2.Chain(layout_id=LAYOUT, keys=pack(chain), block_tokens=16)],
-        prompt_tokens=BLOCKS * 16 + 5,
-        max_tokens=256,
-        n=1,
-    )
-    asked.context.model = "m"
-    asked.context.request_id = f"request-{number}"
-    return asked
-
-
-def pure(
-    roles: list[cluster_pb2.Role.ValueType], seconds: float, threshold: int
-) -> tuple[float, float]:
-    """Placements per second of one process, each with its ticket taken and given back.
+def pure(roles: Roles, seconds: float, threshold: int) -> tuple[float, float]:
+    """Return placements per second of one process, each with its ticket taken and given back.
 
     Args:
         roles: of the workers.
@@ -149,7 +67,7 @@ def _rate(
 
 
 async def ask(address: str, in_flight: int, seconds: float) -> tuple[float, float]:
-    """Placements per second over one stream, and the median time to an answer in seconds."""
+    """Return placements per second over one stream, and the median time to an answer in seconds."""
     async with open_channel(address) as channel:
         stub: Any = RouterServiceStub(channel)
         call = stub.Place()
@@ -182,58 +100,35 @@ async def ask(address: str, in_flight: int, seconds: float) -> tuple[float, floa
             call.cancel()
 
 
-async def serve(roles: list[cluster_pb2.Role.ValueType]) -> None:
-    """Serve a fleet until standard input ends; prints the address."""
-    logs.configure("bench", "bench", "warning")
-    async with Server(GrpcSettings(port=0), "bench") as server:
-        replication = Replication(HotPrefixTracker(THRESHOLD), lambda _: None)
-        service = RouterService(fleet(roles), replication=replication)
-        server.add(service.register, SERVICE_NAME)
-        await server.start()
-        service.open()
-        sys.stdout.write(server.address + "\n")
-        sys.stdout.flush()
-        await asyncio.to_thread(sys.stdin.read)
-
-
-def stream(name: str, in_flight: int, seconds: float) -> tuple[float, float]:
-    server = subprocess.Popen(
-        [sys.executable, "-m", "bench.router.place", "--serve", name],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
+async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    results = []
+    table = Table(
+        ("fleet", "<22"),
+        ("how", "<26"),
+        ("placements/s", "12,.0f"),
+        ("median ms", "9.3f"),
+        ("per CPU s", "9,.0f"),
     )
-    assert server.stdin is not None
-    assert server.stdout is not None
-    try:
-        address = server.stdout.readline().strip()
-        return uvloop.run(ask(address, in_flight, seconds))
-    finally:
-        server.stdin.close()
-        server.wait()
 
+    def note(fleet: str, how: str, rate: float, wait: float, of_cpu: float | None) -> None:
+        table.row(fleet, how, rate, wait * 1e3, "" if of_cpu is None else of_cpu)
+        found = {"per_second": rate, "median_seconds": wait, "per_cpu_second": of_cpu}
+        results.append({"fleet": fleet, "how": how, **found})
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each")
-    parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    fleets = {"4 prefill + 4 decode": SPLIT, "8 combined": COMBINED}
-    if options.serve:
-        uvloop.run(serve(fleets[options.serve]))
-        return
-    print(f"{'fleet':<22}{'how':<26}{'placements/s':>14}{'median ms':>11}{'per CPU s':>11}")
-    for name, roles in fleets.items():
+    for name, roles in FLEETS.items():
         for how, threshold in (("pure", THRESHOLD), ("pure, without hot prefixes", 0)):
             rate, of_cpu = pure(roles, options.seconds, threshold)
-            print(f"{name:<22}{how:<26}{rate:>14,.0f}{1e3 / rate:>11.3f}{of_cpu:>11,.0f}")
+            note(name, how, rate, 1 / rate, of_cpu)
         for in_flight in (1, 16, 128):
-            rate, wait = stream(name, in_flight, options.seconds)
-            how = f"stream, {in_flight} in flight"
-            print(f"{name:<22}{how:<26}{rate:>14,.0f}{wait * 1e3:>11.3f}")
+            async with helper("bench.router.place_server", name) as server:
+                rate, wait = await ask(await server.receive(), in_flight, options.seconds)
+            note(name, f"stream, {in_flight} in flight", rate, wait, None)
+    return results
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each")
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments)

@@ -16,12 +16,9 @@ A chunk size after a slash replaces the default: `combined/128`.
 """
 
 import argparse
-import asyncio
 import json
 import math
 import os
-import subprocess
-import threading
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -31,6 +28,7 @@ from typing import Any
 from baton.client import AsyncClient, Delta
 from bench.harness import ROOT, cli
 from bench.harness.checkpoints import SIZES, VOCAB, random_llama
+from bench.harness.child import helper
 from bench.harness.cluster import cluster
 from bench.harness.plot import Panel, draw
 from bench.harness.table import Table
@@ -40,8 +38,6 @@ SYSTEMS = ("split", "combined", "vllm")
 RATES = (0.1, 0.15, 0.2)
 PEERS = ROOT / "build" / "peers" / "bin" / "python"
 CHUNK_TOKENS = 512
-VLLM_SECONDS = 120
-"""That vLLM may take to start."""
 Row = dict[str, Any]
 Done = Callable[[Load, list[Request]], None]
 
@@ -77,42 +73,17 @@ async def on_baton(system: str, chunk: int, model: Path, loads: list[Load], done
             done(load, await run(generate, load))
 
 
-def on_vllm(chunk: int, model: Path, loads: list[Load], done: Done) -> None:
+async def on_vllm(chunk: int, model: Path, loads: list[Load], done: Done) -> None:
     """Put every load on one vLLM engine, in the peers' environment."""
-    cores = sorted(os.sched_getaffinity(0))
-    asked = {
-        "model": str(model),
-        "chunk_tokens": chunk,
-        "loads": [asdict(load) for load in loads],
+    settings = {
+        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
+        "VLLM_CPU_KVCACHE_SPACE": "3",
+        "VLLM_LOGGING_LEVEL": "ERROR",
     }
-    seconds = sum(load.warm_seconds + load.seconds + load.drain_seconds for load in loads)
-    peer = subprocess.Popen(
-        [str(PEERS), "-m", "bench.serving.vllm_mixed_load"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
-            "VLLM_CPU_KVCACHE_SPACE": "3",
-            "VLLM_LOGGING_LEVEL": "ERROR",
-        },
-    )
-    assert peer.stdin is not None and peer.stdout is not None
-    watchdog = threading.Timer(VLLM_SECONDS + seconds, peer.kill)
-    watchdog.start()
-    try:
-        with peer.stdin:
-            json.dump(asked, peer.stdin)
+    module = "bench.serving.vllm_mixed_load"
+    async with helper(module, model, str(chunk), python=PEERS, settings=settings) as peer:
         for load in loads:
-            if not (line := peer.stdout.readline()):
-                raise SystemExit("vLLM ended early: see what it said above")
-            done(load, from_json(json.loads(line)))
-    finally:
-        watchdog.cancel()
-        peer.terminate()
-        peer.wait()
+            done(load, from_json(await peer.ask(asdict(load))))
 
 
 def show(table: Table, row: Row) -> None:
@@ -202,7 +173,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             name, _, chunk = system.partition("/")
             tokens, done = int(chunk or CHUNK_TOKENS), partial(note, system)
             if name == "vllm":
-                await asyncio.to_thread(on_vllm, tokens, model, loads, done)
+                await on_vllm(tokens, model, loads, done)
             else:
                 await on_baton(name, tokens, model, loads, done)
     if options.svg:

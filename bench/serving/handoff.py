@@ -63,7 +63,8 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
 async def collecting() -> AsyncIterator[tuple[Collector, str]]:
     collector = Collector()
     server = grpc.aio.server()
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+    add(collector, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -7,18 +7,16 @@ token. Little depends on what else the machine does.
 
 import argparse
 import asyncio
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-import uvloop
 from opentelemetry import trace
 from opentelemetry.context import Context
 
-from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.sampling import SamplingParams
+from bench.harness import cli
+from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation
 from services.frontend.openai.chat import ChatChunks
@@ -120,9 +118,9 @@ def message(position: int) -> bytes:
     return worker_pb2.RunResponse(frames=frames).SerializeToString()
 
 
-async def measure(directory: Path) -> float:
-    """Microseconds per token."""
-    tokenizer = Tokenizer.load(write_random_checkpoint(directory / "model", vocab=8192, layers=1))
+async def cost() -> float:
+    """Return microseconds of CPU per token."""
+    tokenizer = Tokenizer.load(tokenizer_only("token-loop"))
     card = cluster_pb2.ModelCard(name="m", context_tokens=4096, vocab_tokens=8192)
     model = Model("m", tokenizer, (card,))
     connection = DetachedConnection()
@@ -151,15 +149,13 @@ async def measure(directory: Path) -> float:
     return seconds / half / STREAMS * 1e6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        for run in range(arguments.runs):
-            cost = uvloop.run(measure(Path(directory)))
-            print(f"run {run + 1}: {cost:.2f} us of CPU per token")
+async def measure(options: argparse.Namespace) -> list[float]:
+    costs = []
+    for number in range(options.rounds):
+        costs.append(await cost())
+        print(f"round {number + 1}: {costs[-1]:.2f} us of CPU per token", flush=True)
+    return costs
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, rounds=3)

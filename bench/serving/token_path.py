@@ -100,9 +100,9 @@ def show(table: Table, result: dict[str, Any]) -> None:
 
 def slope(few: dict[str, Any], many: dict[str, Any]) -> float:
     """Return the CPU of one more token in µs, from two loads that differ in their tokens."""
-    tokens = many["output_tokens"] - few["output_tokens"]
+    tokens: int = many["output_tokens"] - few["output_tokens"]
     more: float = many["path_ms_per_request"] - few["path_ms_per_request"]
-    return more / tokens * 1e3
+    return 1e3 * more / tokens
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:

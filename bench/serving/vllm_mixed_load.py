@@ -1,7 +1,8 @@
-"""The load of `disaggregation.py` on vLLM's own engine, in the peers' environment.
+"""The load of bench.serving.disaggregation on vLLM's own engine, in the peers' environment.
 
-Reads one JSON object from standard input and writes one line of JSON per load: `disaggregation.py`
-runs it. The engine is called in its process (no HTTP), which is the best case for it.
+Arguments: the model's directory, prompt tokens per step. For each line of JSON on standard input, a
+load, it answers one: the requests that were made. The engine is called in its process (no HTTP),
+which is the best case for it.
 """
 
 import asyncio
@@ -10,13 +11,12 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from itertools import count
-from typing import Any
 
 from bench.serving.mixed_load import Load, run, to_json
 
 
 async def main() -> None:
-    asked: dict[str, Any] = json.load(sys.stdin)
+    model, chunk_tokens = sys.argv[1:]
     # vLLM talks on standard output: that becomes standard error, and the answers keep their own.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -27,11 +27,11 @@ async def main() -> None:
 
     engine = AsyncLLM.from_engine_args(
         AsyncEngineArgs(
-            model=asked["model"],
+            model=model,
             dtype="bfloat16",
             max_model_len=4096,
             max_num_seqs=64,
-            max_num_batched_tokens=asked["chunk_tokens"],
+            max_num_batched_tokens=int(chunk_tokens),
             enable_chunked_prefill=True,
             enforce_eager=True,
             skip_tokenizer_init=True,
@@ -56,8 +56,9 @@ async def main() -> None:
     try:
         async for _ in generate(list(range(256, 512)), 4):
             pass
-        for load in asked["loads"]:
-            print(json.dumps(to_json(await run(generate, Load(**load)))), file=answers, flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            requests = await run(generate, Load(**json.loads(line)))
+            print(json.dumps(to_json(requests)), file=answers, flush=True)
     finally:
         engine.shutdown()
 

@@ -1,0 +1,114 @@
+"""Programs that a benchmark runs beside itself."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from bench.harness import ROOT
+
+STOP_SECONDS = 20.0
+ANSWER_SECONDS = 600.0
+LINE_BYTES = 1 << 28
+
+
+@asynccontextmanager
+async def process(
+    command: Sequence[str | Path],
+    settings: Mapping[str, str] = {},
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: IO[Any] | None = None,
+) -> AsyncIterator[Process]:
+    """Run a program in the repository's root until the block ends.
+
+    Then it may end by itself if its standard input is a pipe, which is closed; otherwise, or when
+    it takes too long, it is terminated, and killed if it takes too long again.
+
+    Args:
+        command: the program and its arguments.
+        settings: environment variables beside those of this process.
+        stdin: `PIPE`, or None: that of this process. `stdout` as well.
+        stdout: where its output goes.
+        stderr: a file for what it says on standard error; None: that of this process.
+    """
+    parent = {"PYTHONPATH": str(ROOT), "BATON_PARENT_PID": str(os.getpid())}
+    child = await asyncio.create_subprocess_exec(
+        *map(str, command),
+        cwd=ROOT,
+        env={**os.environ, **parent, **settings},
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        limit=LINE_BYTES,
+    )
+    try:
+        yield child
+    finally:
+        if stdin is None or not await _ended(child):
+            with suppress(ProcessLookupError):
+                child.terminate()
+            if not await _ended(child):
+                child.kill()
+                await child.wait()
+
+
+async def _ended(child: Process) -> bool:
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await child.communicate()
+    except TimeoutError:
+        return False
+    return True
+
+
+class Helper:
+    """A program that answers on its standard output, line by line."""
+
+    def __init__(self, name: str, child: Process) -> None:
+        self._name = name
+        self._child = child
+
+    async def send(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(line.encode() + b"\n")
+        await self._child.stdin.drain()
+
+    async def receive(self) -> str:
+        """Return its next line.
+
+        Raises:
+            SystemExit: it ended.
+            TimeoutError: it said nothing for `ANSWER_SECONDS`.
+        """
+        assert self._child.stdout is not None
+        async with asyncio.timeout(ANSWER_SECONDS):
+            line = await self._child.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self._name} ended: see what it said on standard error")
+        return line.decode().strip()
+
+    async def ask(self, question: Any) -> Any:
+        """Send a line of JSON and return the answer's."""
+        await self.send(json.dumps(question))
+        return json.loads(await self.receive())
+
+
+@asynccontextmanager
+async def helper(
+    module: str,
+    *arguments: str | Path,
+    python: str | Path = sys.executable,
+    settings: Mapping[str, str] = {},
+    stderr: IO[Any] | None = None,
+) -> AsyncIterator[Helper]:
+    """Run a module of `bench` until the block ends, with this or another environment's Python."""
+    command = (python, "-m", module, *arguments)
+    async with process(command, settings, stdin=PIPE, stdout=PIPE, stderr=stderr) as child:
+        yield Helper(module, child)

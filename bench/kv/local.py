@@ -1,0 +1,75 @@
+"""One client through shared memory: put, get and lookup."""
+
+import secrets
+import statistics
+import time
+
+from bench.kv.batches import (
+    ARENA_BYTES,
+    LAYOUT,
+    attached,
+    get_batch,
+    names,
+    put_all,
+    put_batch,
+)
+from bench.kv.memory import SharedMemory
+from bench.kv.sizes import COUNT, MIB
+
+ROUND_BYTES = 1024 * MIB
+"""Put, and then got, in one round: more than caches hold, and several batches of the largest."""
+Rates = dict[str, float]
+
+
+async def put_and_get(address: str, size: int, rounds: int, memory: SharedMemory) -> Rates:
+    """Return GB/s of the best round, and of the same copies alone."""
+    sources = [memoryview(secrets.token_bytes(size)) for _ in range(COUNT)]
+    targets = [memoryview(bytearray(size)) for _ in range(COUNT)]
+    batches = max(1, ROUND_BYTES // (COUNT * size))
+    total = batches * COUNT * size / 1e9
+    best: Rates = {}
+    async with attached(address) as client:
+        for _ in range(-(-ARENA_BYTES // (batches * COUNT * size))):
+            await put_all(client, names(batches), sources)
+        for number in range(rounds + 1):
+            keys = names(batches)
+            offsets = [memory.offsets(COUNT, size) for _ in range(batches)]
+            began = time.perf_counter()
+            for part in offsets:
+                memory.copy_in(part, sources)
+            copied_in = time.perf_counter()
+            await put_all(client, keys, sources)
+            put = time.perf_counter()
+            for part in offsets:
+                memory.copy_out(part, targets)
+            copied_out = time.perf_counter()
+            for batch in keys:
+                await get_batch(client, batch, targets)
+            got = time.perf_counter()
+            seconds = {
+                "memcpy in": copied_in - began,
+                "put": put - copied_in,
+                "memcpy out": copied_out - put,
+                "get": got - copied_out,
+            }
+            if number:  # the first one warms up
+                for name, each in seconds.items():
+                    best[name] = max(best.get(name, 0.0), total / each)
+    best["put/memcpy"] = best["put"] / best["memcpy in"]
+    best["get/memcpy"] = best["get"] / best["memcpy out"]
+    return best
+
+
+async def lookups(address: str, transport: str) -> float:
+    """Return keys per second, in batches of 4,096 of which all are held."""
+    async with attached(address, transport) as client:
+        held = [secrets.token_bytes(16) for _ in range(2048)]
+        source = [memoryview(secrets.token_bytes(4096))] * 2048
+        await put_batch(client, held, source)
+        rates = []
+        for _ in range(30):
+            began = time.perf_counter()
+            answer = await client.lookup([*held, *held], LAYOUT)
+            rates.append(len(answer) / (time.perf_counter() - began))
+            assert sum(answer) == 4096
+        return statistics.median(rates)

@@ -1,0 +1,32 @@
+"""A router's Place service without a cluster, for bench.router.place: `place_server FLEET`."""
+
+import asyncio
+import sys
+
+import uvloop
+
+from baton.rpc.server import Server
+from baton.settings import GrpcSettings
+from baton.telemetry import logs
+from bench.router.fleet import FLEETS, THRESHOLD, Roles, fleet
+from services.router.api.placer import Replication
+from services.router.api.service import SERVICE_NAME, RouterService
+from services.router.replication.hot_prefixes import HotPrefixTracker
+
+
+async def serve(roles: Roles) -> None:
+    """Serve a fleet until standard input ends; prints the address."""
+    logs.configure("bench", "bench", "warning")
+    async with Server(GrpcSettings(port=0), "bench") as server:
+        replication = Replication(HotPrefixTracker(THRESHOLD), lambda _: None)
+        service = RouterService(fleet(roles), replication=replication)
+        server.add(service.register, SERVICE_NAME)
+        await server.start()
+        service.open()
+        sys.stdout.write(server.address + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(FLEETS[sys.argv[1]]))
