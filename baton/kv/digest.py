@@ -1,4 +1,4 @@
-"""What a reader checks its copy against: a digest over the object's name, length and bytes.
+"""The digest that a reader checks its copy against, over the object's name, length and bytes.
 
     xxh3_128(tag ‖ key ‖ layout_id ‖ group, shard, part as u32 ‖ length as u64 ‖ bytes)
 
@@ -19,7 +19,7 @@ _NUMBERS = struct.Struct("<IIIQ")
 
 
 def start_digest(object_id: ObjectId, length: int) -> xxh3_128:
-    """A hash that wants the object's `length` bytes; its `digest()` is then the object's."""
+    """Return a hash to update with the object's `length` bytes, whose digest is the object's."""
     _, key, group, shard, part = object_id
     return xxh3_128(
         b"".join((_TAG, key, object_id.layout_id, _NUMBERS.pack(group, shard, part, length)))
@@ -27,14 +27,14 @@ def start_digest(object_id: ObjectId, length: int) -> xxh3_128:
 
 
 def split_digests(packed: bytes) -> list[bytes]:
-    """Digests out of one `bytes` field; of a length that is no multiple of 16 the last is short."""
+    """Return digests out of one `bytes` field; the last is short if the length is no multiple."""
     return [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), DIGEST_BYTES)]
 
 
 def object_digest(
     key: bytes, layout_id: bytes, group: int, shard: int, part: int, data: memoryview
 ) -> bytes:
-    """Digest of one object: 16 bytes.
+    """Return the digest of one object: 16 bytes.
 
     Args:
         key: the block's key, 16 bytes.

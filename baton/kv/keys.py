@@ -24,7 +24,7 @@ _PARTIAL = b"baton.kv.1/part\0"
 def chain_root(
     model: str, weights_digest: bytes, layout_id: bytes, adapter_digest: bytes, salt: bytes
 ) -> bytes:
-    """Name the empty prefix: 16 bytes over the five fields, each length-prefixed.
+    """Return the name of the empty prefix: 16 bytes over the five fields, each length-prefixed.
 
     Args:
         model: the model's registered name.
@@ -41,7 +41,7 @@ def chain_root(
 
 
 def token_bytes(tokens: Sequence[int]) -> bytes:
-    """Token ids as little-endian u32.
+    """Return token ids as little-endian u32.
 
     Raises:
         OverflowError: an id is negative or above 2**32 - 1.
@@ -52,12 +52,12 @@ def token_bytes(tokens: Sequence[int]) -> bytes:
 
 
 def full_block_key(previous: bytes, tokens: bytes) -> bytes:
-    """Key of a full block from the key before it and its tokens' bytes."""
+    """Return the key of a full block from the key before it and its tokens' bytes."""
     return sha256(_FULL + previous + tokens).digest()[:KEY_BYTES]
 
 
 def partial_block_key(previous: bytes, tokens: bytes) -> bytes:
-    """Key of a block that is not full, from the key before it and its tokens' bytes."""
+    """Return the key of a block that is not full, from the key before it and its tokens' bytes."""
     count = struct.pack("<I", len(tokens) // 4)
     return sha256(_PARTIAL + previous + count + tokens).digest()[:KEY_BYTES]
 
@@ -78,7 +78,7 @@ class PromptKeys:
 
 
 def prompt_keys(root: bytes, tokens: Sequence[int], block_tokens: int) -> PromptKeys:
-    """Name every block of a prompt."""
+    """Return the names of every block of a prompt."""
     data = token_bytes(tokens)
     step = 4 * block_tokens
     whole = len(tokens) // block_tokens * step
@@ -92,12 +92,12 @@ def prompt_keys(root: bytes, tokens: Sequence[int], block_tokens: int) -> Prompt
 
 
 def pack(keys: Sequence[bytes]) -> bytes:
-    """Keys as they travel in one `bytes` field."""
+    """Return keys as they travel in one `bytes` field."""
     return b"".join(keys)
 
 
 def unpack(packed: bytes) -> list[bytes]:
-    """Keys out of one `bytes` field.
+    """Return the keys in one `bytes` field.
 
     Raises:
         ValueError: the length is not a multiple of 16.

@@ -1,4 +1,4 @@
-"""What KV bytes mean."""
+"""What the bytes of a KV block mean."""
 
 import json
 from dataclasses import asdict, dataclass

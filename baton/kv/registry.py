@@ -1,4 +1,4 @@
-"""What KV travels by and where it lies, best first. What joins here is tested like the rest."""
+"""The transports and tiers of KV, best first. Contract tests run over each of them."""
 
 from baton.internal.v1 import kvevents_pb2 as pb
 
@@ -16,7 +16,7 @@ TIERS = (pb.TIER_DRAM, pb.TIER_DISK)
 
 
 def tier_name(tier: int) -> str:
-    """A tier as people and metrics call it: `engine`, `dram`, `disk`."""
+    """Return a tier's name for people and metrics: `engine`, `dram`, `disk`."""
     return pb.Tier.Name(pb.Tier.ValueType(tier)).removeprefix("TIER_").lower()
 
 
@@ -26,5 +26,5 @@ NEVER = "never"
 VERIFY = (ALWAYS, REMOTE, NEVER)
 """Which copies of KV are checked against their digest: all, those that crossed a network, none.
 
-Without it a flipped bit is a wrong answer: NEVER is for finding out what would notice that.
+Without it a flipped bit is a wrong answer; NEVER is for tests of what would notice one.
 """

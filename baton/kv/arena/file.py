@@ -3,12 +3,12 @@
     header: magic ‖ version ‖ page ‖ generations at ‖ index at ‖ data at ‖ data bytes ‖ secret,
         little-endian; behind it, how much of the data has memory behind it, as i64
     generations: one i64 per page of data, in the machine's byte order
-    index: what is readable, for readers to look up by themselves (see `arena_index`)
+    index: what is readable, for readers to look up by themselves; its format is index.py's
     data: slots, each beginning on a page
 
 Reading the secret through the file proves that store and client share memory. A slot's generation
-stands at its first page's place and changes whenever the slot changes hands: whoever copied a slot
-reads it afterwards, and finds it changed if somebody else may have written meanwhile.
+stands at its first page's place and changes whenever the slot changes hands: a reader that copied a
+slot reads it afterwards, and finds it changed if there may have been another write meanwhile.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _MAGIC = b"batonkv\0"
 _VERSION = 2
 _HEADER = struct.Struct("<8sIIQQQQ16s")
 _TOUCHED_AT = 128
-"""Where the count of touched bytes stands, after the header."""
+"""Offset of the count of touched bytes, after the header."""
 _POPULATE = {False: 22, True: 23}
 """madvise(2): MADV_POPULATE_READ and _WRITE, since Linux 5.14."""
 POPULATE_STEP_BYTES = 8 * 1024 * 1024
@@ -49,7 +49,7 @@ class ArenaFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ArenaHeader:
-    """What stands at the beginning of the file; offsets and sizes in bytes."""
+    """The beginning of the file; offsets and sizes in bytes."""
 
     generations_at: int
     index_at: int
@@ -59,7 +59,7 @@ class ArenaHeader:
 
     @classmethod
     def plan(cls, data_bytes: int) -> "ArenaHeader":
-        """Lay out an arena for `data_bytes` (a multiple of the page) with a new secret."""
+        """Return the header of a new arena for `data_bytes`, a multiple of the page."""
         index_at = _round_up(PAGE_BYTES + 8 * (data_bytes // PAGE_BYTES))
         data_at = _round_up(index_at + ENTRY_BYTES * index_entries(data_bytes))
         secret = secrets.token_bytes(SECRET_BYTES)
@@ -67,9 +67,11 @@ class ArenaHeader:
 
     @property
     def file_bytes(self) -> int:
+        """Length of the whole file."""
         return self.data_at + self.data_bytes
 
     def pack(self) -> bytes:
+        """Return the header as it stands in the file."""
         return _HEADER.pack(
             _MAGIC,
             _VERSION,
@@ -83,7 +85,7 @@ class ArenaHeader:
 
     @classmethod
     def unpack(cls, data: bytes) -> "ArenaHeader":
-        """Read a header.
+        """Return the header that `data` begins with.
 
         Raises:
             ArenaFileError: another kind of file, or another version.
@@ -108,9 +110,9 @@ begins on, the generation that it had, its digest."""
 
 
 class MappedArena:
-    """An arena mapped by a client. Views stay valid as long as somebody holds them.
+    """An arena mapped by a client, for any thread; only `populate_next` is for one at a time.
 
-    Nothing is closed by hand: the mapping goes when the last view of it does.
+    It is never closed: the mapping goes when the last view of it does.
     """
 
     def __init__(self, path: Path) -> None:
@@ -141,7 +143,7 @@ class MappedArena:
         self._readable = memoryview(self._read)
         self._writable = memoryview(self._write)
         self.generations = generations(self._readable, self.header)
-        """The present ones, by page of the data."""
+        """The slots' present ones, by page of the data."""
         self.populated_bytes = 0
         """How much of the data is mapped into this process: copying it waits for no page."""
         self.index = IndexReader(
@@ -150,7 +152,7 @@ class MappedArena:
         )
 
     def readable(self, offset: int, length: int) -> memoryview:
-        """Bytes of a slot, read-only; `offset` counts from the file's beginning.
+        """Return a slot's bytes, read-only; `offset` counts from the file's beginning.
 
         Raises:
             ArenaFileError: they lie outside of the data.
@@ -158,11 +160,11 @@ class MappedArena:
         return self._readable[self._checked(offset, length) : offset + length]
 
     def writable(self, offset: int, length: int) -> memoryview:
-        """Bytes of a reserved slot, to be written; otherwise as `readable`."""
+        """Return a reserved slot's bytes to be written; otherwise as `readable`."""
         return self._writable[self._checked(offset, length) : offset + length]
 
     def find(self, keys: bytes, tag: int, length: int) -> Iterator[Found]:
-        """What the index shows of packed 16-byte keys, of one length, in their order."""
+        """Yield what the index shows of packed 16-byte keys, of one length, in their order."""
         last = self._end - self._begin - length
         if last < 0:
             return
@@ -180,14 +182,14 @@ class MappedArena:
             yield index, data, self.page(offset), generation, digests[16 * at : 16 * at + 16]
 
     def page(self, offset: int) -> int:
-        """Which of `generations` belongs to the slot that begins at `offset`."""
+        """Return the index in `generations` of the slot that begins at `offset`."""
         return (offset - self._begin) // PAGE_BYTES
 
     def populate_next(self) -> bool:
-        """Map the next of the memory that is there; answers whether there may be more later.
+        """Map the next of the memory that is there; return whether there may be more later.
 
-        Without it whoever first copies through a page waits for the kernel to map it, which is
-        slower than the copy. Blocks for milliseconds and holds no lock of the interpreter; one
+        Without it the first copy through a page waits for the kernel to map it, which is slower
+        than the copy. Blocks for milliseconds and holds no lock of the interpreter; one
         thread at a time.
         """
         step = min(self.touched_bytes - self.populated_bytes, POPULATE_STEP_BYTES)
@@ -201,7 +203,7 @@ class MappedArena:
 
     @property
     def touched_bytes(self) -> int:
-        """How much of the data has memory behind it by now."""
+        """How much of the data has memory behind it."""
         return min(touched_bytes(self._readable)[0], self.header.data_bytes)
 
     def _checked(self, offset: int, length: int) -> int:
@@ -211,20 +213,20 @@ class MappedArena:
 
 
 def generations(file: memoryview, header: ArenaHeader) -> "memoryview[int]":
-    """The table of generations inside a mapped file, one per page of data."""
+    """Return the table of generations inside a mapped file, one per page of data."""
     end = header.generations_at + 8 * (header.data_bytes // PAGE_BYTES)
     return file[header.generations_at : end].cast("q")
 
 
 def touched_bytes(file: memoryview) -> "memoryview[int]":
-    """The one number in a mapped file that says how much of the data has memory behind it."""
+    """Return the number in a mapped file that says how much of the data has memory behind it."""
     return file[_TOUCHED_AT : _TOUCHED_AT + 8].cast("q")
 
 
 def populate(view: memoryview, *, write: bool) -> bool:
     """Put memory behind whole pages of a mapping, to be read or to be written.
 
-    Blocks, and holds no lock of the interpreter. False where the kernel cannot.
+    Blocks, and holds no lock of the interpreter. Return False where the kernel cannot.
 
     Raises:
         OSError: there is no memory, or no room in the file system.
@@ -239,7 +241,7 @@ def populate(view: memoryview, *, write: bool) -> bool:
 
 
 def advise_huge(mapping: mmap.mmap) -> None:
-    """Ask for huge pages; a file system that has none says no, which changes nothing."""
+    """Ask for huge pages, which the file system may not have."""
     with contextlib.suppress(OSError):
         mapping.madvise(mmap.MADV_HUGEPAGE)
 

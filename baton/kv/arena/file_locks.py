@@ -1,7 +1,7 @@
-"""Files that live as long as their owner: an flock says that it does, whatever kills it.
+"""Files that live as long as their owner: an flock shows that it lives, whatever kills it.
 
 The kernel frees a lock when its owner's last descriptor goes, SIGKILL included, and not before: a
-stopped process keeps its locks. Files whose lock is free belong to nobody and may be removed.
+stopped process keeps its locks. Files whose lock is free have no owner and may be removed.
 """
 
 import fcntl
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def create_locked(path: Path, mode: int = 0o600) -> int:
-    """Create a file that nobody else has, and lock it.
+    """Create a file that did not exist, and lock it.
 
     Returns:
         The descriptor that holds the lock; closing it gives the lock up.
@@ -23,7 +23,7 @@ def create_locked(path: Path, mode: int = 0o600) -> int:
         file = os.open(path, flags, mode)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Between the two calls somebody may have taken the file for a dead owner's.
+            # Between the two calls another process may have taken the file for a dead owner's.
             if _is_at(path, file):
                 return file
         except BaseException:
@@ -33,7 +33,7 @@ def create_locked(path: Path, mode: int = 0o600) -> int:
 
 
 def lock_is_free(file: int) -> bool:
-    """Whether the owner of the file is dead. `file` must be another open than the owner's."""
+    """Return whether the file's owner is dead. `file` must be another open than the owner's."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -43,7 +43,7 @@ def lock_is_free(file: int) -> bool:
 
 
 def remove_if_abandoned(path: Path) -> bool:
-    """Remove a file whose owner is dead; answers whether it did."""
+    """Remove a file if its owner is dead; return whether it was removed."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -33,20 +33,20 @@ _KEY = struct.Struct("<QQ")
 
 
 def index_entries(data_bytes: int) -> int:
-    """How many entries the index of an arena has: a power of two."""
+    """Return how many entries the index of an arena has: a power of two."""
     wanted = max(MIN_ENTRIES, data_bytes // BYTES_PER_ENTRY)
     return int(1 << (wanted - 1).bit_length())
 
 
 @lru_cache(maxsize=256)
 def object_tag(layout_id: bytes, group: int, shard: int, part: int) -> int:
-    """What tells objects of one key apart: 64 bits over layout, group, shard and part."""
+    """Return what tells objects of one key apart: 64 bits over layout, group, shard, part."""
     packed = _PART.pack(layout_id, group, shard, part)
     return int.from_bytes(hashlib.sha256(b"baton.kv.1/tag\0" + packed).digest()[:8], "little")
 
 
 def place(key: bytes, tag: int, entries: int) -> tuple[int, int]:
-    """An object's fingerprint, and the first entry of its bucket."""
+    """Return an object's fingerprint, and the first entry of its bucket."""
     low, high = _KEY.unpack(key)
     fingerprint = (low ^ tag) or 1
     mixed = ((fingerprint ^ (high >> 7)) * FACTOR) & _MASK
@@ -54,11 +54,11 @@ def place(key: bytes, tag: int, entries: int) -> tuple[int, int]:
 
 
 class IndexReader:
-    """Looks objects up.
+    """Looks objects up in a mapped index. Any thread may use it; nothing is locked.
 
     Args:
         index: the index as mapped, fingerprints first.
-        entries: as `index_entries` answers.
+        entries: as `index_entries` returns them.
     """
 
     def __init__(self, index: memoryview, entries: int) -> None:
@@ -74,7 +74,7 @@ class IndexReader:
         return there
 
     def find(self, keys: bytes, tag: int) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
-        """Indexes of the packed 16-byte keys that are there, in order, and their rows (n, 8)."""
+        """Return which of packed 16-byte keys are there: their indexes in order, rows (n, 8)."""
         names = np.frombuffer(keys, dtype="<u8").reshape(-1, 2)
         wanted = names[:, 0] ^ np.uint64(tag)
         wanted[wanted == 0] = 1

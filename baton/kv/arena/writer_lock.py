@@ -1,4 +1,4 @@
-"""How a writer's death is proven: a file beside the arena that it keeps locked while it lives."""
+"""Proof that a writer is dead: a file beside the arena that it keeps locked while it lives."""
 
 import os
 import re
@@ -12,9 +12,9 @@ _NAME = re.compile(r"baton-kv-[0-9a-f]{1,64}\.writer")
 
 
 class WriterLock:
-    """The writer's side. Held until every part that may write through it has let go.
+    """A writer's lock, held once from the start, until every holder has released it.
 
-    Created held once; the file goes with the last holder.
+    Belongs to one process, on its asyncio loop. The file goes with the last holder.
 
     Raises:
         OSError: the directory cannot be written.
@@ -26,11 +26,11 @@ class WriterLock:
         self._holders = 1
 
     def retain(self) -> None:
-        """One more part may write."""
+        """Add a holder: one more part of the process that may write to the arena."""
         self._holders += 1
 
     def release(self) -> None:
-        """A part will not write any more."""
+        """Remove a holder, which will not write any more."""
         self._holders -= 1
         if self._holders == 0:
             self.path.unlink(missing_ok=True)
@@ -38,10 +38,10 @@ class WriterLock:
 
 
 class WriterLockProbe:
-    """The store's side: asks whether the writer lives.
+    """The store's view of a writer's lock: shows whether the writer lives.
 
     Raises:
-        ValueError: no writer's lock has that name, it does not exist, or nobody holds it.
+        ValueError: no writer's lock has that name, it does not exist, or it is not held.
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -55,10 +55,10 @@ class WriterLockProbe:
         self._path = directory / name
         if lock_is_free(self._file):
             os.close(self._file)
-            raise ValueError("writer_lock is not held by anybody")
+            raise ValueError("writer_lock is not held")
 
     def is_free(self) -> bool:
-        """Whether the writer is dead, or has let go."""
+        """Return whether the writer is dead, or has released the lock."""
         return lock_is_free(self._file)
 
     def close(self, *, remove: bool = False) -> None:

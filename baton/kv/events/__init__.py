@@ -1,1 +1,1 @@
-"""The ordered stream of which blocks a store or a worker holds: log, service, replica."""
+"""The ordered event stream of which blocks a store or worker holds: log, service, replica."""

@@ -1,4 +1,4 @@
-"""What a store or worker holds, as an ordered stream: the reading side."""
+"""A replica of what another instance holds, kept by applying its event stream. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,24 +12,26 @@ LayoutTier = tuple[bytes, pb.Tier.ValueType]
 
 @dataclass(slots=True)
 class BlockDelta:
-    """What one message changed, net: no key of a space stands in both, and no space is empty."""
+    """What one message changed, net: no key is both added and removed, and no set is empty."""
 
     added: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
     removed: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
 
-    def add(self, space: LayoutTier, keys: Iterable[bytes]) -> None:
-        _move(space, keys, self.added, self.removed)
+    def add(self, layout_tier: LayoutTier, keys: Iterable[bytes]) -> None:
+        _move(layout_tier, keys, self.added, self.removed)
 
-    def remove(self, space: LayoutTier, keys: Iterable[bytes]) -> None:
-        _move(space, keys, self.removed, self.added)
+    def remove(self, layout_tier: LayoutTier, keys: Iterable[bytes]) -> None:
+        _move(layout_tier, keys, self.removed, self.added)
 
 
 class BlockReplica:
     """One instance's contents, kept by applying the messages of its event stream in order.
 
     Use: watch `request()`, call `opened()`, then `apply` each message. When `stale` becomes true a
-    message was missed: nothing more is applied until the stream is watched anew. `every_nth`: only
-    about one key in so many, as in WatchRequest.
+    message was missed: nothing more is applied until the stream is watched anew.
+
+    Args:
+        every_nth: replicate only about one key in so many, as in WatchRequest.
     """
 
     def __init__(self, every_nth: int = 1) -> None:
@@ -41,29 +43,29 @@ class BlockReplica:
         self._snapshot: _Pieces | None = None
 
     def request(self) -> pb.WatchRequest:
-        """Where the next watch begins: after the last event that was applied."""
+        """Return the next watch, which begins after the last event that was applied."""
         return pb.WatchRequest(epoch=self.epoch, sequence=self.sequence, every_nth=self._every_nth)
 
     def opened(self) -> None:
-        """A watch on `request` begins: what an earlier one left half done is forgotten."""
+        """Begin a watch on `request`; what an earlier one left half done is dropped."""
         self.stale = False
         self._snapshot = None
 
     def clear(self) -> BlockDelta:
-        """Forget everything: the instance is gone."""
+        """Drop everything, as the instance is gone; return what that changed."""
         self.opened()
         self.epoch, self.sequence = "", 0
         return self._replace(())
 
     def apply(self, message: pb.WatchResponse) -> BlockDelta:
-        """Take one message in. A doubled one changes nothing; one after a gap sets `stale`."""
+        """Apply one message. A doubled one changes nothing; one after a gap sets `stale`."""
         if self.stale:
             return BlockDelta()
         if message.HasField("snapshot"):
-            return self._take_piece(message.snapshot)
-        return self._take_events(message.events)
+            return self._apply_piece(message.snapshot)
+        return self._apply_events(message.events)
 
-    def _take_piece(self, piece: pb.Snapshot) -> BlockDelta:
+    def _apply_piece(self, piece: pb.Snapshot) -> BlockDelta:
         position = (piece.epoch, piece.sequence)
         if self._snapshot is None:
             if piece.epoch == self.epoch and piece.sequence <= self.sequence:
@@ -91,25 +93,25 @@ class BlockReplica:
         for run in filter(lambda run: run.keys, runs):
             now.setdefault((run.layout_id, run.tier), set()).update(unpack(run.keys))
         delta = BlockDelta()
-        for space in now.keys() | self.held.keys():
-            before, after = self.held.get(space, set()), now.get(space, set())
-            delta.add(space, after - before)
-            delta.remove(space, before - after)
+        for layout_tier in now.keys() | self.held.keys():
+            before, after = self.held.get(layout_tier, set()), now.get(layout_tier, set())
+            delta.add(layout_tier, after - before)
+            delta.remove(layout_tier, before - after)
         self.held = now
         return delta
 
-    def _take_events(self, events: pb.Events) -> BlockDelta:
+    def _apply_events(self, events: pb.Events) -> BlockDelta:
         known = self.sequence + 1 - events.first_sequence
         if self._snapshot is not None or events.epoch != self.epoch or known < 0:
             self.stale = True
             return BlockDelta()
         delta = BlockDelta()
         for event in events.events[known:]:
-            self._take_event(event, delta)
+            self._apply_event(event, delta)
             self.sequence += 1
         return delta
 
-    def _take_event(self, event: pb.BlockEvent, delta: BlockDelta) -> None:
+    def _apply_event(self, event: pb.BlockEvent, delta: BlockDelta) -> None:
         if event.HasField("stored"):
             self._store(event.stored, delta)
         elif event.HasField("evicted"):
@@ -117,26 +119,26 @@ class BlockReplica:
             self._drop((run.layout_id, run.tier), unpack(run.keys), delta)
         elif event.HasField("tier_moved"):
             run = event.tier_moved
-            for space in [s for s in self.held if s[0] == run.layout_id and s[1] != run.tier]:
-                self._drop(space, unpack(run.keys), delta)
+            for layout_tier in [s for s in self.held if s[0] == run.layout_id and s[1] != run.tier]:
+                self._drop(layout_tier, unpack(run.keys), delta)
             self._store(run, delta)
 
     def _store(self, run: pb.BlockRun, delta: BlockDelta) -> None:
         if not run.keys:
             return
-        space = (run.layout_id, run.tier)
-        held = self.held.setdefault(space, set())
+        layout_tier = (run.layout_id, run.tier)
+        held = self.held.setdefault(layout_tier, set())
         new = [key for key in unpack(run.keys) if key not in held]
         held.update(new)
-        delta.add(space, new)
+        delta.add(layout_tier, new)
 
-    def _drop(self, space: LayoutTier, keys: Iterable[bytes], delta: BlockDelta) -> None:
-        held = self.held.get(space, set())
+    def _drop(self, layout_tier: LayoutTier, keys: Iterable[bytes], delta: BlockDelta) -> None:
+        held = self.held.get(layout_tier, set())
         gone = [key for key in keys if key in held]
         held.difference_update(gone)
-        delta.remove(space, gone)
+        delta.remove(layout_tier, gone)
         if not held:
-            self.held.pop(space, None)
+            self.held.pop(layout_tier, None)
 
 
 @dataclass(slots=True)
@@ -149,19 +151,19 @@ class _Pieces:
 
 
 def _move(
-    space: LayoutTier,
+    layout_tier: LayoutTier,
     keys: Iterable[bytes],
     to: dict[LayoutTier, set[bytes]],
-    out_of: dict[LayoutTier, set[bytes]],
+    other: dict[LayoutTier, set[bytes]],
 ) -> None:
-    """Put keys in, except those that undo what stands on the other side."""
+    """Add keys to one side, except those that undo what is on the other."""
     keys = set(keys)
-    undone = out_of.get(space)
+    undone = other.get(layout_tier)
     if undone:
         both = keys & undone
         keys -= both
         undone -= both
         if not undone:
-            del out_of[space]
+            del other[layout_tier]
     if keys:
-        to.setdefault(space, set()).update(keys)
+        to.setdefault(layout_tier, set()).update(keys)

@@ -1,4 +1,4 @@
-"""Serves an `EventLog` as KvEventService."""
+"""KvEventService: serves an instance's `EventLog`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,16 +17,16 @@ from baton.kv.events.log import EventLog, SlowSubscriberError
 SERVICE_NAME = "baton.internal.v1.KvEventService"
 HEARTBEAT_SECONDS = 1.0
 FLUSH_SECONDS = 0.01
-"""What happens within it makes one message: each wakes every subscriber."""
+"""Changes within it make one message, for each message wakes every subscriber."""
 MAX_EVERY_NTH = 65_536
 
 
 class KvEventService(KvEventServiceServicer):
-    """Watch: a snapshot or the missed events, then live ones, and a heartbeat each quiet second.
+    """Serves a snapshot or the missed events, then live ones, and a heartbeat each quiet second.
 
-    From here on the log is flushed 10 ms after something happened; whoever writes to it does so on
-    the running event loop. A subscriber that lags behind its bounded queue is cut with
-    SLOW_CONSUMER and watches anew.
+    Lives on the running event loop, on which alone the log is written to; flushes the log 10 ms
+    after a change. A subscriber that lags behind its bounded queue is cut with SLOW_CONSUMER and
+    watches anew.
     """
 
     def __init__(self, log: EventLog, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
@@ -70,7 +70,7 @@ class KvEventService(KvEventServiceServicer):
         self._loop.call_later(FLUSH_SECONDS, self._log.flush)
 
     async def _next(self, awake: asyncio.Event) -> pb.WatchResponse | None:
-        """Wait for something in the queue; a heartbeat where nothing comes."""
+        """Wait for a message in the queue; return a heartbeat where none comes."""
         awake.clear()
         try:
             async with asyncio.timeout(self._heartbeat_seconds):

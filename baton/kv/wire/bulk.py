@@ -27,9 +27,9 @@ class ReadBulk(NamedTuple):
     data: memoryview
 
     def pieces(self) -> Iterator[tuple[int, int, memoryview]]:
-        """Lease, offset in its object and bytes of each piece; no bytes: the object is gone.
+        """Yield lease, offset in its object and bytes of each piece; no bytes: the object is gone.
 
-        Data that is shorter than the head says ends early.
+        Ends early where the data is shorter than the head says.
         """
         at, offset = 0, self.head.offset_bytes
         for lease_id, size in zip(self.head.lease_ids, self.head.pieces_bytes, strict=False):
@@ -45,17 +45,17 @@ class WriteBulk(NamedTuple):
 
 
 def encode(frame: Message | bytes) -> bytes:
-    """Serialize a frame; one that is bytes already, from below, is taken as it is."""
+    """Serialize a frame; what `read_chunk` and `write_chunk` made is bytes already."""
     return frame if isinstance(frame, bytes) else frame.SerializeToString()
 
 
 def read_chunk(head: pb.ReadChunk, parts: Sequence[memoryview]) -> bytes:
-    """A GetResponse with a ReadChunk whose data are the `parts` joined."""
+    """Serialize a GetResponse with a ReadChunk whose data are the `parts` joined."""
     return _join(_READ_TAG, head.SerializeToString(), parts)
 
 
 def write_chunk(head: pb.WriteChunk, parts: Sequence[memoryview]) -> bytes:
-    """A PutRequest with a WriteChunk whose data are the `parts` joined."""
+    """Serialize a PutRequest with a WriteChunk whose data are the `parts` joined."""
     return _join(_WRITE_TAG, head.SerializeToString(), parts)
 
 
@@ -101,7 +101,7 @@ def _join(tag: bytes, head: bytes, parts: Sequence[memoryview]) -> bytes:
 
 
 def _split(wire: bytes) -> tuple[bytes, memoryview] | None:
-    """Head and data of the chunk that is all of `wire`; None where that is not its shape.
+    """Return head and data of the chunk that is all of `wire`; None where it is no such chunk.
 
     Walks over the fields until the data, which must reach to the end of both messages.
     """
@@ -139,7 +139,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(wire: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Return a number, and where it ends."""
     number = shift = 0
     while True:
         byte = wire[at]

@@ -8,10 +8,10 @@ from baton.kv.digest import split_digests
 
 
 class LeasedObject(NamedTuple):
-    """One leased object, as an entry of `Ready`."""
+    """One leased object, as an entry of a Ready frame."""
 
     which: int
-    """Which key of the want."""
+    """Which key of the read."""
     lease_id: int
     offset_bytes: int
     generation: int
@@ -20,7 +20,7 @@ class LeasedObject(NamedTuple):
 
 
 def parse_leases(ready: pb.Ready) -> list[LeasedObject]:
-    """What a store leased.
+    """Return what a store leased.
 
     Raises:
         BatonError: the lists are not of one length.

@@ -12,7 +12,7 @@ from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
 from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
-from baton.kv.events.log import BlockDelta, BlockReplica
+from baton.kv.events.replica import BlockDelta, BlockReplica
 from baton.rpc.backoff import Backoff
 from baton.rpc.channels import open_channel
 from baton.rpc.streams.client import receive

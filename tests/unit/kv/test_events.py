@@ -14,13 +14,8 @@ from baton.internal.v1.kvevents_pb2 import (
     Tier,
     WatchResponse,
 )
-from baton.kv.events.log import (
-    BlockReplica,
-    EventLog,
-    LayoutTier,
-    SlowSubscriberError,
-    Subscription,
-)
+from baton.kv.events.log import EventLog, SlowSubscriberError, Subscription
+from baton.kv.events.replica import BlockReplica, LayoutTier
 from baton.kv.keys import unpack
 from baton.kv.registry import TIERS
 

@@ -12,7 +12,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1.kvevents_pb2 import TIER_DRAM
 from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
-from baton.kv.events.log import BlockReplica
+from baton.kv.events.replica import BlockReplica
 from baton.rpc.channels import open_channel
 from tests.support.stores import (
     LAYOUT,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.internal.v1 import kvstore_pb2
-from baton.kv.events.log import BlockReplica
+from baton.kv.events.replica import BlockReplica
 from baton.kv.keys import KEY_BYTES
 from services.kvstore.api import admin
 from services.kvstore.disk import spill
