@@ -18,7 +18,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
-from baton.kv.registry import tier_name
+from baton.kv.tiers import tier_name
 
 BATCH = 128
 """Objects fetched at once by `verify`."""

@@ -7,7 +7,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from baton.kv.registry import PEER_TRANSPORTS, TRANSPORTS
 from baton.settings.values import (
     Bytes,
     Cores,
@@ -17,6 +16,7 @@ from baton.settings.values import (
     TenantBytes,
     Transports,
 )
+from baton.transports import PEER_TRANSPORTS, TRANSPORTS
 
 MIB = 1024 * 1024
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
 from pydantic_settings import NoDecode
 
-from baton.kv.registry import GRPC, PEER_TRANSPORTS, TRANSPORTS
+from baton.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
 MAX_CORE = 4095
 

@@ -14,7 +14,7 @@ from baton.internal.v1 import cluster_pb2, worker_pb2_grpc
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
 from baton.kv.events.service import KvEventService
-from baton.kv.registry import ALWAYS
+from baton.kv.verify import ALWAYS
 from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import StartupError, WorkerSettings

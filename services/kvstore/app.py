@@ -9,11 +9,12 @@ from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
 from baton.kv.events.log import EventLog
 from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.events.service import KvEventService
-from baton.kv.registry import ALWAYS, NEVER, NIXL
+from baton.kv.verify import ALWAYS, NEVER
 from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import KvStoreSettings
 from baton.telemetry.logs import get_logger
+from baton.transports import NIXL
 from services.kvstore import disk_setup
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.memory.arena import STEP_BYTES, Arena

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.registry import tier_name
+from baton.kv.tiers import tier_name
 from baton.telemetry import scope
 from services.kvstore.api import admin
 from services.kvstore.store import Store

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baton.internal.v1.kvevents_pb2 import TIER_DISK
-from baton.kv.registry import ALWAYS, NEVER
+from baton.kv.verify import ALWAYS, NEVER
 from services.kvstore.disk.file import DiskFile
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
 from tests.e2e.test_exactness import prompt_of

@@ -21,9 +21,10 @@ from baton.engine.local import run_local
 from baton.internal.v1 import kvevents_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
-from baton.kv.registry import SHM, TIERS, TRANSPORTS
+from baton.kv.tiers import TIERS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
+from baton.transports import SHM, TRANSPORTS
 from services.frontend.requests.validate import DEFAULT_TENANT
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
 from tests.support.model import ROOT

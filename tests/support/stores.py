@@ -17,10 +17,10 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import EventLog
 from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.events.service import KvEventService
-from baton.kv.registry import GRPC, NIXL, PEER_TRANSPORTS
 from baton.rpc.channels import open_channel
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
+from baton.transports import GRPC, NIXL, PEER_TRANSPORTS
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.app import keep_time, nixl_thread, touch_arena

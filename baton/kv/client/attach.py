@@ -14,11 +14,11 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.arena.file import ArenaFileError, MappedArena
 from baton.kv.arena.writer_lock import WriterLock
-from baton.kv.registry import GRPC, SHM, TRANSPORTS
 from baton.kv.wire import bulk
 from baton.rpc.channels import open_channel
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
+from baton.transports import GRPC, SHM, TRANSPORTS
 
 OPEN_SECONDS = 3.0
 """For each step of attaching."""

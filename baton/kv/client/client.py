@@ -15,8 +15,9 @@ from baton.kv.client.reconnector import Reconnector
 from baton.kv.client.reservation import Reservation
 from baton.kv.keys import pack
 from baton.kv.objects import MAX_READ_KEYS, MAX_RESERVE_KEYS, check_key_count, object_ids_for
-from baton.kv.registry import ALWAYS, NEVER, SHM, TRANSPORTS
+from baton.kv.verify import ALWAYS, NEVER
 from baton.telemetry import tracing
+from baton.transports import SHM, TRANSPORTS
 
 __all__ = ["FetchedObject", "KvFetch", "KvStoreClient", "Reservation", "StoreUnavailableError"]
 
@@ -34,7 +35,7 @@ class KvStoreClient:
         client_id: this process's instance id.
         incarnation: this process's incarnation.
         transports: which may be used, of `shm` and `grpc`; shm is taken where it works.
-        verify: which copies are checked, one of `registry.VERIFY`.
+        verify: which copies are checked, one of `baton.kv.verify`.
         executor: where more than a little is hashed; None: a thread of the client's own.
     """
 

@@ -7,9 +7,9 @@ from opentelemetry.trace import Span
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import MAX_READ_KEYS
-from baton.kv.registry import GRPC, SHM
 from baton.rpc.streams.send_queue import SendQueue
 from baton.telemetry import tracing
+from baton.transports import GRPC, SHM
 from services.kvstore.api.fields import objects_of, sources_of, tenant_of
 from services.kvstore.api.leases import MAX_FETCHES, ChunkQueue, StreamLeases
 from services.kvstore.memory.slot import Lease

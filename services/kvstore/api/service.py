@@ -17,9 +17,9 @@ from baton.internal.v1.kvstore_pb2_grpc import (
 )
 from baton.kv.arena.writer_lock import WriterLockProbe
 from baton.kv.objects import MAX_READ_KEYS
-from baton.kv.registry import GRPC, SHM
 from baton.kv.wire import bulk
 from baton.rpc.streams.server import ServerStream
+from baton.transports import GRPC, SHM
 from services.kvstore.api import admin
 from services.kvstore.api.fields import objects_of
 from services.kvstore.api.get import GetStream

@@ -8,7 +8,7 @@ from xxhash import xxh3_128
 
 from baton.kv.digest import object_digest, start_digest
 from baton.kv.objects import ObjectId
-from baton.kv.registry import GRPC, NIXL
+from baton.transports import GRPC, NIXL
 from services.kvstore.memory.slot import Refusal, Slot, State
 from services.kvstore.store import PEER, Store
 

@@ -11,8 +11,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import ObjectId
-from baton.kv.registry import GRPC, NIXL
 from baton.kv.wire.lease import LeasedObject
+from baton.transports import GRPC, NIXL
 from services.kvstore.peers.inflight import Flight, InFlight
 from services.kvstore.peers.transports.nixl.receiver import Landing, NixlReceiver, in_pushes
 

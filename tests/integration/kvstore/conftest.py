@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.kv.client.client import KvStoreClient
-from baton.kv.registry import GRPC
+from baton.transports import GRPC
 from tests.support.stores import (
     MIB,
     RunningStore,

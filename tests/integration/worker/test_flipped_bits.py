@@ -19,7 +19,7 @@ from baton.engine.base import Engine
 from baton.engine.factory import create_engine
 from baton.internal.v1 import worker_pb2
 from baton.kv.client.client import KvStoreClient
-from baton.kv.registry import ALWAYS, NEVER
+from baton.kv.verify import ALWAYS, NEVER
 from baton.settings import EngineSettings
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore

@@ -17,7 +17,7 @@ from baton.internal.v1.kvevents_pb2 import (
 from baton.kv.events.log import EventLog, SlowSubscriberError, Subscription
 from baton.kv.events.replica import BlockReplica, LayoutTier
 from baton.kv.keys import unpack
-from baton.kv.registry import TIERS
+from baton.kv.tiers import TIERS
 
 LAYOUTS = (b"1" * 16, b"2" * 16)
 

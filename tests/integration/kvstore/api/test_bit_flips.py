@@ -11,7 +11,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.kv.client.client import KvStoreClient
-from baton.kv.registry import ALWAYS, NEVER
+from baton.kv.verify import ALWAYS, NEVER
 from services.kvstore.api.admin import stat
 from tests.support.flipping_proxy import MARK_BYTES, FlippingProxy
 from tests.support.stores import LAYOUT, RunningStore, eventually

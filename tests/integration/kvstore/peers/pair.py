@@ -6,8 +6,8 @@ from typing import Any
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import KvStoreClient
-from baton.kv.registry import PEER_TRANSPORTS
 from baton.rpc.channels import open_channel
+from baton.transports import PEER_TRANSPORTS
 from tests.support.stores import (
     LAYOUT,
     RunningStore,
