@@ -19,10 +19,11 @@ from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation
-from services.frontend.openai.chat import ChatChunks
+from services.frontend.openai.encoder import ChunkEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.stream import answer_stream
+from services.frontend.openai.templates import CHAT
 from services.frontend.placement.placement import Placement
 from services.frontend.requests import validate
 from services.frontend.requests.models import Model
@@ -100,7 +101,7 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     async def send(_: Any) -> None:
         """Heads and ends are not what is measured."""
 
-    await answer_stream(batch, ChatChunks(options, [resolved]), wire, send)
+    await answer_stream(batch, ChunkEncoder(CHAT, options, [resolved]), wire, send)
 
 
 def message(position: int) -> bytes:

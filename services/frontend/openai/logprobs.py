@@ -1,5 +1,6 @@
 """Log probabilities in OpenAI's two shapes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,30 +8,56 @@ from baton.v1 import common_pb2
 from services.frontend.text.tokenizer import Tokenizer
 
 
-def chat_logprobs(
-    tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob]
-) -> list[dict[str, Any]]:
-    """`logprobs.content` of a chat completion, an entry per token."""
-    return [
-        {
-            **_token(tokenizer, token_id, entry.logprob),
-            "top_logprobs": [_token(tokenizer, top.token_id, top.logprob) for top in entry.top],
-        }
-        for token_id, entry in zip(token_ids, logprobs, strict=False)
-    ]
-
-
-class CompletionLogprobs:
-    """`logprobs` of one text completion; keeps count of where tokens stand in the text."""
+class Logprobs(ABC):
+    """`logprobs` of one choice, as its tokens come."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+
+    @abstractmethod
+    def take(
+        self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob]
+    ) -> dict[str, list[Any]]:
+        """Return the entries of the next tokens, by field; those of all tokens are their sum."""
+
+    def _text(self, token_id: int) -> str:
+        return self._tokenizer.piece(token_id).decode(errors="replace")
+
+
+class ChatLogprobs(Logprobs):
+    """Of a chat completion: `content` has an entry per token."""
+
+    def take(
+        self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob]
+    ) -> dict[str, list[Any]]:
+        return {
+            "content": [
+                {
+                    **self._token(token_id, entry.logprob),
+                    "top_logprobs": [self._token(top.token_id, top.logprob) for top in entry.top],
+                }
+                for token_id, entry in zip(token_ids, logprobs, strict=False)
+            ]
+        }
+
+    def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
+        return {
+            "token": self._text(token_id),
+            "logprob": logprob,
+            "bytes": list(self._tokenizer.piece(token_id)),
+        }
+
+
+class CompletionLogprobs(Logprobs):
+    """Of a text completion: parallel lists; keeps count of where tokens stand in the text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
         self._offset = 0
 
     def take(
         self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob]
     ) -> dict[str, list[Any]]:
-        """The entries of the next tokens."""
         tokens = [self._text(token_id) for token_id in token_ids]
         offsets = []
         for token in tokens:
@@ -48,15 +75,3 @@ class CompletionLogprobs:
             ],
             "text_offset": offsets,
         }
-
-    def _text(self, token_id: int) -> str:
-        return self._tokenizer.piece(token_id).decode(errors="replace")
-
-
-def _token(tokenizer: Tokenizer, token_id: int, logprob: float) -> dict[str, Any]:
-    piece = tokenizer.piece(token_id)
-    return {
-        "token": piece.decode(errors="replace"),
-        "logprob": logprob,
-        "bytes": list(piece),
-    }

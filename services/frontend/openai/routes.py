@@ -13,8 +13,7 @@ from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
 from services.frontend.http.body import read_json
 from services.frontend.http.connection import connection_of
 from services.frontend.http.responses import send_bytes, send_error, send_json
-from services.frontend.openai.chat import ChatAnswer, ChatChunks
-from services.frontend.openai.completions import CompletionAnswer, CompletionChunks
+from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.parse import (
     chat_request,
@@ -27,6 +26,7 @@ from services.frontend.openai.parse import (
 from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.schema import ChatBody, CompletionBody
 from services.frontend.openai.stream import answer_stream, answer_whole
+from services.frontend.openai.templates import CHAT, COMPLETION
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import GenerationRequest, Prompt, TextPrompt
 
@@ -98,13 +98,13 @@ class Handlers:
         scope: Scope,
         send: Send,
     ) -> None:
-        chat = isinstance(body, ChatBody)
+        template = CHAT if isinstance(body, ChatBody) else COMPLETION
         batch, wire = Batch(), connection_of(scope)
         try:
-            await batch.start(self._inference, requests, "chat" if chat else "text_completion")
+            await batch.start(self._inference, requests, template.operation)
             resolved = [generation.request for generation in batch.generations]
             options = ResponseOptions(
-                id=f"{'chatcmpl' if chat else 'cmpl'}-{request_id.get()}",
+                id=template.id_prefix + request_id.get(),
                 created=int(time.time()),
                 model=resolved[0].model.name,
                 n=resolved[0].n,
@@ -113,11 +113,11 @@ class Handlers:
                 usage=body.stream_options is not None and bool(body.stream_options.include_usage),
             )
             if body.stream:
-                chunks = (ChatChunks if chat else CompletionChunks)(options, resolved)
+                chunks = ChunkEncoder(template, options, resolved)
                 await answer_stream(batch, chunks, wire, send)
             else:
-                answer = (ChatAnswer if chat else CompletionAnswer)(options, resolved)
-                await answer_whole(batch, answer, wire, send)
+                whole = WholeEncoder(template, options, resolved)
+                await answer_whole(batch, whole, wire, send)
         finally:
             batch.close()
 

@@ -1,7 +1,6 @@
 """Runs a completion for an HTTP client: whole, or as a stream of events."""
 
 import asyncio
-from typing import Any, Protocol
 
 from baton.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger
@@ -10,6 +9,7 @@ from services.frontend.http.asgi import Send
 from services.frontend.http.connection import Wire
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.responses import KEEP_ALIVE, EventStream, error_event, send_json
+from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -17,21 +17,7 @@ KEEP_ALIVE_SECONDS = 15.0
 log = get_logger(__name__)
 
 
-class Answer(Protocol):
-    """Collects a whole answer."""
-
-    def take(self, prompt: int, event: Event) -> None: ...
-    def body(self) -> dict[str, Any]: ...
-
-
-class Chunks(Protocol):
-    """Encodes a stream."""
-
-    def take(self, prompt: int, event: Event) -> bytes: ...
-    def end(self) -> bytes: ...
-
-
-async def answer_whole(batch: Batch, answer: Answer, wire: Wire, send: Send) -> None:
+async def answer_whole(batch: Batch, whole: WholeEncoder, wire: Wire, send: Send) -> None:
     """Answer when everything is there.
 
     Raises:
@@ -41,7 +27,7 @@ async def answer_whole(batch: Batch, answer: Answer, wire: Wire, send: Send) -> 
 
     def take(prompt: int, events: list[Event]) -> bool:
         for event in events:
-            answer.take(prompt, event)
+            whole.take(prompt, event)
         return False
 
     async def go_on() -> None:
@@ -49,12 +35,12 @@ async def answer_whole(batch: Batch, answer: Answer, wire: Wire, send: Send) -> 
 
     async with WhileConnected(wire):
         await batch.run(take, go_on)
-    await send_json(send, answer.body())
+    await send_json(send, whole.body())
 
 
 async def answer_stream(
     batch: Batch,
-    chunks: Chunks,
+    chunks: ChunkEncoder,
     wire: Wire,
     send: Send,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,

@@ -13,10 +13,10 @@ from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2
 from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.http.body import ClientGoneError
-from services.frontend.openai.chat import ChatAnswer, ChatChunks
-from services.frontend.openai.completions import CompletionAnswer, CompletionChunks
+from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.stream import answer_stream
+from services.frontend.openai.templates import CHAT, COMPLETION
 from services.frontend.requests.request import ResolvedRequest
 
 RequestFor = Callable[..., ResolvedRequest]
@@ -52,12 +52,12 @@ def parse(stream: bytes) -> list[Any]:
 @given(texts=st.lists(st.tuples(st.integers(0, 1), st.text(max_size=8)), max_size=8))
 def test_a_stream_says_what_the_whole_answer_says(request_for: RequestFor, texts: Texts) -> None:
     requests = [request_for(n=2)]
-    for chunks_of, answer_of, text_of in (
-        (ChatChunks, ChatAnswer, lambda c: c["delta"].get("content", "")),
-        (CompletionChunks, CompletionAnswer, lambda c: c["text"]),
+    for template, text_of in (
+        (CHAT, lambda c: c["delta"].get("content", "")),
+        (COMPLETION, lambda c: c["text"]),
     ):
-        chunks: Any = chunks_of(options(), requests)
-        answer: Any = answer_of(options(), requests)
+        chunks = ChunkEncoder(template, options(), requests)
+        answer = WholeEncoder(template, options(), requests)
         stream = b""
         for event in story(texts):
             stream += chunks.take(0, event)
@@ -162,7 +162,7 @@ async def run(batch: Any, chunks: Any, leave_after: float | None = None) -> list
 
 
 async def test_silence_is_filled_with_comments(request_for: RequestFor) -> None:
-    chunks = CompletionChunks(options(n=1), [request_for()])
+    chunks = ChunkEncoder(COMPLETION, options(n=1), [request_for()])
     delta: list[Event] = [Delta(0, 0, [1], "hi", ())]
     status, *sent = await run(Batch(0.18, delta, 0.07, []), chunks)
     assert status == 200
@@ -174,20 +174,20 @@ async def test_silence_is_filled_with_comments(request_for: RequestFor) -> None:
 
 
 async def test_an_error_before_the_first_event_is_an_answer(request_for: RequestFor) -> None:
-    chunks = CompletionChunks(options(n=1), [request_for()])
+    chunks = ChunkEncoder(COMPLETION, options(n=1), [request_for()])
     with pytest.raises(BatonError, match="full"):
         await run(Batch(BatonError(Reason.NO_CAPACITY, "full")), chunks)
 
 
 async def test_an_error_after_it_is_the_last_event(request_for: RequestFor) -> None:
-    chunks = CompletionChunks(options(n=1), [request_for()])
+    chunks = ChunkEncoder(COMPLETION, options(n=1), [request_for()])
     delta: list[Event] = [Delta(0, 0, [1], "hi", ())]
     *_, last = await run(Batch(delta, BatonError(Reason.WORKER_LOST, "lost")), chunks)
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "worker_lost"
 
 
 async def test_a_client_that_leaves_ends_it(request_for: RequestFor) -> None:
-    chunks = CompletionChunks(options(n=1), [request_for()])
+    chunks = ChunkEncoder(COMPLETION, options(n=1), [request_for()])
     with pytest.raises(ClientGoneError):
         await run(Batch(3600.0), chunks, leave_after=0.02)
     with pytest.raises(ClientGoneError):
@@ -195,7 +195,7 @@ async def test_a_client_that_leaves_ends_it(request_for: RequestFor) -> None:
 
 
 async def test_a_client_that_does_not_read_holds_its_requests(request_for: RequestFor) -> None:
-    chunks = CompletionChunks(options(n=1), [request_for()])
+    chunks = ChunkEncoder(COMPLETION, options(n=1), [request_for()])
     batch: Any = Batch(0.05)
     wire = Wire([])
 

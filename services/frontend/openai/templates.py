@@ -1,0 +1,65 @@
+"""What chat completions and text completions have in JSON that the other has not."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from services.frontend.openai.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
+from services.frontend.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The shape of one kind of completion."""
+
+    operation: str
+    """Its name in telemetry."""
+    id_prefix: str
+    object: str
+    """`object` of a whole response."""
+    chunk_object: str
+    """`object` of a chunk."""
+    delta: Callable[[str], dict[str, Any]]
+    """The part of a chunk's choice that has new text."""
+    message: Callable[[str], dict[str, Any]]
+    """The part of a whole response's choice that has the text."""
+    text_before: bytes
+    text_after: bytes
+    """What `delta` encodes before and after the text."""
+    last_delta: dict[str, Any]
+    """The same part, of the chunk with a choice's finish reason."""
+    opening: dict[str, Any] | None
+    """The same part, of a chunk that comes before all others of a choice; None: there is none."""
+    prompt_ids_in_choice: bool
+    """Whether a prompt's token ids stand in its choices, or beside them."""
+    logprobs: Callable[[Tokenizer], Logprobs]
+
+
+CHAT = Template(
+    operation="chat",
+    id_prefix="chatcmpl-",
+    object="chat.completion",
+    chunk_object="chat.completion.chunk",
+    delta=lambda text: {"delta": {"content": text}},
+    message=lambda text: {"message": {"role": "assistant", "content": text, "refusal": None}},
+    text_before=b'"delta":{"content":',
+    text_after=b"}",
+    last_delta={"delta": {}},
+    opening={"delta": {"role": "assistant", "content": ""}},
+    prompt_ids_in_choice=False,
+    logprobs=ChatLogprobs,
+)
+COMPLETION = Template(
+    operation="text_completion",
+    id_prefix="cmpl-",
+    object="text_completion",
+    chunk_object="text_completion",
+    delta=lambda text: {"text": text},
+    message=lambda text: {"text": text},
+    text_before=b'"text":',
+    text_after=b"",
+    last_delta={"text": ""},
+    opening=None,
+    prompt_ids_in_choice=True,
+    logprobs=CompletionLogprobs,
+)
