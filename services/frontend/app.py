@@ -5,6 +5,7 @@ from functools import partial
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
+from baton.cluster.tenants import CacheSalts
 from baton.internal.v1 import cluster_pb2
 from baton.process.process import Process
 from baton.rpc.server import Server
@@ -17,7 +18,6 @@ from services.frontend.http.server import HttpServer
 from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
-from services.frontend.requests.cache_salt import CacheSalt
 from services.frontend.requests.models import Registry, load_tokenizers
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
@@ -44,7 +44,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         registry,
         pool,
         PlacementFinder(router_client, lambda: discovery.instances),
-        CacheSalt(etcd, cluster).get,
+        CacheSalts(etcd, cluster),
         threads,
         settings.grpc.max_concurrent,
     )

@@ -14,7 +14,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from baton.cluster.etcd import Etcd
-from baton.cluster.tenants import tenant_salt
+from baton.cluster.tenants import DEFAULT_TENANT, CacheSalts
 from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
@@ -25,7 +25,6 @@ from baton.kv.tiers import TIERS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from baton.transports import SHM, TRANSPORTS
-from services.frontend.requests.validate import DEFAULT_TENANT
 from tests.e2e.conftest import MODEL, Cluster, empty_engines
 from tests.support.model import ROOT
 from train.evaluate import Asker, retrieval, value_of
@@ -238,7 +237,7 @@ async def test_two_exchanged_objects_are_noticed_or_answer_wrongly(
         assert await answer(running, asked.prompt) == asked.tokens
 
     info = one_process.engine.info
-    salt = await tenant_salt(etcd_client, cluster, DEFAULT_TENANT)
+    salt = await CacheSalts(etcd_client, cluster).get(DEFAULT_TENANT)
     root, size = one_process.root(salt), info.layout.block_tokens
     swapped = []
     for one, other in zip(here, there, strict=True):

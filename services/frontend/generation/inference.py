@@ -2,13 +2,13 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
 
 from opentelemetry import trace
 
+from baton.cluster.tenants import CacheSalts
 from baton.errors import BatonError, Reason, invalid_field
 from baton.telemetry.tracing import inject, tracer
 from services.frontend.generation.assignments import GenerationContext
@@ -44,7 +44,7 @@ class Inference:
         registry: Registry,
         pool: WorkerPool,
         placement_finder: PlacementFinder,
-        cache_salt: Callable[[], Awaitable[bytes]],
+        cache_salts: CacheSalts,
         threads: TokenizerThreads,
         max_active: int,
     ) -> None:
@@ -54,7 +54,7 @@ class Inference:
             registry: the models.
             pool: connections to workers.
             placement_finder: decides where requests run.
-            cache_salt: returns the tenant's secret for KV keys.
+            cache_salts: secrets of tenants for KV keys.
             threads: where long prompts are tokenized.
             max_active: requests at once; more are refused.
         """
@@ -65,7 +65,7 @@ class Inference:
         """Requests that run now."""
         self._pool = pool
         self._placement_finder = placement_finder
-        self._cache_salt = cache_salt
+        self._cache_salts = cache_salts
         self._threads = threads
         self._max_active = max_active
         self._idle = asyncio.Event()
@@ -102,7 +102,7 @@ class Inference:
         self._admit()
         try:
             resolved = await self._resolve(request)
-            cache_salt = await self._cache_salt()
+            cache_salt = await self._cache_salts.get(resolved.context.tenant)
             chains = await self._threads.run(
                 partial(block_key_chains, resolved.prompt, resolved.model.cards, cache_salt),
                 len(resolved.prompt),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from baton import sampling
+from baton.cluster.tenants import DEFAULT_TENANT
 from baton.errors import BatonError, Reason, invalid_field
 from baton.limits import MAX_CHOICES, MAX_MESSAGES
 from baton.v1 import common_pb2
@@ -24,7 +25,6 @@ from services.frontend.requests.request import (
     TokenPrompt,
 )
 
-DEFAULT_TENANT = "default"
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _INT64 = 2**63 - 1
 _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
