@@ -14,8 +14,8 @@ read blocks out of them. `close` works in every state and gives everything back.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
+from baton.engine.events import CachedBlock, Event
 from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
 
@@ -39,98 +39,6 @@ class SequenceRequest:
     """Output tokens so far of a stream that another worker began. Prompt and these together are the
     context: its blocks are matched in the prefix cache, named in Admitted and may be written.
     Empty with `prefill_only`."""
-
-
-class EndReason(Enum):
-    STOP = "stop"
-    LENGTH = "length"
-    PREFILLED = "prefilled"
-    """`prefill_only`: the first token is sampled and the output goes on elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """Log probabilities from raw logits: the chosen token's, and the best (id, logprob) pairs."""
-
-    logprob: float
-    top: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A sequence has pages for its context: the prompt, and the output so far of a moved stream."""
-
-    id: int
-    cached_tokens: int
-    """Leading context tokens (a multiple of block_tokens, at most the context's length) whose KV
-    is in the sequence's pages already."""
-    keys: tuple[bytes, ...]
-    """One key per block of the context, the last one partial if the context ends inside a block."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """New tokens of one choice. A token that ends the output is among them."""
-
-    id: int
-    choice: int
-    position: int
-    """Position of the first token in the choice's output, from 0."""
-    token_ids: tuple[int, ...]
-    logprobs: tuple[TokenLogprob, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BlocksReady:
-    """KV blocks that are complete and will not change while the sequence is open.
-
-    Reported once per block and sequence, in order: the blocks of the prompt that were cached,
-    written or computed, then those of the output as they fill. The prompt's partial block is
-    reported under its partial key when `prefill_only` is set.
-    """
-
-    id: int
-    first_index: int
-    keys: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BlocksEvicted:
-    """Full blocks that left the prefix cache: until they are reported ready again, another sequence
-    will not find them here. (A block enters the cache when a sequence first reports it ready.)"""
-
-    keys: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CachedBlock:
-    """A full block in the prefix cache."""
-
-    key: bytes
-    previous: bytes
-    """Key of the block that it continues; empty for the first of a chain. Where that one is not in
-    the prefix cache, this one is not found there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A sequence ended by itself."""
-
-    id: int
-    reasons: tuple[EndReason, ...]
-    """One per choice."""
-    computed_tokens: int
-    """Tokens of this sequence that went through a forward pass, counted there."""
-    cached_tokens: int
-    """Prompt tokens whose KV was found (own cache or written) instead of computed."""
-    output_tokens: int
-    """Tokens sampled here, over all choices."""
-    queue_seconds: float
-    """From `add` to Admitted."""
-    kv_byte_seconds: float
-
-
-Event = Admitted | Tokens | BlocksReady | BlocksEvicted | Ended
 
 
 @dataclass(frozen=True, slots=True)

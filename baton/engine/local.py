@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from baton.engine.base import Admitted, Ended, Engine, SequenceRequest, TokenLogprob, Tokens
+from baton.engine.base import Engine, SequenceRequest
+from baton.engine.events import Admitted, Ended, TokenLogprob, Tokens
 
 
 @dataclass(slots=True)

@@ -1,14 +1,7 @@
 """Convert between messages of the wire and the engine's own types."""
 
-from baton.engine.base import (
-    Admitted,
-    Ended,
-    EndReason,
-    EngineInfo,
-    SequenceRequest,
-    TokenLogprob,
-    Tokens,
-)
+from baton.engine.base import EngineInfo, SequenceRequest
+from baton.engine.events import Admitted, Ended, EndReason, TokenLogprob, Tokens
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
 from baton.limits import MAX_CHOICES

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Protocol
 
-from baton.engine.base import BlocksEvicted, BlocksReady, Engine, EngineStats, Event
+from baton.engine.base import Engine, EngineStats
+from baton.engine.events import BlocksEvicted, BlocksReady, Event
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.kv.client.client import KvStoreClient

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TypeVar
 
-from baton.engine.base import Engine, EngineStats, Event
+from baton.engine.base import Engine, EngineStats
+from baton.engine.events import Event
 from baton.telemetry.scope import scoped_thread
 
 T = TypeVar("T")

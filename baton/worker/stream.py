@@ -7,16 +7,8 @@ from typing import Protocol, TypeVar
 
 from opentelemetry import trace
 
-from baton.engine.base import (
-    Admitted,
-    BlocksReady,
-    Ended,
-    Engine,
-    Event,
-    QueueFullError,
-    SequenceRequest,
-    Tokens,
-)
+from baton.engine.base import Engine, QueueFullError, SequenceRequest
+from baton.engine.events import Admitted, BlocksReady, Ended, Event, Tokens
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.telemetry.context import request_id

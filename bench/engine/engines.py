@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from baton.engine.base import Admitted, Engine, SequenceRequest, Tokens
+from baton.engine.base import Engine, SequenceRequest
+from baton.engine.events import Admitted, Tokens
 from baton.engine.factory import create_engine
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings

@@ -23,7 +23,8 @@ import zstandard
 from lz4 import block as lz4_block
 from tokenizers import Tokenizer
 
-from baton.engine.base import Admitted, Engine, SequenceRequest
+from baton.engine.base import Engine, SequenceRequest
+from baton.engine.events import Admitted
 from baton.engine.factory import create_engine
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings

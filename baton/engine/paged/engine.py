@@ -3,19 +3,15 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from baton.engine.base import (
+from baton.engine.base import BlockGoneError, Engine, EngineInfo, EngineStats, SequenceRequest
+from baton.engine.events import (
     Admitted,
-    BlockGoneError,
     BlocksEvicted,
     BlocksReady,
     CachedBlock,
     Ended,
     EndReason,
-    Engine,
-    EngineInfo,
-    EngineStats,
     Event,
-    SequenceRequest,
     Tokens,
 )
 from baton.engine.paged.copies import CopyTracker

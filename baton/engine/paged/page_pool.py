@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from math import inf
 
-from baton.engine.base import CachedBlock
+from baton.engine.events import CachedBlock
 
 
 class PagePool:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from baton.engine.base import TokenLogprob
+from baton.engine.events import TokenLogprob
 from baton.engine.paged.sequence import LiveSequence
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from baton.engine.base import CachedBlock, QueueFullError
+from baton.engine.base import QueueFullError
+from baton.engine.events import CachedBlock
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.runner import ScheduledChunk
 from baton.engine.paged.sequence import LiveSequence, State

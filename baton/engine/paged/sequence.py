@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from baton.engine.base import EndReason, SequenceRequest
+from baton.engine.base import SequenceRequest
+from baton.engine.events import EndReason
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
 
 

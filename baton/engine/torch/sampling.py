@@ -15,7 +15,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from baton.engine.base import TokenLogprob
+from baton.engine.events import TokenLogprob
 from baton.engine.paged.runner import Sampled
 from baton.sampling import SamplingParams
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from baton.engine.base import Admitted, Engine
+from baton.engine.base import Engine
+from baton.engine.events import Admitted
 from baton.internal.v1 import kvstore_pb2
 from baton.kv.client.client import FetchedObject, KvFetch, KvStoreClient, StoreUnavailableError
 from baton.telemetry.logs import get_logger

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from baton.engine.base import Admitted, SequenceRequest
+from baton.engine.base import SequenceRequest
+from baton.engine.events import Admitted
 from baton.internal.v1 import kvstore_pb2, worker_pb2
 
 KV_WAIT_SECONDS = 60.0

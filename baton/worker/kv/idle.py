@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Iterable, Set
 
-from baton.engine.base import CachedBlock, Engine
+from baton.engine.base import Engine
+from baton.engine.events import CachedBlock
 from baton.errors import BatonError
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.telemetry.logs import get_logger

@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baton.engine.base import (
+from baton.engine.base import BlockGoneError, Engine, QueueFullError, SequenceRequest
+from baton.engine.events import (
     Admitted,
-    BlockGoneError,
     BlocksEvicted,
     BlocksReady,
     Ended,
     EndReason,
-    Engine,
     Event,
-    QueueFullError,
-    SequenceRequest,
     Tokens,
 )
 from baton.engine.local import run_local

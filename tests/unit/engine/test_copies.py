@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Sequence
 
-from baton.engine.base import Admitted, BlocksReady, EngineInfo, SequenceRequest
+from baton.engine.base import EngineInfo, SequenceRequest
+from baton.engine.events import Admitted, BlocksReady
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
 from baton.engine.paged.scheduler import SchedulerLimits

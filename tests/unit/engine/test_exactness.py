@@ -6,15 +6,8 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from baton.engine.base import (
-    Admitted,
-    BlocksReady,
-    Ended,
-    EndReason,
-    Engine,
-    SequenceRequest,
-    Tokens,
-)
+from baton.engine.base import Engine, SequenceRequest
+from baton.engine.events import Admitted, BlocksReady, Ended, EndReason, Tokens
 from baton.engine.local import run_local
 from baton.sampling import SamplingParams
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from baton.engine.base import CachedBlock
+from baton.engine.events import CachedBlock
 from baton.engine.paged.page_pool import PagePool
 
 PAGES = 6

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from baton.engine.base import Engine, EngineStats, Event
+from baton.engine.base import Engine, EngineStats
+from baton.engine.events import Event
 from baton.engine.factory import create_engine
 from baton.settings import EngineSettings, StartupError
 from baton.worker.app import check_cores

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.engine.base import CachedBlock
+from baton.engine.events import CachedBlock
 from baton.worker.kv.idle import evictable_keys
 
 
