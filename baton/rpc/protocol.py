@@ -5,9 +5,34 @@ that changes what frames mean raises VERSION and still speaks with the version b
 processes can be upgraded one after another.
 """
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from baton.errors import BatonError, Reason
+from baton.internal.v1.protocol_pb2 import Hello
 
 VERSION = 1
+
+
+class Frame(Protocol):
+    """A frame of Run or Place."""
+
+    @property
+    def hello(self) -> Hello: ...
+
+
+def hello() -> Hello:
+    """Return what this process says first on a stream to another one."""
+    return Hello(protocol_version=VERSION)
+
+
+def check_hello(frames: Sequence[Frame], peer: str) -> None:
+    """Check the frames of a stream's first message: they begin with a Hello of a fitting version.
+
+    Raises:
+        BatonError: PROTOCOL_MISMATCH.
+    """
+    check_version(frames[0].hello.protocol_version if frames else 0, peer)
 
 
 def check_version(peer_version: int, peer: str, own_version: int = VERSION) -> None:

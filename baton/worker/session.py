@@ -6,6 +6,7 @@ from typing import Any
 
 from baton.errors import BatonError, invalid_field
 from baton.internal.v1 import worker_pb2
+from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
 from baton.telemetry.logs import get_logger
@@ -38,12 +39,13 @@ class RunSession:
             self._queue, self._handle, self.cancel
         )
         self._step: worker_pb2.EngineStep | None = None
+        self._greeted = False
 
     async def serve(self, requests: AsyncIterator[worker_pb2.RunRequest], context: Any) -> None:
         """Serve the call, and return once its streams hold nothing any more.
 
         Raises:
-            BatonError: SLOW_CONSUMER.
+            BatonError: SLOW_CONSUMER, or PROTOCOL_MISMATCH.
         """
         try:
             await self._stream.serve(requests, context)
@@ -79,6 +81,10 @@ class RunSession:
             self._queue.put(worker_pb2.FrameFromWorker(step=step))
 
     def _handle(self, request: worker_pb2.RunRequest) -> None:
+        if not self._greeted:
+            self._greeted = True
+            check_hello(request.frames, "the frontend")
+            self._queue.put(worker_pb2.FrameFromWorker(hello=hello()))
         for frame in request.frames:
             self._handle_frame(frame)
 

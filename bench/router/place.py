@@ -16,6 +16,7 @@ from typing import Any
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import hello
 from bench.harness import cli
 from bench.harness.child import helper
 from bench.harness.table import Table
@@ -71,6 +72,8 @@ async def ask(address: str, in_flight: int, seconds: float) -> tuple[float, floa
     async with open_channel(address) as channel:
         stub: Any = RouterServiceStub(channel)
         call = stub.Place()
+        greeting = router_pb2.FrameToRouter(hello=hello())
+        await call.write(router_pb2.PlaceRequest(frames=[greeting]))
         asked_at: dict[int, float] = {}
         waits: list[float] = []
         messages = [query(number, chain) for number, chain in enumerate(chains())]
@@ -88,6 +91,8 @@ async def ask(address: str, in_flight: int, seconds: float) -> tuple[float, floa
             began, number = time.perf_counter(), in_flight
             while time.perf_counter() - began < seconds:
                 for answer in (await call.read()).frames:
+                    if answer.HasField("hello"):
+                        continue
                     placement = answer.placement
                     waits.append(time.perf_counter() - asked_at.pop(placement.correlation_id))
                     returned = router_pb2.ReturnTickets(tickets=[placement.ticket])

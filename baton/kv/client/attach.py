@@ -16,6 +16,7 @@ from baton.kv.arena.file import ArenaFileError, MappedArena
 from baton.kv.arena.writer_lock import WriterLock
 from baton.kv.wire import bulk
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import VERSION, check_version
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
 from baton.transports import GRPC, SHM, TRANSPORTS
@@ -118,9 +119,14 @@ async def open_session(
 
     Raises:
         grpc.RpcError: it cannot be reached or refuses.
+        BatonError: PROTOCOL_MISMATCH.
     """
-    request = pb.AttachRequest(client_id=client_id, incarnation=incarnation)
-    return await KvStoreServiceStub(channel).Attach(request, timeout=OPEN_SECONDS)
+    request = pb.AttachRequest(
+        client_id=client_id, incarnation=incarnation, protocol_version=VERSION
+    )
+    session = await KvStoreServiceStub(channel).Attach(request, timeout=OPEN_SECONDS)
+    check_version(session.protocol_version, f"store {session.store_id}")
+    return session
 
 
 async def open_get(

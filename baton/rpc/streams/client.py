@@ -58,7 +58,10 @@ class ClientStream(Generic[Frame, Response]):
     def start_reader(
         self, on_message: Callable[[Response], None], on_closed: Callable[[BatonError], None]
     ) -> None:
-        """Give every message to `on_message` as it comes, and why the stream closed, once, last."""
+        """Give every message to `on_message` as it comes, and why the stream closed, once, last.
+
+        A BatonError that `on_message` raises closes the stream, as does any other error (INTERNAL).
+        """
         self._on_closed = on_closed
         loop = asyncio.get_running_loop()
         self._tasks.append(loop.create_task(self._read_all(on_message), context=detached_context()))
@@ -145,6 +148,8 @@ class ClientStream(Generic[Frame, Response]):
                 on_message(message)
         except grpc.aio.AioRpcError as failure:
             error = BatonError.from_rpc_error(failure)
+        except BatonError as failure:
+            error = failure
         except Exception:
             log.exception("message handler failed, closing the stream")
             error = BatonError(Reason.INTERNAL, "a message could not be handled")

@@ -15,6 +15,8 @@ Request = TypeVar("Request")
 
 READER_SECONDS = 1.0
 """A read or write that does not notice that it is cancelled keeps a handler no longer than this."""
+WRITE_SECONDS = 1.0
+"""How long a message that is being written may delay the status of a call that failed."""
 
 
 class ServerStream(Generic[Request]):
@@ -80,6 +82,9 @@ class ServerStream(Generic[Request]):
         try:
             await asyncio.wait((writer, self._queue.failed), return_when=asyncio.FIRST_COMPLETED)
             if self._queue.error is not None:
+                self.close()
+                # gRPC sends no status while a message is being written.
+                await asyncio.wait((writer,), timeout=WRITE_SECONDS)
                 raise self._queue.error
             writer.result()
         finally:
@@ -87,6 +92,8 @@ class ServerStream(Generic[Request]):
             writer.cancel()
             reader.cancel()
             await asyncio.wait((reader, writer), timeout=READER_SECONDS)
+            if writer.done() and not writer.cancelled():
+                writer.exception()  # the queue's, or of a call that is over
 
     async def _write(self, context: Any) -> None:
         async for message in self._queue.messages():

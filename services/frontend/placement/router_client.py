@@ -18,6 +18,7 @@ import grpc
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2, router_pb2_grpc
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import check_hello, hello
 from baton.telemetry.logs import get_logger
 from baton.telemetry.scope import detached_context
 from services.frontend.metrics import TICKETS
@@ -75,6 +76,7 @@ class RouterSession:
         self._queries: deque[router_pb2.PlaceQuery] = deque()  # bounded by _pending
         self._returns: list[str] = []  # bounded by the tickets that were handed out
         self._more = asyncio.Event()
+        self._said_hello = self._greeted = False
         self._returning: asyncio.TimerHandle | None = None
         loop = asyncio.get_running_loop()
         # They outlive the request that happens to be the first, and serve all: not in its name.
@@ -158,6 +160,9 @@ class RouterSession:
     def _message(self) -> router_pb2.PlaceRequest:
         """What waits, as far as one message takes it; tickets first, as they make room."""
         message = router_pb2.PlaceRequest()
+        if not self._said_hello:
+            self._said_hello = True
+            message.frames.add().hello.CopyFrom(hello())
         if self._returning is not None:
             self._returning.cancel()
             self._returning = None
@@ -179,8 +184,14 @@ class RouterSession:
                 response = await self._call.read()
                 if response is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
                     break
-                for frame in cast(router_pb2.PlaceResponse, response).frames:
+                frames = cast(router_pb2.PlaceResponse, response).frames
+                if not self._greeted:
+                    self._greeted = True
+                    check_hello(frames, self.instance.id)
+                for frame in frames:
                     self._deliver(frame)
+        except BatonError as error:
+            reason = error.message
         except grpc.aio.AioRpcError as error:
             reason = f"{error.code().name}: {error.details()}"
         finally:

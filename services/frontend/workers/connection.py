@@ -15,7 +15,9 @@ from typing import cast
 
 import grpc
 
+from baton.errors import BatonError
 from baton.internal.v1 import router_pb2, worker_pb2, worker_pb2_grpc
+from baton.rpc.protocol import check_hello, hello
 from baton.telemetry.scope import detached_context
 from services.frontend.metrics import LATE_FRAMES, WORKER_STREAMS
 from services.frontend.workers.event_buffer import EventBuffer, StreamLost
@@ -49,8 +51,10 @@ class WorkerConnection:
         self._stream_ids = stream_ids
         self._on_closed = on_closed
         self._streams: dict[int, EventBuffer] = {}
-        self._queue: deque[worker_pb2.FrameToWorker] = deque()
+        self._queue = deque([worker_pb2.FrameToWorker(hello=hello())])
         self._more = asyncio.Event()
+        self._more.set()
+        self._greeted = False
         self._is_closed = False
         loop = asyncio.get_running_loop()
         self.last_received_at = loop.time()
@@ -164,8 +168,14 @@ class WorkerConnection:
                 if response is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
                     break
                 self.last_received_at = clock()
-                for frame in cast(worker_pb2.RunResponse, response).frames:
+                frames = cast(worker_pb2.RunResponse, response).frames
+                if not self._greeted:
+                    self._greeted = True
+                    check_hello(frames, self.target.instance_id)
+                for frame in frames:
                     self._deliver(frame)
+        except BatonError as error:
+            reason = error.message
         except grpc.aio.AioRpcError as error:
             reason = f"{error.code().name}: {error.details()}"
         finally:

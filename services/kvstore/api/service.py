@@ -18,6 +18,7 @@ from baton.internal.v1.kvstore_pb2_grpc import (
 from baton.kv.arena.writer_lock import WriterLockProbe
 from baton.kv.objects import MAX_READ_KEYS
 from baton.kv.wire import bulk
+from baton.rpc.protocol import VERSION, check_version
 from baton.rpc.streams.server import ServerStream
 from baton.transports import GRPC, SHM
 from services.kvstore.api import admin
@@ -96,6 +97,7 @@ class KvStoreService(KvStoreServiceServicer):
         for field in ("client_id", "incarnation"):
             if not 0 < len(getattr(request, field)) <= MAX_NAME:
                 raise invalid_field(field, f"has 1 to {MAX_NAME} characters")
+        check_version(request.protocol_version, f"client {request.client_id}")
         arena = self._store.arena
         return pb.AttachResponse(
             session_id=self._sessions.open(Session(request.client_id, request.incarnation)),
@@ -104,6 +106,7 @@ class KvStoreService(KvStoreServiceServicer):
             arena_path=str(arena.path),
             arena_bytes=arena.header.file_bytes,
             shm_domain=arena.shm_domain,
+            protocol_version=VERSION,
         )
 
     async def Put(  # type: ignore[override]  # noqa: N802  # it writes its responses itself

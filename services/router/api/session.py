@@ -7,6 +7,7 @@ from typing import Any
 
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
+from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
 from baton.telemetry import tracing
@@ -42,6 +43,7 @@ class PlaceSession:
         self._number = number
         self._fleet = fleet
         self._placer = placer
+        self._greeted = False
         self._queue: SendQueue[router_pb2.FrameFromRouter, router_pb2.PlaceResponse]
         self._queue = SendQueue(_pack)
         self._stream: ServerStream[router_pb2.PlaceRequest] = ServerStream(
@@ -57,7 +59,7 @@ class PlaceSession:
         """Serve the call until the frontend ends it, or `drain`.
 
         Raises:
-            BatonError: SLOW_CONSUMER or DRAINING.
+            BatonError: SLOW_CONSUMER, DRAINING or PROTOCOL_MISMATCH.
         """
         metrics.SESSIONS.inc()
         await self._stream.serve(requests, context)
@@ -71,6 +73,10 @@ class PlaceSession:
         metrics.SESSIONS.dec()
 
     def _handle(self, request: router_pb2.PlaceRequest) -> None:
+        if not self._greeted:
+            self._greeted = True
+            check_hello(request.frames, "the frontend")
+            self._queue.put(router_pb2.FrameFromRouter(hello=hello()))
         for frame in request.frames:
             if frame.HasField("query"):
                 self._queue.put(self._answer(frame.query))

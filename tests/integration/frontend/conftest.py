@@ -33,6 +33,7 @@ from baton.internal.v1.worker_pb2_grpc import (
 )
 from baton.process.process import Process
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import hello
 from baton.rpc.server import Server
 from baton.settings import FrontendSettings, GrpcSettings
 from baton.v1 import common_pb2
@@ -104,6 +105,8 @@ class ScriptedWorker(WorkerServiceServicer):
     def __init__(self, name: str) -> None:
         self.name = name
         self.script = Script()
+        self.hello = hello()
+        """What it says first."""
         self.frames: list[worker_pb2.FrameToWorker] = []
         self.streams: dict[int, asyncio.Task[None]] = {}
         self.calls = 0
@@ -140,6 +143,9 @@ class ScriptedWorker(WorkerServiceServicer):
         writer = asyncio.create_task(_write(out, context))
         try:
             async for frame in _each(requests):
+                if frame.HasField("hello"):
+                    out.put_nowait(worker_pb2.FrameFromWorker(hello=self.hello))
+                    continue
                 self.frames.append(frame)
                 match frame.WhichOneof("frame"):
                     case "start":
@@ -267,6 +273,8 @@ class ScriptedRouter(RouterServiceServicer):
         self.answers = asyncio.Event()
         """It answers while this is set."""
         self.answers.set()
+        self.hello = hello()
+        """What it says first."""
 
     def register(self, server: Any) -> None:
         add_RouterServiceServicer_to_server(self, server)
@@ -275,7 +283,10 @@ class ScriptedRouter(RouterServiceServicer):
         mine: set[str] = set()
         try:
             async for frame in _each(requests):
-                if frame.HasField("return_tickets"):
+                if frame.HasField("hello"):
+                    greeting = router_pb2.FrameFromRouter(hello=self.hello)
+                    await context.write(router_pb2.PlaceResponse(frames=[greeting]))
+                elif frame.HasField("return_tickets"):
                     for ticket in frame.return_tickets.tickets:
                         mine.remove(ticket)
                         self.tickets.remove(ticket)

@@ -220,3 +220,20 @@ async def test_a_connection_that_goes_dead_without_a_word(stage: Any, name: str)
     assert asyncio.get_running_loop().time() - begun < 4.0
     assert reading.text[0] == stage.said(0, len(reading.text[0]))
     assert reading.finished
+
+
+async def test_a_worker_of_another_protocol_is_not_used(stage: Any) -> None:
+    stage.worker("d0").hello.protocol_version += 2
+    reading = Reading(stage.stub().Generate(generate(stage)))
+    await reading.end()
+    assert reading.text == [stage.said(0, 12)]
+    assert list(stage.router.queries[1].excluded_instances) == ["d0"]
+    assert not stage.worker("d0").streams
+
+
+async def test_a_router_of_another_protocol_is_not_used(stage: Any) -> None:
+    stage.router.hello.protocol_version += 2
+    reading = Reading(stage.stub().Generate(generate(stage)))
+    await reading.end()
+    assert reading.text == [stage.said(0, 12)]
+    assert not stage.router.tickets

@@ -24,6 +24,7 @@ from baton.kv.events.service import KvEventService
 from baton.kv.keys import pack
 from baton.process.process import Process
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import hello
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings, RouterSettings
 from services.router.app import compose
@@ -129,6 +130,7 @@ class FakeFrontend:
         self._channel = open_channel(address)
         self.call: Any = RouterServiceStub(self._channel).Place()
         self._asked = 0
+        self._greeting = [router_pb2.FrameToRouter(hello=hello())]
 
     def query(self, chain: Sequence[bytes] = (), **fields: Any) -> router_pb2.PlaceRequest:
         """A query for 1,030 tokens of the model, unless told otherwise."""
@@ -142,13 +144,19 @@ class FakeFrontend:
         query.context.model = MODEL
         query.context.request_id = secrets.token_hex(4)
         query.MergeFrom(router_pb2.PlaceQuery(**fields))
-        return router_pb2.PlaceRequest(frames=[router_pb2.FrameToRouter(query=query)])
+        greeting, self._greeting = self._greeting, []
+        return router_pb2.PlaceRequest(frames=[*greeting, router_pb2.FrameToRouter(query=query)])
 
     async def ask(self, chain: Sequence[bytes] = (), **fields: Any) -> router_pb2.FrameFromRouter:
         await self.call.write(self.query(chain, **fields))
         async with asyncio.timeout(10.0):
-            (answer,) = (await self.call.read()).frames
-        return answer
+            while True:
+                frames = [
+                    one for one in (await self.call.read()).frames if not one.HasField("hello")
+                ]
+                if frames:
+                    (answer,) = frames
+                    return answer
 
     async def place(
         self, chain: Sequence[bytes] = (), *, keep: bool = False, **fields: Any

@@ -172,6 +172,7 @@ async def test_a_refused_query_names_its_reason_and_the_stream_goes_on(pools) ->
 
 async def test_frames_without_content_and_unknown_tickets_are_ignored(pools) -> None:
     _, frontend = pools
+    assert (await frontend.place()).ticket
     await frontend.call.write(router_pb2.PlaceRequest())
     empty = router_pb2.FrameToRouter()
     await frontend.call.write(router_pb2.PlaceRequest(frames=[empty]))

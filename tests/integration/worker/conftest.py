@@ -13,6 +13,7 @@ from baton.engine.local import run_local
 from baton.internal.v1 import worker_pb2, worker_pb2_grpc
 from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import hello
 from baton.settings import EngineSettings
 from baton.worker.convert import sequence_request
 
@@ -34,6 +35,7 @@ class Run:
         stub = worker_pb2_grpc.WorkerServiceStub(self.channel)
         self.stub = stub
         self._call = stub.Run()
+        self._greeting = [worker_pb2.FrameToWorker(hello=hello())]
         self.tokens: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.prepared: dict[int, worker_pb2.Prepared] = {}
         self.ends: dict[int, worker_pb2.StreamFinished | worker_pb2.StreamFailed] = {}
@@ -53,7 +55,8 @@ class Run:
         await self._send(worker_pb2.FrameToWorker(cancel=frame))
 
     async def _send(self, frame: worker_pb2.FrameToWorker) -> None:
-        await self._call.write(worker_pb2.RunRequest(frames=[frame]))
+        greeting, self._greeting = self._greeting, []
+        await self._call.write(worker_pb2.RunRequest(frames=[*greeting, frame]))
 
     async def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
         async with asyncio.timeout(seconds), self._news:

@@ -9,6 +9,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
+from baton.rpc.protocol import VERSION
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import KvStoreService
 from services.kvstore.peers.transports.nixl.sender import NixlSender
@@ -28,7 +29,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def session_of(service: KvStoreService) -> str:
-    request = pb.AttachRequest(client_id="client", incarnation="1")
+    request = pb.AttachRequest(client_id="client", incarnation="1", protocol_version=VERSION)
     return (await service.Attach(request, None)).session_id
 
 

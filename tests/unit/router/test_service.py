@@ -9,6 +9,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.internal.v1.worker_pb2 import LoadReport
+from baton.rpc.protocol import hello
 from services.router.api.service import RouterService
 from services.router.api.session import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE
 from services.router.prefix_index.index import PrefixIndex
@@ -23,6 +24,7 @@ class Stream:
 
     def __init__(self, questions: int, *, reading: bool = True, ends: bool = False) -> None:
         self.asked = 0
+        self.hello = hello()
         self.answers: list[router_pb2.FrameFromRouter] = []
         self._questions = questions
         self._reading = asyncio.Event()
@@ -34,6 +36,7 @@ class Stream:
         self._reading.set()
 
     async def frames(self) -> AsyncIterator[router_pb2.PlaceRequest]:
+        yield router_pb2.PlaceRequest(frames=[router_pb2.FrameToRouter(hello=self.hello)])
         while self.asked < self._questions:
             self.asked += 1
             query = router_pb2.PlaceQuery(
@@ -46,7 +49,7 @@ class Stream:
 
     async def write(self, message: router_pb2.PlaceResponse) -> None:
         await self._reading.wait()
-        self.answers.extend(message.frames)
+        self.answers.extend(frame for frame in message.frames if not frame.HasField("hello"))
 
 
 @pytest.fixture
@@ -150,3 +153,11 @@ async def test_a_cancelled_call_leaves_no_task_and_no_ticket(fleet: Fleet) -> No
         await call
     assert len(fleet.tickets) == 0
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("version", [0, 3])
+async def test_a_frontend_of_another_protocol_is_refused(fleet: Fleet, version: int) -> None:
+    stream = Stream(1)
+    stream.hello.protocol_version = version
+    assert await refusal(begin(serving(fleet), stream)) is Reason.PROTOCOL_MISMATCH
+    assert not stream.answers

@@ -12,6 +12,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, Start
 from baton.kv.client.client import KvStoreClient
+from baton.rpc.protocol import hello
 from baton.settings import EngineSettings
 from baton.v1.common_pb2 import RequestContext, SamplingParams
 from baton.worker.core import WorkerCore
@@ -132,6 +133,7 @@ async def test_the_end_of_a_session_cancels_its_streams_though_a_write_is_stuck(
     context = StuckContext()
 
     async def requests() -> AsyncIterator[worker_pb2.RunRequest]:
+        yield worker_pb2.RunRequest(frames=[worker_pb2.FrameToWorker(hello=hello())])
         for number in range(20):
             start = make_start()
             start.stream_id = number
@@ -162,3 +164,15 @@ async def test_more_streams_than_could_wait_or_run_are_refused_at_once(core: Wor
     for stream in streams:
         await asyncio.wait_for(stream.wait_closed(), 5)
     assert len(sink.ends()) == most
+
+
+async def test_a_frontend_of_another_protocol_is_refused(core: WorkerCore) -> None:
+    async def requests() -> AsyncIterator[worker_pb2.RunRequest]:
+        start = worker_pb2.FrameToWorker(start=make_start())
+        yield worker_pb2.RunRequest(frames=[start])
+        await asyncio.Event().wait()
+
+    with pytest.raises(BatonError) as refused:
+        await RunSession(core).serve(requests(), StuckContext())
+    assert refused.value.reason is Reason.PROTOCOL_MISMATCH
+    assert not core.streams

@@ -9,6 +9,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.digest import object_digest
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import VERSION
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
 from tests.support.stores import (
@@ -34,7 +35,7 @@ class Raw:
         self.streams: list[ClientStream[Any, Any]] = []
 
     async def open(self, method: str, **more: object) -> ClientStream[Any, Any]:
-        request = pb.AttachRequest(client_id="raw", incarnation="1")
+        request = pb.AttachRequest(client_id="raw", incarnation="1", protocol_version=VERSION)
         session = await self.stub.Attach(request, timeout=5)
         stream = self.unopened(method)
         opening = pb.Open(**{"session_id": session.session_id, **more})

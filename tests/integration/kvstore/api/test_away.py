@@ -13,7 +13,9 @@ from baton.internal.v1.kvstore_pb2_grpc import (
     KvStoreServiceServicer,
     add_KvStoreServiceServicer_to_server,
 )
+from baton.kv.client.attach import attach
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
+from baton.rpc.protocol import VERSION
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from tests.support.stores import (
@@ -47,10 +49,16 @@ class Nonsense(KvStoreServiceServicer):
 
     def __init__(self) -> None:
         self.asked = 0
+        self.version = VERSION
 
     async def Attach(self, request: Any, context: Any) -> pb.AttachResponse:  # noqa: N802
         self.asked += 1
-        return pb.AttachResponse(session_id="s", arena_path="no\0path", arena_bytes=1 << 20)
+        return pb.AttachResponse(
+            session_id="s",
+            arena_path="no\0path",
+            arena_bytes=1 << 20,
+            protocol_version=self.version,
+        )
 
 
 async def test_an_answer_that_makes_no_sense_is_a_store_that_is_away(tmp_path: Path) -> None:
@@ -66,6 +74,9 @@ async def test_an_answer_that_makes_no_sense_is_a_store_that_is_away(tmp_path: P
             await eventually(lambda: nonsense.asked > 1)  # it does not give up
             with pytest.raises(StoreUnavailableError, match="cannot attach"):
                 client.fetch(keys_of(1), LAYOUT, 4096)
+            nonsense.version = VERSION + 2
+            with pytest.raises(StoreUnavailableError, match="upgrade this process"):
+                await attach(other.address, "client", "1")
             address = store.address
             assert await client.wait_connected(5)
             assert await put(client, keys_of(1), 4096) == 1

@@ -9,6 +9,7 @@ from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import VERSION
 from services.kvstore.api.admin import stat
 from tests.support.stores import LAYOUT, RunningStore, connected, put
 
@@ -95,7 +96,12 @@ async def test_leases_that_are_not_ones_own_get_nothing(store: RunningStore) -> 
         try:
             stub = KvStoreServiceStub(channel)
             session = await stub.Attach(
-                pb.AttachRequest(client_id="thief", incarnation="1"), timeout=5
+                pb.AttachRequest(
+                    client_id="thief",
+                    incarnation="1",
+                    protocol_version=VERSION,
+                ),
+                timeout=5,
             )
             sent = 2000
 

@@ -1,11 +1,13 @@
 """Who may open a stream, and with which transport; whoever stops leaves nothing."""
 
+import grpc
 import pytest
 
-from baton.errors import Reason
+from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.digest import start_digest
 from baton.kv.objects import ObjectId
+from baton.rpc.protocol import VERSION
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.api.raw import DATA, Raw, chunk, ended, read_frame, reserve
 from tests.support.stores import (
@@ -40,11 +42,19 @@ async def test_streams_must_be_opened_by_a_session(raw: Raw, method: str) -> Non
 
 @pytest.mark.parametrize("field", ["client_id", "incarnation"])
 async def test_attaching_needs_a_name(raw: Raw, field: str) -> None:
-    request = pb.AttachRequest(client_id="c", incarnation="1")
+    request = pb.AttachRequest(client_id="c", incarnation="1", protocol_version=VERSION)
     for value in ("", "x" * 1000):
         setattr(request, field, value)
         with pytest.raises(Exception, match=field):
             await raw.stub.Attach(request, timeout=5)
+
+
+@pytest.mark.parametrize("version", [0, VERSION + 2])
+async def test_a_client_of_another_protocol_is_refused(raw: Raw, version: int) -> None:
+    request = pb.AttachRequest(client_id="c", incarnation="1", protocol_version=version)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await raw.stub.Attach(request, timeout=5)
+    assert BatonError.from_rpc_error(refused.value).reason is Reason.PROTOCOL_MISMATCH
 
 
 async def test_a_guessed_secret_gets_no_shared_memory(raw: Raw) -> None:

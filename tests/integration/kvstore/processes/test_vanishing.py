@@ -7,6 +7,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.keys import pack
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import VERSION
 from tests.support.stores import (
     LAYOUT,
     assert_baseline,
@@ -25,7 +26,14 @@ async def _vanish(address: str, method: str, frames: list, answers: int, pause: 
     """Open a stream, say something, read some answers, and go without a word."""
     channel = open_channel(address)
     stub = KvStoreServiceStub(channel)
-    session = await stub.Attach(pb.AttachRequest(client_id="raw", incarnation="1"), timeout=5)
+    session = await stub.Attach(
+        pb.AttachRequest(
+            client_id="raw",
+            incarnation="1",
+            protocol_version=VERSION,
+        ),
+        timeout=5,
+    )
     call = getattr(stub, method)(timeout=10)
     kind = pb.GetRequest if method == "Get" else pb.PutRequest
     await call.write(kind(open=pb.Open(session_id=session.session_id)))
