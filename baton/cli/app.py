@@ -2,16 +2,23 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from baton.cli.errors import CommandError
+from baton.cli.options import (
+    ChatOptions,
+    ClusterOptions,
+    EtcdOptions,
+    FrontendOptions,
+    StoreOptions,
+    WorkerOptions,
+    expand_options,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from baton.cli.kv_stores import Where
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,52 +30,8 @@ app.add_typer(config_app, name="config")
 kv_app = typer.Typer(help="What the KV stores hold.", no_args_is_help=True)
 app.add_typer(kv_app, name="kv")
 
-Prefill = Annotated[int, typer.Option(help="Workers that read prompts.")]
-Decode = Annotated[int, typer.Option(help="Workers that write answers.")]
-Combined = Annotated[int, typer.Option(help="Workers that do both.")]
-ModelPath = Annotated[
-    Path | None,
-    typer.Option(help="Checkpoint directory (Hugging Face).", envvar="BATON_ENGINE_MODEL"),
-]
-ModelName = Annotated[
-    str,
-    typer.Option(
-        help="Name that clients ask for. Default: the directory's.",
-        envvar="BATON_ENGINE_MODEL_NAME",
-    ),
-]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float64"],
-    typer.Option(help="Element type.", envvar="BATON_ENGINE_DTYPE"),
-]
-Engine = Annotated[
-    Literal["torch", "sim"],
-    typer.Option(
-        help="sim takes the time of a model and computes none.", envvar="BATON_ENGINE_KIND"
-    ),
-]
-EtcdEndpoint = Annotated[
-    str,
-    typer.Option(help="host:port[,host:port…] of an etcd.", envvar="BATON_ETCD_ENDPOINTS"),
-]
-ClusterName = Annotated[
-    str, typer.Option("--cluster", help="The cluster's name.", envvar="BATON_ETCD_CLUSTER")
-]
-Address = Annotated[
-    str,
-    typer.Option(
-        help="The frontend's gRPC host:port. Default: the cluster that runs here.",
-        envvar="BATON_ADDRESS",
-    ),
-]
 
-
-StoreAddress = Annotated[
-    str, typer.Option("--store", help="A store's gRPC host:port. Default: all of the cluster.")
-]
-
-
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         version()
         raise typer.Exit
@@ -78,192 +41,120 @@ def _say_version(wanted: bool) -> None:
 def baton_(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Say which release this is.", callback=_say_version),
+        typer.Option("--version", help="Print the version.", callback=_print_version),
     ] = False,
 ) -> None:
     """Disaggregated serving of large language models."""
 
 
 @app.command()
-def up(
-    prefill: Prefill = 2,
-    decode: Decode = 2,
-    combined: Combined = 0,
-    model: ModelPath = None,
-    model_name: ModelName = "",
-    dtype: Dtype = "auto",
-    engine: Engine = "torch",
-    http_port: Annotated[
-        int, typer.Option(help="Of the OpenAI API; 0: a free one.", envvar="BATON_HTTP_PORT")
-    ] = 8000,
-    grpc_port: Annotated[
-        int, typer.Option(help="Of the gRPC API; 0: a free one.", envvar="BATON_GRPC_PORT")
-    ] = 50051,
-    frontends: Annotated[
-        int, typer.Option(help="Frontend processes; they share the two ports.")
-    ] = 1,
-    etcd_endpoint: EtcdEndpoint = "",
-    cluster: ClusterName = "local",
-    pin: Annotated[
-        bool, typer.Option("--pin", help="Each engine computes on cores of its own.")
-    ] = False,
-) -> None:
-    """Start a cluster on this machine and stay."""
-    from baton.cli.local.plan import Wanted
+@expand_options
+def up(options: ClusterOptions) -> None:
+    """Start a cluster on this machine and keep it running."""
     from baton.cli.up import up as run
 
-    wanted = Wanted(
-        prefill=prefill,
-        decode=decode,
-        combined=combined,
-        model=model,
-        model_name=model_name,
-        dtype=dtype,
-        engine=engine,
-        http_port=http_port,
-        grpc_port=grpc_port,
-        frontends=frontends,
-        etcd_endpoints=_endpoints(etcd_endpoint),
-        cluster=cluster,
-        pin=pin,
-    )
-    run(wanted, _console(), _console(stderr=True))
+    run(options, _console(), _console(stderr=True))
 
 
 @app.command()
-def demo(
-    prefill: Prefill = 2,
-    decode: Decode = 2,
-    combined: Combined = 0,
-    model: ModelPath = None,
-    model_name: ModelName = "",
-    dtype: Dtype = "auto",
-    engine: Engine = "torch",
-) -> None:
-    """Start a cluster, ask it a question, show what happened, and stop."""
+@expand_options
+def demo(options: WorkerOptions) -> None:
+    """Start a cluster, ask it questions, show the steps of each request, and stop."""
     from baton.cli.demo import demo as run
-    from baton.cli.local.plan import Wanted
 
-    wanted = Wanted(
-        prefill=prefill,
-        decode=decode,
-        combined=combined,
-        model=model,
-        model_name=model_name,
-        dtype=dtype,
-        engine=engine,
-        http_port=0,
-        grpc_port=0,
-    )
-    if not run(wanted, _console(), _console(stderr=True)):
+    cluster = ClusterOptions(**vars(options), http_port=0, grpc_port=0)
+    if not run(cluster, _console(), _console(stderr=True)):
         raise typer.Exit(130)
 
 
 @app.command()
+@expand_options
 def chat(
-    question: Annotated[str, typer.Argument(help="Ask this and leave. Default: converse.")] = "",
-    address: Address = "",
-    model: Annotated[str, typer.Option(help="Which model. Default: the only one.")] = "",
-    system: Annotated[str, typer.Option(help="What the model is told first.")] = "",
-    max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256,
-    temperature: Annotated[float | None, typer.Option(help="0 to 2.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the random draws.")] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds for an answer.")] = 300.0,
-    steps: Annotated[bool, typer.Option(help="Show what happened after each answer.")] = False,
+    options: ChatOptions,
+    question: Annotated[str, typer.Argument(help="Ask this and exit. Default: converse.")] = "",
 ) -> None:
-    """Talk to a model; it answers as it thinks."""
-    from baton.cli.chat import Speaker
+    """Chat with a model."""
     from baton.cli.chat import chat as run
-    from baton.client import Options
 
-    options: Options = {"max_tokens": max_tokens, "timeout": timeout}
-    if temperature is not None:
-        options["temperature"] = temperature
-    if seed is not None:
-        options["seed"] = seed
-    speaker = Speaker(address or _local_address(), model, system, steps, options)
-    run(speaker, question, _console())
+    run(options, question, _console())
 
 
 @app.command()
-def models(address: Address = "") -> None:
-    """List the models that can be asked."""
+@expand_options
+def models(options: FrontendOptions) -> None:
+    """List the models that are served."""
     from baton.cli.chat import models as run
 
-    run(address or _local_address(), _console())
+    run(options.resolve(), _console())
 
 
 @app.command()
-def status(etcd_endpoint: EtcdEndpoint = "", cluster: ClusterName = "") -> None:
-    """Show who is in the cluster, and how they are."""
+@expand_options
+def status(options: EtcdOptions) -> None:
+    """List the instances of a cluster with their health and load."""
     from baton.cli.status import status as run
 
-    run(*_cluster(etcd_endpoint, cluster), _console())
+    run(*options.resolve(), _console())
 
 
 @kv_app.command("stat")
+@expand_options
 def kv_stat(
-    store: StoreAddress = "",
-    etcd_endpoint: EtcdEndpoint = "",
-    cluster: ClusterName = "",
-    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    options: StoreOptions,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what each store, tier and tenant holds."""
-    from baton.cli import kv
+    from baton.cli.kv import commands
 
-    kv.stat(_where(store, etcd_endpoint, cluster), _console(), json)
+    commands.stat(options, _console(), json)
 
 
 @kv_app.command("ls")
+@expand_options
 def kv_ls(
-    prefix: Annotated[str, typer.Argument(help="Of keys, hexadecimal. Default: all.")] = "",
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = 100,
-    store: StoreAddress = "",
-    etcd_endpoint: EtcdEndpoint = "",
-    cluster: ClusterName = "",
+    options: StoreOptions,
+    prefix: Annotated[str, typer.Argument(help="First digits of keys, hex. Default: all.")] = "",
+    tenant: Annotated[str | None, typer.Option(help="Only objects of this tenant.")] = None,
+    limit: Annotated[int, typer.Option(help="Most objects to list.", min=1)] = 100,
 ) -> None:
     """List objects."""
-    from baton.cli import kv
+    from baton.cli.kv import commands
 
-    kv.ls(_where(store, etcd_endpoint, cluster), _console(), prefix, tenant, limit)
+    commands.ls(options, _console(), prefix, tenant, limit)
 
 
 @kv_app.command("get")
+@expand_options
 def kv_get(
-    key: Annotated[str, typer.Argument(help="Its key or how it begins, hexadecimal.")],
+    options: StoreOptions,
+    key: Annotated[str, typer.Argument(help="A key or its first digits, hexadecimal.")],
     out: Annotated[Path | None, typer.Option(help="File. Default: standard output.")] = None,
-    store: StoreAddress = "",
-    etcd_endpoint: EtcdEndpoint = "",
-    cluster: ClusterName = "",
 ) -> None:
     """Write the bytes of one object, verified."""
-    from baton.cli import kv
+    from baton.cli.kv import commands
 
-    kv.get(_where(store, etcd_endpoint, cluster), key, out)
+    commands.get(options, key, out)
 
 
 @kv_app.command("drop")
+@expand_options
 def kv_drop(
+    options: StoreOptions,
     keys: Annotated[list[str], typer.Argument(help="Whole keys, hexadecimal.")],
-    store: StoreAddress = "",
-    etcd_endpoint: EtcdEndpoint = "",
-    cluster: ClusterName = "",
 ) -> None:
-    """Forget objects in every tier."""
-    from baton.cli import kv
+    """Drop objects from every tier."""
+    from baton.cli.kv import commands
 
-    kv.drop(_where(store, etcd_endpoint, cluster), _console(), keys)
+    commands.drop(options, _console(), keys)
 
 
 @kv_app.command("verify")
-def kv_verify(
-    store: StoreAddress = "", etcd_endpoint: EtcdEndpoint = "", cluster: ClusterName = ""
-) -> None:
-    """Read every object and check its digest; exit code 1 if some were wrong."""
-    from baton.cli import kv
+@expand_options
+def kv_verify(options: StoreOptions) -> None:
+    """Read every object and check its digest; exit code 1 if some were corrupt."""
+    from baton.cli.kv import commands
 
-    kv.verify(_where(store, etcd_endpoint, cluster), _console())
+    commands.verify(options, _console())
 
 
 @config_app.command("show")
@@ -272,7 +163,7 @@ def config_show(
         str, typer.Argument(help="frontend, router, prefill, decode or kvstore.")
     ] = "",
 ) -> None:
-    """Show every setting, its value, and where that came from; secrets are hidden."""
+    """Show every setting with its value and source; secrets are hidden."""
     from baton.cli.config import show
 
     show(process, _console())
@@ -280,14 +171,14 @@ def config_show(
 
 @app.command()
 def version() -> None:
-    """Say which release this is."""
+    """Print the version."""
     import baton
 
     typer.echo(f"baton {baton.__version__}")
 
 
 def main() -> NoReturn:
-    """Run the command line; what goes wrong is one sentence and an exit code."""
+    """Run the command line; a failure is one sentence and an exit code."""
     # gRPC's threads do not survive a fork, and nothing here forks without exec.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -303,29 +194,3 @@ def _console(stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=stderr)
-
-
-def _endpoints(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _cluster(etcd_endpoint: str, cluster: str) -> tuple[tuple[str, ...], str]:
-    """Where etcd is, and the cluster's name; those of the cluster that runs here if not said."""
-    from baton.cli.local.rundir import running
-
-    here = running()
-    endpoints = _endpoints(etcd_endpoint) or (here.etcd if here else ("127.0.0.1:2379",))
-    return endpoints, cluster or (here.cluster if here else "local")
-
-
-def _where(store: str, etcd_endpoint: str, cluster: str) -> "Where":
-    from baton.cli.kv_stores import Where
-
-    return Where(store, *_cluster(etcd_endpoint, cluster))
-
-
-def _local_address() -> str:
-    from baton.cli.local.rundir import running
-
-    here = running()
-    return here.grpc if here else f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"

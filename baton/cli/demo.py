@@ -1,4 +1,4 @@
-"""`baton demo`: a cluster, a conversation that needs its memory, what happened, and the end."""
+"""`baton demo`: a cluster, a conversation that depends on reused KV, and its steps."""
 
 import time
 from collections.abc import AsyncIterator
@@ -11,11 +11,12 @@ import baton
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.local.cluster import Cluster, run
 from baton.cli.local.model_files import find
-from baton.cli.local.plan import Wanted, summary
+from baton.cli.local.plan import summary
+from baton.cli.options import ClusterOptions
 from baton.cli.render import AnswerPrinter, print_steps, usage_line
 from baton.client import AsyncClient, BatonClientError, Message
 
-# What is told here and asked last is there again only if the KV of all turns between is right.
+# The last answer is right only if the KV of all turns before it is.
 TURNS = (
     "Please remember: My name is Ada. The red lamp is in Kasimo. The code of Bruno is 4711.",
     "Tell me a story about a fox named Zimo",
@@ -26,19 +27,19 @@ BUSY_TOKENS = 2000
 TURN_SECONDS = 60.0
 
 
-def demo(wanted: Wanted, console: Console, errors: Console) -> bool:
-    """Show Baton at work; False if a signal ended it.
+def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
+    """Run the demo; return False if a signal ended it.
 
     Raises:
         CommandError: the cluster cannot start, or a question was not answered.
     """
-    model = find(wanted.model, with_weights=wanted.engine != "sim")
+    model = find(options.model, with_weights=options.engine != "sim")
     console.print(f"Starting Baton {baton.__version__} …")
 
     async def converse(cluster: Cluster) -> None:
         console.print(
             f"Up after {cluster.start_seconds:.1f} s, each its own process: "
-            f"{'' if wanted.etcd_endpoints else '1 etcd, '}{summary(cluster.specs)}.",
+            f"1 etcd, {summary(cluster.specs)}.",
             highlight=False,
         )
         try:
@@ -46,7 +47,7 @@ def demo(wanted: Wanted, console: Console, errors: Console) -> bool:
         except BatonClientError as error:
             raise CommandError(f"The question was not answered: {error}", EXIT_FAILED) from error
 
-    finished = run(wanted, model, converse, errors)
+    finished = run(options, model, converse, errors)
     if finished:
         console.print("\nStopped. `make up` starts a cluster that stays.", highlight=False)
     return finished
@@ -54,13 +55,13 @@ def demo(wanted: Wanted, console: Console, errors: Console) -> bool:
 
 @asynccontextmanager
 async def _busy(client: AsyncClient, cluster: Cluster) -> AsyncIterator[None]:
-    """Keep each decode worker writing to somebody else, as in service.
+    """Keep each decode worker decoding other streams, as in production.
 
-    An idle decode worker had best read a prompt itself. One that writes would stall its streams,
-    so that the router sends the prompt to the prefill pool: what the demo is to show.
+    An idle decode worker had best prefill by itself. A busy one would stall its streams, so that
+    the router chooses a prefill worker: what the demo is to show.
     """
     async with AsyncExitStack() as streams:
-        for number in range(cluster.writers):
+        for number in range(cluster.decode_workers):
             stream = await streams.enter_async_context(
                 client.generate(
                     f"Story {number}",

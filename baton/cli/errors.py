@@ -1,15 +1,15 @@
-"""How a command ends badly: a sentence for a person, and an exit code."""
+"""How a command fails: a sentence and an exit code."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 
 class CommandError(Exception):
-    """Ends the command; the text is a sentence that says what is wrong and what to do.
+    """Ends the command; the text is a sentence that says what is wrong and how to fix it.
 
     Args:
         sentence: for standard error.
-        code: 2 where a person has to change something, 1 where something failed.
+        code: 2 where the command or its settings have to change, 1 where something failed.
     """
 
     def __init__(self, sentence: str, code: int = EXIT_USAGE) -> None:

@@ -1,4 +1,4 @@
-"""How answers look on a terminal."""
+"""How answers and steps are printed on a terminal."""
 
 from collections.abc import Iterable
 
@@ -9,13 +9,13 @@ from baton.client import Delta, Event, Finished, Step, Usage
 
 
 class AnswerPrinter:
-    """Prints one answer as its events come."""
+    """Prints one answer as its events arrive."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def feed(self, event: Event) -> None:
-        """Print what an event brings."""
+        """Print the text of an event."""
         if isinstance(event, Delta) and event.text:
             # Neither markup nor wrapping: the text is the model's, and comes in pieces.
             self._console.print(
@@ -26,12 +26,12 @@ class AnswerPrinter:
 
 
 def printable(text: str) -> str:
-    """Text without characters that would steer the terminal; they show as `·`."""
+    """Return text without characters that control the terminal; they show as `·`."""
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "·" for letter in text)
 
 
 def usage_line(usage: Usage, seconds: float) -> Text:
-    """One line on what an answer took."""
+    """Return one line with the tokens and duration of an answer."""
     return Text(
         f"{usage.output_tokens} tokens in {duration(seconds)}; "
         f"of {usage.prompt_tokens} prompt tokens {usage.cached_tokens} were cached",
@@ -40,8 +40,8 @@ def usage_line(usage: Usage, seconds: float) -> Text:
 
 
 def steps_lines(steps: Iterable[Step]) -> list[Text]:
-    """One line per step of a request, in columns, below a heading."""
-    heading = ("step", "where", "began", "took", "tokens", "cached", "moved", "")
+    """Return one line per step of a request, in columns, below a heading."""
+    heading = ("step", "instance", "start", "duration", "tokens", "cached", "moved", "")
     rows = [heading, *map(_row, steps)]
     widths = [max(len(row[column]) for row in rows) for column in range(7)]
     lines = []
@@ -67,7 +67,7 @@ def _row(step: Step) -> tuple[str, ...]:
 
 
 def print_steps(console: Console, steps: Iterable[Step]) -> None:
-    """Print what happened to a request; on a terminal long lines end at its edge."""
+    """Print the steps of a request; on a terminal long lines are cut at its edge."""
     for line in steps_lines(steps):
         if console.is_terminal:
             console.print(line, no_wrap=True, overflow="ellipsis")
@@ -76,14 +76,14 @@ def print_steps(console: Console, steps: Iterable[Step]) -> None:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a person: `0.8 ms`, `12 ms`, `1.25 s`."""
+    """Return seconds in a readable unit: `0.8 ms`, `12 ms`, `1.25 s`."""
     if seconds < 0.01:
         return f"{seconds * 1000:.1f} ms"
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def size(count: int) -> str:
-    """Bytes for a person: `512 B`, `1.5 MiB`."""
+    """Return bytes in a readable unit: `512 B`, `1.5 MiB`."""
     amount, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
     while amount >= 1024 and len(units) > 1:
         amount /= 1024

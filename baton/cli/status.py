@@ -1,4 +1,4 @@
-"""`baton status`: who is in the cluster, and how they are."""
+"""`baton status`: the instances of a cluster, their health and load."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from baton.cli.cluster_view import HEALTH_SECONDS, UNREACHABLE, health, watch_cluster
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.health import ASK_SECONDS, health
-from baton.cli.local.view import watching
 from baton.cli.render import size
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, worker_pb2
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
@@ -26,7 +25,7 @@ UNKNOWN = "?"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StatusRow:
     """One instance."""
 
     id: str
@@ -39,21 +38,21 @@ class Row:
 
 
 def status(endpoints: tuple[str, ...], cluster: str, console: Console) -> None:
-    """Print a table of the instances that etcd knows.
+    """Print a table of the instances that etcd lists.
 
     Raises:
         CommandError: etcd does not answer.
     """
     logs.configure("status", "status", level="error")
-    rows = asyncio.run(_ask(endpoints, cluster))
+    rows = asyncio.run(_rows(endpoints, cluster))
     if not rows:
         console.print(f"Cluster {cluster!r} has no members.", highlight=False)
         return
     console.print(table(rows))
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """Rows as a person reads them. Roles have a column only where ids do not tell them."""
+def table(rows: Sequence[StatusRow]) -> Table:
+    """Return the table to print. Roles have a column only where ids do not begin with them."""
     made = Table(box=None, pad_edge=False, header_style="dim")
     roles = not all(row.id.startswith(row.role) for row in rows)
     for name in ("instance", *(("role",) if roles else ()), "model", "address", "health", "load"):
@@ -73,8 +72,8 @@ def table(rows: Sequence[Row]) -> Table:
     return made
 
 
-async def _ask(endpoints: tuple[str, ...], cluster: str) -> list[Row]:
-    async with watching(endpoints, cluster) as view, ChannelPool() as channels:
+async def _rows(endpoints: tuple[str, ...], cluster: str) -> list[StatusRow]:
+    async with watch_cluster(endpoints, cluster) as view, ChannelPool() as channels:
         if not view.synced:
             raise CommandError(
                 f"etcd does not answer at {', '.join(endpoints)}: start a cluster with `baton up`, "
@@ -86,29 +85,29 @@ async def _ask(endpoints: tuple[str, ...], cluster: str) -> list[Row]:
         return list(await asyncio.gather(*rows))
 
 
-async def _row(member: cluster_pb2.Instance, channel: grpc.aio.Channel) -> Row:
+async def _row(member: cluster_pb2.Instance, channel: grpc.aio.Channel) -> StatusRow:
     state = await health(channel)
     load = kv = ""
-    if state != "UNREACHABLE" and member.role in WORKERS:
+    if state != UNREACHABLE and member.role in WORKERS:
         load, kv = await _worker(channel)
-    elif state != "UNREACHABLE" and member.role == cluster_pb2.ROLE_KVSTORE:
+    elif state != UNREACHABLE and member.role == cluster_pb2.ROLE_KVSTORE:
         kv = await _store(channel)
     if member.draining:
         state = "DRAINING"
     role = cluster_pb2.Role.Name(member.role).removeprefix("ROLE_").lower()
-    return Row(member.id, role, member.model, member.address, state, load, kv)
+    return StatusRow(member.id, role, member.model, member.address, state, load, kv)
 
 
 async def _worker(channel: grpc.aio.Channel) -> tuple[str, str]:
     request = worker_pb2.WatchLoadRequest()
-    call: Any = WorkerServiceStub(channel).WatchLoad(request, timeout=ASK_SECONDS)
+    call: Any = WorkerServiceStub(channel).WatchLoad(request, timeout=HEALTH_SECONDS)
     try:
         response = await call.read()
     except grpc.aio.AioRpcError:
         return UNKNOWN, UNKNOWN
     finally:
         call.cancel()
-    if not isinstance(response, worker_pb2.WatchLoadResponse):  # it ended at once: it shuts down
+    if not isinstance(response, worker_pb2.WatchLoadResponse):  # ended at once: it shuts down
         return UNKNOWN, UNKNOWN
     report = response.report
     used = report.total_pages - report.free_pages
@@ -120,7 +119,7 @@ async def _worker(channel: grpc.aio.Channel) -> tuple[str, str]:
 
 async def _store(channel: grpc.aio.Channel) -> str:
     request = kvstore_pb2.StatRequest()
-    call: Any = KvStoreServiceStub(channel).Stat(request, timeout=ASK_SECONDS)
+    call: Any = KvStoreServiceStub(channel).Stat(request, timeout=HEALTH_SECONDS)
     try:
         stat = await call
     except grpc.aio.AioRpcError:

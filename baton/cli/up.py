@@ -1,4 +1,4 @@
-"""`baton up`: a local cluster that stays."""
+"""`baton up`: a local cluster that runs until a signal."""
 
 import asyncio
 import json
@@ -12,29 +12,30 @@ from rich.text import Text
 import baton
 from baton.cli.local.cluster import Cluster, run
 from baton.cli.local.model_files import find
-from baton.cli.local.plan import Wanted, summary
+from baton.cli.local.plan import summary
+from baton.cli.options import ClusterOptions
 
 
-def up(wanted: Wanted, console: Console, errors: Console) -> None:
-    """Start a cluster, say how to use it, and stay until a signal.
+def up(options: ClusterOptions, console: Console, errors: Console) -> None:
+    """Start a cluster, print how to use it, and keep it running until a signal.
 
     Raises:
         CommandError: it cannot start.
     """
 
-    async def stay(cluster: Cluster) -> None:
+    async def serve(cluster: Cluster) -> None:
         for line in banner(cluster):
             console.print(line, soft_wrap=True, highlight=False)
         await asyncio.Event().wait()
 
-    model = find(wanted.model, with_weights=wanted.engine != "sim")
+    model = find(options.model, with_weights=options.engine != "sim")
     console.print(f"Starting Baton {baton.__version__} …")
-    run(wanted, model, stay, errors)
+    run(options, model, serve, errors)
     console.print("Stopped.")
 
 
 def banner(cluster: Cluster) -> list[Text]:
-    """What runs where, and lines to try."""
+    """Return where the cluster is reached, and commands to try."""
     model = cluster.model
     body = json.dumps(
         {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
@@ -63,7 +64,7 @@ def banner(cluster: Cluster) -> list[Text]:
 
 
 def program(name: str) -> str:
-    """How a person calls a program of this environment from here."""
+    """Return the command for a program of this environment from this directory."""
     here = Path(sys.executable).parent / name
     found = shutil.which(name)
     if found is not None and Path(found) == here:

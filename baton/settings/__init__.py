@@ -15,7 +15,7 @@ from baton.settings.groups import (
 )
 from baton.settings.load import StartupError, load, misspelled
 from baton.settings.processes import (
-    ALL_SETTINGS,
+    SERVICE_SETTINGS,
     DecodeSettings,
     FrontendSettings,
     KvStoreSettings,
@@ -26,7 +26,7 @@ from baton.settings.processes import (
 )
 
 __all__ = [
-    "ALL_SETTINGS",
+    "SERVICE_SETTINGS",
     "DecodeSettings",
     "EngineSettings",
     "EtcdSettings",

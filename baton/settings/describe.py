@@ -1,4 +1,4 @@
-"""What settings there are, what they are called, and where their values came from."""
+"""The settings of each process: their names, values and sources."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -13,8 +13,8 @@ ENV_PREFIX = "BATON_"
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
-    """What one setting is called."""
+class SettingName:
+    """The names of one setting."""
 
     path: tuple[str, ...]
     help: str
@@ -34,7 +34,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as it is now."""
+    """One setting with its value."""
 
     name: str
     """Dotted, for example `grpc.port`."""
@@ -47,8 +47,8 @@ class Setting:
     help: str
 
 
-def fields_of(settings_type: type[BaseModel]) -> Iterator[Name]:
-    """Every setting of a class, depth first, in the order of declaration."""
+def fields_of(settings_type: type[BaseModel]) -> Iterator[SettingName]:
+    """Yield every setting of a class, depth first, in the order of declaration."""
     for name, _ in _leaves(settings_type, ()):
         yield name
 
@@ -58,7 +58,7 @@ def describe(
     flags: frozenset[str] = frozenset(),
     environ: Mapping[str, str] | None = None,
 ) -> list[Setting]:
-    """List every setting with its value and source, secrets hidden.
+    """Return every setting with its value and source, secrets hidden.
 
     Args:
         settings: what `baton.settings.load` returned.
@@ -78,14 +78,14 @@ def describe(
 
 def _leaves(
     settings_type: type[BaseModel], above: tuple[str, ...]
-) -> Iterator[tuple[Name, FieldInfo]]:
+) -> Iterator[tuple[SettingName, FieldInfo]]:
     for name, field in settings_type.model_fields.items():
         path = (*above, name)
         annotation = field.annotation
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             yield from _leaves(annotation, path)
         else:
-            yield Name(path, field.description or ""), field
+            yield SettingName(path, field.description or ""), field
 
 
 def _text(value: object) -> str:

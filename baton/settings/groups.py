@@ -37,7 +37,7 @@ class GrpcSettings(Group):
     )
     reflection: bool = Field(True, description="let tools list services and messages")
     max_concurrent: int = Field(
-        10_000, ge=1, le=1_000_000, description="calls served at once; more are refused"
+        10_000, ge=1, le=1_000_000, description="calls served at once; more are rejected"
     )
     max_message_bytes: Bytes = Field(
         4 * MIB, ge=64 * 1024, le=1024 * MIB, description="longest message received"
@@ -64,7 +64,7 @@ class HttpSettings(Group):
 
 
 class EtcdSettings(Group):
-    """Where the cluster's members find each other."""
+    """The etcd that the cluster registers in."""
 
     endpoints: Endpoints = Field(
         ("127.0.0.1:2379",), description="etcd's addresses, host:port, separated by commas"
@@ -75,7 +75,7 @@ class EtcdSettings(Group):
         description="name of the cluster; clusters that share an etcd do not see each other",
     )
     lease_seconds: int = Field(
-        5, ge=2, le=300, description="how long a silent member stays before it is suspected"
+        5, ge=2, le=300, description="TTL of a member's lease; it is probed when the lease expires"
     )
 
 
@@ -83,16 +83,16 @@ class TelemetrySettings(Group):
     """Logs, traces and metrics."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severe line that is written"
+        "info", description="least severe level that is logged"
     )
     log_format: Literal["auto", "json", "console"] = Field(
-        "auto", description="auto: for people on a terminal, JSON elsewhere"
+        "auto", description="auto: console on a terminal, JSON elsewhere"
     )
     otlp_endpoint: str = Field(
         "", description="OpenTelemetry collector, http://host:4317; empty: no traces are sent"
     )
     sample_ratio: float = Field(
-        1.0, ge=0, le=1, description="share of new traces kept; a caller's own choice is followed"
+        1.0, ge=0, le=1, description="share of new traces sampled; a caller's decision is kept"
     )
     metrics_host: str = Field("127.0.0.1", min_length=1, description="address of /metrics")
     metrics_port: Port = Field(0, description="port of /metrics; 0 takes a free one")
@@ -102,13 +102,13 @@ class EngineSettings(Group):
     """A worker's engine."""
 
     kind: Literal["torch", "sim"] = Field(
-        "torch", description="torch computes the model, sim only takes as long as one would"
+        "torch", description="torch computes the model, sim only takes the time that one would"
     )
     model: Path | None = Field(None, description="checkpoint directory (Hugging Face layout)")
     model_name: str = Field(
         "",
         pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?$",
-        description="name that clients ask for; empty: the directory's name",
+        description="name that clients request; empty: the directory's name",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
         "auto", description="element type; auto takes the checkpoint's"
@@ -121,12 +121,12 @@ class EngineSettings(Group):
         30,
         ge=0,
         le=86400,
-        description="KV that no request used for this long leaves the engine's memory if the store "
-        "holds it, and comes back when it is asked for; 0: never",
+        description="KV that no request used for this long leaves the engine's pages if the store "
+        "holds it, and is fetched again when needed; 0: never",
     )
     max_running: int = Field(64, ge=1, le=65536, description="sequences in one batch")
     max_waiting: int = Field(
-        256, ge=0, le=1_000_000, description="sequences that may wait; more are refused"
+        256, ge=0, le=1_000_000, description="sequences that may wait; more are rejected"
     )
     chunk_tokens: int = Field(
         512, ge=1, le=1_000_000, description="prompt tokens computed in one step, at most"
@@ -135,12 +135,12 @@ class EngineSettings(Group):
         0,
         ge=0,
         le=1_000_000,
-        description="the same for a step that also writes answers, which wait for it; 0: 32 on a "
-        "decode worker, chunk_tokens elsewhere",
+        description="the same for a step that also decodes, which it delays; 0: 32 on a decode "
+        "worker, chunk_tokens elsewhere",
     )
     threads: int = Field(0, ge=0, le=4096, description="compute threads; 0: the library's choice")
     cores: Cores = Field(
-        (), description="cores that compute threads keep to, like 0,2-3; empty: any"
+        (), description="CPU cores to pin compute threads to, like 0,2-3; empty: not pinned"
     )
     native: Literal["auto", "off", "required"] = Field(
         "auto",
@@ -151,7 +151,7 @@ class EngineSettings(Group):
         0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
     )
     sim_prefill_tokens_per_second: float = Field(
-        20000, gt=0, description="sim: prompt tokens read per second"
+        20000, gt=0, description="sim: prompt tokens prefilled per second"
     )
     sim_decode_step_seconds: float = Field(0.005, ge=0, description="sim: one decode step")
     sim_decode_sequence_seconds: float = Field(
@@ -175,40 +175,39 @@ class KvSettings(Group):
         default_factory=_arena_dir, description="where the arena's file is mapped from"
     )
     disk_bytes: Bytes = Field(
-        0, ge=0, description="disk for KV objects that memory has no room for; 0: none"
+        0, ge=0, description="disk for KV objects evicted from memory; 0: no disk tier"
     )
     disk_path: Path | None = Field(
-        None, description="the file for them, which outlives the process; needed with disk_bytes"
+        None, description="the file for them, kept across restarts; needed with disk_bytes"
     )
     disk_codec: Literal["none", "zstd", "lz4"] = Field(
         "none",
-        description="what objects are encoded with on disk: exact, less room, more time; needs "
-        "`pip install baton[codecs]`",
+        description="lossless compression of objects on disk; needs `pip install baton[codecs]`",
     )
     tenant_bytes: TenantBytes = Field(
         {},
         description="most bytes that a tenant may hold in a tier, name=bytes, separated by commas; "
-        "others share what there is",
+        "others share the rest",
     )
     reservation_seconds: float = Field(
         10, gt=0, le=3600, description="time for a writer to commit what it reserved"
     )
     lease_seconds: float = Field(
-        10, gt=0, le=3600, description="time for a reader to copy what it was given"
+        10, gt=0, le=3600, description="time for a reader to copy what it was leased"
     )
     store_id: str = Field(
         "", description="workers: instance id of their store; empty: one on this host"
     )
     transports: Transports = Field(
-        TRANSPORTS, description="workers: what KV may travel by, best first; grpc works everywhere"
+        TRANSPORTS, description="workers: KV transports, best first; grpc works everywhere"
     )
     peer_transports: PeerTransports = Field(
         PEER_TRANSPORTS,
-        description="stores: what KV may travel by between them, best first; nixl where it is "
-        "installed and works, grpc everywhere",
+        description="stores: KV transports between them, best first; nixl where it is installed "
+        "and works, grpc everywhere",
     )
     verify: Literal["always", "remote", "never"] = Field(
         "always",
-        description="copies checked against their digest: all, those that crossed a network, "
-        "none (for experiments: wrong bytes become wrong answers)",
+        description="copies to check against their digest: all, those that crossed a network, "
+        "none (for experiments: corrupt KV gives wrong answers)",
     )

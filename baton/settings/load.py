@@ -1,4 +1,4 @@
-"""Settings out of flags and environment, or a sentence that says what to change."""
+"""Load settings from flags and environment, or say in a sentence what to change."""
 
 import argparse
 import difflib
@@ -9,14 +9,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import SettingsError
 
-from baton.settings.describe import ENV_PREFIX, Name, fields_of
-from baton.settings.processes import ALL_SETTINGS, ProcessSettings
+from baton.settings.describe import ENV_PREFIX, SettingName, fields_of
+from baton.settings.processes import SERVICE_SETTINGS, ProcessSettings
 
 S = TypeVar("S", bound=ProcessSettings)
 
 
 class StartupError(Exception):
-    """A process cannot start. The text is one sentence for a person: what is wrong, what to do."""
+    """A process cannot start. The text is one sentence: what is wrong and how to fix it."""
 
 
 def load(settings_type: type[S], arguments: Sequence[str] = (), program: str = "baton") -> S:
@@ -25,7 +25,7 @@ def load(settings_type: type[S], arguments: Sequence[str] = (), program: str = "
     Args:
         settings_type: the process's class.
         arguments: command line without the program's name, for example `["--grpc-port", "0"]`.
-        program: how `--help` calls the process.
+        program: name of the process in `--help`.
 
     Raises:
         StartupError: a setting is unknown or wrong; the text names it and what it may be.
@@ -51,11 +51,11 @@ def load(settings_type: type[S], arguments: Sequence[str] = (), program: str = "
 
 
 def misspelled(environ: Iterable[str]) -> list[str]:
-    """Variables that no process knows and that look like one that some process does.
+    """Return a sentence per variable that looks like a misspelled setting.
 
     Not an error: the environment is shared with other programs, and Kubernetes adds to it.
     """
-    known = {name.env for kind in ALL_SETTINGS for name in fields_of(kind)}
+    known = {name.env for kind in SERVICE_SETTINGS.values() for name in fields_of(kind)}
     unknown = [name for name in environ if name.startswith(ENV_PREFIX) and name not in known]
     return [
         f"{name} is not a setting; did you mean {close}?"
@@ -69,7 +69,7 @@ class _Parser(argparse.ArgumentParser):
         raise StartupError(f"{message}; {self.prog} --help lists every flag.")
 
 
-def _parser(names: Sequence[Name], program: str) -> argparse.ArgumentParser:
+def _parser(names: Sequence[SettingName], program: str) -> argparse.ArgumentParser:
     parser = _Parser(prog=program, allow_abbrev=False, description="A process of Baton.")
     for name in names:
         text = f"{name.help} [{name.env}]".replace("%", "%%")
@@ -77,11 +77,11 @@ def _parser(names: Sequence[Name], program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _sentence(details: ErrorDetails, names: Sequence[Name]) -> str:
+def _sentence(details: ErrorDetails, names: Sequence[SettingName]) -> str:
     path = tuple(str(part) for part in details["loc"])
     known = next((name for name in names if path[: len(name.path)] == name.path), None)
     if known is None:
-        name = Name(path, "")
+        name = SettingName(path, "")
         return f"{name.dotted} is not a setting: remove {name.env}."
     reason = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
     reason = reason[:1].lower() + reason[1:]

@@ -34,12 +34,12 @@ class ProcessSettings(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
-    instance_id: _Id = Field("", description="name in the cluster; empty: role and random letters")
+    instance_id: _Id = Field("", description="id in the cluster; empty: role and random letters")
     drain_seconds: float = Field(
-        10, ge=0, le=3600, description="time that running work gets to end after SIGTERM"
+        10, ge=0, le=3600, description="time for running work to finish after SIGTERM"
     )
     advertise_host: str = Field(
-        "", description="host that others reach this process at; empty: the listening address"
+        "", description="host at which others reach this process; empty: the listening address"
     )
     grpc: GrpcSettings = GrpcSettings()
     etcd: EtcdSettings = EtcdSettings()
@@ -50,7 +50,7 @@ class ProcessSettings(BaseSettings):
 
 
 class FrontendSettings(ProcessSettings):
-    """The process that clients speak to."""
+    """The process that serves clients."""
 
     grpc: GrpcSettings = GrpcSettings(port=50051)
     http: HttpSettings = HttpSettings()
@@ -80,38 +80,39 @@ class WorkerSettings(ProcessSettings):
     """A process that runs an engine."""
 
     role: Literal["prefill", "decode", "combined"] = Field(
-        "combined", description="prefill reads prompts, decode writes answers, combined does both"
+        "combined", description="what the worker does; combined: both"
     )
     engine: EngineSettings = EngineSettings()
     kv: KvSettings = KvSettings()
 
 
 class PrefillSettings(WorkerSettings):
-    """A worker that reads prompts unless told otherwise."""
+    """A prefill worker, unless `role` says otherwise."""
 
     role: Literal["prefill", "decode", "combined"] = Field(
-        "prefill", description="prefill reads prompts, decode writes answers, combined does both"
+        "prefill", description="what the worker does; combined: both"
     )
 
 
 class DecodeSettings(WorkerSettings):
-    """A worker that writes answers unless told otherwise."""
+    """A decode worker, unless `role` says otherwise."""
 
     role: Literal["prefill", "decode", "combined"] = Field(
-        "decode", description="prefill reads prompts, decode writes answers, combined does both"
+        "decode", description="what the worker does; combined: both"
     )
 
 
 class KvStoreSettings(ProcessSettings):
-    """The process that keeps KV."""
+    """The KV transfer service."""
 
     kv: KvSettings = KvSettings()
 
 
-ALL_SETTINGS: tuple[type[ProcessSettings], ...] = (
-    FrontendSettings,
-    RouterSettings,
-    WorkerSettings,
-    KvStoreSettings,
-)
-"""Classes that together have every setting."""
+SERVICE_SETTINGS: dict[str, type[ProcessSettings]] = {
+    "frontend": FrontendSettings,
+    "router": RouterSettings,
+    "prefill": PrefillSettings,
+    "decode": DecodeSettings,
+    "kvstore": KvStoreSettings,
+}
+"""Each service's settings; together they have every setting."""

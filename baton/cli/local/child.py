@@ -16,27 +16,27 @@ TAIL_BYTES = 64 * 1024
 
 
 class Child(Protocol):
-    """What a supervisor asks of a process. `LocalEtcd` is one, too."""
+    """A process as a supervisor handles it. `LocalEtcd` is one, too."""
 
     @property
     def pid(self) -> int | None:
-        """None while it is not running."""
+        """Process id; None while it is not running."""
 
     @property
     def log_path(self) -> Path:
-        """What it wrote, of all its starts."""
+        """File with the output of all its starts."""
 
     async def start(self) -> None:
-        """Start it, for the first time or again."""
+        """Start it, for the first time or again, and return once it runs."""
 
     async def wait(self) -> int:
-        """Wait until it ends; its exit code, negative for a signal."""
+        """Wait until it ends; return its exit code, negative for a signal."""
 
     async def stop(self) -> None:
-        """End it in order, then for good; no error if it is not running."""
+        """Terminate it, and kill it if it does not end; no error if it is not running."""
 
     async def kill(self) -> None:
-        """End it at once; no error if it is not running."""
+        """Kill it; no error if it is not running."""
 
 
 class ServiceProcess:
@@ -111,7 +111,7 @@ class ServiceProcess:
 
 
 def tail(log_path: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a log; none if it does not exist."""
+    """Return the last lines of a log; none if it does not exist."""
     try:
         with log_path.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -121,8 +121,8 @@ def tail(log_path: Path, lines: int = TAIL_LINES) -> list[str]:
     return text.splitlines()[-lines:]
 
 
-def ending(code: int) -> str:
-    """How a process ended, in words: `ended with code 1`, `was killed by SIGKILL`."""
+def exit_reason(code: int) -> str:
+    """Return how a process ended: `ended with code 1`, `was killed by SIGKILL`."""
     if code >= 0:
         return f"ended with code {code}"
     try:

@@ -1,4 +1,4 @@
-"""Runs a local cluster around something that uses it."""
+"""Run a local cluster for as long as something uses it."""
 
 import asyncio
 import os
@@ -12,15 +12,22 @@ from pathlib import Path
 from rich.console import Console
 
 from baton.cli.errors import CommandError
-from baton.cli.local.checks import settings_of
 from baton.cli.local.child import Child, ServiceProcess
-from baton.cli.local.plan import HOST, Spec, Wanted, cores_here, plan, small_memory
+from baton.cli.local.plan import HOST, ProcessSpec, available_cores, plan, small_memory
 from baton.cli.local.ports import require_free
-from baton.cli.local.report import Report
+from baton.cli.local.report import Reporter
 from baton.cli.local.rundir import LocalCluster, RunDirectory
 from baton.cli.local.supervisor import ETCD, Supervisor
+from baton.cli.options import ClusterOptions
 from baton.cluster.local_etcd import LocalEtcd, free_port
-from baton.settings import FrontendSettings
+from baton.settings import (
+    SERVICE_SETTINGS,
+    FrontendSettings,
+    ProcessSettings,
+    StartupError,
+    fields_of,
+    load,
+)
 from baton.telemetry import logs
 
 STOP_SLACK_SECONDS = 7.0
@@ -31,19 +38,19 @@ STOP_SLACK_SECONDS = 7.0
 class Cluster:
     """A cluster that serves."""
 
-    specs: tuple[Spec, ...]
+    specs: tuple[ProcessSpec, ...]
     model: str
     etcd: tuple[str, ...]
     grpc: str
     http: str
     logs: str
-    writers: int
-    """Workers that write answers."""
+    decode_workers: int
+    """Workers that decode, combined ones included."""
     start_seconds: float
 
 
 def run(
-    wanted: Wanted,
+    options: ClusterOptions,
     model: Path,
     body: Callable[[Cluster], Awaitable[None]],
     console: Console,
@@ -51,30 +58,30 @@ def run(
     """Start a cluster, await `body`, stop the cluster. Call it on the main thread.
 
     Returns:
-        Whether `body` came to its end; False if a signal ended it. A second signal kills.
+        Whether `body` returned; False if a signal ended it. A second signal kills.
 
     Raises:
         CommandError: the cluster cannot start; its logs are kept.
     """
-    return asyncio.run(_run(wanted, model, body, Report(console)))
+    return asyncio.run(_run(options, model, body, Reporter(console)))
 
 
 async def _run(
-    wanted: Wanted,
+    options: ClusterOptions,
     model: Path,
     body: Callable[[Cluster], Awaitable[None]],
-    report: Report,
+    reporter: Reporter,
 ) -> bool:
     begun = time.monotonic()
     with RunDirectory() as directory, (directory.path / "supervisor.log").open("w") as log:
         logs.configure("supervisor", "supervisor", stream=log)
-        own_etcd = None if wanted.etcd_endpoints else LocalEtcd(directory.etcd_data)
-        endpoints = own_etcd.endpoints if own_etcd is not None else wanted.etcd_endpoints
-        memory = small_memory(os.environ) if wanted.model is None else {}
-        specs = plan(_with_ports(wanted), model, endpoints, cores_here(), memory)
+        own_etcd = None if options.etcd_endpoints else LocalEtcd(directory.etcd_data)
+        endpoints = own_etcd.endpoints if own_etcd is not None else options.etcd_endpoints
+        memory = small_memory(os.environ) if options.model is None else {}
+        specs = plan(_choose_ports(options), model, endpoints, available_cores(), memory)
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         for spec in specs:
-            settings = settings_of(spec)
+            settings = _settings_of(spec)
             if isinstance(settings, FrontendSettings):
                 _require_ports(settings)
             children[spec.id] = ServiceProcess(
@@ -83,22 +90,22 @@ async def _run(
                 directory.logs / f"{spec.id}.log",
                 settings.drain_seconds + STOP_SLACK_SECONDS,
             )
-        supervisor = Supervisor(children, specs, endpoints, wanted.cluster, report)
-        interrupted = _Interrupts(supervisor, report)
+        supervisor = Supervisor(children, specs, endpoints, options.cluster, reporter)
+        interrupted = _SignalHandler(supervisor, reporter)
         try:
             await supervisor.start()
             front = supervisor.view.instances["frontend-0"]
             cluster = Cluster(
                 specs,
-                wanted.model_name or model.name,
+                options.model_name or model.name,
                 endpoints,
                 front.address,
                 front.http_address,
                 str(directory.logs),
-                wanted.decode + wanted.combined,
+                options.decode + options.combined,
                 time.monotonic() - begun,
             )
-            directory.publish(LocalCluster(endpoints, wanted.cluster, cluster.grpc, cluster.http))
+            directory.publish(LocalCluster(endpoints, options.cluster, cluster.grpc, cluster.http))
             await body(cluster)
         except CommandError:
             directory.keep()
@@ -112,13 +119,28 @@ async def _run(
         return not interrupted
 
 
-def _with_ports(wanted: Wanted) -> Wanted:
-    """Free ports are chosen here, so that a frontend that is started again keeps its own."""
+def _choose_ports(options: ClusterOptions) -> ClusterOptions:
+    """Return the options with free ports chosen, so that a restarted frontend keeps its own."""
     return replace(
-        wanted,
-        http_port=wanted.http_port or free_port(),
-        grpc_port=wanted.grpc_port or free_port(),
+        options,
+        http_port=options.http_port or free_port(),
+        grpc_port=options.grpc_port or free_port(),
     )
+
+
+def _settings_of(spec: ProcessSpec) -> ProcessSettings:
+    """Return the settings that a process will have, from this environment and its own.
+
+    Raises:
+        CommandError: a setting is wrong; the text names it and what it may be.
+    """
+    settings_type = SERVICE_SETTINGS[spec.service]
+    flags = {name.env: name.flag for name in fields_of(settings_type)}
+    given = [f"{flags[name]}={value}" for name, value in spec.settings.items() if name in flags]
+    try:
+        return load(settings_type, given, spec.service)
+    except StartupError as error:
+        raise CommandError(str(error)) from error
 
 
 def _require_ports(settings: FrontendSettings) -> None:
@@ -126,12 +148,12 @@ def _require_ports(settings: FrontendSettings) -> None:
     require_free(settings.grpc.host or HOST, settings.grpc.port, "--grpc-port", "BATON_GRPC_PORT")
 
 
-class _Interrupts:
-    """The first signal ends the body, so that the cluster drains; one during that kills."""
+class _SignalHandler:
+    """Ends the body at the first signal, so that the cluster drains; a second one kills."""
 
-    def __init__(self, supervisor: Supervisor, report: Report) -> None:
+    def __init__(self, supervisor: Supervisor, reporter: Reporter) -> None:
         self._supervisor = supervisor
-        self._report = report
+        self._reporter = reporter
         self._received = False
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
@@ -142,7 +164,7 @@ class _Interrupts:
         return self._received
 
     def stopping(self) -> None:
-        """From now on a signal kills."""
+        """Let the next signal kill."""
         self._task = None
 
     def _receive(self) -> None:
@@ -151,5 +173,5 @@ class _Interrupts:
         elif not self._received:
             self._received = True
             with suppress(OSError):  # the terminal may be gone
-                self._report.say("Stopping: running work may end. Ctrl-C again kills.")
+                self._reporter.info("Stopping: running requests may finish. Ctrl-C again kills.")
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""Log lines of processes as a person reads them: time, level, what happened, what matters. Pure."""
+"""Log lines of processes in readable form: time, level, event, fields. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ WIDTH = 160
 _VALUE_WIDTH = 80
 _KNOWN = frozenset({"event", "level", "timestamp", "exception"})
 _CONTEXT = frozenset({"service", "instance", "logger", "trace_id", "span_id"})
-"""On every line of a process, and no news to a person who knows which process it is."""
+"""Fields on every line of a process, left out where the process is known."""
 _OF_ETCD = {"ts": "timestamp", "msg": "event"}
 
 
 def readable(lines: Sequence[str], count: int = LINES) -> list[str]:
-    """The last `count` lines for a person.
+    """Return the last `count` lines in readable form.
 
     Args:
-        lines: of a log file. JSON as our processes and etcd write it is put into words; anything
+        lines: of a log file. JSON as Baton's processes and etcd write it is formatted; anything
             else, such as a traceback of the interpreter, stays as it is.
         count: at most so many are returned.
     """
@@ -47,7 +47,7 @@ def _words(line: str) -> str:
 
 
 def _time_of_day(timestamp: str) -> str:
-    """`12:30:01` of `2026-01-31T12:30:01.123456Z`: the date is today's."""
+    """Return `12:30:01` of `2026-01-31T12:30:01.123456Z`: the date is today's."""
     return timestamp.partition("T")[2][:8] or timestamp
 
 

@@ -8,22 +8,22 @@ from baton.cli.errors import CommandError
 DEMO_NAME = "baton-tiny"
 
 
-def find(wanted: Path | None, with_weights: bool) -> Path:
-    """Directory of the checkpoint to serve: the one asked for, else the demo's.
+def find(path: Path | None, with_weights: bool) -> Path:
+    """Return the directory of the checkpoint to serve: the one given, else the demo's.
 
     Args:
-        wanted: a directory, or None.
+        path: a directory, or None.
         with_weights: whether the engine reads the weights.
 
     Raises:
         CommandError: the directory or a file in it is missing.
     """
     demo = Path(baton.__file__).resolve().parents[1] / "models" / DEMO_NAME
-    return require(wanted if wanted is not None else demo, with_weights)
+    return require(path if path is not None else demo, with_weights)
 
 
 def require(path: Path, with_weights: bool) -> Path:
-    """Check that a directory looks like a checkpoint; its absolute path.
+    """Check that a directory looks like a checkpoint; return its absolute path.
 
     Raises:
         CommandError: it does not; the text names what is missing.

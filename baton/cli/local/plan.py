@@ -1,4 +1,4 @@
-"""Which processes make up a local cluster, and with which settings. Pure."""
+"""The processes of a local cluster and their settings. Pure."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,36 +8,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from baton.cli.errors import CommandError
+from baton.cli.options import ClusterOptions
 
 MAX_WORKERS = 64
 HOST = "127.0.0.1"
-SMALL = "64MiB"
+SMALL_MEMORY = "64MiB"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a person asked `baton up` for. What is None or empty is left to the environment."""
-
-    prefill: int = 2
-    decode: int = 2
-    combined: int = 0
-    frontends: int = 1
-    """Processes that share the ports; the system deals connections out to them."""
-    model: Path | None = None
-    model_name: str = ""
-    dtype: str = ""
-    engine: str = ""
-    http_port: int = 8000
-    grpc_port: int = 50051
-    etcd_endpoints: tuple[str, ...] = ()
-    """Empty: the cluster runs an etcd of its own."""
-    cluster: str = "local"
-    pin: bool = False
-    """Each engine computes on cores of its own."""
-
-
-class Stop(IntEnum):
-    """The order in which a cluster is stopped: those who ask before those who answer."""
+class StopOrder(IntEnum):
+    """The order in which a cluster is stopped: clients before servers."""
 
     FRONTENDS = 1
     WORKERS = 2
@@ -45,44 +24,44 @@ class Stop(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """One process."""
+class ProcessSpec:
+    """One process to run."""
 
     id: str
     service: str
     """Run as `python -m services.<service>`."""
-    stop: Stop
+    stop: StopOrder
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Its own environment variables."""
+    """Environment variables, on top of those of `baton`."""
 
 
 def plan(
-    wanted: Wanted,
+    options: ClusterOptions,
     model: Path,
     etcd: Sequence[str],
     cores: Sequence[int],
     memory: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Spec, ...]:
-    """The processes of a cluster, etcd aside.
+) -> tuple[ProcessSpec, ...]:
+    """Return the processes of a cluster, except etcd.
 
     Args:
-        wanted: what was asked for.
+        options: of the cluster.
         model: the checkpoint's directory.
         etcd: etcd's endpoints.
         cores: that the engines share.
-        memory: settings of how much memory engines and stores take; see `small_memory`.
+        memory: settings of how much memory engines and stores take, as `small_memory` returns.
 
     Raises:
-        CommandError: what was asked for makes no cluster.
+        CommandError: the options describe no working cluster.
     """
-    _check(wanted, model)
-    name = wanted.model_name or model.name
+    _check(options, model)
+    name = options.model_name or model.name
     shared = {
         "BATON_ETCD_ENDPOINTS": ",".join(etcd),
-        "BATON_ETCD_CLUSTER": wanted.cluster,
+        "BATON_ETCD_CLUSTER": options.cluster,
         "BATON_TELEMETRY_METRICS_PORT": "0",
     }
-    # The environment's address is the frontend's: the others stay on this machine.
+    # The environment's address is the frontend's: the others listen on this machine only.
     inner = (
         shared
         | dict(memory)
@@ -94,68 +73,68 @@ def plan(
         }
     )
     front = shared | {
-        "BATON_HTTP_PORT": str(wanted.http_port),
-        "BATON_GRPC_PORT": str(wanted.grpc_port),
+        "BATON_HTTP_PORT": str(options.http_port),
+        "BATON_GRPC_PORT": str(options.grpc_port),
         "BATON_MODELS": f"{name}={model}",
         "OMP_NUM_THREADS": "1",
     }
-    if wanted.frontends > 1:
+    if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
-    threads = engine_threads(len(cores), wanted.prefill + wanted.decode + wanted.combined)
+    threads = engine_threads(len(cores), options.prefill + options.decode + options.combined)
     worker = inner | {
         "BATON_KV_STORE_ID": "kvstore-0",
         "BATON_ENGINE_MODEL": str(model),
         "BATON_ENGINE_MODEL_NAME": name,
         "BATON_ENGINE_THREADS": str(threads),
+        "BATON_ENGINE_DTYPE": options.dtype,
+        "BATON_ENGINE_KIND": options.engine,
         "OMP_NUM_THREADS": str(threads),
     }
-    if wanted.dtype:
-        worker["BATON_ENGINE_DTYPE"] = wanted.dtype
-    if wanted.engine:
-        worker["BATON_ENGINE_KIND"] = wanted.engine
     engines = [
-        *_several("prefill", wanted.prefill, "prefill", Stop.WORKERS, worker),
-        *_several("decode", wanted.decode, "decode", Stop.WORKERS, worker),
-        *_several("combined", wanted.combined, "decode", Stop.WORKERS, worker),
+        *_several("prefill", options.prefill, "prefill", StopOrder.WORKERS, worker),
+        *_several("decode", options.decode, "decode", StopOrder.WORKERS, worker),
+        *_several("combined", options.combined, "decode", StopOrder.WORKERS, worker),
     ]
-    if wanted.pin:
+    if options.pin:
         engines = _pinned(engines, cores, threads)
     return (
-        *_several("kvstore", 1, "kvstore", Stop.STORES, inner),
-        *_several("router", 1, "router", Stop.WORKERS, inner),
+        *_several("kvstore", 1, "kvstore", StopOrder.STORES, inner),
+        *_several("router", 1, "router", StopOrder.WORKERS, inner),
         *engines,
-        *_several("frontend", wanted.frontends, "frontend", Stop.FRONTENDS, front),
+        *_several("frontend", options.frontends, "frontend", StopOrder.FRONTENDS, front),
     )
 
 
 def small_memory(environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a tiny model, where the environment says nothing: touching memory takes time."""
+    """Return settings for a tiny model where `environ` has none: touching memory takes time."""
     names = ("BATON_ENGINE_KV_BYTES", "BATON_KV_ARENA_BYTES")
-    return {name: SMALL for name in names if name not in environ}
+    return {name: SMALL_MEMORY for name in names if name not in environ}
 
 
 def engine_threads(cores: int, workers: int) -> int:
-    """Compute threads of each engine, so that together they have about one per core."""
+    """Return the compute threads of each engine: together about one per core."""
     return max(1, cores // max(1, workers))
 
 
-def cores_here() -> tuple[int, ...]:
-    """Cores that this process may use, by number."""
+def available_cores() -> tuple[int, ...]:
+    """Return the numbers of the CPU cores that this process may use."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
-def summary(specs: Sequence[Spec]) -> str:
-    """How many of what, in words: `1 frontend, 2 prefill, …`."""
+def summary(specs: Sequence[ProcessSpec]) -> str:
+    """Return the number of processes by role: `1 frontend, 2 prefill, …`."""
     roles = [spec.id.rpartition("-")[0] for spec in specs]
     return ", ".join(f"{roles.count(role)} {role}" for role in dict.fromkeys(roles))
 
 
-def _pinned(engines: Sequence[Spec], cores: Sequence[int], threads: int) -> list[Spec]:
-    """The same with cores of its own for each."""
+def _pinned(
+    engines: Sequence[ProcessSpec], cores: Sequence[int], threads: int
+) -> list[ProcessSpec]:
+    """Return the engines, each with CPU cores of its own."""
     if len(engines) * threads > len(cores):
         raise CommandError(
             f"--pin gives each of {len(engines)} workers cores of its own, and there are "
-            f"{len(cores)}: ask for fewer workers, or leave --pin out."
+            f"{len(cores)}: start fewer workers, or leave --pin out."
         )
     pinned = []
     for number, spec in enumerate(engines):
@@ -166,31 +145,29 @@ def _pinned(engines: Sequence[Spec], cores: Sequence[int], threads: int) -> list
 
 
 def _several(
-    role: str, count: int, service: str, stop: Stop, settings: Mapping[str, str]
-) -> Iterator[Spec]:
+    role: str, count: int, service: str, stop: StopOrder, settings: Mapping[str, str]
+) -> Iterator[ProcessSpec]:
     own = {"BATON_ROLE": role} if service in ("prefill", "decode") else {}
     for index in range(count):
         identity = f"{role}-{index}"
         full = {**settings, **own, "BATON_INSTANCE_ID": identity}
-        yield Spec(identity, service, stop, MappingProxyType(full))
+        yield ProcessSpec(identity, service, stop, MappingProxyType(full))
 
 
-def _check(wanted: Wanted, model: Path) -> None:
+def _check(options: ClusterOptions, model: Path) -> None:
     for role in ("prefill", "decode", "combined"):
-        count = getattr(wanted, role)
+        count = getattr(options, role)
         if not 0 <= count <= MAX_WORKERS:
             raise CommandError(f"--{role} is {count}: it must be from 0 to {MAX_WORKERS}.")
-    if not 1 <= wanted.frontends <= MAX_WORKERS:
+    if not 1 <= options.frontends <= MAX_WORKERS:
         raise CommandError(
-            f"--frontends is {wanted.frontends}: it must be from 1 to {MAX_WORKERS}."
+            f"--frontends is {options.frontends}: it must be from 1 to {MAX_WORKERS}."
         )
-    if wanted.decode + wanted.combined == 0:
+    if options.decode + options.combined == 0:
+        raise CommandError("No worker would decode: start at least --decode 1 or --combined 1.")
+    if options.http_port == options.grpc_port != 0:
         raise CommandError(
-            "Nobody would write answers: ask for at least --decode 1 or --combined 1."
-        )
-    if wanted.http_port == wanted.grpc_port != 0:
-        raise CommandError(
-            f"HTTP and gRPC cannot share port {wanted.http_port}: change --http-port or "
+            f"HTTP and gRPC cannot share port {options.http_port}: change --http-port or "
             "--grpc-port."
         )
     if "," in str(model):

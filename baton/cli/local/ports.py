@@ -1,4 +1,4 @@
-"""Ports that a cluster is about to take."""
+"""Checks of the ports that a cluster is about to take."""
 
 import errno
 import socket
@@ -7,10 +7,10 @@ from baton.cli.errors import CommandError
 
 
 def require_free(host: str, port: int, flag: str, variable: str) -> None:
-    """Make sure that nobody listens on a port. 0 is always free.
+    """Check that no process listens on a port. 0 is always free.
 
     Raises:
-        CommandError: somebody does, or the address is not this machine's.
+        CommandError: one does, or the address is not this machine's.
     """
     if port == 0:
         return

@@ -1,4 +1,4 @@
-"""What a supervisor says to the person who started it: sentences on standard error."""
+"""What a supervisor prints on standard error while the cluster runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,31 +6,31 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from baton.cli.local.child import ending, tail
+from baton.cli.local.child import exit_reason, tail
 from baton.cli.local.log_lines import readable
 from baton.cli.render import printable
 
 
-class Report:
-    """Writes sentences; the log lines of a process that died stand indented below its sentence."""
+class Reporter:
+    """Prints sentences, and the last log lines of a process that died below its sentence."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def say(self, sentence: str) -> None:
-        """Something that a person may want to know."""
+    def info(self, sentence: str) -> None:
+        """Print a sentence about normal operation."""
         self._console.print(Text(sentence))
 
     def warn(self, sentence: str, lines: Sequence[str] = ()) -> None:
-        """Something that went wrong."""
+        """Print a sentence about a failure, with log lines below it."""
         self._console.print(Text(sentence, style="yellow"), soft_wrap=True)
         for line in lines:
             self._console.print(Text(f"  | {printable(line)}", style="dim"), soft_wrap=True)
 
     def died(self, name: str, pid: int, code: int, lived: float, log_path: Path) -> None:
-        """A process ended that should not have."""
+        """Print that a process ended that should be running."""
         self.warn(
-            f"{name} (pid {pid}) {ending(code)} after {lived:.1f} s. Its log is {log_path}, and "
-            "ends with:",
+            f"{name} (pid {pid}) {exit_reason(code)} after {lived:.1f} s. Its log {log_path} ends "
+            "with:",
             readable(tail(log_path)),
         )

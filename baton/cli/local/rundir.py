@@ -1,7 +1,7 @@
-"""Where one run of a local cluster keeps logs, etcd's data and what others need to find it.
+"""Where one run of a local cluster keeps logs, etcd's data and its addresses.
 
 A run holds a lock on its directory as long as it lives. Directories whose lock is free were left
-behind by a run that was killed or failed to start; the next run removes them.
+by a run that was killed or failed to start; the next run removes them.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ class RunDirectory:
     def __enter__(self) -> Self:
         self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._base.stat().st_uid != os.getuid() or self._base.is_symlink():
-            raise CommandError(f"{self._base} belongs to somebody else: set XDG_RUNTIME_DIR.")
+            raise CommandError(f"{self._base} belongs to another user: set XDG_RUNTIME_DIR.")
         remove_stale(self._base)
         made = Path(tempfile.mkdtemp(prefix="new-", dir=self._base))
         self._lock = os.open(made / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -76,7 +76,7 @@ class RunDirectory:
         return self.path / "etcd"
 
     def keep(self) -> None:
-        """Leave the directory for a person to read, until the next run."""
+        """Keep the directory after this run, until the next one."""
         self._kept = True
 
     def publish(self, cluster: LocalCluster) -> None:
@@ -87,7 +87,7 @@ class RunDirectory:
 
 
 def base_directory() -> Path:
-    """`$XDG_RUNTIME_DIR/baton`, or a directory of this user's in the system's temporary one."""
+    """Return `$XDG_RUNTIME_DIR/baton`, or a directory for this user in the temporary one."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.access(runtime, os.W_OK):
         return Path(runtime) / "baton"
@@ -95,7 +95,7 @@ def base_directory() -> Path:
 
 
 def running(base: Path | None = None) -> LocalCluster | None:
-    """The cluster that was started last and still runs; None if there is none."""
+    """Return the cluster that was started last and still runs; None if there is none."""
     directories = sorted(_runs(base or base_directory()), key=_started, reverse=True)
     for directory in directories:
         published = directory / _CLUSTER
@@ -106,7 +106,7 @@ def running(base: Path | None = None) -> LocalCluster | None:
 
 
 def remove_stale(base: Path) -> None:
-    """Remove the directories of runs that live no more."""
+    """Remove the directories of runs that have ended."""
     for directory in _runs(base):
         if _is_stale(directory):
             shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Starts the processes of a local cluster, keeps them running, and ends them all."""
+"""Start the processes of a local cluster, restart those that die, and stop them all."""
 
 import asyncio
 import os
@@ -6,13 +6,13 @@ import signal
 from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack, suppress
 
+from baton.cli.cluster_view import ClusterView, watch_cluster
 from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
-from baton.cli.local.child import Child, ending, tail
+from baton.cli.local.child import Child, exit_reason, tail
 from baton.cli.local.log_lines import readable
-from baton.cli.local.plan import Spec
-from baton.cli.local.report import Report
-from baton.cli.local.restarts import LIMIT, QUICK_SECONDS, Restarts
-from baton.cli.local.view import View, watching
+from baton.cli.local.plan import ProcessSpec
+from baton.cli.local.report import Reporter
+from baton.cli.local.restarts import LIMIT, QUICK_SECONDS, RestartPolicy
 from baton.cli.render import printable
 from baton.settings import StartupError
 
@@ -23,39 +23,39 @@ ETCD = "etcd"
 class Supervisor:
     """A local cluster's processes.
 
-    `start`, then `stop` whatever happened; `kill` at any time makes `stop` quick. Start it from
+    Call `start`, then `stop` whatever happened; `kill` at any time makes `stop` quick. Call them on
     the main thread: processes end with the thread that started them.
 
     Args:
-        children: processes by id, in the order to start them, `etcd` among them if it is ours.
-        specs: what they are, etcd aside.
+        children: processes by id, in the order to start them; `etcd` if the cluster runs its own.
+        specs: their specs, except etcd's.
         endpoints: etcd's.
         cluster: the cluster's name.
-        report: where to say what happens.
+        reporter: prints what happens.
     """
 
     def __init__(
         self,
         children: Mapping[str, Child],
-        specs: tuple[Spec, ...],
+        specs: tuple[ProcessSpec, ...],
         endpoints: tuple[str, ...],
         cluster: str,
-        report: Report,
+        reporter: Reporter,
     ) -> None:
         self._children = children
         self._specs = specs
         self._endpoints = endpoints
         self._cluster = cluster
-        self._report = report
+        self._reporter = reporter
         self._stack = AsyncExitStack()
-        self._view: View | None = None
-        self._keepers: list[asyncio.Task[None]] = []
-        self._returns: set[asyncio.Task[None]] = set()
+        self._view: ClusterView | None = None
+        self._keep_tasks: list[asyncio.Task[None]] = []
+        self._recovery_tasks: set[asyncio.Task[None]] = set()
         self._serving = False
 
     @property
-    def view(self) -> View:
-        """The cluster as etcd tells it; after `start`."""
+    def view(self) -> ClusterView:
+        """The cluster as etcd lists it; after `start`."""
         if self._view is None:
             raise RuntimeError("the supervisor was not started")
         return self._view
@@ -67,16 +67,16 @@ class Supervisor:
             CommandError: a process ended, or did not serve in time. Call `stop` then, too.
         """
         if ETCD not in self._children:
-            await self._look_first()
-        self._keepers = [
+            await self._check_cluster()
+        self._keep_tasks = [
             asyncio.create_task(self._keep(name, child), name=f"keep-{name}")
             for name, child in self._children.items()
         ]
         missing = {spec.id for spec in self._specs}
-        serving = asyncio.create_task(self._until_serving(missing), name="until-serving")
+        serving = asyncio.create_task(self._wait_serving(missing), name="until-serving")
         try:
             done, _ = await asyncio.wait(
-                (serving, *self._keepers), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                (serving, *self._keep_tasks), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
                 raise CommandError(
@@ -90,9 +90,9 @@ class Supervisor:
         self._serving = True
 
     async def stop(self) -> None:
-        """Drain and end all processes: frontends, then workers, then stores, then etcd."""
+        """Drain and stop all processes: frontends, then workers, then stores, then etcd."""
         self._serving = False
-        await _cancel([*self._keepers, *self._returns])
+        await _cancel([*self._keep_tasks, *self._recovery_tasks])
         groups: dict[int, list[Awaitable[None]]] = {}
         for spec in self._specs:
             groups.setdefault(spec.stop, []).append(self._children[spec.id].stop())
@@ -103,39 +103,41 @@ class Supervisor:
             await self._children[ETCD].stop()
 
     def kill(self) -> None:
-        """End all processes at once."""
+        """Kill all processes."""
         for child in self._children.values():
             if (pid := child.pid) is not None:
                 with suppress(ProcessLookupError):  # it ended just now
                     os.kill(pid, signal.SIGKILL)
 
-    async def _look_first(self) -> None:
-        """Somebody else's etcd: make sure that it is there and our names are free."""
-        self._view = await self._stack.enter_async_context(watching(self._endpoints, self._cluster))
+    async def _check_cluster(self) -> None:
+        """Check that an etcd that is not ours answers and our instance ids are free."""
+        self._view = await self._stack.enter_async_context(
+            watch_cluster(self._endpoints, self._cluster)
+        )
         if not self._view.synced:
             raise CommandError(
                 f"etcd does not answer at {', '.join(self._endpoints)}: start it, or leave "
-                "--etcd-endpoint and BATON_ETCD_ENDPOINTS away to have one started."
+                "--etcd-endpoint and BATON_ETCD_ENDPOINTS out to have one started."
             )
         await self._view.require_absent((spec.id for spec in self._specs), self._cluster)
 
-    async def _until_serving(self, missing: set[str]) -> None:
+    async def _wait_serving(self, missing: set[str]) -> None:
         if self._view is None:
             self._view = await self._stack.enter_async_context(
-                watching(self._endpoints, self._cluster)
+                watch_cluster(self._endpoints, self._cluster)
             )
-        await self._view.until_serving(missing)
+        await self._view.wait_serving(missing)
 
     async def _keep(self, name: str, child: Child) -> None:
-        """Start a process, and start it again when it dies, as long as that makes sense."""
-        restarts = Restarts()
+        """Start a process, and restart it when it dies, until the policy gives up."""
+        policy = RestartPolicy()
         clock = asyncio.get_running_loop().time
         while True:
             begun = clock()
             try:
                 await child.start()
                 if self._serving and name == ETCD:
-                    self._report.say(f"{name} serves again (pid {child.pid}).")
+                    self._reporter.info(f"{name} serves again (pid {child.pid}).")
                 pid = child.pid or 0
                 code = await child.wait()
             except StartupError as error:  # etcd ended before it served
@@ -144,32 +146,32 @@ class Supervisor:
                 pid, code = 0, EXIT_FAILED
             if not self._serving:
                 raise _failed_to_start(name, child, code)
-            self._report.died(name, pid, code, clock() - begun, child.log_path)
-            wait = restarts.died(clock() - begun)
+            self._reporter.died(name, pid, code, clock() - begun, child.log_path)
+            wait = policy.died(clock() - begun)
             if wait is None:
-                self._report.warn(
-                    f"{name} died {LIMIT} times within {QUICK_SECONDS:g} s of its start and is "
-                    f"given up; the rest goes on. Its log: {child.log_path}"
+                self._reporter.warn(
+                    f"{name} died {LIMIT} times within {QUICK_SECONDS:g} s of its start and is not "
+                    f"restarted again; the others keep running. Its log: {child.log_path}"
                 )
                 return
-            self._report.say(f"{name} is started again in {wait:.1f} s.")
-            self._tell_return(name)
+            self._reporter.info(f"{name} is restarted in {wait:.1f} s.")
+            self._report_recovery(name)
             await asyncio.sleep(wait)
 
-    def _tell_return(self, name: str) -> None:
+    def _report_recovery(self, name: str) -> None:
         if name == ETCD:
             return
         old = self.view.incarnation(name)
 
-        async def tell() -> None:
-            await self.view.until_serving({name}, not_incarnation=old)
-            self._report.say(f"{name} serves again (pid {self._children[name].pid}).")
+        async def wait_and_report() -> None:
+            await self.view.wait_serving({name}, not_incarnation=old)
+            self._reporter.info(f"{name} serves again (pid {self._children[name].pid}).")
 
-        for task in [task for task in self._returns if task.get_name() == name]:
+        for task in [task for task in self._recovery_tasks if task.get_name() == name]:
             task.cancel()  # it died again before it served
-        task = asyncio.create_task(tell(), name=name)
-        self._returns.add(task)
-        task.add_done_callback(self._returns.discard)
+        task = asyncio.create_task(wait_and_report(), name=name)
+        self._recovery_tasks.add(task)
+        task.add_done_callback(self._recovery_tasks.discard)
 
 
 def _failed_to_start(name: str, child: Child, code: int) -> CommandError:
@@ -178,7 +180,7 @@ def _failed_to_start(name: str, child: Child, code: int) -> CommandError:
         return CommandError(f"{name} cannot start: {last[-1]}", EXIT_USAGE)
     lines = "".join(f"\n  | {printable(line)}" for line in readable(last))
     return CommandError(
-        f"{name} {ending(code)} while starting. Its log is {child.log_path}, and ends with:{lines}",
+        f"{name} {exit_reason(code)} while starting. Its log {child.log_path} ends with:{lines}",
         EXIT_FAILED,
     )
 

@@ -121,7 +121,7 @@ def test_a_process_that_keeps_dying_is_given_up(cluster: Any) -> None:
         assert run.says(f"prefill-0 (pid {pid})", 10)
     assert run.says("prefill-0 died 3 times", 5)
     assert run.process.poll() is None
-    asked = run.call("chat", "Hello", "--max-tokens", "4")  # decode reads the prompt itself
+    asked = run.call("chat", "Hello", "--max-tokens", "4")  # decode-0 prefills by itself
     assert asked.returncode == 0, asked.stderr
 
 

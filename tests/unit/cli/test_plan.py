@@ -5,17 +5,18 @@ from pathlib import Path
 import pytest
 
 from baton.cli.errors import CommandError
-from baton.cli.local.plan import Spec, Stop, Wanted, engine_threads, plan, summary
+from baton.cli.local.plan import ProcessSpec, StopOrder, engine_threads, plan, summary
+from baton.cli.options import ClusterOptions
 
 MODEL = Path("/models/tiny")
 
 
-def specs_of(wanted: Wanted, cores: int = 2) -> dict[str, Spec]:
-    return {spec.id: spec for spec in plan(wanted, MODEL, ("127.0.0.1:1234",), range(cores))}
+def specs_of(options: ClusterOptions, cores: int = 2) -> dict[str, ProcessSpec]:
+    return {spec.id: spec for spec in plan(options, MODEL, ("127.0.0.1:1234",), range(cores))}
 
 
 def test_the_default_cluster_has_every_role() -> None:
-    specs = specs_of(Wanted())
+    specs = specs_of(ClusterOptions())
     assert sorted(specs) == [
         "decode-0",
         "decode-1",
@@ -31,13 +32,13 @@ def test_the_default_cluster_has_every_role() -> None:
 
 
 def test_combined_workers_run_as_decode_with_their_role() -> None:
-    spec = specs_of(Wanted(prefill=0, decode=0, combined=1))["combined-0"]
+    spec = specs_of(ClusterOptions(prefill=0, decode=0, combined=1))["combined-0"]
     assert spec.service == "decode"
     assert spec.settings["BATON_ROLE"] == "combined"
 
 
 def test_only_the_frontend_takes_the_public_ports() -> None:
-    specs = specs_of(Wanted(http_port=8001, grpc_port=50052))
+    specs = specs_of(ClusterOptions(http_port=8001, grpc_port=50052))
     assert specs["frontend-0"].settings["BATON_GRPC_PORT"] == "50052"
     assert specs["frontend-0"].settings["BATON_HTTP_PORT"] == "8001"
     for identity, spec in specs.items():
@@ -47,17 +48,17 @@ def test_only_the_frontend_takes_the_public_ports() -> None:
 
 
 def test_several_frontends_share_the_ports() -> None:
-    specs = specs_of(Wanted(frontends=2))
+    specs = specs_of(ClusterOptions(frontends=2))
     for identity in ("frontend-0", "frontend-1"):
         settings = specs[identity].settings
         assert settings["BATON_HTTP_PORT"] == "8000"
         assert settings["BATON_HTTP_REUSE_PORT"] == settings["BATON_GRPC_REUSE_PORT"] == "true"
-    assert "BATON_HTTP_REUSE_PORT" not in specs_of(Wanted())["frontend-0"].settings
+    assert "BATON_HTTP_REUSE_PORT" not in specs_of(ClusterOptions())["frontend-0"].settings
     assert "BATON_GRPC_REUSE_PORT" not in specs["decode-0"].settings
 
 
 def test_workers_know_their_store_and_the_frontend_its_model() -> None:
-    specs = specs_of(Wanted(model_name="org/tiny", dtype="float32", engine="sim"))
+    specs = specs_of(ClusterOptions(model_name="org/tiny", dtype="float32", engine="sim"))
     worker = specs["prefill-1"].settings
     assert worker["BATON_KV_STORE_ID"] == "kvstore-0"
     assert worker["BATON_ENGINE_MODEL"] == str(MODEL)
@@ -71,13 +72,13 @@ def test_workers_know_their_store_and_the_frontend_its_model() -> None:
 )
 def test_engines_share_the_cores(cores: int, workers: int, threads: int) -> None:
     assert engine_threads(cores, workers) == threads
-    spec = specs_of(Wanted(prefill=0, decode=workers), cores)["decode-0"]
+    spec = specs_of(ClusterOptions(prefill=0, decode=workers), cores)["decode-0"]
     assert spec.settings["BATON_ENGINE_THREADS"] == str(threads)
     assert spec.settings["OMP_NUM_THREADS"] == str(threads)
 
 
 def test_pinned_engines_compute_on_cores_of_their_own() -> None:
-    specs = plan(Wanted(prefill=1, decode=1, pin=True), MODEL, (), (3, 5, 6, 7))
+    specs = plan(ClusterOptions(prefill=1, decode=1, pin=True), MODEL, (), (3, 5, 6, 7))
     cores = {spec.id: spec.settings.get("BATON_ENGINE_CORES") for spec in specs}
     assert (cores.pop("prefill-0"), cores.pop("decode-0")) == ("3,5", "6,7")
     assert set(cores.values()) == {None}
@@ -85,40 +86,40 @@ def test_pinned_engines_compute_on_cores_of_their_own() -> None:
 
 def test_too_few_cores_to_pin_are_refused() -> None:
     with pytest.raises(CommandError, match=r"4 workers .* there are 2"):
-        specs_of(Wanted(pin=True))
+        specs_of(ClusterOptions(pin=True))
 
 
-def test_those_who_ask_stop_before_those_who_answer() -> None:
-    specs = specs_of(Wanted())
+def test_clients_stop_before_servers() -> None:
+    specs = specs_of(ClusterOptions())
     assert specs["frontend-0"].stop < specs["router-0"].stop
-    assert specs["decode-0"].stop < specs["kvstore-0"].stop == Stop.STORES
+    assert specs["decode-0"].stop < specs["kvstore-0"].stop == StopOrder.STORES
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("options", "said"),
     [
-        (Wanted(prefill=-1), "--prefill"),
-        (Wanted(frontends=0), "--frontends"),
-        (Wanted(decode=65), "--decode"),
-        (Wanted(decode=0), "--decode 1"),
-        (Wanted(http_port=7, grpc_port=7), "share port 7"),
+        (ClusterOptions(prefill=-1), "--prefill"),
+        (ClusterOptions(frontends=0), "--frontends"),
+        (ClusterOptions(decode=65), "--decode"),
+        (ClusterOptions(decode=0), "--decode 1"),
+        (ClusterOptions(http_port=7, grpc_port=7), "share port 7"),
     ],
 )
-def test_what_makes_no_cluster_is_refused(wanted: Wanted, said: str) -> None:
+def test_what_makes_no_cluster_is_refused(options: ClusterOptions, said: str) -> None:
     with pytest.raises(CommandError, match=said) as caught:
-        specs_of(wanted)
+        specs_of(options)
     assert caught.value.code == 2
 
 
 def test_two_free_ports_are_not_the_same_port() -> None:
-    assert specs_of(Wanted(http_port=0, grpc_port=0))
+    assert specs_of(ClusterOptions(http_port=0, grpc_port=0))
 
 
 def test_a_comma_in_the_models_path_is_refused() -> None:
     with pytest.raises(CommandError, match="comma"):
-        plan(Wanted(), Path("/models/a,b"), ("127.0.0.1:1",), (0, 1))
+        plan(ClusterOptions(), Path("/models/a,b"), ("127.0.0.1:1",), (0, 1))
 
 
 def test_the_summary_counts_roles() -> None:
-    text = summary(plan(Wanted(prefill=1, decode=3), MODEL, (), (0, 1)))
+    text = summary(plan(ClusterOptions(prefill=1, decode=3), MODEL, (), (0, 1)))
     assert text == "1 kvstore, 1 router, 1 prefill, 3 decode, 1 frontend"

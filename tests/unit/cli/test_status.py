@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from baton.cli.status import Row, table
+from baton.cli.status import StatusRow, table
 
-WORKER = Row(
+WORKER = StatusRow(
     id="prefill-0",
     role="prefill",
     model="baton-random",
@@ -18,7 +18,7 @@ WORKER = Row(
 )
 
 
-def shown(*rows: Row) -> list[str]:
+def shown(*rows: StatusRow) -> list[str]:
     out = io.StringIO()
     Console(file=out, width=80).print(table(rows))
     return [line.rstrip() for line in out.getvalue().splitlines()]

@@ -1,21 +1,27 @@
-"""What a supervisor sees of the cluster it started: who has joined and serves."""
+"""What commands see of a cluster: its instances as etcd lists them, and their health."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.cli.errors import CommandError
-from baton.cli.health import health
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.rpc.channels import ChannelPool
+from baton.rpc.server import LIVENESS
 
+HEALTH_SECONDS = 1.0
+UNREACHABLE = "UNREACHABLE"
 _POLL_SECONDS = 0.05
 
 
-class View:
-    """A cluster's instances, and whether they serve."""
+class ClusterView:
+    """A cluster's instances, and whether they serve. One loop owns it."""
 
     def __init__(self, discovery: Discovery, channels: ChannelPool) -> None:
         self._discovery = discovery
@@ -32,11 +38,11 @@ class View:
         return self._discovery.synced
 
     def incarnation(self, instance_id: str) -> str:
-        """Of the process that has this id now; empty if none has."""
+        """Return the incarnation of the instance with this id; empty if there is none."""
         instance = self.instances.get(instance_id)
         return instance.incarnation if instance is not None else ""
 
-    async def until_serving(self, ids: set[str], not_incarnation: str = "") -> None:
+    async def wait_serving(self, ids: set[str], not_incarnation: str = "") -> None:
         """Wait until each of these is registered and its health is SERVING.
 
         Args:
@@ -55,7 +61,7 @@ class View:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def require_absent(self, ids: Iterable[str], cluster: str) -> None:
-        """Make sure that none of these lives in the cluster already.
+        """Check that none of these lives in the cluster already.
 
         Raises:
             CommandError: one does.
@@ -64,7 +70,7 @@ class View:
             instance = self.instances.get(identity)
             if instance is None:
                 continue
-            if await health(self._channels.get(instance.address), "liveness") != "UNREACHABLE":
+            if await health(self._channels.get(instance.address), LIVENESS) != UNREACHABLE:
                 raise CommandError(
                     f"Cluster {cluster!r} already has a {identity} at {instance.address}: stop it, "
                     "or name another cluster with --cluster."
@@ -72,7 +78,7 @@ class View:
 
 
 @asynccontextmanager
-async def watching(endpoints: Iterable[str], cluster: str) -> AsyncIterator[View]:
+async def watch_cluster(endpoints: Iterable[str], cluster: str) -> AsyncIterator[ClusterView]:
     """Watch a cluster; the view is empty until etcd answers.
 
     Raises:
@@ -83,4 +89,17 @@ async def watching(endpoints: Iterable[str], cluster: str) -> AsyncIterator[View
     except ValueError as error:
         raise CommandError(f"{error}; see --etcd-endpoint.") from error
     async with etcd, Discovery(etcd, cluster) as discovery, ChannelPool() as channels:
-        yield View(discovery, channels)
+        yield ClusterView(discovery, channels)
+
+
+async def health(channel: grpc.aio.Channel, service: str = "") -> str:
+    """Return `SERVING`, `NOT_SERVING`, or `UNREACHABLE` without an answer within a second."""
+    request = health_pb2.HealthCheckRequest(service=service)
+    call: Any = health_pb2_grpc.HealthStub(channel).Check(request, timeout=HEALTH_SECONDS)
+    try:
+        response = await call
+    except grpc.aio.AioRpcError:
+        return UNREACHABLE
+    finally:
+        call.cancel()
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))

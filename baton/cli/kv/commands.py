@@ -1,4 +1,4 @@
-"""`baton kv`: what the stores hold, and looking after it."""
+"""The commands of `baton kv`."""
 
 import json
 import secrets
@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.kv_stores import ASK_SECONDS, Store, Where, run
+from baton.cli.kv.stores import CALL_SECONDS, RemoteStore, run
+from baton.cli.options import StoreOptions
 from baton.cli.render import size
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
@@ -23,20 +24,20 @@ from baton.kv.tiers import tier_name
 BATCH = 128
 """Objects fetched at once by `verify`."""
 FILE_COLUMNS = 1000
-"""What is not written to a terminal is not cut to the width of one."""
+"""Width of tables that are not written to a terminal: nothing is cut off."""
 
 
-def stat(where: Where, console: Console, as_json: bool) -> None:
+def stat(options: StoreOptions, console: Console, as_json: bool) -> None:
     """Print what each store, tier and tenant holds."""
 
-    async def act(stores: Sequence[Store]) -> list[pb.StatResponse]:
-        return [await store.ask("Stat", pb.StatRequest()) for store in stores]
+    async def act(stores: Sequence[RemoteStore]) -> list[pb.StatResponse]:
+        return [await store.call("Stat", pb.StatRequest()) for store in stores]
 
-    stats = run(where, act)
+    stats = run(options, act)
     if as_json:
         console.print_json(json.dumps([MessageToDict(s) for s in stats]))
         return
-    made = _table("store", "tier", "used", "of", "objects", "evicted", "bad", "state")
+    made = _table("store", "tier", "used", "of", "objects", "evicted", "corrupt", "state")
     for s in stats:
         for tier in s.tiers:
             made.add_row(
@@ -47,23 +48,25 @@ def stat(where: Where, console: Console, as_json: bool) -> None:
                 str(tier.objects),
                 str(tier.evictions),
                 str(tier.bad_objects),
-                tier.failed or "works",
+                tier.failed or "ok",
             )
     console.print(made)
     tenants = _table("store", "tenant", "tier", "used", "share")
     for s in stats:
         for t in s.tenants:
-            name = t.tenant or "(none named)"
+            name = t.tenant or "(none)"
             share = size(t.share_bytes)
             tenants.add_row(s.store_id, name, tier_name(t.tier), size(t.used_bytes), share)
     if tenants.row_count:
         console.print(tenants)
 
 
-def ls(where: Where, console: Console, prefix: str, tenant: str | None, limit: int) -> None:
+def ls(
+    options: StoreOptions, console: Console, prefix: str, tenant: str | None, limit: int
+) -> None:
     """Print objects, in order of layout and key."""
 
-    async def act(stores: Sequence[Store]) -> list[tuple[str, pb.ObjectInfo]]:
+    async def act(stores: Sequence[RemoteStore]) -> list[tuple[str, pb.ObjectInfo]]:
         rows: list[tuple[str, pb.ObjectInfo]] = []
         for store in stores:
             async for info in store.objects(key_prefix=_key(prefix), tenant=tenant):
@@ -73,8 +76,8 @@ def ls(where: Where, console: Console, prefix: str, tenant: str | None, limit: i
         return rows
 
     made = _table("key", "part", "bytes", "tiers", "tenant", "layout", "store")
-    made.columns[0].min_width = 2 * KEY_BYTES  # a key that is cut short names nothing
-    for address, info in run(where, act):
+    made.columns[0].min_width = 2 * KEY_BYTES  # a key that is cut short is useless
+    for address, info in run(options, act):
         made.add_row(
             info.key.hex(),
             f"{info.part.group}/{info.part.shard}/{info.part.part}",
@@ -89,20 +92,20 @@ def ls(where: Where, console: Console, prefix: str, tenant: str | None, limit: i
     console.print(made)
 
 
-def get(where: Where, key: str, out: Path | None) -> None:
+def get(options: StoreOptions, key: str, out: Path | None) -> None:
     """Write one object's bytes, verified, to a file or to standard output.
 
     Raises:
-        CommandError: no such object, more than one, its bytes are wrong, or no such file.
+        CommandError: no such object, more than one, it is corrupt, or the file cannot be written.
     """
     if not key:
         raise CommandError(f"KEY is 2 to {2 * KEY_BYTES} hexadecimal digits: see `baton kv ls`.")
 
-    async def act(stores: Sequence[Store]) -> bytes:
-        found: dict[ObjectId, tuple[Store, int]] = {}
+    async def act(stores: Sequence[RemoteStore]) -> bytes:
+        found: dict[ObjectId, tuple[RemoteStore, int]] = {}
         for store in stores:
             async for info in store.objects(key_prefix=_key(key)):
-                found[_name(info)] = (store, info.object_bytes)
+                found[_object_id(info)] = (store, info.object_bytes)
         if not found:
             raise CommandError(
                 f"no object has a key that begins with {key}: `baton kv ls` lists what there is.",
@@ -116,17 +119,19 @@ def get(where: Where, key: str, out: Path | None) -> None:
             )
         ((name, (store, length)),) = found.items()
         if not name.is_block:
-            raise CommandError("only the first part of a block can be got.", EXIT_FAILED)
-        before = await _bad(store)
+            raise CommandError("only the first part of a block can be read.", EXIT_FAILED)
+        before = await _corrupt(store)
         async with _client(store) as client:
             copies, _ = await _fetch(client, [name], length)
         if not copies:
-            wrong = await _bad(store) > before
-            happened = "its bytes are wrong: the store forgot it." if wrong else "it left just now."
-            raise CommandError(happened, EXIT_FAILED)
+            corrupt = await _corrupt(store) > before
+            reason = (
+                "it is corrupt: the store dropped it." if corrupt else "it was evicted just now."
+            )
+            raise CommandError(reason, EXIT_FAILED)
         return copies[0]
 
-    data = run(where, act)
+    data = run(options, act)
     if out is None:
         sys.stdout.buffer.write(data)
         return
@@ -136,65 +141,65 @@ def get(where: Where, key: str, out: Path | None) -> None:
         raise CommandError(f"--out {out} cannot be written: {error.strerror}.") from error
 
 
-def drop(where: Where, console: Console, keys: Sequence[str]) -> None:
-    """Forget objects by their whole keys, in every store that is meant."""
+def drop(options: StoreOptions, console: Console, keys: Sequence[str]) -> None:
+    """Drop objects by their whole keys, from every store that is meant."""
     packed = b"".join(_key(key) for key in keys)
     if len(packed) != KEY_BYTES * len(keys):
         raise CommandError(f"a key has {2 * KEY_BYTES} hexadecimal digits: see `baton kv ls`.")
 
-    async def act(stores: Sequence[Store]) -> int:
-        answers = [await store.ask("Drop", pb.DropRequest(keys=packed)) for store in stores]
-        return sum(answer.dropped for answer in answers)
+    async def act(stores: Sequence[RemoteStore]) -> int:
+        responses = [await store.call("Drop", pb.DropRequest(keys=packed)) for store in stores]
+        return sum(response.dropped for response in responses)
 
-    console.print(f"{run(where, act)} objects dropped", highlight=False)
+    console.print(f"{run(options, act)} objects dropped", highlight=False)
 
 
-def verify(where: Where, console: Console) -> None:
-    """Read every object of every tier and check its digest; wrong ones are forgotten.
+def verify(options: StoreOptions, console: Console) -> None:
+    """Read every object of every tier and check its digest; the store drops corrupt ones.
 
     Raises:
-        CommandError: some were wrong.
+        CommandError: some were corrupt.
     """
 
-    async def act(stores: Sequence[Store]) -> list[tuple[str, int, int, int]]:
+    async def act(stores: Sequence[RemoteStore]) -> list[tuple[str, int, int, int]]:
         return [(store.address, *await _verify(store)) for store in stores]
 
-    made = _table("store", "right", "wrong", "gone meanwhile")
-    wrong = 0
-    for address, right, bad, gone in run(where, act):
-        made.add_row(address, str(right), str(bad), str(gone))
-        wrong += bad
+    made = _table("store", "valid", "corrupt", "evicted")
+    total = 0
+    for address, valid, corrupt, evicted in run(options, act):
+        made.add_row(address, str(valid), str(corrupt), str(evicted))
+        total += corrupt
     console.print(made)
-    if wrong:
-        raise CommandError(f"{wrong} objects were wrong, and are forgotten.", EXIT_FAILED)
+    if total:
+        raise CommandError(f"{total} corrupt objects were found and dropped.", EXIT_FAILED)
 
 
-async def _verify(store: Store) -> tuple[int, int, int]:
-    before = await _bad(store)
+async def _verify(store: RemoteStore) -> tuple[int, int, int]:
+    before = await _corrupt(store)
     groups: dict[tuple[bytes, int], list[ObjectId]] = {}
-    total = right = 0
+    total = valid = 0
     async for info in store.objects():
-        if _name(info).is_block:
+        if _object_id(info).is_block:
             total += 1
-            groups.setdefault((info.layout_id, info.object_bytes), []).append(_name(info))
+            groups.setdefault((info.layout_id, info.object_bytes), []).append(_object_id(info))
     async with _client(store) as client:
         for (_, length), names in groups.items():
             for at in range(0, len(names), BATCH):
-                right += (await _fetch(client, names[at : at + BATCH], length, keep=False))[1]
-    wrong = await _bad(store) - before
-    return right, wrong, max(0, total - right - wrong)
+                valid += (await _fetch(client, names[at : at + BATCH], length, keep=False))[1]
+    corrupt = await _corrupt(store) - before
+    return valid, corrupt, max(0, total - valid - corrupt)
 
 
-async def _bad(store: Store) -> int:
-    answer = await store.ask("Stat", pb.StatRequest())
-    return sum(tier.bad_objects for tier in answer.tiers)
+async def _corrupt(store: RemoteStore) -> int:
+    stat = await store.call("Stat", pb.StatRequest())
+    return sum(tier.bad_objects for tier in stat.tiers)
 
 
 async def _fetch(
     client: KvStoreClient, names: Sequence[ObjectId], length: int, *, keep: bool = True
 ) -> tuple[list[bytes], int]:
-    """Copies whose digest is right (none unless `keep`), and how many those are."""
-    copies, right = [], 0
+    """Return the copies whose digest is right, none unless `keep`, and their number."""
+    copies, valid = [], 0
     try:
         fetching = client.fetch([name.key for name in names], names[0].layout_id, length)
         try:
@@ -202,25 +207,25 @@ async def _fetch(
                 for fetched in batch:
                     copy = bytearray(fetched.nbytes)
                     if fetched.copy_to(memoryview(copy)):
-                        right += 1
+                        valid += 1
                         if keep:
                             copies.append(bytes(copy))
         finally:
             await fetching.aclose()
     except StoreUnavailableError as error:
-        raise CommandError(f"the store went away: {error}", EXIT_FAILED) from error
-    return copies, right
+        raise CommandError(f"the store became unavailable: {error}", EXIT_FAILED) from error
+    return copies, valid
 
 
 @asynccontextmanager
-async def _client(store: Store) -> AsyncIterator[KvStoreClient]:
+async def _client(store: RemoteStore) -> AsyncIterator[KvStoreClient]:
     async with KvStoreClient(lambda: store.address, "baton-kv", secrets.token_hex(8)) as client:
-        if not await client.wait_connected(ASK_SECONDS):
+        if not await client.wait_connected(CALL_SECONDS):
             raise CommandError(f"cannot attach to the store at {store.address}.", EXIT_FAILED)
         yield client
 
 
-def _name(info: pb.ObjectInfo) -> ObjectId:
+def _object_id(info: pb.ObjectInfo) -> ObjectId:
     part = info.part
     return ObjectId(info.layout_id, info.key, part.group, part.shard, part.part)
 

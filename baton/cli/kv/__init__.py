@@ -1,0 +1,1 @@
+"""`baton kv`: list, read, drop and verify what the KV stores hold."""
