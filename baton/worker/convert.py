@@ -16,9 +16,9 @@ from baton.v1 import common_pb2
 from baton.worker.kv.fetch import FetchResult
 
 _REASONS = {
-    EndReason.STOP: common_pb2.FINISH_REASON_STOP,
-    EndReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
-    EndReason.PREFILLED: common_pb2.FINISH_REASON_PREFILLED,
+    EndReason.STOP: worker_pb2.END_REASON_STOP,
+    EndReason.LENGTH: worker_pb2.END_REASON_LENGTH,
+    EndReason.PREFILLED: worker_pb2.END_REASON_PREFILLED,
 }
 
 

@@ -20,6 +20,12 @@ from services.frontend.workers.event_buffer import (
 )
 from services.frontend.workers.stream import Phase, StreamState, WorkerStream
 
+_FINISH_REASONS = {
+    worker_pb2.END_REASON_STOP: common_pb2.FINISH_REASON_STOP,
+    worker_pb2.END_REASON_LENGTH: common_pb2.FINISH_REASON_LENGTH,
+}
+"""Why an output ended; one that was only prefilled goes on."""
+
 
 class RequestProgress:
     """The outputs, streams and usage of one request. Owned by its `Generation`.
@@ -114,6 +120,8 @@ class RequestProgress:
         choices = range(self.request.n) if stream.phase is Phase.PREFILL else (stream.choice,)
         for choice, reason in zip(choices, finished.reasons, strict=False):
             output = self.outputs[choice]
-            if output.reason is None and reason != common_pb2.FINISH_REASON_PREFILLED:
-                events.append(output.end(reason))
-                events.append(ChoiceFinished(choice, output.reason or reason, output.stop_string))
+            finish_reason = _FINISH_REASONS.get(reason)
+            if output.reason is None and finish_reason is not None:
+                events.append(output.end(finish_reason))
+                ended = output.reason or finish_reason
+                events.append(ChoiceFinished(choice, ended, output.stop_string))

@@ -201,7 +201,7 @@ class ScriptedWorker(WorkerServiceServicer):
         for choice in range(start.prefill.n):
             self._say(start, out, choice, 0)
         await self.script.committed.wait()
-        return [common_pb2.FINISH_REASON_PREFILLED] * start.prefill.n
+        return [worker_pb2.END_REASON_PREFILLED] * start.prefill.n
 
     async def _decode(self, start: worker_pb2.Start, out: asyncio.Queue[Any]) -> Any:
         if start.HasField("prepare"):
@@ -224,9 +224,9 @@ class ScriptedWorker(WorkerServiceServicer):
         while at < start.sampling.max_tokens:
             await asyncio.sleep(self.script.step_seconds)
             if self._say(start, out, start.choice, at) == EOS:
-                return common_pb2.FINISH_REASON_STOP
+                return worker_pb2.END_REASON_STOP
             at += 1
-        return common_pb2.FINISH_REASON_LENGTH
+        return worker_pb2.END_REASON_LENGTH
 
     def _say(
         self, start: worker_pb2.Start, out: asyncio.Queue[Any], choice: int, position: int

@@ -6,7 +6,15 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from baton.errors import BatonError, Reason
-from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, StreamFailed, StreamFinished
+from baton.internal.v1.worker_pb2 import (
+    END_REASON_LENGTH,
+    END_REASON_PREFILLED,
+    Generate,
+    Prefill,
+    Prepare,
+    StreamFailed,
+    StreamFinished,
+)
 from baton.v1 import common_pb2
 from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
 from tests.support.service import NO_SETTINGS
@@ -36,8 +44,8 @@ async def test_a_prompt_read_on_one_worker_is_answered_on_another(start_service,
     await asyncio.gather(reader.ended(1), writer.ended(1))
 
     assert first + writer.tokens[1][0] == local_tokens(prompt_token_ids=PROMPT)
-    assert reader.ends[1].reasons == [common_pb2.FINISH_REASON_PREFILLED]
-    assert writer.ends[1].reasons == [common_pb2.FINISH_REASON_LENGTH]
+    assert reader.ends[1].reasons == [END_REASON_PREFILLED]
+    assert writer.ends[1].reasons == [END_REASON_LENGTH]
     assert writer.prepared[1].ready_tokens == len(PROMPT)
     assert writer.prepared[1].transport == "shm"
     # The engine's own count: the prompt went through the prefill worker's passes only.
