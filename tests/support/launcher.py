@@ -6,6 +6,7 @@ process of its own, within some milliseconds. It has no threads and has opened n
 neither would survive a fork. It ends when the test session does, and what it started with it.
 """
 
+import asyncio
 import atexit
 import gc
 import json
@@ -15,16 +16,20 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 PARENT_ENV = "BATON_PARENT_PID"
 PRELOAD = (
+    "baton.cli.app",
+    "baton.cli.kv",
     "baton.engine.torch.runner",
     "baton.worker.app",
     "services.frontend.app",
@@ -74,6 +79,30 @@ class Launched:
         self.send_signal(signal.SIGKILL)
 
 
+@dataclass(frozen=True)
+class Piped:
+    """A process that is talked to by lines."""
+
+    process: Launched
+    stdin: IO[bytes]
+    stdout: asyncio.StreamReader
+
+    async def line(self) -> str:
+        """Return the next line that it writes, without its end; empty once it wrote its last."""
+        return (await self.stdout.readline()).decode().rstrip("\n")
+
+    def say(self, line: str) -> None:
+        """Write a line to it."""
+        self.stdin.write(line.encode() + b"\n")
+        self.stdin.flush()
+
+    def close(self) -> None:
+        """Kill it if it runs."""
+        self.process.kill()
+        self.process.wait()
+        self.stdin.close()
+
+
 class Launcher:
     """The test's side of the launcher's process. One thread uses it."""
 
@@ -99,7 +128,7 @@ class Launcher:
         """Run `python ARGUMENTS` in the repository's root.
 
         Args:
-            arguments: `-m MODULE` or a script's path, and what it is told.
+            arguments: `-m MODULE`, `-c CODE` or a script's path, and what it is told.
             env: the whole environment; where it names this process as the parent, the launcher is.
             stdin: a file or descriptor; None: nothing to read.
             stdout: the same; None: what is written is lost.
@@ -109,6 +138,33 @@ class Launcher:
             files = [null if each is None else each for each in (stdin, stdout, stderr)]
             fds = [each if isinstance(each, int) else each.fileno() for each in files]
             return Launched(self, self.ask("run", fds, arguments=list(arguments), env=dict(env)))
+
+    async def launch_piped(self, arguments: Sequence[str], env: Mapping[str, str]) -> Piped:
+        """Do the same; its errors go where those of the tests go."""
+        (stdin, ours), (output, stdout) = os.pipe(), os.pipe()
+        process = self.launch(arguments, env, stdin, stdout, stderr=2)
+        os.close(stdin)
+        os.close(stdout)
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: protocol, os.fdopen(output, "rb"))
+        return Piped(process, os.fdopen(ours, "wb"), reader)
+
+    async def run(
+        self, arguments: Sequence[str], env: Mapping[str, str], timeout: float = 60.0
+    ) -> tuple[int, str, str]:
+        """Do the same and wait for its end; the exit code, output and errors."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = self.launch(arguments, env, None, out, err)
+            async with asyncio.timeout(timeout):
+                while (code := process.poll()) is None:
+                    await asyncio.sleep(0.005)
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode())
+            return code, texts[0], texts[1]
 
     def ask(self, method: str, fds: Sequence[int] = (), **fields: Any) -> Any:
         """Send one request and wait for its answer."""
@@ -167,6 +223,9 @@ def _become(
         if arguments[0] == "-m":
             sys.argv = list(arguments[1:])
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        elif arguments[0] == "-c":
+            sys.argv = ["-c", *arguments[2:]]
+            exec(arguments[1], {"__name__": "__main__"})
         else:
             sys.argv = list(arguments)
             runpy.run_path(arguments[0], run_name="__main__")

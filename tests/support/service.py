@@ -170,8 +170,8 @@ class LocalServices:
             "kv.arena_dir": self._directory,
         }
         service = LocalService(name, {**joined, **settings})
-        self.services.append(service)
         await service.start()
+        self.services.append(service)
         record = await self._client.get(keys.instance(self._cluster, identity))
         service.instance = keys.decode(Instance, record or b"")
         return service

@@ -1,7 +1,6 @@
 """Stores in the test's own process, with everything of the real one but etcd; their clients."""
 
 import asyncio
-import contextlib
 import importlib.util
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -33,30 +32,20 @@ from services.kvstore.peers.transports.nixl.receiver import PUSH_SECONDS
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
+from tests.support.wait import eventually
 
 MIB = 1024 * 1024
-
-
 LAYOUT = b"L" * 16
-
 
 needs_nixl = pytest.mark.skipif(
     not any(importlib.util.find_spec(name) for name in LIBRARIES),
     reason="NIXL is not installed (it has no wheel for this platform): stores use gRPC",
 )
 
-
 EACH_PEER_TRANSPORT = [
     pytest.param(name, marks=[needs_nixl] if name == NIXL else []) for name in PEER_TRANSPORTS
 ]
 """For tests that hold whatever stores use between them."""
-
-
-async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
-    """Wait until the condition holds; TimeoutError if it does not in time."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # no event tells
-            await asyncio.sleep(0.01)
 
 
 @dataclass
@@ -79,16 +68,26 @@ class RunningStore:
         pinned = self.store.table.pinned_bytes
         return (counts.leases, counts.reservations, counts.quarantined, counts.waiters, pinned)
 
-    def pushes_left(self) -> tuple[int, ...]:
-        """The same for NIXL: what is written to others, what others may write here, or should."""
-        expected = self.nixl.expected if self.nixl is not None else 0
-        return (self.pushes.live, self.peers.quarantined, expected)
+    def held(self) -> dict[str, int]:
+        """What clients, and over NIXL other stores, hold here, by name; empty at baseline."""
+        names = ("leases", "reservations", "quarantined", "waiters", "pinned bytes")
+        counts = dict(zip(names, self.counts(), strict=True)) | {
+            "pushes to others": self.pushes.live,
+            "pushes given up": self.peers.quarantined,
+            "pushes expected": self.nixl.expected if self.nixl is not None else 0,
+        }
+        return {name: count for name, count in counts.items() if count}
 
-    async def quiet(self, seconds: float = 3.0) -> None:
-        """Wait until all counts are back to 0."""
-        with contextlib.suppress(TimeoutError):
-            await eventually(lambda: not any(self.counts() + self.pushes_left()), seconds)
-        assert not any(self.counts() + self.pushes_left()), (self.counts(), self.pushes_left())
+    async def at_baseline(self, seconds: float = 3.0) -> None:
+        """Return once nothing is held.
+
+        Raises:
+            AssertionError: something still is after `seconds`; the text names it.
+        """
+        try:
+            await eventually(lambda: not self.held(), seconds)
+        except AssertionError:
+            raise AssertionError(f"still held after {seconds:g} s: {self.held()}") from None
 
 
 @asynccontextmanager
@@ -227,12 +226,12 @@ async def stat_at(address: str) -> pb.StatResponse:
 
 async def wait_stat(address: str, seconds: float = 5.0, **counts: int) -> None:
     """Wait until the store reports these counts."""
-    async with asyncio.timeout(seconds):
-        while True:
-            now = await stat_at(address)
-            if all(getattr(now, name) == count for name, count in counts.items()):
-                return
-            await asyncio.sleep(0.02)
+
+    async def reached() -> bool:
+        now = await stat_at(address)
+        return all(getattr(now, name) == count for name, count in counts.items())
+
+    await eventually(reached, seconds)
 
 
 async def assert_baseline(address: str) -> None:
@@ -241,15 +240,3 @@ async def assert_baseline(address: str) -> None:
 
 def source(service) -> pb.KvSource:
     return pb.KvSource(store_id=service.instance_id, address=service.address)
-
-
-async def metric(service, name: str) -> float:
-    """The value that a process shows at /metrics."""
-    host, _, port = service.instance.http_address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-    text = (await reader.read()).decode()
-    writer.close()
-    await writer.wait_closed()
-    (line,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
-    return float(line.rpartition(" ")[2])

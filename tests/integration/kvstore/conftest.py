@@ -21,7 +21,7 @@ async def store(tmp_path: Path) -> AsyncIterator[RunningStore]:
     """One store; every count is 0 again at the end of the test."""
     async with running_store(tmp_path) as running:
         yield running
-        await running.quiet()
+        await running.at_baseline()
 
 
 @pytest.fixture(params=["shm", "grpc"])

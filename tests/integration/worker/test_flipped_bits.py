@@ -26,12 +26,8 @@ from baton.worker.core import WorkerCore
 from services.kvstore.api.admin import stat
 from tests.support.flipping_proxy import MARK_BYTES, FlippingProxy
 from tests.support.model import ROOT
-from tests.support.stores import (
-    MIB,
-    RunningStore,
-    eventually,
-    running_store,
-)
+from tests.support.stores import MIB, RunningStore, running_store
+from tests.support.wait import eventually
 
 log = get_logger(__name__)
 
@@ -143,7 +139,7 @@ async def rig(
         publishing = asyncio.create_task(core.publish())
         stack.callback(publishing.cancel)
         yield Rig(core, store, proxy, draw, prompt)
-        await store.quiet()
+        await store.at_baseline()
 
 
 async def in_memory(rig: Rig) -> int:

@@ -81,7 +81,7 @@ async def rig(directory: Path, reservation_seconds: float = 10.0) -> AsyncIterat
             running.cancel()
             await asyncio.wait([running])
         assert (writer.reservations, reader.leases) == (0, 0)
-        await store.quiet()
+        await store.at_baseline()
 
 
 def fails(error: Exception, at: int) -> Callable[[int], None]:

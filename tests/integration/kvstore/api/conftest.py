@@ -6,10 +6,8 @@ import pytest
 
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.api.raw import Raw
-from tests.support.stores import (
-    RunningStore,
-    eventually,
-)
+from tests.support.stores import RunningStore
+from tests.support.wait import eventually
 
 
 @pytest.fixture

@@ -9,16 +9,11 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
+from baton.rpc.channels import MAX_MESSAGE_BYTES
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.api.raw import KEY, Raw, ended, read_frame, reserve
-from tests.support.stores import (
-    LAYOUT,
-    RunningStore,
-    connected,
-    eventually,
-    keys_of,
-    put,
-)
+from tests.support.stores import LAYOUT, RunningStore, connected, keys_of, put
+from tests.support.wait import eventually
 
 
 @pytest.mark.parametrize("keys", [b"", KEY[:-1], KEY * 65_537])
@@ -33,7 +28,7 @@ async def test_bad_lookups_and_denials(
     await stream.read()
     stream.send(pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=layout, keys=keys)))
     assert await ended(stream) is Reason.INVALID_FIELD
-    await store.quiet(1)
+    await store.at_baseline(1)
 
 
 @pytest.mark.parametrize(
@@ -89,14 +84,15 @@ async def test_a_layout_that_nobody_uses_is_nothing_that_is_held(
     assert (await raw.stub.Lookup(lookup, timeout=5)).held == b"\0"
 
 
-MANY = KEY * 10_000_000
-"""Ten million keys: 160 MB in one message."""
+TEN_MILLION = KEY * 10_000_000
+MANY = KEY * (MAX_MESSAGE_BYTES // len(KEY) + 1)
+"""The fewest that no message holds."""
 
 
 @pytest.mark.parametrize(
     ("method", "frame"),
     [
-        ("Get", lambda: read_frame(keys=MANY)),
+        ("Get", lambda: read_frame(keys=TEN_MILLION)),
         ("Get", lambda: pb.GetRequest(report_read=pb.ReportRead(layout_id=LAYOUT, keys=MANY))),
         ("Put", lambda: reserve(keys=MANY)),
         ("Put", lambda: pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=LAYOUT, keys=MANY))),
@@ -105,7 +101,7 @@ MANY = KEY * 10_000_000
         ("Drop", lambda: pb.DropRequest(layout_id=LAYOUT, keys=MANY)),
     ],
 )
-async def test_ten_million_keys_are_refused_and_leave_nothing(
+async def test_messages_that_are_too_long_are_refused_and_leave_nothing(
     raw: Raw, store: RunningStore, method: str, frame: Callable[[], Any]
 ) -> None:
     # The client's own limit would keep them from being sent.
@@ -124,5 +120,5 @@ async def test_ten_million_keys_are_refused_and_leave_nothing(
             await getattr(raw.stub, method)(frame(), timeout=10)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "larger than max" in caught.value.details()
-    await store.quiet(1)
+    await store.at_baseline(1)
     assert (stat(store.store).objects, stat(store.store).misses) == (0, 0)

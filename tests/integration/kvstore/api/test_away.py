@@ -18,15 +18,8 @@ from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.rpc.protocol import VERSION
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
-from tests.support.stores import (
-    LAYOUT,
-    connected,
-    eventually,
-    get,
-    keys_of,
-    put,
-    running_store,
-)
+from tests.support.stores import LAYOUT, connected, get, keys_of, put, running_store
+from tests.support.wait import eventually
 
 
 @pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
@@ -97,7 +90,7 @@ async def test_more_keys_than_may_be_named_are_refused_before_they_are_sent(
             await client.reserve(keys, LAYOUT, 4096)
         assert client.connected
         assert await put(client, keys_of(1), 4096) == 1
-        await store.quiet()
+        await store.at_baseline()
 
 
 @pytest.mark.parametrize("transport", ["shm", "grpc"])

@@ -14,7 +14,8 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.verify import ALWAYS, NEVER
 from services.kvstore.api.admin import stat
 from tests.support.flipping_proxy import MARK_BYTES, FlippingProxy
-from tests.support.stores import LAYOUT, RunningStore, eventually
+from tests.support.stores import LAYOUT, RunningStore
+from tests.support.wait import eventually
 
 SIZE = 16 * 1024
 

@@ -1,11 +1,14 @@
 """`baton kv` against a running store."""
 
-import asyncio
 import json
 import os
-import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
+from tests.integration.kvstore.disk.objects import still
+from tests.support.launcher import Launcher
 from tests.support.stores import (
     MIB,
     block,
@@ -19,30 +22,26 @@ from tests.support.stores import (
 SIZE = 64 * 1024
 
 
-async def call(*arguments: str) -> tuple[int, str, str]:
-    """Run a command; its exit code, output and complaints."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from baton.cli.app import main; main()",
-        "kv",
-        *arguments,
-        env={**os.environ, "COLUMNS": "60"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    return process.returncode or 0, out.decode(), err.decode()
+Call = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
-async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(tmp_path: Path) -> None:
+@pytest.fixture
+def call(launcher: Launcher) -> Call:
+    """Runs a command; its exit code, output and complaints."""
+    main = ("-c", "from baton.cli.app import main; main()", "kv")
+    return lambda *arguments: launcher.run((*main, *arguments), {**os.environ, "COLUMNS": "60"})
+
+
+async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(
+    call: Call, tmp_path: Path
+) -> None:
     keys = keys_of(100)
     async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
         at = ("--store", running.address)
         async with connected(running.address, "shm") as client:
             for first in range(0, 100, 4):
                 await put(client, keys[first : first + 4], SIZE, first)
-                await asyncio.sleep(0.02)
+                await still(running)
 
             code, out, _ = await call("stat", *at)
             assert code == 0
@@ -94,10 +93,10 @@ async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(tmp_path:
             assert code == 0
             assert out.startswith("1 objects")
             assert await get(client, [keys[some]], SIZE) == ({}, {0})
-        await running.quiet()
+        await running.at_baseline()
 
 
-async def test_bad_input_is_a_sentence(tmp_path: Path) -> None:
+async def test_bad_input_is_a_sentence(call: Call, tmp_path: Path) -> None:
     async with running_store(tmp_path, 4 * MIB) as running:
         at = ("--store", running.address)
         for arguments, says in (
@@ -107,7 +106,7 @@ async def test_bad_input_is_a_sentence(tmp_path: Path) -> None:
             (("drop",), "keys"),
             (("get", ""), "2 to 32 hexadecimal digits"),
             (("ls", "--limit", "0"), "--limit"),
-            (("ls", "--tenant", "t" * 129), "refuses: tenant has at most 128 bytes"),
+            (("ls", "--tenant", "t" * 129), "refuses: tenant: has at most 128 bytes"),
             (("verify", "all"), "extra argument"),
         ):
             code, _, err = await call(*arguments, *at)

@@ -8,16 +8,8 @@ import pytest
 
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.api.admin import stat
-from tests.support.stores import (
-    LAYOUT,
-    RunningStore,
-    block,
-    connected,
-    eventually,
-    get,
-    keys_of,
-    put,
-)
+from tests.support.stores import LAYOUT, RunningStore, block, connected, get, keys_of, put
+from tests.support.wait import eventually
 
 SIZE = 64 * 1024
 
@@ -38,7 +30,7 @@ async def test_a_flipped_bit_is_noticed_and_the_object_dropped(
     overwrite(store, block(1, SIZE), 777, bytes([byte ^ 4]))
     found, missing = await get(client, keys, SIZE)
     assert (set(found), missing) == ({0, 2}, {1})
-    await store.quiet()
+    await store.at_baseline()
     assert stat(store.store).bad_objects == 1
     assert stat(store.store).objects == 2
     assert await put(client, keys, SIZE) == 3  # written anew
@@ -113,7 +105,7 @@ async def test_an_object_of_another_length_is_not_taken(
     keys = keys_of(1)
     await put(client, keys, SIZE)
     assert await get(client, keys, SIZE // 2) == ({}, {0})
-    await store.quiet()
+    await store.at_baseline()
     assert await put(client, keys, SIZE // 2) == 1
     assert (await get(client, keys, SIZE // 2))[1] == set()
 

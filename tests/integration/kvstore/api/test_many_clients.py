@@ -92,7 +92,7 @@ async def test_everything_taken_is_given_back(tmp_path: Path, seed: int) -> None
             for client, sources in clients:
                 group.create_task(live(client, random.Random(draw.random()), sources, 25))
         for store in stores:
-            await store.quiet(5)
+            await store.at_baseline(5)
             counts = stat(store.store)
             store.store.log.flush()
             contents = store.store.log.contents()

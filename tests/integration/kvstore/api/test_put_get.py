@@ -7,17 +7,8 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.api.admin import stat
-from tests.support.stores import (
-    LAYOUT,
-    MIB,
-    RunningStore,
-    block,
-    connected,
-    eventually,
-    get,
-    keys_of,
-    put,
-)
+from tests.support.stores import LAYOUT, MIB, RunningStore, block, connected, get, keys_of, put
+from tests.support.wait import eventually
 
 SIZES = [1, 4096, 64 * 1024, 2 * MIB + 5]
 
@@ -173,7 +164,7 @@ async def test_closing_a_fetch_early_gives_all_leases_back(
     assert stat(store.store).leases == 5
     assert client.leases == 5
     await fetching.aclose()
-    await store.quiet(1)
+    await store.at_baseline(1)
     assert client.leases == 0
 
 
@@ -192,7 +183,7 @@ async def test_a_client_that_goes_gives_everything_back(
     # Its process still has views of shared slots: those are given to nobody else yet.
     assert store.counts() == (0, 0, quarantined, 0, 0)
     await reservation.aclose()
-    await store.quiet(1)
+    await store.at_baseline(1)
 
 
 async def test_one_reader_of_many_cancels_and_the_others_lose_nothing(
@@ -207,7 +198,7 @@ async def test_one_reader_of_many_cancels_and_the_others_lose_nothing(
         if number != 7:
             found, missing = await reader
             assert (len(found), missing) == (4, set())
-    await store.quiet(1)
+    await store.at_baseline(1)
 
 
 async def test_waiting_readers_get_more_than_the_cap_through_a_small_arena(

@@ -10,16 +10,8 @@ from baton.kv.objects import ObjectId
 from baton.rpc.protocol import VERSION
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.api.raw import DATA, Raw, chunk, ended, read_frame, reserve
-from tests.support.stores import (
-    LAYOUT,
-    MIB,
-    RunningStore,
-    connected,
-    eventually,
-    get,
-    keys_of,
-    put,
-)
+from tests.support.stores import LAYOUT, MIB, RunningStore, connected, get, keys_of, put
+from tests.support.wait import eventually
 
 
 @pytest.mark.parametrize("method", ["Put", "Get"])
@@ -138,4 +130,4 @@ async def test_a_client_that_claims_what_it_never_wrote_has_it_dropped_by_the_fi
         assert await put(reader, keys, 4096) == 8  # computed again
         assert len((await get(liar, keys, 4096))[0]) == 8
         assert store.store.table.free_bytes == store.store.arena.header.data_bytes - 8 * 4096
-    await store.quiet(1)
+    await store.at_baseline(1)

@@ -1,15 +1,11 @@
 """Objects that go to disk, and what lies where."""
 
+import asyncio
+
 from baton.internal.v1 import kvevents_pb2
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.store import Store
-from tests.support.stores import (
-    LAYOUT,
-    RunningStore,
-    block,
-    eventually,
-    keys_of,
-)
+from tests.support.stores import LAYOUT, RunningStore, block, keys_of
 
 SIZE = 64 * 1024
 
@@ -22,7 +18,7 @@ async def fill(
     running: RunningStore, client: KvStoreClient, count: int, salt: str = "", tenant: str = ""
 ) -> None:
     """Write blocks no faster than the disk takes them."""
-    batch = 4
+    batch = 8
     for first in range(0, count, batch):
         keys = keys_of(count, salt)[first : first + batch]
         reservation = await client.reserve(keys, LAYOUT, SIZE, tenant=tenant)
@@ -66,4 +62,6 @@ async def still(running: RunningStore) -> None:
         running.store.flush()  # the next batch begins, if there is one
         return bool(tier.failed) or not tier.busy
 
-    await eventually(is_idle)
+    async with asyncio.timeout(5):
+        while not is_idle():
+            await asyncio.sleep(0.001)

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from baton.internal.v1.kvevents_pb2 import TIER_DISK
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import StoreUnavailableError
 from baton.rpc.channels import open_channel
+from baton.settings import StartupError
 from tests.support.stores import (
     MIB,
     block,
@@ -22,6 +22,7 @@ from tests.support.stores import (
     keys_of,
     put,
 )
+from tests.support.wait import eventually
 
 SIZE = 256 * 1024
 KEYS = 400
@@ -59,10 +60,12 @@ async def disk_stat(address: str) -> pb.TierStat:
 
 async def until_ready(address: str) -> pb.TierStat:
     """Wait until the disk is there."""
-    async with asyncio.timeout(20):
-        while not (tier := await disk_stat(address)).capacity_bytes:
-            await asyncio.sleep(0.05)
-    return tier
+
+    async def is_there() -> pb.TierStat | None:
+        tier = await disk_stat(address)
+        return tier if tier.capacity_bytes else None
+
+    return await eventually(is_there, 20)
 
 
 async def write_on(client, first: int) -> None:
@@ -75,7 +78,9 @@ async def write_on(client, first: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))]
+)
 async def test_a_store_killed_amid_writes_serves_no_torn_block(spawn_store, seed: int) -> None:
     draw = random.Random(seed)
     kept = 0
@@ -89,7 +94,7 @@ async def test_a_store_killed_amid_writes_serves_no_torn_block(spawn_store, seed
             kept += len(found)
             if round_ < 3:
                 writing = asyncio.create_task(write_on(client, draw.randrange(KEYS)))
-                await asyncio.sleep(draw.uniform(0.3, 0.9))
+                await asyncio.sleep(draw.uniform(0.1, 0.5))
                 store.kill()
                 await writing
             else:
@@ -97,8 +102,13 @@ async def test_a_store_killed_amid_writes_serves_no_torn_block(spawn_store, seed
     assert kept > 50
 
 
-async def test_what_lies_on_disk_survives_an_orderly_end(spawn_store) -> None:
-    store = await spawn_store()
+async def test_what_lies_on_disk_survives_an_orderly_end(start_service, tmp_path: Path) -> None:
+    settings = {
+        "kv.arena_bytes": 16 * MIB,
+        "kv.disk_path": tmp_path / "disk",
+        "kv.disk_bytes": 256 * MIB,
+    }
+    store = await start_service("kvstore", settings)
     await until_ready(store.address)
     async with connected(store.address, "shm") as client:
         for index in range(120):
@@ -106,7 +116,7 @@ async def test_what_lies_on_disk_survives_an_orderly_end(spawn_store) -> None:
     objects = (await disk_stat(store.address)).objects
     assert objects > 20
     assert await store.stop() == 0
-    store = await spawn_store()
+    store = await start_service("kvstore", settings)
     assert (await until_ready(store.address)).objects >= objects
 
 
@@ -124,31 +134,33 @@ async def test_a_disk_that_can_not_be_had_is_an_alarm_and_no_error(
     try:
         ask = health_pb2_grpc.HealthStub(channel)
         serving = health_pb2.HealthCheckResponse.SERVING
-        deadline = time.monotonic() + 5
         part = health_pb2.HealthCheckRequest(service="baton.kv.disk")
-        while (await ask.Check(part, timeout=5)).status == serving:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.05)
+
+        async def alarmed() -> bool:
+            return (await ask.Check(part, timeout=5)).status != serving
+
+        await eventually(alarmed)
         ready = health_pb2.HealthCheckRequest(service="readiness")
         assert (await ask.Check(ready, timeout=5)).status == serving
     finally:
         await channel.close(None)
-    assert "memory goes on alone" in store.log_tail(200)
+    assert "disk tier disabled, using DRAM only" in store.log_tail(200)
     assert await store.stop() == 0
 
 
-async def test_more_disk_than_there_is_is_an_alarm(spawn_store) -> None:
-    store = await spawn_store(BATON_KV_DISK_BYTES="900TiB")
+async def test_more_disk_than_there_is_is_an_alarm(start_service, tmp_path: Path) -> None:
+    settings = {"kv.disk_path": tmp_path / "disk", "kv.disk_bytes": 900 << 40}
+    store = await start_service("kvstore", {"kv.arena_bytes": 16 * MIB, **settings})
     async with connected(store.address, "shm") as client:
         assert await put(client, keys_of(8), SIZE) == 8
-    async with asyncio.timeout(10):
-        while not (await disk_stat(store.address)).failed:
-            await asyncio.sleep(0.05)
+
+    async def failed() -> str:
+        return (await disk_stat(store.address)).failed
+
+    await eventually(failed)
     assert await store.stop() == 0
 
 
-async def test_a_size_without_a_path_says_what_to_do(spawn_service, tmp_path: Path) -> None:
-    env = {"BATON_KV_ARENA_DIR": str(tmp_path), "BATON_KV_DISK_BYTES": "1GiB"}
-    store = await spawn_service("kvstore", env, wait=False)
-    assert await store.wait(20) == 2
-    assert "BATON_KV_DISK_PATH" in store.log_tail()
+async def test_a_size_without_a_path_says_what_to_do(start_service) -> None:
+    with pytest.raises(StartupError, match="BATON_KV_DISK_PATH"):
+        await start_service("kvstore", {"kv.disk_bytes": 1 << 30})

@@ -35,10 +35,10 @@ async def test_a_restart_finds_what_lies_on_disk(tmp_path: Path) -> None:
             await fill(running, client, 160, salt="new")  # goes where allocator and index agree
             again, _ = await get(client, keys_of(160, "new"), SIZE)
             assert right(again)
-        await running.quiet()
+        await running.at_baseline()
 
 
-@pytest.mark.parametrize("names", list(itertools.permutations(NAMES, 2)))
+@pytest.mark.parametrize("names", list(itertools.pairwise([*NAMES, NAMES[0]])))
 async def test_a_restart_with_another_codec_reads_what_lies_on_disk(
     tmp_path: Path, names: tuple[str, str]
 ) -> None:
@@ -56,7 +56,7 @@ async def test_a_restart_with_another_codec_reads_what_lies_on_disk(
             again, _ = await get(client, keys_of(100, "new"), SIZE)
             assert len(again) > 50
             assert right(again)
-        await running.quiet()
+        await running.at_baseline()
 
 
 async def test_what_no_codec_here_can_read_is_not_taken_in(
@@ -108,7 +108,7 @@ async def test_a_flipped_bit_on_disk_is_never_served(tmp_path: Path, codec: str)
         } - flipped
         assert running.store.disk.counts.bad_objects == len(flipped)
         assert not flipped & held(running.store).get(DISK, set())
-        await running.quiet()
+        await running.at_baseline()
 
 
 async def test_broken_records_are_not_taken_in(tmp_path: Path) -> None:

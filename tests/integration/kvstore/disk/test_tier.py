@@ -23,17 +23,8 @@ from tests.integration.kvstore.disk.objects import (
     right,
     still,
 )
-from tests.support.stores import (
-    LAYOUT,
-    MIB,
-    block,
-    connected,
-    eventually,
-    get,
-    keys_of,
-    put,
-    running_store,
-)
+from tests.support.stores import LAYOUT, MIB, block, connected, get, keys_of, put, running_store
+from tests.support.wait import eventually
 
 
 @pytest.mark.parametrize("codec", NAMES)
@@ -59,7 +50,7 @@ async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path, 
             assert below.objects > 190
             # What repeats itself takes one granule for the four that it has.
             assert below.used_bytes == below.objects * (SIZE if codec == NONE else GRANULE_BYTES)
-        await running.quiet()
+        await running.at_baseline()
 
 
 async def test_slots_that_leave_much_of_memory_unused_reach_the_disk_too(
@@ -89,7 +80,7 @@ async def test_a_read_that_waits_gets_what_lies_on_disk(tmp_path: Path) -> None:
             found, missing = await get(client, keys_of(120), SIZE, wait=20)
             assert not missing
             assert right(found)
-        await running.quiet()
+        await running.at_baseline()
 
 
 async def test_subscribers_see_blocks_move_between_tiers(tmp_path: Path) -> None:
@@ -128,14 +119,14 @@ async def test_a_tenant_that_has_no_room_in_memory_does_not_hold_up_others(tmp_p
         connected(running.address, "shm") as client,
         connected(running.address, "shm") as second,
     ):
-        waiting = asyncio.create_task(get(client, small, SIZE, wait=4))
+        waiting = asyncio.create_task(get(client, small, SIZE, wait=1))
         await eventually(lambda: admin.stat(running.store).waiters == 1)
         async with asyncio.timeout(2):
             found, missing = await get(second, other, SIZE, wait=30)
         assert (len(found), missing) == (20, set())
         assert right(found)
         assert (await waiting)[1] == set(range(20))
-        await running.quiet()
+        await running.at_baseline()
 
 
 async def test_a_disk_smaller_than_what_comes_keeps_the_latest(tmp_path: Path) -> None:
@@ -154,7 +145,7 @@ async def test_a_disk_smaller_than_what_comes_keeps_the_latest(tmp_path: Path) -
             assert all(data == block(270 + index, SIZE) for index, data in found.items())
         assert running.store.disk is not None
         assert running.store.disk.index.used_bytes <= 4 * MIB
-        await running.quiet()
+        await running.at_baseline()
 
 
 async def test_a_flood_takes_nothing_on_disk_that_is_anothers_share(tmp_path: Path) -> None:
@@ -162,12 +153,12 @@ async def test_a_flood_takes_nothing_on_disk_that_is_anothers_share(tmp_path: Pa
     async with running_store(tmp_path, 4 * MIB, disk_path=path, disk_bytes=8 * MIB) as running:
         async with connected(running.address, "shm") as client:
             await fill(running, client, 60, tenant="quiet")
-            await fill(running, client, 480, salt="flood")
+            await fill(running, client, 240, salt="flood")
             await still(running)
             found, missing = await get(client, keys_of(60), SIZE)
             assert not missing
             assert right(found)
-        await running.quiet()
+        await running.at_baseline()
 
 
 async def test_dropping_forgets_every_tier(tmp_path: Path) -> None:

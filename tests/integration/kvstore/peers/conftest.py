@@ -29,7 +29,7 @@ async def pair(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[
         clients = [await enter(connected(store.address, "shm")) for store in stores]
         yield Pair(*stores, *clients, transport)
         for store in stores:
-            await store.quiet()
+            await store.at_baseline()
 
 
 @pytest.fixture

@@ -39,10 +39,12 @@ async def prefetch(
     keys: list[bytes],
     sources: list[pb.KvSource],
     others: dict[str, Any] | None = None,
+    timeout: float = 6,
 ) -> pb.PrefetchResponse:
     fields = {"layout_id": LAYOUT, "keys": b"".join(keys), "sources": sources} | (others or {})
     channel = open_channel(pair.b.address)
     try:
-        return await KvStoreServiceStub(channel).Prefetch(pb.PrefetchRequest(**fields), timeout=6)
+        stub = KvStoreServiceStub(channel)
+        return await stub.Prefetch(pb.PrefetchRequest(**fields), timeout=timeout)
     finally:
         await channel.close(None)

@@ -53,7 +53,7 @@ async def side(
         connected(store.address, "shm") as client,
     ):
         yield Side(store, client)
-        await store.quiet(10)
+        await store.at_baseline(10)
 
 
 async def fetch(b: Side, sources: list, wait: float = 20, salt: str = ""):

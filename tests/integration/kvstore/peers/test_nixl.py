@@ -17,14 +17,8 @@ from tests.integration.kvstore.peers.side import (
     pushing,
     side,
 )
-from tests.support.stores import (
-    block,
-    eventually,
-    get,
-    keys_of,
-    needs_nixl,
-    put,
-)
+from tests.support.stores import block, get, keys_of, needs_nixl, put
+from tests.support.wait import eventually
 
 pytestmark = needs_nixl
 
@@ -47,7 +41,7 @@ async def test_a_push_that_hangs_is_replaced_by_grpc_and_its_slots_wait_for_its_
         assert b.came("nixl") == warm
     finally:
         gate.open()
-    await b.store.quiet(5)
+    await b.store.at_baseline(5)
     # Later it is tried again, and used.
     loop = asyncio.get_running_loop()
     end = loop.time() + 15
@@ -82,7 +76,7 @@ async def test_slots_of_a_hanging_push_outlive_the_stream_that_it_was_asked_for_
         assert a.store.pushes.live == 1
     finally:
         gate.open()
-    await b.store.quiet(5)
+    await b.store.at_baseline(5)
     assert a.store.pushes.live == 0
 
 

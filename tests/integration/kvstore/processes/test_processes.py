@@ -1,30 +1,35 @@
 """Stores as processes: they die, come back, fetch from each other, and leave nothing behind."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
+from baton.settings import StartupError
+from baton.transports import GRPC, NIXL
 from tests.support.stores import (
-    EACH_PEER_TRANSPORT,
     LAYOUT,
+    MIB,
     assert_baseline,
     block,
     connected,
-    eventually,
     get,
     keys_of,
-    metric,
+    needs_nixl,
     put,
     source,
     wait_stat,
 )
+from tests.support.wait import eventually
 
 SIZE = 64 * 1024
 
 
-@pytest.mark.parametrize("c_is_named", ["from the start", "when A is dead"])
-@pytest.mark.parametrize("transport", EACH_PEER_TRANSPORT)
+@pytest.mark.parametrize(
+    ("transport", "c_is_named"),
+    [(GRPC, "from the start"), pytest.param(NIXL, "when A is dead", marks=needs_nixl)],
+)
 async def test_get_starts_before_a_computes_then_a_dies_and_c_fulfils_it(
     spawn_store, c_is_named: str, transport: str
 ) -> None:
@@ -63,8 +68,8 @@ async def test_get_starts_before_a_computes_then_a_dies_and_c_fulfils_it(
         assert found == {index: block(index, SIZE) for index in range(6)}
         assert fetching.missing == set()
         await wait_stat(c.address, leases=0, reservations=0, waiters=0)
-        moved = await metric(b, f'baton_kv_moved_bytes_total{{transport="{transport}",way="peer"}}')
-        assert moved == 6 * SIZE
+        moved = f'baton_kv_moved_bytes_total{{transport="{transport}",way="peer"}}'
+        assert (await b.metrics())[moved] == 6 * SIZE
         # What came from elsewhere is B's own now.
         await wait_stat(b.address, leases=0, reservations=0, waiters=0, objects=6)
     await assert_baseline(b.address)
@@ -102,21 +107,20 @@ async def test_a_store_that_is_killed_and_started_again_is_found_and_has_a_new_a
 
 
 async def test_a_store_registers_shows_metrics_and_leaves_no_file(
-    spawn_store, tmp_path: Path
+    start_service, tmp_path: Path
 ) -> None:
-    store = await spawn_store("a")
+    store = await start_service("kvstore", {"kv.arena_bytes": 16 * MIB})
     assert store.instance.shm_domain
     async with connected(store.address, "grpc") as client:
         await put(client, keys_of(2), SIZE)
-        assert await metric(store, "baton_kv_objects") == 2
-        moved = 'baton_kv_moved_bytes_total{transport="grpc",way="put"}'
-        assert await metric(store, moved) == 2 * SIZE
+        metrics = await store.metrics()
+        assert metrics["baton_kv_objects"] == 2
+        assert metrics['baton_kv_moved_bytes_total{transport="grpc",way="put"}'] == 2 * SIZE
         assert await store.stop() == 0
-    assert list((tmp_path / "a").iterdir()) == []
+    left = await asyncio.to_thread(os.listdir, tmp_path)
+    assert left == []
 
 
-async def test_a_store_that_does_not_fit_says_so_and_exits(spawn_service, tmp_path: Path) -> None:
-    env = {"BATON_KV_ARENA_DIR": str(tmp_path), "BATON_KV_ARENA_BYTES": "900TiB"}
-    store = await spawn_service("kvstore", env, wait=False)
-    assert await store.wait(20) == 2
-    assert "BATON_KV_ARENA_BYTES" in store.log_tail()
+async def test_a_store_that_does_not_fit_says_so(start_service) -> None:
+    with pytest.raises(StartupError, match="BATON_KV_ARENA_BYTES"):
+        await start_service("kvstore", {"kv.arena_bytes": 900 << 40})

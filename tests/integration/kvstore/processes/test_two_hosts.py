@@ -114,4 +114,4 @@ async def test_objects_come_from_a_store_on_another_host(
         found, missing = await get(reader, keys_of(COUNT), SIZE, 20, [far_store])
         assert (found, missing) == ({index: block(index, SIZE) for index in range(COUNT)}, set())
         assert near.store.moved_bytes["peer", transport] == COUNT * SIZE
-        await near.quiet(5)
+        await near.at_baseline(5)

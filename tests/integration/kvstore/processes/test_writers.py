@@ -3,52 +3,41 @@
 import asyncio
 import os
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.api.admin import stat
-from tests.support.stores import (
-    RunningStore,
-    block,
-    connected,
-    eventually,
-    get,
-    keys_of,
-    put,
-    running_store,
-)
+from tests.support.launcher import Launcher, Piped
+from tests.support.stores import RunningStore, block, connected, get, keys_of, put, running_store
+from tests.support.wait import eventually
 
-ROOT = Path(__file__).parents[4]
 WRITER = Path(__file__).parent / "writer.py"
 SIZE = 64 * 1024
 
 
-@asynccontextmanager
-async def writing(store: RunningStore, keys: list[bytes]) -> AsyncIterator[Process]:
+Writing = Callable[[RunningStore, list[bytes]], AbstractAsyncContextManager[Piped]]
+
+
+@pytest.fixture
+def writing(launcher: Launcher) -> Writing:
     """A writer's process that has reserved every key and written half of each object."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(WRITER), store.address, str(SIZE), *(key.hex() for key in keys)),
-        stdin=PIPE,
-        stdout=PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        assert await said(process) == f"reserved {len(keys)}"
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
+    @asynccontextmanager
+    async def write(store: RunningStore, keys: list[bytes]) -> AsyncIterator[Piped]:
+        arguments = [str(WRITER), store.address, str(SIZE), *(key.hex() for key in keys)]
+        writer = await launcher.launch_piped(arguments, os.environ)
+        try:
+            async with asyncio.timeout(20):
+                assert await writer.line() == f"reserved {len(keys)}"
+            yield writer
+        finally:
+            writer.close()
 
-async def said(process: Process) -> str:
-    assert process.stdout is not None
-    async with asyncio.timeout(20):
-        return (await process.stdout.readline()).decode().strip()
+    return write
 
 
 async def fill(client: KvStoreClient, rounds: int) -> None:
@@ -58,14 +47,14 @@ async def fill(client: KvStoreClient, rounds: int) -> None:
 
 
 async def test_a_writer_killed_while_it_writes_leaves_nothing_readable(
-    store: RunningStore,
+    store: RunningStore, writing: Writing
 ) -> None:
     keys = keys_of(4)
     async with connected(store.address, "shm") as client:
-        getting = asyncio.create_task(get(client, keys, SIZE, wait=3))
+        getting = asyncio.create_task(get(client, keys, SIZE, wait=1))
         async with writing(store, keys) as writer:
             assert stat(store.store).reservations == 4
-            writer.kill()
+            writer.process.kill()
             # The dead writer's lock is free: its slots may be used again at once.
             await store_without_slots(store)
         assert await getting == ({}, {0, 1, 2, 3})
@@ -82,33 +71,37 @@ async def store_without_slots(store: RunningStore) -> None:
     await eventually(lambda: store.counts()[1:3] == (0, 0), 2)
 
 
-async def test_slots_of_a_frozen_writer_are_given_to_nobody(tmp_path: Path) -> None:
+async def test_slots_of_a_frozen_writer_are_given_to_nobody(
+    tmp_path: Path, writing: Writing
+) -> None:
     async with (
         running_store(tmp_path, reservation_seconds=0.5) as store,
         connected(store.address, "shm") as client,
     ):
         async with writing(store, keys_of(4)) as writer:
-            writer.send_signal(signal.SIGSTOP)
+            writer.process.send_signal(signal.SIGSTOP)
             await eventually(lambda: store.counts()[1:3] == (0, 4))
             await fill(client, 6)
             assert stat(store.store).quarantined == 4
-            writer.send_signal(signal.SIGCONT)
+            writer.process.send_signal(signal.SIGCONT)
             # It thaws, writes on into its slots and commits: too late, and nobody was hurt.
-            assert writer.stdin is not None
-            writer.stdin.write(b"commit\n")
-            assert await said(writer) == "readable 0"
+            writer.say("commit")
+            async with asyncio.timeout(20):
+                assert await writer.line() == "readable 0"
             await store_without_slots(store)
         found, missing = await get(client, keys_of(64, "f5"), SIZE)
         assert found == {index: block(index, SIZE) for index in range(64)}
         assert missing == set()
-        await store.quiet()
+        await store.at_baseline()
 
 
-async def test_slots_of_a_frozen_writer_come_back_once_it_is_killed(tmp_path: Path) -> None:
+async def test_slots_of_a_frozen_writer_come_back_once_it_is_killed(
+    tmp_path: Path, writing: Writing
+) -> None:
     async with running_store(tmp_path, reservation_seconds=0.3) as store:
         async with writing(store, keys_of(4)) as writer:
-            writer.send_signal(signal.SIGSTOP)
+            writer.process.send_signal(signal.SIGSTOP)
             await eventually(lambda: store.counts()[1:3] == (0, 4))
-            writer.kill()
+            writer.process.kill()
             await store_without_slots(store)
-        await store.quiet()
+        await store.at_baseline()
