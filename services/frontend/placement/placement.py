@@ -9,7 +9,8 @@ from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.telemetry.tracing import inject
 from services.frontend.metrics import RANDOM_PLACEMENTS
 from services.frontend.placement.fallback import random_placement
-from services.frontend.placement.router_client import RouterClient, RouterUnavailableError, Ticket
+from services.frontend.placement.router_client import RouterClient
+from services.frontend.placement.session import RouterUnavailableError, Ticket
 from services.frontend.requests.request import ResolvedRequest
 
 

@@ -7,6 +7,7 @@ from types import TracebackType
 
 import grpc
 
+from baton.errors import BatonError
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.rpc.channels import open_channel
 from baton.telemetry.logs import get_logger
@@ -48,7 +49,7 @@ class WorkerPool:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
         for connection in list(self._connections.values()):
-            connection.close("the frontend stops", expected=True)
+            self._drop(connection, "the frontend stops")
         if self._closing:
             await asyncio.wait(self._closing)
 
@@ -58,7 +59,7 @@ class WorkerPool:
         connection = self._connections.get(key)
         if connection is None:
             channel = open_channel(target.address)
-            connection = WorkerConnection(target, channel, self._stream_ids, self._closed)
+            connection = WorkerConnection(target, channel, self._stream_ids, self._lost)
             self._connections[key] = connection
             CONNECTIONS.set(len(self._connections))
             task = asyncio.create_task(_close_channel_after(connection, channel))
@@ -70,26 +71,31 @@ class WorkerPool:
         """Close the connection to a member that is gone or has started anew."""
         for (instance_id, incarnation), connection in list(self._connections.items()):
             if instance_id == instance.id and (not alive or incarnation != instance.incarnation):
-                connection.close("the worker is gone", expected=True)
+                self._drop(connection, "the worker is gone")
 
-    def _closed(self, connection: WorkerConnection, reason: str, expected: bool) -> None:
+    def _drop(self, connection: WorkerConnection, reason: str) -> None:
+        log.info("worker.connection.closed", instance=connection.target.instance_id, reason=reason)
+        self._remove(connection)
+        connection.close(reason)
+
+    def _lost(self, connection: WorkerConnection, error: BatonError) -> None:
         instance = connection.target.instance_id
-        self._connections.pop((instance, connection.target.incarnation), None)
+        if self._remove(connection):
+            CONNECTIONS_LOST.inc()
+            log.warning("worker.connection.lost", instance=instance, error=error.message)
+            self._suspect(instance)
+
+    def _remove(self, connection: WorkerConnection) -> bool:
+        key = connection.target.instance_id, connection.target.incarnation
+        removed = self._connections.pop(key, None) is not None
         CONNECTIONS.set(len(self._connections))
-        if expected:
-            log.info("worker.connection.closed", instance=instance, reason=reason)
-            return
-        CONNECTIONS_LOST.inc()
-        log.warning("worker.connection.lost", instance=instance, reason=reason)
-        self._suspect(instance)
+        return removed
 
     async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in self._connections.values():
-                if connection.busy and loop.time() - connection.last_received_at > SILENCE_SECONDS:
-                    connection.last_received_at = loop.time()
+                if connection.is_silent(SILENCE_SECONDS):
                     self._suspect(connection.target.instance_id)
 
 

@@ -1,0 +1,192 @@
+"""A session with one router: one Place call, and the tickets that live on it."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2, router_pb2, router_pb2_grpc
+from baton.internal.v1.protocol_pb2 import Hello
+from baton.rpc.channels import open_channel
+from baton.rpc.protocol import check_hello, hello
+from baton.rpc.streams.client import ClientStream
+from baton.rpc.streams.send_queue import SendQueue
+from baton.telemetry.logs import get_logger
+from services.frontend.metrics import TICKETS
+
+MAX_PENDING = 4096
+"""Queries that may wait for an answer; more are refused with OVERLOADED."""
+_ANSWER_SECONDS = 2.0
+_SILENCE_SECONDS = 0.5
+_WRITE_SECONDS = 5.0
+_MAX_FRAMES = 64
+_MAX_KEY_BYTES = 1024 * 1024
+"""Frames of a message but the first, and their keys: well within the 4 MiB that a server reads."""
+_RETURN_SECONDS = 0.005
+"""Returned tickets wait so long for queries to travel with."""
+
+_Frame = router_pb2.PlaceQuery | router_pb2.ReturnTickets | Hello
+
+log = get_logger(__name__)
+
+
+class RouterUnavailableError(Exception):
+    """No router is available; placement has to do without."""
+
+
+class RouterTimeoutError(RouterUnavailableError):
+    """A router is connected and did not answer in time."""
+
+
+class Ticket:
+    """A placement that a router remembers until it is released."""
+
+    def __init__(self, session: "RouterSession", name: str) -> None:
+        self.name = name
+        self._session: RouterSession | None = session
+        TICKETS.inc()
+
+    def release(self) -> None:
+        """Return it to the router. Idempotent."""
+        session, self._session = self._session, None
+        if session is not None:
+            TICKETS.dec()
+            session.return_ticket(self.name)
+
+
+class RouterSession:
+    """One Place call. Owned by `RouterClient`; lives on the event loop.
+
+    A router that takes longer than 5 s for a message, or 2 s for an answer, closes the session;
+    with it go the tickets that the router handed out on it. Queries are bounded by MAX_PENDING,
+    tickets to return by those that were handed out.
+    """
+
+    def __init__(self, instance: cluster_pb2.Instance, suspect: Callable[[str], None]) -> None:
+        self.instance = instance
+        self._suspect = partial(suspect, instance.id)
+        self._channel = open_channel(instance.address)
+        self._query_ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[router_pb2.FrameFromRouter]] = {}
+        self._returns: list[str] = []
+        self._return_timer: asyncio.TimerHandle | None = None
+        self._call: ClientStream[_Frame, router_pb2.PlaceResponse] = ClientStream(
+            router_pb2_grpc.RouterServiceStub(self._channel).Place(),  # type: ignore[call-arg]  # the stub wants an iterator
+            SendQueue(self._pack),
+            _WRITE_SECONDS,
+        )
+        self._call.send(hello())
+        self._greeted = False
+        self._call.start_reader(self._receive, self._closed)
+
+    @property
+    def closed(self) -> bool:
+        return self._call.closed
+
+    async def place(self, query: router_pb2.PlaceQuery) -> router_pb2.FrameFromRouter:
+        """Send a query, with its `correlation_id` filled in, and return the answer.
+
+        A ticket that comes after the caller was cancelled is returned.
+
+        Raises:
+            RouterUnavailableError: the session closed.
+            RouterTimeoutError: no answer came within 2 s.
+            BatonError: OVERLOADED, too many queries wait.
+        """
+        if self.closed:
+            raise RouterUnavailableError
+        if len(self._pending) >= MAX_PENDING:
+            raise BatonError(Reason.OVERLOADED, "too many requests wait", retry_after=1.0)
+        number = query.correlation_id = next(self._query_ids)
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+        silence = loop.call_later(_SILENCE_SECONDS, self._suspect)
+        self._pending[number] = answer
+        self._call.send(query)
+        response: router_pb2.FrameFromRouter | None = None
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                response = await answer
+            return response
+        except TimeoutError:
+            self.close("no answer came in time")
+            raise RouterTimeoutError from None
+        finally:
+            silence.cancel()
+            del self._pending[number]
+            if response is None and answer.done() and not answer.cancelled():
+                self._decline(answer)
+
+    def return_ticket(self, ticket: str) -> None:
+        """Return a ticket. On a closed session it is gone already."""
+        if not self.closed:
+            self._returns.append(ticket)
+            if self._return_timer is None:
+                loop = asyncio.get_running_loop()
+                self._return_timer = loop.call_later(_RETURN_SECONDS, self._send_returns)
+
+    def close(self, reason: str) -> None:
+        """End the call; every query that waits fails. Idempotent."""
+        self._call.close(BatonError(Reason.CANCELLED, reason))
+
+    async def wait_closed(self) -> None:
+        """Return when the session's tasks have ended and its channel is closed; after `close`."""
+        await self._call.wait_closed()
+        await self._channel.close(None)
+
+    def _closed(self, error: BatonError) -> None:
+        log.info("router.session.closed", instance=self.instance.id, error=error.message)
+        if self._return_timer is not None:
+            self._return_timer.cancel()
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(RouterUnavailableError())
+
+    def _send_returns(self) -> None:
+        self._call.send(self._take_returns())
+
+    def _take_returns(self) -> router_pb2.ReturnTickets:
+        if self._return_timer is not None:
+            self._return_timer.cancel()
+            self._return_timer = None
+        tickets, self._returns = self._returns, []
+        return router_pb2.ReturnTickets(tickets=tickets)
+
+    def _pack(self, frames: deque[_Frame]) -> router_pb2.PlaceRequest:
+        """Return the next message: what fits of what is queued; tickets first, they make room."""
+        message, keys = router_pb2.PlaceRequest(), 0
+        if self._returns:
+            message.frames.add().return_tickets.CopyFrom(self._take_returns())
+        while frames and len(message.frames) < _MAX_FRAMES:
+            frame = frames[0]
+            if isinstance(frame, Hello):
+                message.frames.add().hello.CopyFrom(frame)
+            elif isinstance(frame, router_pb2.ReturnTickets):
+                message.frames.add().return_tickets.CopyFrom(frame)
+            else:
+                keys += sum(len(chain.keys) for chain in frame.chains)
+                if message.frames and keys > _MAX_KEY_BYTES:
+                    break
+                message.frames.add().query.CopyFrom(frame)
+            frames.popleft()
+        return message
+
+    def _receive(self, response: router_pb2.PlaceResponse) -> None:
+        if not self._greeted:
+            self._greeted = True
+            check_hello(response.frames, self.instance.id)
+        for frame in response.frames:
+            placed = frame.WhichOneof("frame") == "placement"
+            number = frame.placement.correlation_id if placed else frame.failed.correlation_id
+            answer = self._pending.get(number)
+            if answer is not None and not answer.done():
+                answer.set_result(frame)
+            elif placed and frame.placement.ticket:
+                self.return_ticket(frame.placement.ticket)  # its caller was cancelled
+
+    def _decline(self, answer: "asyncio.Future[router_pb2.FrameFromRouter]") -> None:
+        """Return a ticket that came in the moment in which its caller was cancelled."""
+        if answer.exception() is None and answer.result().placement.ticket:
+            self.return_ticket(answer.result().placement.ticket)
