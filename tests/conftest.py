@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import pytest
+import structlog
 
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 os.environ.setdefault("UCX_NET_DEVICES", "lo")
 
 _failed = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write exceptions that are logged as they are: with local variables each takes a second."""
+    plain = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -22,11 +22,11 @@ TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 def log():
     out = io.StringIO()
     root = logging.getLogger()
-    handlers = root.handlers[:]
+    handlers, config = root.handlers[:], structlog.get_config()
     logs.configure("test", "test-1", stream=out)
     yield out
     root.handlers[:] = handlers
-    structlog.reset_defaults()
+    structlog.configure(**config)
 
 
 async def echo(request, context):

@@ -5,8 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import termios
 import time
 import urllib.request
@@ -21,7 +19,6 @@ from baton.process.lifecycle import SAME_SIGNAL_SECONDS
 from tests.support.launcher import Launcher
 
 SCRIPT = Path(__file__).parent / "service_under_test.py"
-ROOT = Path(__file__).parents[3]
 
 
 class Running:
@@ -206,33 +203,30 @@ def test_port_in_use_is_a_sentence_and_exits_2(run, name):
     assert name in last
 
 
-def test_process_ends_with_the_parent_that_asked_for_it(run, tmp_path):
+def test_process_ends_with_the_parent_that_asked_for_it(launcher: Launcher):
     """The parent is killed; what it started drains as if it had been told to."""
-    pid_file = tmp_path / "pid"
     script = (
-        "import os, subprocess, sys, time\n"
-        f"child = subprocess.Popen([sys.executable, {str(SCRIPT)!r}],"
-        " env={**os.environ, 'BATON_PARENT_PID': str(os.getpid())}, stdout=sys.stdout)\n"
-        f"open({str(pid_file)!r}, 'w').write(str(child.pid))\n"
-        "time.sleep(60)\n"
+        "import os, runpy, sys, time\n"
+        "if child := os.fork():\n"
+        "    print(child, flush=True)\n"
+        "    time.sleep(60)\n"
+        "os.environ['BATON_PARENT_PID'] = str(os.getppid())\n"
+        f"sys.argv = [{str(SCRIPT)!r}]\n"
+        f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')\n"
     )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert parent.stdout is not None
-    assert parent.stdout.readline().startswith("ready")
-    parent.kill()
-    parent.wait()
-    # The child holds the other end of the pipe: this returns when it has ended.
-    assert parent.stdout.read().splitlines()[-1] == "first part closed"
-    parent.stdout.close()
+    read, write = os.pipe()
+    parent = launcher.launch(["-c", script], os.environ, stdout=write)
+    os.close(write)
+    with os.fdopen(read) as out:
+        child = int(out.readline())
+        assert out.readline().startswith("ready")
+        parent.kill()
+        parent.wait()
+        # The child holds the other end of the pipe: this returns when it has ended.
+        assert out.read().splitlines()[-1] == "first part closed"
     with pytest.raises(ProcessLookupError):
         for _ in range(100):
-            os.kill(int(pid_file.read_text()), 0)
+            os.kill(child, 0)
             time.sleep(0.02)
 
 

@@ -15,12 +15,13 @@ def restore_logging() -> Iterator[None]:
     """Undo what the test configures."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    config = structlog.get_config()
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
     for name in ("baton", "services"):
         logging.getLogger(name).setLevel(logging.NOTSET)
-    structlog.reset_defaults()
+    structlog.configure(**config)
 
 
 @pytest.fixture

@@ -79,3 +79,10 @@ def test_terminal_gets_text():
     logs.get_logger("baton.test").info("hello")
     assert "hello" in out.getvalue()
     assert not out.getvalue().startswith("{")
+    try:
+        prompt = "a secret".upper()
+        raise RuntimeError("boom")
+    except RuntimeError:
+        logs.get_logger("baton.test").exception("failed")
+    assert "RuntimeError: boom" in out.getvalue()
+    assert prompt not in out.getvalue()
