@@ -1,1 +1,1 @@
-"""Engines: they take token ids and where KV is, and yield tokens."""
+"""Engines: take token ids and KV, yield tokens and KV. base.py is the contract."""

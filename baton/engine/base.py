@@ -1,4 +1,4 @@
-"""The engine contract: what a worker asks of an engine and what it is told.
+"""The engine contract: what a worker asks of an engine. What the engine reports is in events.py.
 
 One thread owns an engine: every method but `read_block` and `write_block` is called from it. A
 sequence's life:
@@ -8,7 +8,7 @@ sequence's life:
 A sequence is admitted when pages for its prompt are free and no other sequence is busy computing or
 loading the block that it would need first. Between Admitted and `start` the worker may write KV
 blocks that it fetched. Ended sequences keep their pages until `close`, so that the worker can still
-read blocks out of them. `close` works in every state and gives everything back.
+read blocks out of them. `close` works in every state and releases everything.
 """
 
 from abc import ABC, abstractmethod
@@ -84,7 +84,7 @@ class BlockGoneError(Exception):
 
 
 class Engine(ABC):
-    """An engine; see the module's text for who calls what when."""
+    """An engine, owned by one thread, which alone calls it; other threads only copy blocks."""
 
     info: EngineInfo
 
@@ -116,7 +116,7 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self, sequence_id: int) -> None:
-        """Give everything of a sequence back, in whatever state it is. Unknown ids are an error.
+        """Release everything of a sequence, in whatever state it is.
 
         Full blocks stay in the prefix cache until their pages are needed.
 
@@ -126,14 +126,15 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self) -> list[Event]:
-        """Admit what fits, run one batch if there is one, and say what happened, in order."""
+        """Admit what fits, run one batch if there is one, and return what happened, in order."""
 
     @abstractmethod
     def has_work(self) -> bool:
-        """Whether `step` would do anything now."""
+        """Return whether `step` would do anything now."""
 
     @abstractmethod
-    def stats(self) -> EngineStats: ...
+    def stats(self) -> EngineStats:
+        """Return a snapshot of how busy the engine is."""
 
     @abstractmethod
     def read_block(self, sequence_id: int, index: int, out: memoryview) -> None:
@@ -162,14 +163,14 @@ class Engine(ABC):
 
     @abstractmethod
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
-        """Blocks of the prefix cache that no sequence has held for that long.
+        """Return blocks of the prefix cache that no sequence has held for that long.
 
         Longest idle first; of one chain, a block comes before the one that it continues.
         """
 
     @abstractmethod
     def evict_blocks(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
-        """Drop blocks that no sequence holds from the prefix cache; answers how many.
+        """Evict blocks that no sequence holds from the prefix cache; return how many.
 
         Args:
             keys: which; None: all. Those that are not there, or are held, are left alone.

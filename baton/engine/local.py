@@ -1,4 +1,4 @@
-"""An engine run to the end in one process, without the KV service: the measure of other ways."""
+"""Run requests on an engine in one process, without the KV service: the reference for tests."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class LocalOutput:
 
 
 def run_local(engine: Engine, requests: Iterable[SequenceRequest]) -> list[LocalOutput]:
-    """Run requests at once on an engine that has no others; answers in the requests' order.
+    """Run requests at once on an engine that has no others; return outputs in their order.
 
     Raises:
         QueueFullError: there are more requests than may wait.

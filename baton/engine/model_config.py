@@ -1,4 +1,4 @@
-"""What a checkpoint's config.json says, checked; both transformers 4's and 5's spelling of it."""
+"""The shape of a model, read from a checkpoint's config.json as transformers 4 or 5 writes it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ class ModelConfig:
     rope: Rope
     context_tokens: int
     tied_embeddings: bool | None
-    """Whether the output layer is the embedding. None: whether the checkpoint lacks the former."""
+    """Whether the output layer is the embedding. None: it is if the checkpoint has none."""
     dtype: str
     """The weights' element type in the checkpoint."""
     eos_token_ids: tuple[int, ...]

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import xxhash
 
-from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
+from baton.engine.paged.plan import ScheduledChunk
+from baton.engine.paged.runner import Runner, Sampled
 from baton.engine.paged.sequence import LiveSequence
 
 TOKEN_BYTES = 16
@@ -34,7 +35,7 @@ class SimCosts:
     """Per sequence that decodes, on top of the step."""
 
     def of(self, prompt_tokens: int, decoding: int) -> float:
-        """A step that computes both."""
+        """Return how long a step takes that computes both."""
         decode = self.decode_step + self.decode_sequence * decoding if decoding else 0.0
         return decode + self.prefill_token * prompt_tokens
 
@@ -136,7 +137,7 @@ class SimRunner(Runner):
             self._memory[at : at + TOKEN_BYTES] = xxhash.xxh3_128_digest(kv)
 
     def _read_blocks(self, sequence: LiveSequence, blocks: int) -> "xxhash.xxh3_128":
-        """The hash of the sequence's first blocks, out of its pages."""
+        """Return the hash of the sequence's first blocks, out of its pages."""
         reading = self._readings.get(sequence.id)
         if reading is None:
             reading = _Reading(xxhash.xxh3_128(seed=self._weights))

@@ -1,4 +1,4 @@
-"""Builds the operators for this machine: `python -m baton.engine.native.build`."""
+"""Build the operators for this machine: `python -m baton.engine.native.build`."""
 
 import fcntl
 import hashlib
@@ -16,7 +16,7 @@ _FLAGS = ["-std=c++20", "-O3", "-march=native", "-fopenmp", "-Wno-ignored-attrib
 
 
 def library_path() -> Path:
-    """Where the library for these sources, torch and CPU is or would be.
+    """Return where the library for these sources, torch and CPU is or would be.
 
     In the directory that torch keeps extensions in: $TORCH_EXTENSIONS_DIR, or the user's cache.
     """
@@ -32,7 +32,7 @@ def library_path() -> Path:
 
 
 def build() -> Path:
-    """Build the library unless it is there; takes half a minute. Answers its path.
+    """Build the library unless it is there, and return its path; takes half a minute.
 
     One process builds at a time, and others wait for it: the lock goes with its process.
 
@@ -64,7 +64,7 @@ def build() -> Path:
 
 
 def _cpu_flags() -> str:
-    """What the compiler may use on this machine: a library built on another may not run here."""
+    """Return what the compiler may use here: a library built on another machine may not run."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

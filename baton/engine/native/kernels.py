@@ -15,7 +15,7 @@ _HEAD_SIZE_STEP = 8
 
 
 class NativeKernels(Kernels):
-    """On CPUs, in float32, float64 and bfloat16."""
+    """Kernels of the compiled library, for CPUs, in float32, float64 and bfloat16."""
 
     grouped = False
 
@@ -30,7 +30,7 @@ class NativeKernels(Kernels):
 
     @staticmethod
     def can_run(heads: int, kv_heads: int, head_size: int) -> bool:
-        """Whether a model of this shape can be computed."""
+        """Return whether a model of this shape can be computed."""
         return heads // kv_heads <= _MAX_GROUP and head_size % _HEAD_SIZE_STEP == 0
 
     def add_norm(
@@ -61,7 +61,7 @@ class NativeKernels(Kernels):
 
 
 def built_kernels() -> NativeKernels | None:
-    """The compiled kernels if they were built for this machine."""
+    """Return the compiled kernels if they were built for this machine."""
     path = library_path()
     return NativeKernels(path) if path.exists() else None
 

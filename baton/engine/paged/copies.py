@@ -1,25 +1,71 @@
-"""Copies of blocks that other threads have under way."""
+"""Copies of blocks by other threads than the engine's."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from baton.engine.base import BlockGoneError
+from baton.engine.paged.runner import Runner
+from baton.engine.paged.sequence import LiveSequence, State
 
-class CopyTracker:
-    """Lets the engine's thread wait until nobody copies from or to a sequence's pages.
 
-    A copying thread registers first and looks the sequence up after that; the engine's thread
-    hides the sequence's pages first and waits after that. So whoever still saw the pages is waited
-    for. A copy is one block of memory: waits are short.
+class BlockCopier:
+    """Copies blocks out of and into sequences' pages, on any thread, while the engine runs.
+
+    A copying thread registers first and looks the sequence up after that; the engine's thread hides
+    the sequence's pages first and calls `wait` after that. A copy that still saw the pages is thus
+    waited for. A copy is one block of memory: waits are short.
+
+    Args:
+        sequences: open sequences by id; changed by the engine's thread.
+        runner: has the pages.
+        block_bytes: bytes of a block.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, sequences: Mapping[int, LiveSequence], runner: Runner, block_bytes: int
+    ) -> None:
+        self._sequences = sequences
+        self._runner = runner
+        self._block_bytes = block_bytes
         self._changed = threading.Condition()
         self._counts: dict[int, int] = {}
+        """Copies under way, by sequence."""
+
+    def read(self, sequence_id: int, index: int, out: memoryview) -> None:
+        """Copy a block out, as of `Engine.read_block`."""
+        with self._copying(sequence_id):
+            sequence = self._sequences[sequence_id]
+            pages = sequence.pages
+            ready = sequence.reported + sequence.partial_reported
+            if not 0 <= index < ready:
+                raise ValueError(f"block {index} of sequence {sequence_id} is not ready")
+            if index >= min(len(pages), sequence.registered + sequence.partial_reported):
+                raise BlockGoneError(f"block {index} of sequence {sequence_id} was given up")
+            self._check_size(out)
+            self._runner.read_page(pages[index], out)
+
+    def write(self, sequence_id: int, index: int, data: memoryview) -> None:
+        """Copy a block in, as of `Engine.write_block`."""
+        with self._copying(sequence_id):
+            sequence = self._sequences[sequence_id]
+            pages = sequence.pages
+            if sequence.state is not State.ADMITTED:
+                raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
+            if not sequence.cached_blocks <= index < len(pages):
+                raise ValueError(
+                    f"block {index} is not {sequence.cached_blocks} to {len(pages) - 1}"
+                )
+            self._check_size(data)
+            self._runner.write_page(pages[index], data)
+
+    def wait(self, sequence_id: int) -> None:
+        """Return when no copy of the sequence is under way."""
+        with self._changed:
+            self._changed.wait_for(lambda: sequence_id not in self._counts)
 
     @contextmanager
-    def of(self, sequence_id: int) -> Iterator[None]:
-        """Held by the copying thread."""
+    def _copying(self, sequence_id: int) -> Iterator[None]:
         with self._changed:
             self._counts[sequence_id] = self._counts.get(sequence_id, 0) + 1
         try:
@@ -31,7 +77,6 @@ class CopyTracker:
                     del self._counts[sequence_id]
                     self._changed.notify_all()
 
-    def wait(self, sequence_id: int) -> None:
-        """Return when no copy of the sequence is under way."""
-        with self._changed:
-            self._changed.wait_for(lambda: sequence_id not in self._counts)
+    def _check_size(self, data: memoryview) -> None:
+        if data.nbytes != self._block_bytes:
+            raise ValueError(f"a block has {self._block_bytes} bytes, not {data.nbytes}")

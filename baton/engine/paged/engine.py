@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from baton.engine.base import BlockGoneError, Engine, EngineInfo, EngineStats, SequenceRequest
+from baton.engine.base import Engine, EngineInfo, EngineStats, SequenceRequest
 from baton.engine.events import (
     Admitted,
     BlocksEvicted,
@@ -14,16 +14,17 @@ from baton.engine.events import (
     Event,
     Tokens,
 )
-from baton.engine.paged.copies import CopyTracker
+from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.page_pool import PagePool
+from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.rates import EngineRates
-from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
-from baton.engine.paged.scheduler import Scheduler, SchedulerLimits
+from baton.engine.paged.runner import Runner, Sampled
+from baton.engine.paged.scheduler import Scheduler
 from baton.engine.paged.sequence import LiveSequence, State, open_sequence
 
 
 class PagedEngine(Engine):
-    """Schedules sequences over the pages of a runner."""
+    """Schedules sequences over the pages of a runner. Owned by one thread, as of `Engine`."""
 
     def __init__(
         self,
@@ -33,9 +34,14 @@ class PagedEngine(Engine):
         limits: SchedulerLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take a runner with `pages` pages; `close_engine` closes it.
+        """Prepare the engine.
 
-        `info.context_tokens` must not exceed what the pages hold: a sequence fits alone.
+        Args:
+            info: whose `context_tokens` the pages must hold, so that a sequence fits alone.
+            runner: owned from now on; `close_engine` closes it.
+            pages: how many the runner has.
+            limits: of the scheduler.
+            clock: returns monotonic seconds.
         """
         self.info = info
         self._runner = runner
@@ -43,10 +49,10 @@ class PagedEngine(Engine):
         self._block_tokens = limits.block_tokens
         self._scheduler = Scheduler(PagePool(pages), limits)
         self._sequences: dict[int, LiveSequence] = {}
-        self._copies = CopyTracker()
+        self._copier = BlockCopier(self._sequences, runner, info.block_bytes)
         self._rates = EngineRates()
         self._pending: list[Event] = []
-        """Events of other calls, which the next step reports."""
+        """Events of calls since the last step, which the next one reports."""
         self._order = 0
         self._computed_tokens = 0
         self._cached_tokens = 0
@@ -76,7 +82,7 @@ class PagedEngine(Engine):
             raise ValueError(
                 f"ready_tokens is {ready_tokens}, not {cached} to {sequence.context_tokens}"
             )
-        sequence.take_output(output, self.info.vocab_tokens)
+        sequence.set_output(output, self.info.vocab_tokens)
         at = ready_tokens // self._block_tokens
         self._runner.clear(sequence.pages[at:], kept_tokens=ready_tokens % self._block_tokens)
         self._scheduler.start(sequence, ready_tokens)
@@ -85,7 +91,7 @@ class PagedEngine(Engine):
 
     def close(self, sequence_id: int) -> None:
         sequence = self._sequences.pop(sequence_id)
-        self._copies.wait(sequence_id)
+        self._copier.wait(sequence_id)
         self._scheduler.remove(sequence, self._clock())
         self._runner.forget(sequence_id)
         self._pending = [
@@ -101,7 +107,7 @@ class PagedEngine(Engine):
             self._admitted(sequence, events)
         plan = self._scheduler.plan(began)
         for sequence in plan.preempted:
-            self._copies.wait(sequence.id)
+            self._copier.wait(sequence.id)
             self._runner.forget(sequence.id)
         self._report_evicted(events)
         if plan.fresh:
@@ -140,37 +146,18 @@ class PagedEngine(Engine):
         )
 
     def read_block(self, sequence_id: int, index: int, out: memoryview) -> None:
-        with self._copies.of(sequence_id):
-            sequence = self._sequences[sequence_id]
-            pages = sequence.pages
-            ready = sequence.reported + sequence.partial_reported
-            if not 0 <= index < ready:
-                raise ValueError(f"block {index} of sequence {sequence_id} is not ready")
-            if index >= min(len(pages), sequence.registered + sequence.partial_reported):
-                raise BlockGoneError(f"block {index} of sequence {sequence_id} was given up")
-            self._check_size(out)
-            self._runner.read_page(pages[index], out)
+        self._copier.read(sequence_id, index, out)
 
     def write_block(self, sequence_id: int, index: int, data: memoryview) -> None:
-        with self._copies.of(sequence_id):
-            sequence = self._sequences[sequence_id]
-            pages = sequence.pages
-            if sequence.state is not State.ADMITTED:
-                raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
-            if not sequence.cached_blocks <= index < len(pages):
-                raise ValueError(
-                    f"block {index} is not {sequence.cached_blocks} to {len(pages) - 1}"
-                )
-            self._check_size(data)
-            self._runner.write_page(pages[index], data)
+        self._copier.write(sequence_id, index, data)
 
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         return self._scheduler.pool.idle_blocks(self._clock() - seconds)
 
     def evict_blocks(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
-        dropped = self._scheduler.pool.evict_idle(keys, self._clock() - idle_seconds)
+        evicted = self._scheduler.pool.evict_idle(keys, self._clock() - idle_seconds)
         self._report_evicted(self._pending)
-        return dropped
+        return evicted
 
     def warm_up(self) -> None:
         self._runner.warm_up()
@@ -190,7 +177,7 @@ class PagedEngine(Engine):
     def _computed(
         self, chunk: ScheduledChunk, sampled: tuple[Sampled, ...], now: float, events: list[Event]
     ) -> None:
-        """Note what one chunk brought."""
+        """Record what one chunk brought."""
         sequence = chunk.sequence
         first_time = sequence.first_computed is None
         self._scheduler.advance(chunk)
@@ -246,10 +233,6 @@ class PagedEngine(Engine):
             events.append(BlocksReady(sequence.id, first, keys))
 
     def _report_evicted(self, events: list[Event]) -> None:
-        keys = self._scheduler.pool.take_forgotten()
+        keys = self._scheduler.pool.take_evicted()
         if keys:
             events.append(BlocksEvicted(keys))
-
-    def _check_size(self, data: memoryview) -> None:
-        if data.nbytes != self.info.block_bytes:
-            raise ValueError(f"a block has {self.info.block_bytes} bytes, not {data.nbytes}")

@@ -1,8 +1,8 @@
-"""Who holds which page, and which pages hold which block.
+"""Which sequences hold which page, and which page holds which block.
 
-A page is free, held by sequences (counted), or idle: held by nobody but still known under its key,
-so that a later sequence may find the block. Idle pages are taken, the longest idle first, when no
-free page is left. Time comes as an argument.
+A page is free, held by sequences (counted), or idle: held by none but still known under its block's
+key, so that a later sequence may find the block. Idle pages are allocated, the longest idle first,
+when no free page is left. Time comes as an argument.
 """
 
 from array import array
@@ -15,7 +15,7 @@ from baton.engine.events import CachedBlock
 
 
 class PagePool:
-    """Pages 0 to total - 1. Pure bookkeeping: the pages' bytes are elsewhere."""
+    """Pages 0 to total - 1, owned by the scheduler. Pure: the pages' bytes are the runner's."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -24,15 +24,15 @@ class PagePool:
         """Pages from here on were never used."""
         self._free: list[int] = []
         self._idle: OrderedDict[int, float] = OrderedDict()
-        """Since when, in order of that; of a chain, the end before what it continues."""
+        """Pages and since when they are idle, in that order; a chain's end before its beginning."""
         self._page_of: dict[bytes, int] = {}
         self._block_in: dict[int, CachedBlock] = {}
         self._claims: dict[bytes, int] = {}
-        self._forgotten: list[bytes] = []
+        self._evicted: list[bytes] = []
 
     @property
     def available(self) -> int:
-        """Pages that can be taken: free or idle."""
+        """Pages that can be allocated: free or idle."""
         return self.total - self._untouched + len(self._free) + len(self._idle)
 
     @property
@@ -41,13 +41,13 @@ class PagePool:
         return len(self._idle)
 
     def holders(self, page: int) -> int:
-        """How many sequences hold a page."""
+        """Return how many sequences hold a page."""
         return self._holders[page]
 
     # Holding.
 
     def allocate(self) -> int | None:
-        """Take a page for one holder; None if all are held. Its old block is forgotten."""
+        """Allocate a page to one holder; None if all are held. Its old block is evicted."""
         if self._free:
             page = self._free.pop()
         elif self._untouched < self.total:
@@ -55,11 +55,19 @@ class PagePool:
             self._untouched += 1
         elif self._idle:
             page, _ = self._idle.popitem(last=False)
-            self._forget(page)
+            self._evict(page)
         else:
             return None
         self._holders[page] = 1
         return page
+
+    def allocate_all(self, count: int) -> list[int]:
+        """Allocate as many pages as `fits` said that there are."""
+        pages = [self.allocate() for _ in range(count)]
+        found = [page for page in pages if page is not None]
+        if len(found) < count:
+            raise RuntimeError("the pool has fewer pages than it said")
+        return found
 
     def retain(self, page: int) -> None:
         """Add a holder to a page that is held or idle."""
@@ -68,7 +76,7 @@ class PagePool:
         self._holders[page] += 1
 
     def release(self, pages: Sequence[int], now: float) -> None:
-        """Drop one holder of each page. The end of a chain goes idle first, to be taken first."""
+        """Drop one holder of each page. A chain's end goes idle first, to be allocated first."""
         for page in reversed(pages):
             # An array of unsigned refuses to go below zero.
             self._holders[page] -= 1
@@ -81,7 +89,7 @@ class PagePool:
     # Finding.
 
     def match(self, keys: Iterable[bytes]) -> list[int]:
-        """Pages of the longest known prefix of a chain. They are not held by this."""
+        """Return the pages of the longest known prefix of a chain, without holding them."""
         found = []
         for key in keys:
             page = self._page_of.get(key)
@@ -91,7 +99,7 @@ class PagePool:
         return found
 
     def fits(self, found: Sequence[int], more: int) -> bool:
-        """Whether `found` can be retained and `more` pages be allocated besides."""
+        """Return whether `found` can be retained and `more` pages be allocated besides."""
         return self.available - sum(self._holders[page] == 0 for page in found) >= more
 
     def register(self, block: CachedBlock, page: int) -> None:
@@ -102,52 +110,52 @@ class PagePool:
             self._block_in[page] = block
 
     def idle_blocks(self, until: float) -> list[CachedBlock]:
-        """Blocks that nobody has held since `until` or before; ends of chains first."""
+        """Return blocks that no sequence has held since `until` or before; chains' ends first."""
         pages = takewhile(lambda page: self._idle[page] <= until, self._idle)
         return [self._block_in[page] for page in pages]
 
     def evict_idle(self, keys: Iterable[bytes] | None = None, until: float = inf) -> int:
-        """Forget blocks that nobody has held since `until` or before; answers how many.
+        """Evict blocks that no sequence has held since `until` or before; return how many.
 
-        `keys` says which, None all; others than such blocks are left alone.
+        Only those of `keys`, unless that is None; of these, others than such blocks stay.
         """
         chosen = list(self._idle) if keys is None else map(self._page_of.get, keys)
-        dropped = 0
+        evicted = 0
         for page in chosen:
             if page is not None and page in self._idle and self._idle[page] <= until:
                 del self._idle[page]
-                self._forget(page)
+                self._evict(page)
                 self._free.append(page)
-                dropped += 1
-        return dropped
+                evicted += 1
+        return evicted
 
-    def take_forgotten(self) -> tuple[bytes, ...]:
-        """Keys whose blocks can no longer be found, since the last call."""
-        forgotten, self._forgotten = tuple(self._forgotten), []
-        return forgotten
+    def take_evicted(self) -> tuple[bytes, ...]:
+        """Return the keys of the blocks that were evicted since the last call."""
+        evicted, self._evicted = tuple(self._evicted), []
+        return evicted
 
-    def _forget(self, page: int) -> None:
+    def _evict(self, page: int) -> None:
         key = self._block_in.pop(page).key
         del self._page_of[key]
-        self._forgotten.append(key)
+        self._evicted.append(key)
 
-    # Blocks on their way.
+    # Blocks that are being computed or loaded.
 
     def claim(self, keys: Iterable[bytes], owner: int) -> None:
-        """Say that sequence `owner` is computing or loading blocks; the last to say so counts."""
+        """Record that sequence `owner` computes or loads blocks; of several the last one counts."""
         self._claims.update(dict.fromkeys(keys, owner))
 
     def claimed_by(self, key: bytes) -> int | None:
-        """The sequence that is busy with a block that is not known yet."""
+        """Return the sequence that computes or loads a block; None if there is none."""
         return self._claims.get(key)
 
     def unclaim(self, keys: Iterable[bytes], owner: int) -> None:
-        """Take back what `owner` said and has not done."""
+        """Drop what `owner` claimed and has not registered."""
         for key in keys:
             if self._claims.get(key) == owner:
                 del self._claims[key]
 
     @property
     def claims(self) -> int:
-        """Blocks that somebody is busy with."""
+        """Blocks that are claimed."""
         return len(self._claims)

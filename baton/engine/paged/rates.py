@@ -1,11 +1,11 @@
-"""How fast an engine has been of late."""
+"""Moving averages of how fast an engine is."""
 
 _KEEP = 0.95
 """Share of the past that counts beside a new step."""
 
 
 class EngineRates:
-    """Moving averages over steps; 0 while unknown."""
+    """Averages over steps; 0 while unknown. Owned by the engine, on its thread."""
 
     def __init__(self) -> None:
         self._prompt_tokens = 0.0
@@ -14,6 +14,7 @@ class EngineRates:
 
     @property
     def prefill_tokens_per_second(self) -> float:
+        """Prompt tokens computed per second of steps."""
         if self._prompt_seconds <= 0:
             return 0.0
         return self._prompt_tokens / self._prompt_seconds

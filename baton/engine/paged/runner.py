@@ -1,26 +1,11 @@
-"""What differs between the embedded engines: where KV lies and what computing a batch means."""
+"""The interface between the paged engine and what computes: where KV lies, how a batch runs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from baton.engine.events import TokenLogprob
-from baton.engine.paged.sequence import LiveSequence
-
-
-@dataclass(slots=True)
-class ScheduledChunk:
-    """Positions of one sequence to compute in one step. Not changed after it was planned."""
-
-    sequence: LiveSequence
-    start: int
-    end: int
-    """After the last position."""
-
-    @property
-    def samples(self) -> bool:
-        """Whether the last known token is computed, so that the next is sampled."""
-        return self.end == len(self.sequence.tokens)
+from baton.engine.paged.plan import ScheduledChunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +19,8 @@ class Sampled:
 class Runner(ABC):
     """Computes batches over paged KV.
 
-    One thread owns a runner; `read_page` and `write_page` may be called from any thread, for pages
-    that nobody else writes at the time.
+    Owned by the engine's thread. Any thread may call `read_page` and `write_page`, for pages that
+    are not written to otherwise at the time.
     """
 
     @abstractmethod

@@ -1,71 +1,49 @@
-"""Which sequences get pages, and which tokens are computed next. Pure: no arithmetic, no clock.
+"""Decide which sequences get pages, and which tokens are computed next. Pure: no clock.
 
 Admission is first come, first served: a sequence that does not fit holds back those behind it, one
 that waits for a block on its way does not. Each step computes one token of every decoding sequence
 and fills the rest of its budget with chunks of prompts. When a decoding sequence finds no page for
 its next token, the youngest one gives up its own, waits at the head of the queue and is computed
-again: the oldest always gets on, and no sequence is accepted that does not fit alone.
+again: the oldest always progresses, and no sequence is accepted that does not fit alone.
 """
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from baton.engine.base import QueueFullError
 from baton.engine.events import CachedBlock
 from baton.engine.paged.page_pool import PagePool
-from baton.engine.paged.runner import ScheduledChunk
+from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits, StepPlan
 from baton.engine.paged.sequence import LiveSequence, State
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerLimits:
-    """What the scheduler keeps to."""
-
-    block_tokens: int
-    max_running: int
-    """Sequences that hold pages and have not ended."""
-    max_waiting: int
-    chunk_tokens: int
-    """Tokens computed in one step; at least a block of prompt is, however many sequences decode."""
-    decode_chunk_tokens: int
-    """The same, of a step in which sequences decode: they all wait for it."""
-
-
-@dataclass(slots=True)
-class StepPlan:
-    """One step."""
-
-    chunks: list[ScheduledChunk] = field(default_factory=list)
-    fresh: list[int] = field(default_factory=list)
-    """Pages taken for new tokens, with other sequences' bytes in them."""
-    preempted: list[LiveSequence] = field(default_factory=list)
-
-
-class _Verdict(Enum):
+class _Admission(Enum):
     ADMITTED = auto()
     WAITS_FOR_BLOCK = auto()
     NO_ROOM = auto()
 
 
 class Scheduler:
-    """Owns the pages and the states of all sequences between `add` and `remove`."""
+    """The pages and the states of all sequences between `add` and `remove`.
+
+    Owned by the engine, on its thread. Bounded by the pages and by `limits.max_waiting`.
+    """
 
     def __init__(self, pool: PagePool, limits: SchedulerLimits) -> None:
         self.pool = pool
         self._limits = limits
         self._waiting: deque[LiveSequence] = deque()
         self._admitted: dict[int, LiveSequence] = {}
-        """Have pages and are not started."""
+        """Sequences with pages that are not started."""
         self._running: list[LiveSequence] = []
         """Oldest first."""
         self._changed = False
-        """Something happened since the last try to admit that may make one succeed."""
+        """Whether something changed since the last try to admit that may make one succeed."""
 
     @property
     def waiting(self) -> int:
+        """Sequences without pages."""
         return len(self._waiting)
 
     @property
@@ -74,12 +52,14 @@ class Scheduler:
         return len(self._running) + len(self._admitted)
 
     def has_work(self) -> bool:
+        """Return whether a step would do anything."""
         return bool(self._running) or (self._changed and bool(self._waiting))
 
     def pending_prompt_tokens(self) -> int:
-        """Prompt tokens that are not computed. Of those that wait for KV nobody knows: not counted.
+        """Return the prompt tokens that are not computed.
 
-        What a waiting sequence will find in the prefix cache is not known either: counted.
+        Of admitted sequences none count, as their KV may be on its way; of waiting ones all do, as
+        what they will find in the prefix cache is not known.
         """
         waiting = sum(sequence.prompt_tokens for sequence in self._waiting)
         running = (max(0, each.prompt_tokens - each.num_computed_tokens) for each in self._running)
@@ -91,14 +71,14 @@ class Scheduler:
         Raises:
             QueueFullError: max_waiting sequences wait.
         """
-        # Preempted sequences wait too and had their turn: they take nobody's place.
+        # Preempted sequences wait too, but do not count: they were accepted long ago.
         if sum(not waiting.started for waiting in self._waiting) >= self._limits.max_waiting:
             raise QueueFullError(f"{self._limits.max_waiting} sequences wait already")
         self._waiting.append(sequence)
         self._changed = True
 
     def admit(self, now: float) -> list[LiveSequence]:
-        """Give pages to those whose turn it is. Sequences that were preempted run again at once."""
+        """Give pages to waiting sequences; return them. Preempted ones run again at once."""
         if not (self._changed and self._waiting):
             return []
         self._changed = False
@@ -106,12 +86,12 @@ class Scheduler:
         kept = deque[LiveSequence]()
         while self._waiting:
             sequence = self._waiting.popleft()
-            verdict = self._try(sequence, now)
-            if verdict is _Verdict.ADMITTED:
+            admission = self._try_admit(sequence, now)
+            if admission is _Admission.ADMITTED:
                 admitted.append(sequence)
                 continue
             kept.append(sequence)
-            if verdict is _Verdict.NO_ROOM:
+            if admission is _Admission.NO_ROOM:
                 break
         kept.extend(self._waiting)
         self._waiting = kept
@@ -122,22 +102,21 @@ class Scheduler:
         del self._admitted[sequence.id]
         sequence.num_computed_tokens = ready_tokens
         sequence.started = True
-        self._run(sequence)
+        self._set_running(sequence)
 
     def plan(self, now: float) -> StepPlan:
-        """Choose what is computed next, and take the pages for it."""
+        """Choose what is computed next, and allocate the pages for it."""
         plan = StepPlan()
         chunked = []
         for sequence in tuple(self._running):
             if sequence.state is not State.RUNNING:
                 continue  # preempted a moment ago
-            if len(sequence.tokens) - sequence.num_computed_tokens > 1:
+            end = len(sequence.tokens)
+            if end - sequence.num_computed_tokens > 1:
                 chunked.append(sequence)
-            elif self._grow(sequence, len(sequence.tokens), plan, now):
+            elif self._allocate_until(sequence, end, plan, now):
                 # A token whose KV is in place is computed all the same: its logits are not.
-                plan.chunks.append(
-                    ScheduledChunk(sequence, len(sequence.tokens) - 1, len(sequence.tokens))
-                )
+                plan.chunks.append(ScheduledChunk(sequence, end - 1, end))
         limits = self._limits
         most = limits.decode_chunk_tokens if plan.chunks else limits.chunk_tokens
         budget = max(min(most, limits.chunk_tokens) - len(plan.chunks), limits.block_tokens)
@@ -145,7 +124,7 @@ class Scheduler:
             if budget == 0:
                 break
             end = min(len(sequence.tokens), sequence.num_computed_tokens + budget)
-            if sequence.state is State.RUNNING and self._grow(sequence, end, plan, now):
+            if sequence.state is State.RUNNING and self._allocate_until(sequence, end, plan, now):
                 plan.chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, end))
                 budget -= end - sequence.num_computed_tokens
         if plan.preempted:
@@ -153,16 +132,12 @@ class Scheduler:
         return plan
 
     def advance(self, chunk: ScheduledChunk) -> None:
-        """Note that a planned chunk was computed; blocks that it filled become findable."""
-        sequence = chunk.sequence
-        sequence.forward_tokens += chunk.end - chunk.start
-        if sequence.first_computed is None or chunk.start < sequence.first_computed:
-            sequence.first_computed = chunk.start
-        sequence.num_computed_tokens = max(sequence.num_computed_tokens, chunk.end)
-        self.register(sequence)
+        """Record that a planned chunk was computed; blocks that it filled become findable."""
+        chunk.sequence.count_computed(chunk.start, chunk.end)
+        self.register(chunk.sequence)
 
     def register(self, sequence: LiveSequence) -> None:
-        """Make the sequence's stored full blocks findable."""
+        """Make the sequence's computed full blocks findable."""
         full = sequence.num_computed_tokens // self._limits.block_tokens
         if full > sequence.registered:
             sequence.name_blocks(full, self._limits.block_tokens)
@@ -174,57 +149,57 @@ class Scheduler:
             self._changed = True
 
     def end(self, sequence: LiveSequence, now: float) -> None:
-        """A running sequence ended; it keeps its pages."""
+        """End a running sequence; it keeps its pages."""
         self._running.remove(sequence)
         sequence.state = State.ENDED
         sequence.charge(now)
         self._changed = True
 
     def remove(self, sequence: LiveSequence, now: float) -> None:
-        """Take everything back from a sequence in any state."""
+        """Release everything of a sequence in any state."""
         if sequence.state is State.WAITING:
             self._waiting.remove(sequence)
         elif sequence.state is State.ADMITTED:
             del self._admitted[sequence.id]
         elif sequence.state is State.RUNNING:
             self._running.remove(sequence)
-        self._take_pages(sequence, now)
+        self._release_pages(sequence, now)
         sequence.state = State.ENDED
 
-    def _try(self, sequence: LiveSequence, now: float) -> _Verdict:
+    def _try_admit(self, sequence: LiveSequence, now: float) -> _Admission:
         if self.running >= self._limits.max_running:
-            return _Verdict.NO_ROOM
+            return _Admission.NO_ROOM
         if sequence.waits_for is not None and self._busy(sequence, sequence.waits_for):
-            return _Verdict.WAITS_FOR_BLOCK
+            return _Admission.WAITS_FOR_BLOCK
         sequence.waits_for = None
         found = self.pool.match(sequence.keys)
         missing = sequence.keys[len(found) :]
         if missing and self._busy(sequence, missing[0]):
             sequence.waits_for = missing[0]
-            return _Verdict.WAITS_FOR_BLOCK
-        more = self._blocks(len(sequence.tokens)) - len(found)
-        # One that was preempted leaves a page to each running sequence, or the next one to need a
-        # page would turn it out again.
+            return _Admission.WAITS_FOR_BLOCK
+        more = self._limits.blocks(len(sequence.tokens)) - len(found)
+        # A preempted sequence leaves a page to each running one, or the next one to need a page
+        # would preempt it again.
         spare = len(self._running) if sequence.started else 0
         if not self.pool.fits(found, more + spare):
-            return _Verdict.NO_ROOM
+            return _Admission.NO_ROOM
         for page in found:
             self.pool.retain(page)
         sequence.held_since = now
-        sequence.pages = [*found, *self._allocated(more)]
+        sequence.pages = [*found, *self.pool.allocate_all(more)]
         self.pool.claim(missing, sequence.id)
         sequence.cached_blocks = sequence.registered = len(found)
         sequence.num_computed_tokens = len(found) * self._limits.block_tokens
         if sequence.started:
-            self._run(sequence)
+            self._set_running(sequence)
         else:
             sequence.queue_seconds = now - sequence.waiting_since
             sequence.state = State.ADMITTED
             self._admitted[sequence.id] = sequence
-        return _Verdict.ADMITTED
+        return _Admission.ADMITTED
 
     def _busy(self, sequence: LiveSequence, key: bytes) -> bool:
-        """Whether another sequence is about to have the block, and it is right to wait for it."""
+        """Return whether another sequence is about to have the block, and may be waited for."""
         owner = self.pool.claimed_by(key)
         if owner is None:
             return False
@@ -233,20 +208,13 @@ class Scheduler:
         prefill = sequence.request.prefill_only
         return not (prefill and loading is not None and not loading.request.prefill_only)
 
-    def _allocated(self, count: int) -> Iterator[int]:
-        for _ in range(count):
-            page = self.pool.allocate()
-            if page is None:
-                raise RuntimeError("the pool has fewer pages than it said")
-            yield page
-
-    def _run(self, sequence: LiveSequence) -> None:
+    def _set_running(self, sequence: LiveSequence) -> None:
         sequence.state = State.RUNNING
         insort(self._running, sequence, key=lambda each: each.order)
 
-    def _grow(self, sequence: LiveSequence, end: int, plan: StepPlan, now: float) -> bool:
-        """Get pages for the tokens before `end`; False if the sequence itself was preempted."""
-        need = self._blocks(end)
+    def _allocate_until(self, sequence: LiveSequence, end: int, plan: StepPlan, now: float) -> bool:
+        """Allocate pages for tokens before `end`; return False if the sequence was preempted."""
+        need = self._limits.blocks(end)
         if len(sequence.pages) >= need:
             return True
         sequence.charge(now)
@@ -256,7 +224,7 @@ class Scheduler:
                 sequence.pages.append(page)
                 plan.fresh.append(page)
                 continue
-            # A prefill has all its pages from the start and readers of its blocks: left alone.
+            # A prefill has all its pages from the start, and its blocks are read: left alone.
             victims = (each for each in reversed(self._running) if not each.request.prefill_only)
             victim = next(victims)
             self._preempt(victim, now)
@@ -267,17 +235,14 @@ class Scheduler:
 
     def _preempt(self, sequence: LiveSequence, now: float) -> None:
         self._running.remove(sequence)
-        self._take_pages(sequence, now)
+        self._release_pages(sequence, now)
         sequence.num_computed_tokens = sequence.registered = 0
         sequence.state = State.WAITING
         self._waiting.appendleft(sequence)
 
-    def _take_pages(self, sequence: LiveSequence, now: float) -> None:
+    def _release_pages(self, sequence: LiveSequence, now: float) -> None:
         sequence.charge(now)
         pages, sequence.pages = sequence.pages, []
         self.pool.release(pages, now)
         self.pool.unclaim(sequence.keys, sequence.id)
         self._changed = True
-
-    def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self._limits.block_tokens)

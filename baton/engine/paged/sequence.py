@@ -13,7 +13,7 @@ class State(Enum):
     WAITING = auto()
     """For pages: new, or preempted."""
     ADMITTED = auto()
-    """Has pages; somebody may be writing KV into them."""
+    """Has pages; another thread may be writing KV into them."""
     RUNNING = auto()
     ENDED = auto()
     """Keeps its pages until it is closed."""
@@ -21,7 +21,7 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class LiveSequence:
-    """One open sequence. The scheduler alone moves it between states and gives it pages."""
+    """One open sequence, owned by the engine; the scheduler changes its state and its pages."""
 
     request: SequenceRequest
     order: int
@@ -56,6 +56,7 @@ class LiveSequence:
     waits_for: bytes | None = None
     """Key of the block that another sequence was busy with at the last try to admit."""
     forward_tokens: int = 0
+    """Positions that went through a forward pass, also those that did so twice."""
     first_computed: int | None = None
     """Lowest position ever computed."""
     sampled_tokens: int = 0
@@ -89,16 +90,23 @@ class LiveSequence:
             return 0
         return min(self.first_computed, self.prompt_tokens)
 
+    def count_computed(self, start: int, end: int) -> None:
+        """Record that positions from `start` to `end` went through a forward pass."""
+        self.forward_tokens += end - start
+        if self.first_computed is None or start < self.first_computed:
+            self.first_computed = start
+        self.num_computed_tokens = max(self.num_computed_tokens, end)
+
     def charge(self, now: float) -> None:
-        """Count the time that the present pages were held. Called before their number changes."""
+        """Add the time that the present pages were held; before their number changes."""
         self.page_seconds += len(self.pages) * (now - self.held_since)
         self.held_since = now
 
-    def take_output(self, output: Sequence[int], vocab_tokens: int) -> None:
-        """Take over the whole output so far; an empty one is the request's own.
+    def set_output(self, output: Sequence[int], vocab_tokens: int) -> None:
+        """Set the whole output so far; an empty one is the request's own.
 
         Raises:
-            ValueError: it is none of this request, or has ended already; nothing was changed.
+            ValueError: it is not of this request, or has ended already; nothing was changed.
         """
         known = self.output_tokens
         if not output:
@@ -113,7 +121,7 @@ class LiveSequence:
         self.tokens.extend(output[known:])
 
     def end_reason(self, token: int, position: int) -> EndReason | None:
-        """Why the output ends with a token sampled for a position; None if it goes on."""
+        """Return why the output ends with a token sampled for a position; None if it goes on."""
         # One that comes before min_tokens came because nothing else was left to sample.
         if token in self.stops and position >= self.request.sampling.min_tokens:
             return EndReason.STOP
@@ -140,7 +148,7 @@ def open_sequence(
     vocab_tokens: int,
     eos_token_ids: Sequence[int],
 ) -> LiveSequence:
-    """Check a request and give it its state.
+    """Check a request and return its state.
 
     Args:
         request: as the worker made it.

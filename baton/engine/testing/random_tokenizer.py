@@ -40,7 +40,7 @@ def tokenizer_config(context: int) -> dict[str, Any]:
 
 
 def end_tokens(tokenizer: Tokenizer) -> list[int]:
-    """Ids of the tokens that end an answer."""
+    """Return the ids of the tokens that end an answer."""
     ids = tokenizer.get_vocab()
     return [ids[token] for token in (TURN_END, END_OF_TEXT)]
 

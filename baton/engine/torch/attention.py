@@ -39,6 +39,7 @@ class Query:
     """KV of positions below this is in the pages already and is not written."""
 
     def blocks(self, block_tokens: int) -> int:
+        """Return how many blocks its context spans."""
         return -(-self.end // block_tokens)
 
 
@@ -73,7 +74,7 @@ class Step:
 
 
 class PagedKv:
-    """The pool, and attention over it."""
+    """The pool of KV pages, and attention over it. Owned by a runner, on the engine's thread."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class PagedKv:
         )
 
     def _table(self, queries: Sequence[Query]) -> Tensor:
-        """[queries, blocks of the longest]: pages."""
+        """Return the pages: [queries, blocks of the longest]."""
         blocks = max(query.blocks(self.block_tokens) for query in queries)
         rows = []
         for query in queries:
@@ -190,7 +191,7 @@ class PagedKv:
         return torch.tensor(rows, device=self.pool.device)
 
     def attend(self, layer: int, step: Step, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Write K and V [tokens, kv_heads, head_size] of the batch; answer the attention of q.
+        """Write K and V [tokens, kv_heads, head_size] of the batch; return the attention of q.
 
         Args:
             layer: which layer's KV.
@@ -222,7 +223,7 @@ class PagedKv:
         return rows.reshape(sequences, self.kv_heads, -1, self.head_size)
 
     def _gather(self, group: Group, layer: int) -> tuple[Tensor, Tensor]:
-        """K and V of a group's sequences, each [sequences, kv_heads, tokens, head_size]."""
+        """Return K and V of a group's sequences, each [sequences, kv_heads, tokens, head_size]."""
         rows = group.blocks[layer]
         need = rows.shape[0] * self._blocks.shape[1]
         if self._workspace.numel() < need:

@@ -68,7 +68,7 @@ def read_weights(
 
 
 def weights_digest(directory: Path, config: ModelConfig) -> bytes:
-    """16 bytes that name the model: SHA-256 over its configuration and its files, in name order.
+    """Return 16 bytes that name the model: SHA-256 over its configuration and files, in name order.
 
     Raises:
         CheckpointError: a file is missing.
@@ -83,7 +83,7 @@ def weights_digest(directory: Path, config: ModelConfig) -> bytes:
 
 
 def _paths(directory: Path) -> list[Path]:
-    """The safetensors files, in name order."""
+    """Return the safetensors files, in name order."""
     index = directory / INDEX
     names = {SINGLE}
     if index.exists():
@@ -101,7 +101,7 @@ def _paths(directory: Path) -> list[Path]:
 
 
 def _open(directory: Path, stack: ExitStack) -> dict[str, Any]:
-    """Open every file; answers which one holds a tensor, by the tensor's name."""
+    """Open every file; return which one holds a tensor, by the tensor's name."""
     holders: dict[str, Any] = {}
     for path in _paths(directory):
         try:
@@ -113,7 +113,7 @@ def _open(directory: Path, stack: ExitStack) -> dict[str, Any]:
 
 
 class _Reader:
-    """Hands out tensors by name and keeps account of them."""
+    """Reads tensors by name and records which were read."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Reader:
         return self.tensor(name, *shape) if name in self else None
 
     def linear(self, inputs: int, outputs: Mapping[str, int]) -> Linear:
-        """The maps of these names to so many values each, side by side."""
+        """Return the maps of these names to so many values each, side by side."""
         weights = [self.tensor(f"{name}.weight", size, inputs) for name, size in outputs.items()]
         biases = [self.optional(f"{name}.bias", size) for name, size in outputs.items()]
         found = [bias for bias in biases if bias is not None]
@@ -158,11 +158,11 @@ class _Reader:
         return make_linear(_joined(weights), _joined(found) if found else None)
 
     def drop(self, name: str) -> None:
-        """A tensor that may be there and is not needed."""
+        """Ignore a tensor that may be there and is not needed."""
         self._unused.discard(name)
 
     def check_all_used(self) -> None:
-        """A tensor that nobody asked for means a model that this engine would get wrong."""
+        """Check that every tensor was read: one that was not means an unknown kind of model."""
         if self._unused:
             raise CheckpointError(
                 f"{self._directory} has tensors that this engine does not know, "

@@ -1,4 +1,4 @@
-"""What a layer computes between its linear maps: in plain torch, the reference, or compiled."""
+"""What a layer computes between its linear maps: plain torch, the reference, or compiled."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Heads:
 
 
 class Kernels(ABC):
-    """One way to compute them. Nothing is kept from call to call."""
+    """One way to compute what is between a layer's linear maps. Has no state."""
 
     grouped: bool
     """Whether `attend` needs `Step.groups`."""
@@ -35,15 +35,15 @@ class Kernels(ABC):
     def add_norm(
         self, hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float
     ) -> Tensor:
-        """Add delta to hidden in place; answer hidden / rms(hidden) · weight: [tokens, size]."""
+        """Add delta to hidden in place; return hidden / rms(hidden) · weight: [tokens, size]."""
 
     @abstractmethod
     def gate(self, both: Tensor) -> Tensor:
-        """[tokens, 2 · size] → [tokens, size]: silu of the first half times the second."""
+        """Return silu of the first half times the second: [tokens, 2 · size] → [tokens, size]."""
 
     @abstractmethod
     def attend(self, kv: "PagedKv", step: "Step", heads: Heads, qkv: Tensor) -> Tensor:
-        """Write the batch's KV and answer its attention.
+        """Write the batch's KV and return its attention.
 
         Args:
             kv: the pages.
@@ -57,7 +57,7 @@ class Kernels(ABC):
 
 
 class PlainKernels(Kernels):
-    """Any device, any dtype."""
+    """Kernels in plain torch, for any device and dtype."""
 
     grouped = True
 

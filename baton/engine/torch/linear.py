@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """x ↦ x · weightᵀ + bias."""
+    """The map x ↦ x · weightᵀ + bias."""
 
     weight: Tensor
     """[out, in]; packed, only oneDNN knows what is where."""
@@ -28,7 +28,7 @@ class Linear:
 
 
 def make_linear(weight: Tensor, bias: Tensor | None) -> Linear:
-    """A linear map with weight [out, in], packed where that pays.
+    """Return a linear map with weight [out, in], packed where that pays.
 
     Plain, oneDNN lays a bfloat16 weight out anew in every call: with few tokens that costs as much
     as the product.
@@ -40,6 +40,6 @@ def make_linear(weight: Tensor, bias: Tensor | None) -> Linear:
 
 
 def packs(weight: Tensor) -> bool:
-    """Whether such a weight is packed."""
+    """Return whether such a weight is packed."""
     plain = weight.device.type != "cpu" or weight.dtype is not torch.bfloat16
     return not plain and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

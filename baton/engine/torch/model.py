@@ -1,4 +1,4 @@
-"""The forward pass of Llama, Qwen2 and Qwen3: one path, in which biases and q/k norms may be."""
+"""The forward pass of Llama, Qwen2 and Qwen3: one path, with biases and q/k norms if any."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from baton.engine.torch.rope import inverse_frequencies, rotations
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Weights and what is needed to run them."""
+    """A model's weights and what is needed to run them."""
 
     config: ModelConfig
     weights: Weights
@@ -24,13 +24,13 @@ class Model:
 
 
 def make_model(config: ModelConfig, weights: Weights) -> Model:
-    """Put a model together on the weights' device."""
+    """Return a model on the weights' device."""
     frequencies = inverse_frequencies(config.rope, config.head_size)
     return Model(config, weights, frequencies.to(weights.norm.device))
 
 
 def forward(model: Model, kv: PagedKv, tokens: Tensor, step: Step, rows: Tensor) -> Tensor:
-    """Compute a batch and store its KV.
+    """Compute a batch, write its KV and return its logits.
 
     Args:
         model: the model.
@@ -51,7 +51,7 @@ def forward(model: Model, kv: PagedKv, tokens: Tensor, step: Step, rows: Tensor)
         heads = Heads(index, rotation, layer.q_norm, layer.k_norm, config.norm_epsilon)
         attended = kernels.attend(kv, step, heads, layer.qkv(normed))
         if index == config.layers - 1:
-            # After the last KV nobody reads the other tokens.
+            # After the last layer's KV only these rows are needed.
             hidden, attended = hidden[rows], attended[rows]
             if not rows.numel():
                 return hidden.new_empty(0, config.vocab_tokens)
@@ -61,7 +61,7 @@ def forward(model: Model, kv: PagedKv, tokens: Tensor, step: Step, rows: Tensor)
 
 
 def element_type(name: str) -> torch.dtype:
-    """The torch type of a dtype's name."""
+    """Return the torch type of a dtype's name."""
     return {
         "float32": torch.float32,
         "bfloat16": torch.bfloat16,

@@ -9,7 +9,7 @@ from baton.engine.model_config import Rope
 
 
 def inverse_frequencies(rope: Rope, head_size: int) -> Tensor:
-    """Radians per position of each pair: float32 [head_size / 2].
+    """Return radians per position of each pair: float32 [head_size / 2].
 
     Computed in float32 like the models were trained: at position 3,000 the last bit counts.
     """
@@ -37,7 +37,7 @@ def _llama3(rope: Rope, plain: Tensor) -> Tensor:
 
 
 def rotations(frequencies: Tensor, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, each [tokens, 1, head_size / 2], for positions [tokens]."""
+    """Return cosines and sines, each [tokens, 1, head_size / 2], for positions [tokens]."""
     angles = (positions.float().unsqueeze(-1) * frequencies).unsqueeze(1)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 

@@ -1,4 +1,4 @@
-"""The embedded default: Hugging Face checkpoints in plain torch, on CPU and CUDA."""
+"""The embedded default: runs Hugging Face checkpoints with torch, on CPU and CUDA."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
+from baton.engine.paged.plan import ScheduledChunk
+from baton.engine.paged.runner import Runner, Sampled
 from baton.engine.torch.attention import PagedKv, Query, Step
 from baton.engine.torch.model import Model, forward
 from baton.engine.torch.sampling import Draw, sample
@@ -15,7 +16,7 @@ _WARM_TOKENS = (1, 64)
 
 
 class TorchRunner(Runner):
-    """Runs a model over its pages."""
+    """Runs a model over its pages, as of `Runner`."""
 
     def __init__(self, model: Model, kv: PagedKv) -> None:
         self._model = model
@@ -73,7 +74,7 @@ class TorchRunner(Runner):
     @torch.inference_mode()
     def warm_up(self) -> None:
         if self._on_cpu:
-            # The first write to fresh memory takes ten times as long: not amid somebody's stream.
+            # The first write to fresh memory takes ten times as long: not while streams wait.
             self._kv.pool.zero_()
         for tokens in _WARM_TOKENS:
             pages = [self._kv.scratch_page] * -(-tokens // self._kv.block_tokens)

@@ -58,7 +58,7 @@ class Attachment:
         """Ask which objects are there.
 
         Raises:
-            StoreUnavailableError: the store does not answer.
+            StoreUnavailableError: the store cannot be reached.
             BatonError: it refuses.
         """
         try:
@@ -67,7 +67,7 @@ class Attachment:
             refusal = BatonError.from_rpc_error(error)
             if refusal.reason is Reason.INVALID_FIELD:
                 raise refusal from error
-            raise StoreUnavailableError(f"the store did not answer a lookup: {refusal}") from error
+            raise StoreUnavailableError(f"the lookup failed: {refusal}") from error
 
     async def aclose(self) -> None:
         """End streams and channel, and release the writer's lock."""
@@ -136,7 +136,7 @@ async def open_get(
 
     Raises:
         BatonError: the store refuses.
-        TimeoutError: it does not answer.
+        TimeoutError: it does not respond.
     """
     call: Any = channel.stream_stream(  # the stubs want an iterator of requests
         GET_METHOD,

@@ -1,4 +1,4 @@
-"""Pages change hands only when nobody copies from them any more."""
+"""Pages change hands only when no copy from them is under way."""
 
 import threading
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from baton.engine.base import EngineInfo, SequenceRequest
 from baton.engine.events import Admitted, BlocksReady
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.paged.runner import Runner, Sampled, ScheduledChunk
-from baton.engine.paged.scheduler import SchedulerLimits
+from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
+from baton.engine.paged.runner import Runner, Sampled
 from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
 
@@ -24,12 +24,12 @@ INFO = EngineInfo(
 
 
 class SlowRunner(Runner):
-    """Draws the token 7; its reads last until they are let go; it notes what happens."""
+    """Draws the token 7; its reads last until they are released; it records what happens."""
 
     def __init__(self) -> None:
         self.happened: list[str] = []
         self.reading = threading.Event()
-        self.let_go = threading.Event()
+        self.release_reads = threading.Event()
 
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
         self.happened.append("run")
@@ -43,7 +43,7 @@ class SlowRunner(Runner):
 
     def read_page(self, page: int, out: memoryview) -> None:
         self.reading.set()
-        assert self.let_go.wait(10)
+        assert self.release_reads.wait(10)
         self.happened.append("read")
 
     def write_page(self, page: int, data: memoryview) -> None:
@@ -88,8 +88,8 @@ def copying(engine: PagedEngine, runner: SlowRunner, number: int) -> threading.T
     return thread
 
 
-def let_go_soon(runner: SlowRunner) -> None:
-    threading.Timer(0.1, runner.let_go.set).start()
+def release_soon(runner: SlowRunner) -> None:
+    threading.Timer(0.1, runner.release_reads.set).start()
 
 
 def test_close_waits_for_a_copy_under_way() -> None:
@@ -98,7 +98,7 @@ def test_close_waits_for_a_copy_under_way() -> None:
     started(engine, request(1, 4))
     assert any(isinstance(event, BlocksReady) for event in engine.step())
     thread = copying(engine, runner, 1)
-    let_go_soon(runner)
+    release_soon(runner)
     engine.close(1)
     assert runner.happened[-2:] == ["read", "forget 1"]
     thread.join(10)
@@ -111,7 +111,7 @@ def test_pages_of_a_preempted_sequence_are_used_after_the_copy() -> None:
     engine.step()
     thread = copying(engine, runner, 2)
     runner.happened.clear()
-    let_go_soon(runner)
+    release_soon(runner)
     engine.step()
     assert runner.happened == ["read", "forget 2", "clear", "run"]
     thread.join(10)

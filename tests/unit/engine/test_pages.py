@@ -141,8 +141,8 @@ def test_the_end_of_the_longest_idle_chain_is_taken_first() -> None:
     assert pool.idle == 4
     assert pool.idle_blocks(until=0) == [block(1, key(0)), block(0)]
     assert [pool.allocate() for _ in range(3)] == [chains[0][1], chains[0][0], chains[1][1]]
-    assert pool.take_forgotten() == (key(1), key(0), key(11))
-    assert pool.take_forgotten() == ()
+    assert pool.take_evicted() == (key(1), key(0), key(11))
+    assert pool.take_evicted() == ()
     assert pool.match([key(10), key(11)]) == [chains[1][0]]
 
 

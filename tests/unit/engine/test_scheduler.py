@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.paged.page_pool import PagePool
-from baton.engine.paged.scheduler import Scheduler, SchedulerLimits, StepPlan
+from baton.engine.paged.plan import SchedulerLimits, StepPlan
+from baton.engine.paged.scheduler import Scheduler
 from baton.engine.paged.sequence import LiveSequence, State, open_sequence
 from baton.sampling import SamplingParams
 

@@ -1,0 +1,53 @@
+"""How much an engine holds, from its settings."""
+
+from baton.engine.paged.plan import SchedulerLimits
+from baton.settings import EngineSettings, StartupError
+
+BLOCK_TOKENS = 16
+
+
+def scheduler_limits(settings: EngineSettings) -> SchedulerLimits:
+    """Return the limits that the scheduler keeps to."""
+    return SchedulerLimits(
+        block_tokens=BLOCK_TOKENS,
+        max_running=settings.max_running,
+        # A sequence waits at least until the next step.
+        max_waiting=max(1, settings.max_waiting),
+        chunk_tokens=settings.chunk_tokens,
+        decode_chunk_tokens=settings.decode_chunk_tokens or settings.chunk_tokens,
+    )
+
+
+def page_count(settings: EngineSettings, block_bytes: int) -> int:
+    """Return how many blocks of KV fit.
+
+    Raises:
+        StartupError: none.
+    """
+    pages = settings.kv_bytes // block_bytes
+    if pages == 0:
+        raise StartupError(
+            f"BATON_ENGINE_KV_BYTES is {settings.kv_bytes} and one block of this model's KV takes "
+            f"{block_bytes}: give it room for a few hundred blocks."
+        )
+    return pages
+
+
+def max_context_tokens(settings: EngineSettings, model_tokens: int, pages: int) -> int:
+    """Return the longest sequence: as set, or what the model can and the pages hold.
+
+    Raises:
+        StartupError: what is set is more than that.
+    """
+    asked = settings.context_tokens
+    held = pages * BLOCK_TOKENS
+    if asked > model_tokens:
+        raise StartupError(
+            f"BATON_ENGINE_CONTEXT_TOKENS is {asked} and the model's context is {model_tokens}."
+        )
+    if asked > held:
+        raise StartupError(
+            f"BATON_ENGINE_CONTEXT_TOKENS is {asked} and BATON_ENGINE_KV_BYTES holds the KV of "
+            f"{held} tokens: raise one or lower the other."
+        )
+    return asked or min(model_tokens, held)

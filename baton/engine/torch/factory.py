@@ -1,0 +1,112 @@
+"""Creates the torch engine: a checkpoint's model, its KV pages and the kernels that compute it."""
+
+import torch
+
+from baton.engine.base import Engine, EngineInfo
+from baton.engine.model_config import ModelConfig, read_config
+from baton.engine.native.build import build
+from baton.engine.native.kernels import NativeKernels, built_kernels
+from baton.engine.paged.engine import PagedEngine
+from baton.engine.sizing import BLOCK_TOKENS, max_context_tokens, page_count, scheduler_limits
+from baton.engine.torch.attention import PagedKv
+from baton.engine.torch.checkpoint import read_weights, weights_digest
+from baton.engine.torch.kernels import Kernels, PlainKernels
+from baton.engine.torch.model import element_type, make_model
+from baton.engine.torch.runner import TorchRunner
+from baton.kv.layout import Layout
+from baton.settings import EngineSettings, StartupError
+from baton.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+def create_torch_engine(settings: EngineSettings) -> Engine:
+    """Load a checkpoint into an engine; takes seconds.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used.
+        StartupError: a setting does not go with it, or with this machine.
+    """
+    if settings.model is None:
+        raise StartupError(
+            "The torch engine needs a checkpoint: set BATON_ENGINE_MODEL to its directory."
+        )
+    config = read_config(settings.model)
+    device = torch.device(settings.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise StartupError(
+            f"BATON_ENGINE_DEVICE is {settings.device} and torch finds no CUDA device: set cpu."
+        )
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    dtype = config.dtype if settings.dtype == "auto" else settings.dtype
+    if dtype == "float16":
+        # Half precision without bfloat16's range: computed in full.
+        dtype = "float32"
+    layout = Layout(
+        engine="torch/1",
+        backend=device.type,
+        isa="",
+        dtype=dtype,
+        layers=config.layers,
+        kv_heads=config.kv_heads,
+        head_size=config.head_size,
+        block_tokens=BLOCK_TOKENS,
+    )
+    element = element_type(dtype)
+    values = 2 * config.layers * BLOCK_TOKENS * config.kv_heads * config.head_size
+    block_bytes = values * element.itemsize
+    pages = page_count(settings, block_bytes)
+    info = EngineInfo(
+        layout=layout,
+        block_bytes=block_bytes,
+        weights_digest=weights_digest(settings.model, config),
+        context_tokens=max_context_tokens(settings, config.context_tokens, pages),
+        vocab_tokens=config.vocab_tokens,
+        eos_token_ids=config.eos_token_ids,
+        features=("logprobs", "penalties", "logit_bias", "min_p"),
+        max_waiting=scheduler_limits(settings).max_waiting,
+    )
+    model = make_model(config, read_weights(settings.model, config, element, device))
+    kv = PagedKv(
+        pages,
+        config.layers,
+        BLOCK_TOKENS,
+        config.heads,
+        config.kv_heads,
+        config.head_size,
+        element,
+        device,
+        _choose_kernels(settings, config),
+    )
+    return PagedEngine(info, TorchRunner(model, kv), pages, scheduler_limits(settings))
+
+
+def _choose_kernels(settings: EngineSettings, config: ModelConfig) -> Kernels:
+    """Return the compiled kernels where they are wanted and available, else the plain ones.
+
+    Raises:
+        StartupError: they are required and not available.
+    """
+    required = settings.native == "required"
+    problem = ""
+    if settings.device != "cpu":
+        problem = f"there are none for {settings.device}"
+    elif not NativeKernels.can_run(config.heads, config.kv_heads, config.head_size):
+        problem = "there are none for heads of this model's shape"
+    elif required:
+        try:
+            return NativeKernels(build())
+        except (RuntimeError, OSError) as error:
+            problem = f"they could not be built: {error}"
+    elif settings.native == "auto":
+        kernels = built_kernels()
+        if kernels is not None:
+            return kernels
+        log.info("engine.native.absent", build="python -m baton.engine.native.build")
+    if required:
+        raise StartupError(
+            f"BATON_ENGINE_NATIVE is required and there are no compiled operators: {problem}. "
+            "Install a C++ compiler and ninja, or set auto."
+        )
+    return PlainKernels()
