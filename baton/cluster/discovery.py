@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from types import TracebackType
 
 from baton.cluster import keys
 from baton.cluster.catalog import CardKey, Catalog
@@ -73,12 +72,7 @@ class Discovery:
             await self.wait_synced(FIRST_LIST_SECONDS)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)

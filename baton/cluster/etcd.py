@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import grpc
@@ -74,12 +73,7 @@ class Etcd:
     async def __aenter__(self) -> "Etcd":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._channel.close(None)
 
     async def get(self, key: str) -> bytes | None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 
 from baton.cluster.etcd import Etcd, EtcdError
 from baton.settings import StartupError
@@ -86,12 +85,7 @@ class LocalEtcd:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     @property

@@ -1,7 +1,5 @@
 """Channels to other processes."""
 
-from types import TracebackType
-
 import grpc
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -41,12 +39,7 @@ class ChannelPool:
     async def __aenter__(self) -> "ChannelPool":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             await channel.close(None)

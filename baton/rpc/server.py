@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 import grpc
@@ -89,12 +88,7 @@ class Server:
     async def __aenter__(self) -> "Server":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.drain(0)
 
     def add(self, register: Callable[[grpc.aio.Server], None], service_full_name: str) -> None:

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from baton.cli.errors import CommandError
@@ -55,12 +54,7 @@ class RunDirectory:
         self.logs.mkdir()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._kept:
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 from baton.kv.arena.file import MappedArena
 from baton.kv.client.attach import StoreUnavailableError, attach
@@ -50,12 +49,7 @@ class Reconnector:
         self._task = asyncio.create_task(self._run(), name="kv-client")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
-from types import TracebackType
 
 import uvicorn
 
@@ -55,12 +54,7 @@ class HttpServer:
     async def __aenter__(self) -> "HttpServer":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             self._server.should_exit = True
             await asyncio.wait([self._task])

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 from baton.errors import BatonError
 from baton.internal.v1 import cluster_pb2, router_pb2
@@ -37,12 +36,7 @@ class RouterClient:
     async def __aenter__(self) -> "RouterClient":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for session in self._open.values():
             session.close("the frontend stops")
         if self._open:

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import Callable
-from types import TracebackType
 
 import grpc
 
@@ -39,12 +38,7 @@ class WorkerPool:
         self._watcher = asyncio.create_task(self._watch())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])

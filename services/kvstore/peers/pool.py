@@ -5,7 +5,6 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from itertools import count
-from types import TracebackType
 
 import grpc
 
@@ -69,12 +68,7 @@ class PeerPool:
     async def __aenter__(self) -> "PeerPool":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
