@@ -32,7 +32,9 @@ from baton.client.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from baton.client.events import (
+from baton.client.requests import Message, Options
+from baton.client.stream import AsyncStream, Stream
+from baton.stream_events import (
     ChoiceFinished,
     Delta,
     Event,
@@ -43,8 +45,6 @@ from baton.client.events import (
     TokenLogprob,
     Usage,
 )
-from baton.client.requests import Message, Options
-from baton.client.stream import AsyncStream, Stream
 
 __all__ = [
     "Answer",

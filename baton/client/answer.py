@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from baton.client.events import (
+from baton.stream_events import (
     ChoiceFinished,
     Delta,
     Finished,

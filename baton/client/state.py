@@ -12,8 +12,8 @@ from copy import deepcopy
 
 from baton.client.answer import Answer, Output, answer_of
 from baton.client.errors import BatonClientError, ProtocolError
-from baton.client.events import ChoiceFinished, Delta, Event, Finished, Started, event_of
 from baton.client.retry import Attempts, frontend_lost
+from baton.stream_events import ChoiceFinished, Delta, Event, Finished, Started, event_from_proto
 from baton.v1 import inference_pb2
 
 Request = inference_pb2.GenerateRequest | inference_pb2.ChatRequest
@@ -60,7 +60,7 @@ class StreamState:
         Raises:
             ProtocolError: the event cannot follow what came before.
         """
-        event = event_of(response)
+        event = event_from_proto(response)
         match event:
             case Started():
                 if self.started is not None:  # a later attempt says again what the user knows

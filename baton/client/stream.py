@@ -10,8 +10,8 @@ import grpc
 
 from baton.client.answer import Answer
 from baton.client.errors import StreamClosedError, client_error
-from baton.client.events import Delta, Event, Finished, Started
 from baton.client.state import Request, StreamState
+from baton.stream_events import Delta, Event, Finished, Started
 
 OpenCall = Callable[[Request, float], Any]
 """Opens a call from a request and a timeout in seconds."""

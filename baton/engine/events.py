@@ -3,20 +3,14 @@
 from dataclasses import dataclass
 from enum import Enum
 
+from baton.stream_events import TokenLogprob
+
 
 class EndReason(Enum):
     STOP = "stop"
     LENGTH = "length"
     PREFILLED = "prefilled"
     """`prefill_only`: the first token is sampled and the output goes on elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """Log probabilities from raw logits: the chosen token's, and the best (id, logprob) pairs."""
-
-    logprob: float
-    top: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)

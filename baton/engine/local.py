@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from baton.engine.base import Engine, SequenceRequest
-from baton.engine.events import Admitted, Ended, TokenLogprob, Tokens
+from baton.engine.events import Admitted, Ended, Tokens
+from baton.stream_events import TokenLogprob
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Convert between messages of the wire and the engine's own types."""
 
 from baton.engine.base import EngineInfo, SequenceRequest
-from baton.engine.events import Admitted, Ended, EndReason, TokenLogprob, Tokens
+from baton.engine.events import Admitted, Ended, EndReason, Tokens
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
 from baton.limits import MAX_CHOICES
@@ -80,13 +80,8 @@ def stream_tokens(stream_id: int, tokens: Tokens) -> worker_pb2.StreamTokens:
         choice=tokens.choice,
         position=tokens.position,
         token_ids=tokens.token_ids,
-        logprobs=[_logprob(entry) for entry in tokens.logprobs],
+        logprobs=[entry.to_proto() for entry in tokens.logprobs],
     )
-
-
-def _logprob(entry: TokenLogprob) -> common_pb2.TokenLogprob:
-    top = [common_pb2.TopLogprob(token_id=token, logprob=value) for token, value in entry.top]
-    return common_pb2.TokenLogprob(logprob=entry.logprob, top=top)
 
 
 def prepared_frame(

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from baton.engine.events import TokenLogprob
 from baton.engine.paged.plan import ScheduledChunk
+from baton.stream_events import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from baton.engine.events import TokenLogprob
 from baton.engine.paged.runner import Sampled
 from baton.sampling import SamplingParams
+from baton.stream_events import TokenLogprob
 
 _CANDIDATES = 1024
 """Most likely tokens among which top-p is looked for before a whole row is sorted."""

@@ -8,12 +8,12 @@ from time import monotonic
 from opentelemetry import trace
 
 from baton.errors import BatonError, Reason
+from baton.stream_events import ChoiceFinished, Event, Finished, Started
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import tracer
 from baton.v1 import common_pb2
 from services.frontend.generation import actions
 from services.frontend.generation.assignments import GenerationContext
-from services.frontend.generation.events import ChoiceFinished, Event, Finished, Started
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.reconcile import reconcile
 from services.frontend.generation.telemetry import record

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from baton.stream_events import Delta, FinishReason, TokenLogprob
 from baton.v1 import common_pb2
-from services.frontend.generation.events import Delta
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.stop_strings import StopScanner
 
@@ -20,7 +20,7 @@ class Output:
         sampling = request.sampling
         self.choice = choice
         self.token_ids: list[int] = []
-        self.reason: common_pb2.FinishReason.ValueType | None = None
+        self.reason: FinishReason | None = None
         """Why it ended; None while it goes on."""
         self.stop_string = ""
         self._max_tokens = sampling.max_tokens
@@ -46,7 +46,7 @@ class Output:
             mine.append(token)
             count += 1
             if token in self._stop_tokens and count > self._min_tokens:
-                self._end(common_pb2.FINISH_REASON_STOP, pieces)
+                self._end(FinishReason.STOP, pieces)
                 break
             text = self._detokenizer.push(token)
             if self._scanner is None:
@@ -54,13 +54,16 @@ class Output:
             else:
                 self._say(text, pieces)
             if self.reason is None and count >= self._max_tokens:
-                self._end(common_pb2.FINISH_REASON_LENGTH, pieces)
+                self._end(FinishReason.LENGTH, pieces)
             if self.reason is not None:
                 break
         text = pieces[0] if len(pieces) == 1 else "".join(pieces)
-        return Delta(self.choice, position, mine[position:], text, logprobs[: count - position])
+        entries: Sequence[TokenLogprob] = ()
+        if logprobs:
+            entries = [TokenLogprob.from_proto(entry) for entry in logprobs[: count - position]]
+        return Delta(self.choice, position, mine[position:], text, entries)
 
-    def end(self, reason: common_pb2.FinishReason.ValueType) -> Delta:
+    def end(self, reason: FinishReason) -> Delta:
         """End it because the engine did; the delta has the text that was held back."""
         pieces: list[str] = []
         if self.reason is None:
@@ -74,9 +77,9 @@ class Output:
             scanned = self._scanner.push(text)
             pieces.append(scanned.text)
             if scanned.stop is not None:
-                self.reason, self.stop_string = common_pb2.FINISH_REASON_STOP, scanned.stop
+                self.reason, self.stop_string = FinishReason.STOP, scanned.stop
 
-    def _end(self, reason: common_pb2.FinishReason.ValueType, pieces: list[str]) -> None:
+    def _end(self, reason: FinishReason, pieces: list[str]) -> None:
         self._say(self._detokenizer.flush(), pieces)
         if self.reason is None:
             self.reason = reason

@@ -5,9 +5,9 @@ from time import monotonic
 
 from baton.errors import BatonError
 from baton.internal.v1 import worker_pb2
+from baton.stream_events import ChoiceFinished, Event, FinishReason
 from baton.v1 import common_pb2
 from services.frontend.generation.assignments import GenerationContext, WorkerAssignments
-from services.frontend.generation.events import ChoiceFinished, Event
 from services.frontend.generation.output import Output
 from services.frontend.generation.reconcile import worker_lost
 from services.frontend.generation.usage import RequestUsage
@@ -21,8 +21,8 @@ from services.frontend.workers.event_buffer import (
 from services.frontend.workers.stream import Phase, StreamState, WorkerStream
 
 _FINISH_REASONS = {
-    worker_pb2.END_REASON_STOP: common_pb2.FINISH_REASON_STOP,
-    worker_pb2.END_REASON_LENGTH: common_pb2.FINISH_REASON_LENGTH,
+    worker_pb2.END_REASON_STOP: FinishReason.STOP,
+    worker_pb2.END_REASON_LENGTH: FinishReason.LENGTH,
 }
 """Why an output ended; one that was only prefilled goes on."""
 

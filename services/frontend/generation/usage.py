@@ -1,8 +1,7 @@
 """What a request consumed and what happened to it, from the reports of workers."""
 
-from collections.abc import Sequence
-
 from baton.internal.v1 import worker_pb2
+from baton.stream_events import Step, Usage
 from baton.v1 import common_pb2
 from services.frontend.placement.placement import Placement
 from services.frontend.workers.stream import Phase, StreamState, WorkerStream
@@ -16,9 +15,10 @@ class RequestUsage:
         """When the first token came, of any choice."""
         self._prompt_tokens = prompt_tokens
         self._arrived = arrived
-        self._steps: list[common_pb2.Step] = []
+        self._steps: list[Step] = []
         self._cached: dict[Phase, list[int]] = {Phase.PREFILL: [], Phase.DECODE: []}
-        self._usage = common_pb2.Usage(prompt_tokens=prompt_tokens)
+        self._computed_tokens = 0
+        self._queue_seconds = self._kv_byte_seconds = 0.0
 
     @property
     def first_token_seconds(self) -> float | None:
@@ -79,12 +79,11 @@ class RequestUsage:
         """
         if usage is not None:
             stream.cached_tokens = usage.cached_tokens
-            self._usage.computed_tokens += usage.computed_tokens
-            self._usage.kv_byte_seconds += usage.kv_byte_seconds
-            queued = max(self._usage.queue_seconds, usage.queue_seconds)
-            self._usage.queue_seconds = queued
+            self._computed_tokens += usage.computed_tokens
+            self._kv_byte_seconds += usage.kv_byte_seconds
+            self._queue_seconds = max(self._queue_seconds, usage.queue_seconds)
         else:
-            self._usage.computed_tokens += stream.tokens  # at least these
+            self._computed_tokens += stream.tokens  # at least these
         computes_prompt = stream.phase is Phase.PREFILL or stream.computes_prompt
         if computes_prompt and stream.first_at is not None:
             if stream.cached_tokens is not None:
@@ -114,15 +113,20 @@ class RequestUsage:
         """
         return min(self._cached[Phase.PREFILL][-1:] or self._cached[Phase.DECODE], default=0)
 
-    def total(self, output_tokens: int) -> common_pb2.Usage:
+    def total(self, output_tokens: int) -> Usage:
         """Return the total of a request that gave `output_tokens` over all choices."""
-        self._usage.cached_tokens = self.cached_tokens
-        self._usage.output_tokens = output_tokens
-        return self._usage
+        return Usage(
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            computed_tokens=self._computed_tokens,
+            output_tokens=output_tokens,
+            queue_seconds=self._queue_seconds,
+            kv_byte_seconds=self._kv_byte_seconds,
+        )
 
-    def steps(self) -> Sequence[common_pb2.Step]:
+    def steps(self) -> tuple[Step, ...]:
         """Return what happened, in the order in which it began."""
-        return sorted(self._steps, key=lambda step: step.start_seconds)
+        return tuple(sorted(self._steps, key=lambda step: step.start_seconds))
 
     def _step(
         self,
@@ -137,7 +141,7 @@ class RequestUsage:
         detail: str = "",
     ) -> None:
         self._steps.append(
-            common_pb2.Step(
+            Step(
                 name=name,
                 instance=instance,
                 start_seconds=max(0.0, begun - self._arrived),

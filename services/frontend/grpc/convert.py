@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
-from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -40,34 +39,6 @@ def generation_request(
 def messages_of(messages: Iterable[inference_pb2.ChatMessage]) -> ChatPrompt:
     """A conversation."""
     return ChatPrompt([Message(one.role, one.content, one.name) for one in messages])
-
-
-def fill(
-    response: inference_pb2.GenerateResponse | inference_pb2.ChatResponse, event: Event
-) -> None:
-    """Put an event into an empty response."""
-    match event:
-        case Delta():
-            delta = response.delta
-            delta.choice = event.choice
-            delta.position = event.position
-            delta.token_ids.extend(event.token_ids)
-            delta.text = event.text
-            delta.logprobs.extend(event.logprobs)
-        case ChoiceFinished():
-            ended = response.choice_finished
-            ended.choice = event.choice
-            ended.reason = event.reason
-            ended.stop_string = event.stop_string
-        case Started():
-            started = response.started
-            started.request_id = event.request_id
-            started.model = event.model
-            started.seed = event.seed
-            started.prompt_tokens = event.prompt_tokens
-        case Finished():
-            response.finished.usage.CopyFrom(event.usage)
-            response.finished.steps.extend(event.steps)
 
 
 def _prompt(request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest) -> Prompt:

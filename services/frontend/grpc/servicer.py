@@ -7,10 +7,11 @@ import grpc
 
 from baton.errors import BatonError, Reason
 from baton.rpc.interceptor import REQUEST_ID_KEY
+from baton.stream_events import event_to_proto
 from baton.telemetry.context import request_id
 from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.generation.inference import Inference
-from services.frontend.grpc.convert import fill, generation_request, messages_of
+from services.frontend.grpc.convert import generation_request, messages_of
 from services.frontend.metrics import SLOW_CLIENTS
 from services.frontend.requests.request import TextPrompt
 from services.frontend.requests.request_id import identify
@@ -88,7 +89,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             while not generation.finished:
                 for event in await generation.next():
                     response = response_type()
-                    fill(response, event)
+                    event_to_proto(event, response)
                     await writes.write(response)
         except BatonError as error:
             generation.failed(error.reason)

@@ -6,10 +6,10 @@ Choices are numbered through all prompts of a body: prompt by prompt, n each.
 from collections.abc import Sequence
 from typing import Any
 
-from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished
+from baton.stream_events import ChoiceFinished, Delta, Event, Finished
 from services.frontend.http.responses import DONE, encode
 from services.frontend.openai.logprobs import Logprobs
-from services.frontend.openai.response import FINISH_REASONS, ResponseOptions, UsageSum
+from services.frontend.openai.response import ResponseOptions, UsageSum
 from services.frontend.openai.templates import Template
 from services.frontend.requests.request import ResolvedRequest
 
@@ -39,7 +39,7 @@ class WholeEncoder:
                     choice.add_logprobs(event)
             case ChoiceFinished():
                 choice = self._choices[prompt * self._options.n + event.choice]
-                choice.finish_reason = FINISH_REASONS[event.reason]
+                choice.finish_reason = event.reason.value
             case Finished():
                 self._usage.add(event.usage)
 
@@ -138,7 +138,7 @@ class ChunkEncoder:
             return self._opening(index) + chunk if index in self._unopened else chunk
         if type(event) is ChoiceFinished:
             index = prompt * self._n + event.choice
-            last = self._chunk(index, self._template.last_delta, FINISH_REASONS[event.reason])
+            last = self._chunk(index, self._template.last_delta, event.reason.value)
             return self._opening(index) + last
         if type(event) is Finished:
             self._usage.add(event.usage)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from baton.v1 import common_pb2
+from baton.stream_events import TokenLogprob
 from services.frontend.text.tokenizer import Tokenizer
 
 
@@ -16,7 +16,7 @@ class Logprobs(ABC):
 
     @abstractmethod
     def take(
-        self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob]
+        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob]
     ) -> dict[str, list[Any]]:
         """Return the entries of the next tokens, by field; those of all tokens are their sum."""
 
@@ -28,13 +28,13 @@ class ChatLogprobs(Logprobs):
     """Of a chat completion: `content` has an entry per token."""
 
     def take(
-        self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob]
+        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob]
     ) -> dict[str, list[Any]]:
         return {
             "content": [
                 {
                     **self._token(token_id, entry.logprob),
-                    "top_logprobs": [self._token(top.token_id, top.logprob) for top in entry.top],
+                    "top_logprobs": [self._token(*top) for top in entry.top],
                 }
                 for token_id, entry in zip(token_ids, logprobs, strict=False)
             ]
@@ -56,7 +56,7 @@ class CompletionLogprobs(Logprobs):
         self._offset = 0
 
     def take(
-        self, token_ids: Sequence[int], logprobs: Sequence[common_pb2.TokenLogprob]
+        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob]
     ) -> dict[str, list[Any]]:
         tokens = [self._text(token_id) for token_id in token_ids]
         offsets = []
@@ -68,7 +68,7 @@ class CompletionLogprobs(Logprobs):
             "token_logprobs": [entry.logprob for entry in logprobs],
             "top_logprobs": [
                 {
-                    **{self._text(top.token_id): top.logprob for top in entry.top},
+                    **{self._text(token): logprob for token, logprob in entry.top},
                     token: entry.logprob,
                 }
                 for token, entry in zip(tokens, logprobs, strict=False)

@@ -3,12 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from baton.v1 import common_pb2
-
-FINISH_REASONS = {
-    common_pb2.FINISH_REASON_STOP: "stop",
-    common_pb2.FINISH_REASON_LENGTH: "length",
-}
+from baton.stream_events import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +29,7 @@ class UsageSum:
     def __init__(self) -> None:
         self._prompt = self._cached = self._output = 0
 
-    def add(self, usage: common_pb2.Usage) -> None:
+    def add(self, usage: Usage) -> None:
         self._prompt += usage.prompt_tokens
         self._cached += usage.cached_tokens
         self._output += usage.output_tokens

@@ -3,8 +3,8 @@
 import asyncio
 
 from baton.errors import BatonError, Reason
+from baton.stream_events import Event
 from baton.telemetry.logs import get_logger
-from services.frontend.generation.events import Event
 from services.frontend.http.asgi import Send
 from services.frontend.http.connection import Wire
 from services.frontend.http.disconnect import WhileConnected

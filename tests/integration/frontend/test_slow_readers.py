@@ -11,12 +11,12 @@ from baton.errors import BatonError, Reason
 from baton.rpc.channels import ChannelPool
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings, HttpSettings
+from baton.stream_events import Delta
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import (
     InferenceServiceStub,
     add_InferenceServiceServicer_to_server,
 )
-from services.frontend.generation.events import Delta
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer
 from services.frontend.http.body import ClientGoneError
 from services.frontend.http.connection import connection_of

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from baton.v1 import common_pb2
-from services.frontend.generation.events import ChoiceFinished, Delta, Event, Finished, Started
+from baton.stream_events import ChoiceFinished, Delta, Event, Finished, FinishReason, Started, Usage
 from services.frontend.http.body import ClientGoneError
 from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.response import ResponseOptions
@@ -31,8 +30,8 @@ def options(**fields: Any) -> ResponseOptions:
 
 
 def story(texts: Texts) -> list[Event]:
-    usage = common_pb2.Usage(prompt_tokens=3, output_tokens=4, cached_tokens=2)
-    reason = common_pb2.FINISH_REASON_STOP
+    usage = Usage(3, 2, 5, 4, 0.0, 0.0)
+    reason = FinishReason.STOP
     return [
         Started("r", "m", 1, 3),
         *(Delta(choice, 0, [1], text, ()) for choice, text in texts),

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.v1 import common_pb2
+from baton.stream_events import FinishReason
 from services.frontend.generation.output import Output
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import ResolvedRequest
 
-STOP, LENGTH = common_pb2.FINISH_REASON_STOP, common_pb2.FINISH_REASON_LENGTH
+STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 RequestFor = Callable[..., ResolvedRequest]
 
 

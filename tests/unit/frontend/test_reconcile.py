@@ -7,7 +7,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2, router_pb2, worker_pb2
-from baton.v1 import common_pb2
+from baton.stream_events import FinishReason
 from services.frontend.generation.actions import (
     Action,
     AwaitReports,
@@ -89,7 +89,7 @@ def outputs(request_for: Callable[..., ResolvedRequest]) -> Callable[..., list[O
         for output, ids in zip(made, token_ids, strict=True):
             output.push([A] if ids is None else ids)
             if ids is None:
-                output.end(common_pb2.FINISH_REASON_STOP)
+                output.end(FinishReason.STOP)
         return made
 
     return make

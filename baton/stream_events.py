@@ -1,0 +1,176 @@
+"""The events of a stream: `Started`, then `Delta`s, a `ChoiceFinished` per choice, `Finished` last.
+
+The same as the events of `baton.v1.GenerateResponse` and `ChatResponse`, without protobuf: what a
+frontend makes for HTTP and gRPC, and what users of the client get.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Self, assert_never
+
+import msgspec
+
+from baton.v1 import common_pb2, inference_pb2
+
+Response = inference_pb2.GenerateResponse | inference_pb2.ChatResponse
+
+
+class FinishReason(Enum):
+    """Why an output ended."""
+
+    STOP = "stop"
+    """End of sequence, a stop token or a stop string."""
+    LENGTH = "length"
+    """max_tokens or the context's end."""
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """Natural logs of probabilities, from raw logits: a token's, and (id, log) of the best ones."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+    @classmethod
+    def from_proto(cls, entry: common_pb2.TokenLogprob) -> Self:
+        return cls(entry.logprob, tuple((top.token_id, top.logprob) for top in entry.top))
+
+    def to_proto(self) -> common_pb2.TokenLogprob:
+        top = [common_pb2.TopLogprob(token_id=token, logprob=value) for token, value in self.top]
+        return common_pb2.TokenLogprob(logprob=self.logprob, top=top)
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a request consumed. Times are in seconds."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    """Prompt tokens whose KV was found instead of computed."""
+    computed_tokens: int
+    """Tokens that went through a forward pass, prompt and output."""
+    output_tokens: int
+    queue_seconds: float
+    kv_byte_seconds: float
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing that happened to a request; `start_seconds` counts from its arrival."""
+
+    name: str
+    """`route`, `prefill`, `transfer` or `decode`."""
+    instance: str
+    start_seconds: float
+    duration_seconds: float
+    tokens: int
+    cached_tokens: int
+    bytes: int
+    detail: str
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The request was accepted. `seed` and the tokens so far are enough to resume it."""
+
+    request_id: str
+    model: str
+    seed: int
+    prompt_tokens: int
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """New output of one choice. `text` may lag behind the tokens and may be empty."""
+
+    choice: int
+    position: int
+    """Of the first token, within the choice's output, from 0."""
+    token_ids: Sequence[int]
+    text: str
+    logprobs: Sequence[TokenLogprob]
+    """One per token when asked for, else none."""
+
+
+class ChoiceFinished(msgspec.Struct, frozen=True):
+    """One choice ended; `stop_string` is empty unless a stop string ended it."""
+
+    choice: int
+    reason: FinishReason
+    stop_string: str
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """All choices ended."""
+
+    usage: Usage
+    steps: tuple[Step, ...]
+    """What happened, in the order in which it began."""
+
+
+Event = Started | Delta | ChoiceFinished | Finished
+
+
+def event_from_proto(response: Response) -> Event | None:
+    """Return the event of a response; None for an event that this release does not know."""
+    match response.WhichOneof("event"):
+        case "delta":
+            delta = response.delta
+            return Delta(
+                delta.choice,
+                delta.position,
+                tuple(delta.token_ids),
+                delta.text,
+                tuple(map(TokenLogprob.from_proto, delta.logprobs)),
+            )
+        case "choice_finished":
+            ended = response.choice_finished
+            length = ended.reason == common_pb2.FINISH_REASON_LENGTH
+            reason = FinishReason.LENGTH if length else FinishReason.STOP
+            return ChoiceFinished(ended.choice, reason, ended.stop_string)
+        case "started":
+            started = response.started
+            return Started(started.request_id, started.model, started.seed, started.prompt_tokens)
+        case "finished":
+            usage, steps = response.finished.usage, response.finished.steps
+            return Finished(
+                Usage(*(getattr(usage, name) for name in Usage.__struct_fields__)),
+                tuple(
+                    Step(*(getattr(one, name) for name in Step.__struct_fields__)) for one in steps
+                ),
+            )
+        case None:
+            return None
+        case other:
+            assert_never(other)
+
+
+def event_to_proto(event: Event, response: Response) -> None:
+    """Put an event into an empty response."""
+    match event:
+        case Delta():
+            delta = response.delta
+            delta.choice = event.choice
+            delta.position = event.position
+            delta.token_ids.extend(event.token_ids)
+            delta.text = event.text
+            if event.logprobs:
+                delta.logprobs.extend(entry.to_proto() for entry in event.logprobs)
+        case ChoiceFinished():
+            ended = response.choice_finished
+            ended.choice = event.choice
+            ended.reason = _FINISH_REASONS[event.reason]
+            ended.stop_string = event.stop_string
+        case Started():
+            started = response.started
+            started.request_id = event.request_id
+            started.model = event.model
+            started.seed = event.seed
+            started.prompt_tokens = event.prompt_tokens
+        case Finished():
+            usage, steps = msgspec.structs.asdict(event.usage), event.steps
+            response.finished.usage.CopyFrom(common_pb2.Usage(**usage))
+            response.finished.steps.extend(
+                common_pb2.Step(**msgspec.structs.asdict(step)) for step in steps
+            )
+
+
+_FINISH_REASONS = {
+    FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
+    FinishReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
+}
