@@ -12,8 +12,8 @@ from pathlib import Path
 from baton.cluster.etcd import Etcd, EtcdError
 from baton.settings import StartupError
 
-# Becomes etcd, after asking the kernel to kill it when this process dies (PR_SET_PDEATHSIG is 1, a
-# wish that outlives exec). A function run between fork and exec would do it too, and is unsafe
+# Becomes etcd, after asking the kernel to kill it when this process dies (PR_SET_PDEATHSIG is 1 and
+# survives exec). A function run between fork and exec would do it too, and is unsafe
 # where threads run.
 _LAUNCHER = """
 import ctypes, os, sys

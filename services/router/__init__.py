@@ -1,1 +1,1 @@
-"""The router: answers where a request should run, in the path of neither tokens nor KV."""
+"""The router: places requests on workers, in the path of neither tokens nor KV."""

@@ -1,4 +1,4 @@
-"""Where KV blocks are, as far as events have told: a prediction, never a promise.
+"""Where KV blocks are, as KV events report: a prediction, never a promise.
 
 A block's key maps to a bitmask of holders: stores by tier (DRAM, disk) and workers (engine pages).
 A chain is matched by one dict look-up per block, and blocks with equal masks are folded into runs,

@@ -51,7 +51,7 @@ class ClusterWatch:
                 await self._discovery.wait_synced(_SYNC_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                while not self._fleet.all_reported(self._watched()):  # noqa: ASYNC110  # no event tells
+                while not self._fleet.all_reported(self._watched()):  # noqa: ASYNC110  # changes rarely, read once
                     await asyncio.sleep(_POLL_SECONDS)
 
     async def run_maintenance(self) -> None:

@@ -97,7 +97,7 @@ async def test_watch_from_a_future_that_was_lost_says_so(etcd_client, prefix):
                 pass
 
 
-async def test_every_request_fails_soon_when_etcd_is_away(own_etcd):
+async def test_every_request_fails_soon_when_etcd_is_unavailable(own_etcd):
     async with Etcd(own_etcd.endpoints, timeout=1.0) as client:
         lease = await client.grant(5)
         watch = client.watch("/", 1)

@@ -21,7 +21,7 @@ async def test_port_in_use_is_a_sentence(etcd, tmp_path):
         await LocalEtcd(tmp_path / "second", client_port=port).start()
 
 
-async def test_etcd_that_ends_at_once_is_told_with_its_last_lines(tmp_path):
+async def test_etcd_that_ends_at_once_is_reported_with_its_last_lines(tmp_path):
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(StartupError, match=r"ended with code \d+.*(?s:.)*data"):
         await LocalEtcd(tmp_path).start()

@@ -71,7 +71,7 @@ async def test_changes_begin_with_those_alive_and_go_on(etcd_client, cluster):
     assert told[-1] == ("down", "w2")
 
 
-async def test_frozen_process_leaves_when_suspected_and_returns_when_thawed(
+async def test_frozen_process_leaves_when_reported_unreachable_and_returns_when_thawed(
     etcd_client, cluster, eventually, spawn_member
 ):
     member = await spawn_member()
@@ -84,7 +84,9 @@ async def test_frozen_process_leaves_when_suspected_and_returns_when_thawed(
         await eventually(lambda: member.instance_id in view.instances, 2.5)
 
 
-async def test_killed_process_leaves_when_suspected(etcd_client, cluster, eventually, spawn_member):
+async def test_killed_process_leaves_when_reported_unreachable(
+    etcd_client, cluster, eventually, spawn_member
+):
     member = await spawn_member()
     async with Discovery(etcd_client, cluster) as view:
         member.kill()
@@ -124,7 +126,7 @@ async def test_process_that_lost_its_lease_takes_another(
         assert await etcd_client.get(key) is not None
 
 
-async def test_lapsed_lease_of_a_process_that_answers_removes_nobody(
+async def test_expired_lease_of_a_process_that_answers_removes_nothing(
     etcd_client, cluster, eventually
 ):
     async with Discovery(etcd_client, cluster) as view:
@@ -203,7 +205,7 @@ async def test_process_whose_id_was_taken_does_not_take_it_back(etcd_client, clu
         assert (stored.incarnation, stored.draining) == ("new", False)
 
 
-async def test_record_that_somebody_removed_is_written_again(etcd_client, cluster, eventually):
+async def test_record_that_was_deleted_is_written_again(etcd_client, cluster, eventually):
     async with Registration(etcd_client, cluster, worker(), ttl=2):
         await delete(etcd_client.endpoints, keys.instance(cluster, "w1"))
         async with Discovery(etcd_client, cluster) as view:

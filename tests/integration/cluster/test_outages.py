@@ -47,7 +47,9 @@ class Record:
         await asyncio.wait([self._task])
 
 
-async def test_killed_and_restarted_etcd_drops_nobody_and_the_watch_resumes(own_etcd, eventually):
+async def test_killed_and_restarted_etcd_drops_no_instance_and_the_watch_resumes(
+    own_etcd, eventually
+):
     async with (
         Etcd(own_etcd.endpoints, timeout=1.0) as etcd,
         Discovery(etcd, "c", probe=is_dead, relist_seconds=3600) as view,
@@ -66,7 +68,7 @@ async def test_killed_and_restarted_etcd_drops_nobody_and_the_watch_resumes(own_
             assert record.seen == [("up", "w1"), ("up", "w2"), ("up", "w3")]
 
 
-async def test_etcd_that_lost_everything_drops_nobody_who_lives(tmp_path, eventually):
+async def test_etcd_that_lost_everything_drops_no_live_instance(tmp_path, eventually):
     first = LocalEtcd(tmp_path / "first")
     await first.start()
     port = int(first.endpoints[0].rpartition(":")[2])
@@ -159,7 +161,7 @@ async def test_listing_now_and_then_mends_a_view_that_the_watch_left_wrong(
         await eventually(lambda: not view.instances, 2)
 
 
-async def test_suspects_are_probed_while_etcd_is_away(own_etcd, eventually):
+async def test_suspects_are_probed_during_an_etcd_outage(own_etcd, eventually):
     async with (
         Etcd(own_etcd.endpoints, timeout=1.0) as etcd,
         Discovery(etcd, "c", probe=is_dead) as view,
@@ -171,7 +173,7 @@ async def test_suspects_are_probed_while_etcd_is_away(own_etcd, eventually):
         await eventually(lambda: not view.instances, 1)
 
 
-async def test_view_uses_next_to_no_cpu_while_etcd_is_away(own_etcd):
+async def test_view_uses_next_to_no_cpu_during_an_etcd_outage(own_etcd):
     async with (
         Etcd(own_etcd.endpoints, timeout=1.0) as etcd,
         Discovery(etcd, "c", probe=lives),

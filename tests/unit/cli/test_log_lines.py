@@ -31,7 +31,7 @@ def test_lines_of_etcd_read_alike() -> None:
     ]
 
 
-def test_of_a_traceback_the_last_line_is_told() -> None:
+def test_of_a_traceback_the_last_line_is_printed() -> None:
     failure = "Traceback (most recent call last):\n  File x\nValueError: no such thing\n"
     assert readable([line("request failed", exception=failure)])[0].endswith(
         "request failed  ValueError: no such thing"
@@ -46,7 +46,7 @@ def test_what_is_not_ours_stays_as_it_is() -> None:
     ]
 
 
-def test_only_the_last_lines_are_told_and_none_is_long() -> None:
+def test_only_the_last_lines_are_printed_and_none_is_long() -> None:
     said = readable([line(why="x" * 1000, number=number) for number in range(20)])
     assert len(said) == LINES
     assert "number=19" in said[-1]

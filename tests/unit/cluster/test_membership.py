@@ -52,7 +52,7 @@ def test_record_that_names_another_address_is_another_process():
     assert view.by_role(ROLE_DECODE) == []
 
 
-def test_lapsed_lease_alone_removes_nobody():
+def test_expired_lease_alone_removes_nothing():
     view = Membership()
     view.on_put(worker(), 0)
     assert view.on_delete("w1", 5) == []
@@ -81,14 +81,14 @@ def test_live_instance_without_a_record_is_probed_until_it_is_registered_again()
     assert view.next_probe_at() is None
 
 
-def test_record_gone_while_draining_removes_at_once():
+def test_record_deleted_while_draining_removes_at_once():
     view = Membership()
     view.on_put(worker(draining=True), 0)
     assert kinds(view.on_delete("w1", 1)) == [("down", "i-1")]
     assert view.start_probes(9, 10) == []
 
 
-def test_suspect_that_answers_stays_and_nobody_is_told():
+def test_suspect_that_answers_stays_without_a_change():
     view = Membership()
     view.on_put(worker(), 0)
     view.on_unreachable("w1", 1)
@@ -96,7 +96,7 @@ def test_suspect_that_answers_stays_and_nobody_is_told():
     assert view.next_probe_at() is None
 
 
-def test_suspect_that_does_not_answer_is_hidden_and_comes_back_when_it_does():
+def test_suspect_that_does_not_answer_is_down_and_comes_back_when_it_does():
     view = Membership()
     view.on_put(worker(), 0)
     view.on_unreachable("w1", 1)

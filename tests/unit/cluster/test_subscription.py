@@ -1,4 +1,4 @@
-"""What a reader of changes is told, and how much is kept for a slow one."""
+"""What is delivered to a reader of changes, and how much is kept for a slow one."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ async def view():
     return view
 
 
-async def test_reader_that_comes_late_is_told_of_those_alive():
+async def test_late_reader_gets_those_alive():
     subscription = ChangeSubscription({"a": Instance(id="a"), "b": Instance(id="b")}, models=True)
     changes = await subscription.read()
     assert [(c.kind, c.instance.id) for c in changes] == [("models", ""), ("up", "a"), ("up", "b")]
@@ -71,7 +71,7 @@ async def test_many_updates_become_one(view):
     assert await view.read() == [("update", "a", "i-1")]
 
 
-async def test_models_are_told_before_the_instances_that_serve_them(view):
+async def test_models_are_delivered_before_the_instances_that_serve_them(view):
     view.up("a")
     view.subscription.notify(Change("models", Instance()))
     assert [kind for kind, _, _ in await view.read()] == ["models", "up"]

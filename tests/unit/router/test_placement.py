@@ -201,7 +201,7 @@ def test_growth_counts_for_every_choice() -> None:
 # What may not be used
 
 
-def test_nobody_left_is_no_worker_with_a_time_to_retry() -> None:
+def test_no_usable_worker_is_no_worker_with_a_time_to_retry() -> None:
     for workers in ([], [P1], [replace(D1, draining=True)]):
         with pytest.raises(BatonError) as refused:
             place(query(), workers)
@@ -225,14 +225,14 @@ def test_queues_that_are_too_long_are_refused() -> None:
     assert refused.value.retry_after == pytest.approx(1.0)
 
 
-def test_silent_workers_are_a_last_resort() -> None:
+def test_stale_workers_are_a_last_resort() -> None:
     stale = replace(D1, stale=True)
     assert names(place(query(), [stale, replace(D2, running=50)])) == (None, "d2")
     assert names(place(query(), [stale])) == (None, "d1")
     assert place(query(), [replace(P1, stale=True), replace(D1, running=8)]).prefill_worker is None
 
 
-def test_workers_whose_store_is_gone_take_no_part_in_handoffs() -> None:
+def test_workers_whose_store_left_take_no_part_in_handoffs() -> None:
     for workers in ([replace(P1, store_id=""), D1], [P1, replace(D1, store_id="")]):
         assert place(query(), [replace(w, running=8) for w in workers]).prefill_worker is None
 
@@ -254,7 +254,7 @@ def test_the_prefill_workers_store_is_the_first_source() -> None:
     assert decision.sources == ("store-b",)
 
 
-def test_holders_are_sources_and_the_writers_own_store_is_not() -> None:
+def test_holders_are_sources_and_the_decode_workers_own_store_is_not() -> None:
     index = PrefixIndex()
     index.add_blocks("store-a", DRAM, CHAIN[:10])
     index.add_blocks("store-b", DRAM, CHAIN[:10])
@@ -264,7 +264,7 @@ def test_holders_are_sources_and_the_writers_own_store_is_not() -> None:
     assert decision.sources == ("store-b", "store-c")
 
 
-def test_a_shared_store_is_named_beside_others_since_local_writers_may_still_come() -> None:
+def test_a_shared_store_is_named_beside_others_since_local_workers_may_still_put() -> None:
     index = PrefixIndex()
     index.add_blocks("store-c", DRAM, CHAIN[:40])
     decision = place(query(index), [P1, replace(D1, running=50)])
@@ -272,7 +272,7 @@ def test_a_shared_store_is_named_beside_others_since_local_writers_may_still_com
     assert decision.sources == ("store-a", "store-c")
 
 
-def test_what_only_the_writers_store_holds_is_not_expected_of_a_reader_elsewhere() -> None:
+def test_what_only_the_decode_store_holds_is_not_expected_of_a_prefill_elsewhere() -> None:
     index = PrefixIndex()
     index.add_blocks("store-a", DRAM, CHAIN[:32])
     decision = place(query(index), [P2, replace(D1, running=500)])

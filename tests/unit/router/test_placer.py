@@ -105,7 +105,7 @@ def test_sources_have_the_addresses_of_live_stores(fleet: Fleet) -> None:
     ]
 
 
-def test_a_model_nobody_ever_served_is_not_found(fleet: Fleet) -> None:
+def test_a_model_that_was_never_served_is_not_found(fleet: Fleet) -> None:
     query = ask()
     query.context.model = "other"
     with pytest.raises(BatonError) as refused:
@@ -157,7 +157,7 @@ def test_a_burst_spreads_over_decode_workers_too(fleet: Fleet) -> None:
         assert in_flight[name] == (placed, placed * 71)
 
 
-def test_an_echo_replaces_the_pledge_by_what_the_report_says(fleet: Fleet) -> None:
+def test_an_acknowledgement_replaces_in_flight_load_by_the_report(fleet: Fleet) -> None:
     for name in ("d1", "d2"):
         fleet.apply_report(report(name, running=20))
     placement = Placer(fleet).place(ask(), 1, 0.0)
@@ -203,7 +203,7 @@ def test_workers_follow_staleness_draining_and_the_life_of_their_store(fleet: Fl
     assert d1().store_id == "store"
 
 
-def test_a_worker_that_is_gone_leaves_nothing_behind(fleet: Fleet) -> None:
+def test_a_removed_worker_leaves_nothing_behind(fleet: Fleet) -> None:
     fleet.index.add_blocks("d1", kvevents_pb2.TIER_ENGINE, CHAIN)
     placement = Placer(fleet).place(ask(), 1, 0.0)
     assert placement.decode.instance_id == "d1"

@@ -114,7 +114,7 @@ async def test_a_store_that_fetches_nothing_is_not_asked_for_a_while_and_others_
     await until(lambda: len(store.requests) == 2)
 
 
-async def test_a_store_that_is_gone_is_not_called(world) -> None:
+async def test_a_store_that_left_is_not_called(world) -> None:
     store, prefetcher = world
     before = count("dropped")
     prefetcher.submit(task("gone"))

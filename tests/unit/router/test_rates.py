@@ -54,7 +54,7 @@ def test_remote_is_never_as_fast_as_shared_memory() -> None:
     assert rates.remote_bytes_per_second < LOCAL_BYTES_PER_SECOND
 
 
-def test_a_worker_that_is_gone_teaches_nothing() -> None:
+def test_a_removed_worker_teaches_nothing() -> None:
     estimator = RateEstimator()
     estimator.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=7))
     estimator.remove_worker("w")

@@ -113,7 +113,7 @@ def test_settings_of_other_processes_are_let_be(monkeypatch):
     load(RouterSettings)
 
 
-def test_variable_that_looks_like_a_setting_is_told_and_others_are_let_be():
+def test_variable_that_looks_like_a_setting_is_reported_and_others_are_let_be():
     names = ["BATON_GRPC_PORTS", "BATON_GRPC_PORT", "BATON_ROUTER_SERVICE_HOST", "HOME"]
     (sentence,) = misspelled(names)
     assert sentence == "BATON_GRPC_PORTS is not a setting; did you mean BATON_GRPC_PORT?"
