@@ -9,6 +9,7 @@ neither would survive a fork. It ends when the test session does, and what it st
 import asyncio
 import atexit
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -30,12 +31,11 @@ PARENT_ENV = "BATON_PARENT_PID"
 PRELOAD = (
     "baton.cli.app",
     "baton.cli.kv",
-    "baton.engine.torch.runner",
-    "baton.worker.app",
-    "services.frontend.app",
-    "services.kvstore.app",
-    "services.router.app",
+    "baton.kv.client.client",
+    "baton.process.lifecycle",
+    "baton.rpc.server",
 )
+ENGINE = "baton.engine.torch.runner"
 _MAX_REQUEST_BYTES = 1 << 20
 
 
@@ -190,6 +190,7 @@ def _serve(control: socket.socket) -> None:
             return
         request = json.loads(message)
         if request["method"] == "run":
+            _import(_needed(request["arguments"], request["env"]))
             pid = os.fork()
             if pid == 0:
                 control.close()
@@ -205,6 +206,31 @@ def _serve(control: socket.socket) -> None:
                     codes[pid] = os.waitstatus_to_exitcode(status)
             answer = codes.get(pid)
         control.send(json.dumps(answer).encode())
+
+
+def _needed(arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Return what a process will import: a service's modules, and torch for its engine."""
+    if arguments[0] != "-m":
+        return []
+    main = f"{arguments[1]}.__main__"
+    worker = arguments[1] in ("services.prefill", "services.decode")
+    return [main, ENGINE] if worker and env.get("BATON_ENGINE_KIND") != "sim" else [main]
+
+
+_imported: set[str] = set()
+
+
+def _import(modules: Sequence[str]) -> None:
+    """Import what is not yet, for this process and all that it forks from now on."""
+    missing = [module for module in modules if module not in _imported]
+    for module in missing:
+        importlib.import_module(module)
+        _imported.add(module)
+        if module.endswith(".__main__"):
+            del sys.modules[module]  # it is run again
+    if missing:
+        gc.collect()
+        gc.freeze()  # else a child's first collection copies every page
 
 
 def _become(
@@ -244,8 +270,5 @@ def _become(
 
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)  # not this folder
-    for module in PRELOAD:
-        __import__(module)
-    gc.collect()
-    gc.freeze()  # else a child's first collection copies every page
+    _import(PRELOAD)
     _serve(socket.socket(fileno=int(sys.argv[1])))

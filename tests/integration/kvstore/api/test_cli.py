@@ -83,7 +83,7 @@ async def test_what_a_store_holds_can_be_seen_got_verified_and_dropped(
             running.store.arena.view(slot)[100] ^= 1
             code, out, err = await call("verify", *at)
             assert code == 1
-            assert "1 objects were wrong" in err
+            assert "1 corrupt objects were found" in err
             # The bytes on disk, if there are any, are right ones.
             left, _ = await get(client, [slot.object_id.key], SIZE)
             number = keys.index(slot.object_id.key)
