@@ -99,7 +99,7 @@ class Reason(Enum):
 
     @classmethod
     def of_code(cls, code: Code) -> "Reason":
-        """The reason for errors that say no more than their gRPC code."""
+        """Return the reason of errors that have no more than a gRPC code."""
         return next((reason for reason in cls if reason.code is code), cls.UNKNOWN)
 
 
@@ -144,7 +144,7 @@ class BatonError(Exception):
         return self.reason.openai_code
 
     def to_status(self) -> status_pb2.Status:
-        """The error as gRPC carries it; overlong texts are cut so that it fits into headers."""
+        """Return the error for gRPC; overlong texts are cut so that it fits into headers."""
         message = _cut(self.message, _MAX_MESSAGE)
         status = status_pb2.Status(code=self.code.value[0], message=message)
         status.details.add().Pack(
@@ -162,7 +162,7 @@ class BatonError(Exception):
         return status
 
     def to_openai(self) -> dict[str, Any]:
-        """The body of an OpenAI error."""
+        """Return the body of an OpenAI error."""
         return {
             "error": {
                 "message": self.message,
@@ -174,7 +174,7 @@ class BatonError(Exception):
 
     @classmethod
     def from_status(cls, status: status_pb2.Status) -> "BatonError":
-        """The error that a status carries; the reason decides, else the code."""
+        """Return the error of a status; the reason decides, else the code."""
         reason = Reason.of_code(code_of(status.code))
         field: str | None = None
         retry_after: float | None = None
@@ -193,7 +193,7 @@ class BatonError(Exception):
 
     @classmethod
     def from_rpc_error(cls, error: grpc.RpcError) -> "BatonError":
-        """The error of a failed call, of gRPC's synchronous and asyncio surface alike."""
+        """Return the error of a failed call, of gRPC's synchronous and asyncio API alike."""
         if not isinstance(error, grpc.aio.AioRpcError | grpc.Call):
             return cls(Reason.UNKNOWN, str(error))
         metadata: Any = error.trailing_metadata()
@@ -228,7 +228,7 @@ async def abort(context: AbortableContext, error: BatonError) -> NoReturn:
 
 
 def code_of(number: int) -> Code:
-    """gRPC's code of a number as google.rpc.Status carries it; UNKNOWN for any other."""
+    """Return gRPC's code of a number in a google.rpc.Status; UNKNOWN for any other."""
     return _CODES.get(number, Code.UNKNOWN)
 
 

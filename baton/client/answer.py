@@ -63,7 +63,7 @@ class Output:
         self.logprobs.extend(delta.logprobs)
 
     def choice(self) -> Choice:
-        """The finished choice.
+        """Return the finished choice.
 
         Raises:
             ValueError: it has not ended.

@@ -52,7 +52,7 @@ class Calls:
     policy: RetryPolicy
 
     def attempts(self, timeout: float | None, now: float) -> Attempts:
-        """The attempts of a call that begins now.
+        """Return the attempts of a call that begins now.
 
         Raises:
             ValueError: the timeout is not positive.
@@ -65,7 +65,12 @@ class Calls:
     def generate(
         self, prompt: str | Sequence[int], model: str, options: Options, now: float
     ) -> StreamState:
-        """Raises TypeError for an unknown option, ValueError for one that no request can carry."""
+        """Begin a stream.
+
+        Raises:
+            TypeError: an unknown option, or one of a wrong type.
+            ValueError: an option that no request can carry.
+        """
         check_names(options)
         request = generate_request(prompt, model, _request_id(options), options)
         return self._state(request, options, now)
@@ -73,7 +78,12 @@ class Calls:
     def chat(
         self, messages: str | Sequence[Message], model: str, options: Options, now: float
     ) -> StreamState:
-        """Raises TypeError for an unknown option, ValueError for one that no request can carry."""
+        """Begin a stream.
+
+        Raises:
+            TypeError: an unknown option, or one of a wrong type.
+            ValueError: an option that no request can carry.
+        """
         check_names(options)
         request = chat_request(messages, model, _request_id(options), options)
         return self._state(request, options, now)
@@ -84,17 +94,17 @@ class Calls:
 
 
 def metadata(request_id: str) -> tuple[tuple[str, str], ...]:
-    """What travels beside a request."""
+    """Return the metadata of a call."""
     return (("x-request-id", request_id),)
 
 
 def draw_request_id() -> str:
-    """A new request id."""
+    """Return a new request id."""
     return uuid.uuid4().hex
 
 
 def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
-    """The models of an answer, sorted by name."""
+    """Return the models of a response, sorted by name."""
     return tuple(
         Model(
             model.name,
@@ -108,7 +118,7 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
 
 
 def tokens_of(response: inference_pb2.TokenizeResponse) -> Tokens:
-    """The tokens of an answer."""
+    """Return the tokens of a response."""
     return Tokens(tuple(response.token_ids), response.context_tokens)
 
 

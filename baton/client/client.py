@@ -75,12 +75,12 @@ class Client:
     def tokenize(
         self, text: str | Sequence[Message], *, model: str, timeout: float | None = None
     ) -> Tokens:
-        """Token ids of text as `generate` would use them, of messages as `chat` would."""
+        """Return token ids of text as `generate` uses them, of messages as `chat` does."""
         request = tokenize_request(text, model)
         return tokens_of(self._unary(self._stub.Tokenize, request, timeout))
 
     def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
-        """The models that can be asked now, sorted by name."""
+        """Return the models that are served now, sorted by name."""
         request = inference_pb2.ListModelsRequest()
         return models_of(self._unary(self._stub.ListModels, request, timeout))
 
@@ -103,7 +103,7 @@ class AsyncClient:
     def __init__(
         self, address: str, *, timeout: float = DEFAULT_TIMEOUT, retries: int = DEFAULT_RETRIES
     ) -> None:
-        """As `Client`."""
+        """Take the same arguments as `Client`."""
         self._calls = Calls(timeout, RetryPolicy(retries))
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub = InferenceServiceStub(self._channel)
@@ -135,12 +135,12 @@ class AsyncClient:
     async def tokenize(
         self, text: str | Sequence[Message], *, model: str, timeout: float | None = None
     ) -> Tokens:
-        """Token ids of text as `generate` would use them, of messages as `chat` would."""
+        """Return token ids of text as `generate` uses them, of messages as `chat` does."""
         request = tokenize_request(text, model)
         return tokens_of(await self._unary(self._stub.Tokenize, request, timeout))
 
     async def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
-        """The models that can be asked now, sorted by name."""
+        """Return the models that are served now, sorted by name."""
         request = inference_pb2.ListModelsRequest()
         return models_of(await self._unary(self._stub.ListModels, request, timeout))
 

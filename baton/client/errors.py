@@ -137,14 +137,14 @@ _BY_CODE: dict[grpc.StatusCode, type[ApiError]] = {
 
 
 def api_error(error: BatonError, request_id: str) -> ApiError:
-    """The exception for a row of the error table."""
+    """Return the exception for a row of the error table."""
     if error.reason is Reason.CONTEXT_LENGTH_EXCEEDED:
         return ContextLengthError(error, request_id)
     return _BY_CODE.get(error.code, InternalError)(error, request_id)
 
 
 def client_error(failure: grpc.RpcError, request_id: str) -> BatonClientError:
-    """The exception for a failed call.
+    """Return the exception for a failed call.
 
     UNAVAILABLE and CANCELLED without Baton's details were not said by the cluster: the connection
     broke, or the frontend's process ended. (The client's own cancelling never gets here.)

@@ -28,7 +28,7 @@ class RetryPolicy:
     def wait(
         self, error: BatonClientError, failures: int, remaining: float, jitter: float
     ) -> float | None:
-        """Seconds to wait before the next attempt; None: give up.
+        """Return the seconds to wait before the next attempt; None: give up.
 
         Args:
             error: why the last attempt failed.
@@ -54,11 +54,11 @@ class Attempts:
         self._failures = 0
 
     def timeout(self, now: float) -> float:
-        """Seconds that the next attempt may take."""
+        """Return the seconds that the next attempt may take."""
         return max(0.0, self._deadline - now)
 
     def failed(self, error: BatonClientError, now: float, jitter: float) -> float:
-        """Seconds to wait before the next attempt.
+        """Count a failure and return the seconds to wait before the next attempt.
 
         Raises:
             BatonClientError: `error` itself, where there is no next attempt.
@@ -71,14 +71,14 @@ class Attempts:
 
 
 def is_transient(error: BatonClientError) -> bool:
-    """Whether the same request may succeed soon. Says nothing of whether repeating it is safe."""
+    """Return whether the same request may succeed soon, which says nothing of its safety."""
     if isinstance(error, CapacityError):
         return error.retry_after is not None
     return isinstance(error, UnavailableError | ConnectionFailedError)
 
 
 def frontend_lost(error: BatonClientError) -> bool:
-    """Whether a stream was cut by its frontend's end, so that another one can continue it."""
+    """Return whether a stream was cut by its frontend's end: another one can continue it."""
     if isinstance(error, UnavailableError):
         return error.reason == "DRAINING"
     return isinstance(error, ConnectionFailedError)

@@ -51,11 +51,11 @@ class StreamState:
         return self._request.context.request_id
 
     def attempt(self, now: float) -> tuple[Request, float]:
-        """The request for the next attempt, and its timeout in seconds."""
+        """Return the request for the next attempt, and its timeout in seconds."""
         return self._continuation(), self._attempts.timeout(now)
 
     def receive(self, response: Response) -> Event | None:
-        """Take a response in. Answers the event for the user, None if there is none.
+        """Take a response and return the event for the user; None if there is none.
 
         Raises:
             ProtocolError: the event cannot follow what came before.
@@ -85,7 +85,7 @@ class StreamState:
         return event
 
     def failed(self, error: BatonClientError, now: float, jitter: float) -> float:
-        """Seconds to wait before the next attempt.
+        """Return the seconds to wait before the next attempt.
 
         Raises:
             BatonClientError: `error` itself, where trying again is unsafe or pointless.
@@ -95,7 +95,7 @@ class StreamState:
         return self._attempts.failed(error, now, jitter)
 
     def ended(self) -> None:
-        """The call ended with status OK.
+        """Check a call that ended with status OK.
 
         Raises:
             ProtocolError: it said no Finished.
@@ -104,7 +104,7 @@ class StreamState:
             raise ProtocolError("the stream ended without Finished")
 
     def answer(self) -> Answer:
-        """The whole answer of a finished stream.
+        """Return the whole answer of a finished stream.
 
         Raises:
             ProtocolError: it has not finished.
@@ -115,11 +115,11 @@ class StreamState:
         return answer_of(self.started, outputs, self.finished)
 
     def text(self, choice: int = 0) -> str:
-        """Text of a choice so far."""
+        """Return the text of a choice so far."""
         return "".join(self.outputs[choice].texts) if choice in self.outputs else ""
 
     def token_ids(self, choice: int = 0) -> tuple[int, ...]:
-        """Tokens of a choice so far."""
+        """Return the tokens of a choice so far."""
         return tuple(self.outputs[choice].token_ids) if choice in self.outputs else ()
 
     def _can_resume(self, error: BatonClientError) -> bool:

@@ -18,7 +18,7 @@ OpenCall = Callable[[Request, float], Any]
 
 
 class _Progress:
-    """What both kinds of stream tell of themselves."""
+    """What the synchronous and the asyncio stream share."""
 
     def __init__(self, state: StreamState, open_call: OpenCall) -> None:
         self._state = state
@@ -100,7 +100,7 @@ class Stream(_Progress):
                 event = self._read()
                 if event is not None:
                     return event
-        except BaseException:  # an error, or Ctrl-C: the cluster must not work on for nobody
+        except BaseException:  # an error, or Ctrl-C: the cluster must not work on
             self.close()
             raise
 
@@ -116,13 +116,13 @@ class Stream(_Progress):
         return self._state.receive(response)
 
     def iter_text(self) -> Iterator[str]:
-        """Text of the first choice, piece by piece."""
+        """Yield the text of the first choice, piece by piece."""
         for event in self:
             if isinstance(event, Delta) and event.choice == 0 and event.text:
                 yield event.text
 
     def answer(self) -> Answer:
-        """Read to the end and answer with the whole."""
+        """Read to the end and return the whole."""
         with self:
             for _ in self:
                 pass
@@ -153,7 +153,7 @@ class AsyncStream(_Progress):
                 event = await self._read()
                 if event is not None:
                     return event
-        except BaseException:  # an error, or cancelling: the cluster must not work on for nobody
+        except BaseException:  # an error, or cancelling: the cluster must not work on
             self.close()
             raise
 
@@ -175,13 +175,13 @@ class AsyncStream(_Progress):
         return self._state.receive(response)
 
     async def iter_text(self) -> AsyncIterator[str]:
-        """Text of the first choice, piece by piece."""
+        """Yield the text of the first choice, piece by piece."""
         async for event in self:
             if isinstance(event, Delta) and event.choice == 0 and event.text:
                 yield event.text
 
     async def answer(self) -> Answer:
-        """Read to the end and answer with the whole."""
+        """Read to the end and return the whole."""
         async with self:
             async for _ in self:
                 pass

@@ -18,7 +18,7 @@ from services.frontend.text.chat_template import Message
 def generation_request(
     request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, request_id: str
 ) -> GenerationRequest:
-    """What a client asked for, unchecked."""
+    """Return the request that a client sent, unchecked."""
     context, resume = request.context, None
     if request.HasField("resume"):
         resume = Resume(list(request.resume.output_ids), request.resume.seed)
@@ -37,7 +37,7 @@ def generation_request(
 
 
 def messages_of(messages: Iterable[inference_pb2.ChatMessage]) -> ChatPrompt:
-    """A conversation."""
+    """Return the prompt of a conversation."""
     return ChatPrompt([Message(one.role, one.content, one.name) for one in messages])
 
 

@@ -7,11 +7,11 @@ from services.frontend.http.asgi import Receive, Scope
 
 
 class ClientGoneError(Exception):
-    """The client closed the connection: there is nobody to answer."""
+    """The client closed the connection: nothing can be sent."""
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """A header's value as text, empty where there is none; `name` in lower case."""
+    """Return a header's value as text, empty where there is none; `name` in lower case."""
     for key, value in scope["headers"]:
         if key == name:
             return bytes(value).decode("latin-1")
@@ -19,7 +19,7 @@ def header(scope: Scope, name: bytes) -> str:
 
 
 async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) -> bytes:
-    """The bytes of a JSON body.
+    """Read a JSON body and return its bytes.
 
     Args:
         scope: the request.

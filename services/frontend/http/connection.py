@@ -4,8 +4,8 @@ A client gets a limited time for the head of a request and for its body, and is 
 not read: 30 s after its connection's buffer (64 KiB) filled up. A head that is still not complete
 after 64 KiB is refused.
 
-Whoever answers a request finds its connection in the scope, and may write the pieces of an answer
-that has begun straight to it: a streamed token is one write, and no message through ASGI.
+A handler finds the connection in the scope, and may write the pieces of a response that has begun
+straight to it: a streamed token is one write, and no message through ASGI.
 """
 
 import asyncio
@@ -45,7 +45,11 @@ class Wire(Protocol):
 
 
 class Connection(HttpToolsProtocol):
-    """See the module's text. `limited` makes the class that a server uses."""
+    """A client's connection, on the event loop, which owns its timers and ends with it.
+
+    A head has `header_seconds`, a body `body_seconds`; 64 KiB may wait for a client that does not
+    read, for `stall_seconds`. `limited` makes the class that a server uses.
+    """
 
     header_seconds = 10.0
     body_seconds = 30.0
@@ -63,7 +67,7 @@ class Connection(HttpToolsProtocol):
     def limited(
         cls, header_seconds: float, body_seconds: float, stall_seconds: float = STALL_SECONDS
     ) -> type["Connection"]:
-        """A connection with these limits, in seconds."""
+        """Return a class of connections with these limits, in seconds."""
         limits = {
             "header_seconds": header_seconds,
             # The application answers late bodies itself; this is for those that go on after that.
@@ -155,6 +159,6 @@ class Connection(HttpToolsProtocol):
 
 
 def connection_of(scope: Scope) -> Wire:
-    """The connection that a request came on."""
+    """Return the connection that a request came on."""
     connection: Wire = scope["extensions"][_EXTENSION]
     return connection

@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 
 class RequestMiddleware:
-    """The outermost ASGI application."""
+    """The outermost ASGI application: wraps `app`, on the event loop, and holds no state."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -44,7 +44,7 @@ class RequestMiddleware:
         except BatonError as error:
             failure = error
         except Exception:
-            log.exception("request failed", path=scope["path"])
+            log.exception("http.request.failed", path=scope["path"])
             failure = BatonError(Reason.INTERNAL, "internal error")
         if begun:
             connection_of(

@@ -23,21 +23,21 @@ DONE = b"data: [DONE]\n\n"
 async def send_json(
     send: Send, body: Any, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
-    """Answer with JSON."""
+    """Send a JSON response."""
     await send_bytes(send, encode(body), status, (_JSON, *headers))
 
 
 async def send_bytes(
     send: Send, data: bytes, status: int, headers: tuple[tuple[bytes, bytes], ...]
 ) -> None:
-    """Answer with bytes."""
+    """Send a response."""
     length = (b"content-length", str(len(data)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": data})
 
 
 async def send_error(send: Send, error: BatonError, allow: str = "") -> None:
-    """Answer with an error of the table, in OpenAI's shape.
+    """Send an error of the table, in OpenAI's shape.
 
     Args:
         send: where to.
@@ -65,7 +65,7 @@ class EventStream:
         self.begun = False
 
     def push(self, data: bytes) -> bool:
-        """Send whole events, or nothing; never waits. Answers whether `begin` is needed."""
+        """Send whole events, or nothing; never waits. Return whether `begin` is needed."""
         if self.begun:
             if data:
                 self._wire.write_piece(data)
@@ -91,5 +91,5 @@ class EventStream:
 
 
 def error_event(error: BatonError) -> bytes:
-    """An error after the stream began; nothing follows it."""
+    """Return the event of an error after the stream began; nothing follows it."""
     return b"data: " + encode(error.to_openai()) + b"\n\n"

@@ -82,7 +82,7 @@ class HttpServer:
         self._socket = _listen(self._settings)
         self._task = asyncio.create_task(self._server.serve([self._socket]), name="http")
         await self._server.up.wait()
-        log.info("http server started", host=self._settings.host, port=self.port)
+        log.info("http.server.started", host=self._settings.host, port=self.port)
 
 
 class _Server(uvicorn.Server):

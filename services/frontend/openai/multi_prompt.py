@@ -10,7 +10,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.requests.request import GenerationRequest
 
 Sink = Callable[[int, list[Event]], bool]
-"""Takes what happened to a request, by its index, and answers whether it has enough for now; it
+"""Takes what happened to a request, by its index, and returns whether it has enough for now; it
 must not wait."""
 
 

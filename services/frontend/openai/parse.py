@@ -46,7 +46,7 @@ _id_lists = msgspec.json.Decoder(list[list[int]])
 
 
 def read_chat(data: bytes) -> ChatBody:
-    """The body of a chat completion.
+    """Decode the body of a chat completion.
 
     Raises:
         BatonError: it is no JSON, a type is wrong, or a parameter is not supported.
@@ -57,19 +57,19 @@ def read_chat(data: bytes) -> ChatBody:
 
 
 def read_completion(data: bytes) -> CompletionBody:
-    """The body of a text completion; errors as of `read_chat`."""
+    """Decode the body of a text completion; errors as of `read_chat`."""
     body = _decode(_completion, data)
     refuse_unsupported(body)
     return body
 
 
 def read_tokenize(data: bytes) -> TokenizeBody:
-    """The body of a tokenize request; errors as of `read_chat`."""
+    """Decode the body of a tokenize request; errors as of `read_chat`."""
     return _decode(_tokenize, data)
 
 
 def chat_request(body: ChatBody, request_id: str) -> GenerationRequest:
-    """What a chat completion asks for, unchecked."""
+    """Return the request of a chat completion, unchecked."""
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     if body.top_logprobs is not None and not body.logprobs:
         raise invalid_field("top_logprobs", "needs logprobs to be true")
@@ -85,7 +85,7 @@ def chat_request(body: ChatBody, request_id: str) -> GenerationRequest:
 
 
 def completion_requests(body: CompletionBody, request_id: str) -> list[GenerationRequest]:
-    """What a text completion asks for, one per prompt, unchecked."""
+    """Return the requests of a text completion, one per prompt, unchecked."""
     limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     sampling = _sampling(body, max_tokens=limit)
     n = 1 if body.n is None else body.n
@@ -108,7 +108,7 @@ def completion_requests(body: CompletionBody, request_id: str) -> list[Generatio
 
 
 def conversation(messages: Sequence[MessageBody]) -> ChatPrompt:
-    """The conversation that a body holds.
+    """Return the prompt that a body's messages are.
 
     Raises:
         BatonError: a message has no content, or content that is no text.

@@ -1,7 +1,7 @@
 """Bodies of the OpenAI API that are read, as far as this server knows them.
 
 Types are checked here, values by the validator. Defaults are those of the OpenAI API; what is
-`null` is as if it were not there. Parameters that nobody documents are not here and are ignored.
+`null` is as if it were not there. Parameters that are documented nowhere are ignored.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -148,7 +148,7 @@ def refuse_unsupported(body: ChatBody | CompletionBody) -> None:
 
 
 def unsupported(name: str) -> BatonError:
-    """The error of a parameter that the OpenAI API documents and this server does not support."""
+    """Return the error of a documented parameter that this server does not support."""
     return BatonError(
         Reason.UNSUPPORTED_PARAMETER, f"{name} is not supported; leave it out", field=name
     )

@@ -1,4 +1,4 @@
-"""Runs a completion for an HTTP client: whole, or as a stream of events."""
+"""Run a completion for an HTTP client: whole, or as a stream of events."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 
 async def answer_whole(batch: Batch, whole: WholeEncoder, wire: Wire, send: Send) -> None:
-    """Answer when everything is there.
+    """Run the requests to their ends and send one response.
 
     Raises:
         BatonError: a request failed; nothing was sent.
@@ -45,7 +45,7 @@ async def answer_stream(
     send: Send,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> None:
-    """Answer as things happen. An error after the first event is an event, and the last one.
+    """Send events as they happen. An error after the first one is an event, and the last one.
 
     Args:
         batch: what runs.
@@ -83,7 +83,7 @@ async def answer_stream(
             except Exception:
                 if not stream.begun:
                     raise
-                log.exception("stream failed")
+                log.exception("http.stream.failed")
                 last = error_event(BatonError(Reason.INTERNAL, "internal error"))
     finally:
         idle.stop()

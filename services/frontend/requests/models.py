@@ -67,7 +67,7 @@ class Registry:
         }
 
     def get(self, name: str) -> Model:
-        """The model of that name.
+        """Return the model of that name.
 
         Raises:
             BatonError: MODEL_NOT_FOUND, or NO_WORKER where only its workers are missing.
@@ -86,7 +86,7 @@ class Registry:
         )
 
     def listed(self) -> list[Model]:
-        """The models that can be asked now, by name."""
+        """Return the models that are served now, by name."""
         return [self._models[name] for name in sorted(self._models)]
 
 

@@ -7,7 +7,7 @@ from baton.telemetry.context import request_id
 
 
 def identify(*given: str) -> str:
-    """The first of the given ids that may be used, else a new one; the current task takes it on."""
+    """Return the first given id that is valid, else a new one, and set it for the current task."""
     for candidate in given:
         if clean := clean_request_id(candidate):
             break

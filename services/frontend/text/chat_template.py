@@ -47,7 +47,7 @@ class ChatTemplate:
                 self._broken = f"the model's chat template does not compile: {_short(error)}"
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The conversation as text, up to where the assistant's next turn begins.
+        """Return the conversation as text, up to where the assistant's next turn begins.
 
         Raises:
             BatonError: TEMPLATE_FAILED, with the template's own words where it refused.

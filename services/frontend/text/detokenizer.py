@@ -17,11 +17,11 @@ class Detokenizer(ABC):
 
     @abstractmethod
     def push(self, token_id: int) -> str:
-        """The text that became certain with one more token; often empty, may be several tokens'."""
+        """Take a token and return the text that became certain; often empty."""
 
     @abstractmethod
     def flush(self) -> str:
-        """The text that is held back, when no more tokens come."""
+        """Return the text that is held back, when no more tokens come."""
 
 
 class ByteDetokenizer(Detokenizer):

@@ -44,7 +44,7 @@ class StopScanner:
         return Scanned(text[:certain])
 
     def flush(self) -> str:
-        """The text that is held back, when no more text comes."""
+        """Return the text that is held back, when no more text comes."""
         held, self._held = self._held, ""
         return held
 

@@ -31,7 +31,8 @@ _PREFIX_TOKENS = 6
 
 
 class Tokenizer:
-    """One tokenizer; see the module's text. All methods are for the loop's thread."""
+    """The tokenizer and chat template of one model. Used on the event loop's thread, except that
+    `encode` and `encode_chat` may run on another one."""
 
     def __init__(self, backend: tokenizers.Tokenizer, template: ChatTemplate) -> None:
         self._backend = backend
@@ -69,11 +70,11 @@ class Tokenizer:
         return cls(backend, template)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text prompt, with the special tokens that the tokenizer adds by itself."""
+        """Return the ids of a text prompt, with the special tokens that the tokenizer adds."""
         return self._backend.encode(text, add_special_tokens=True).ids
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of a conversation; the template itself writes the special tokens.
+        """Return the ids of a conversation; the template itself writes the special tokens.
 
         Raises:
             BatonError: the template failed.
@@ -81,11 +82,11 @@ class Tokenizer:
         return self._backend.encode(self._template.render(messages), add_special_tokens=False).ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of ids, without special tokens."""
+        """Return the text of ids, without special tokens."""
         return self._backend.decode(list(token_ids), skip_special_tokens=True)
 
     def piece(self, token_id: int) -> bytes:
-        """The bytes of one token, special tokens included; empty for ids it does not know."""
+        """Return the bytes of a token, special tokens included; empty for unknown ids."""
         piece = self._pieces.get(token_id)
         if piece is None:
             token = self._backend.id_to_token(token_id)
@@ -99,7 +100,7 @@ class Tokenizer:
         return piece
 
     def detokenizer(self, prompt: Sequence[int] = ()) -> Detokenizer:
-        """For the text of one output that continues `prompt`."""
+        """Return a detokenizer for one output that continues `prompt`."""
         if self._byte_level:
             return ByteDetokenizer(self._token_bytes)
         before = prompt[-_PREFIX_TOKENS:]
@@ -124,7 +125,7 @@ class TokenizerThreads:
         self._queued = 0
 
     async def run(self, work: Callable[[], T], characters: int) -> T:
-        """Answer `work()`, on another thread if it deals with many characters.
+        """Return `work()`, run on another thread if it deals with many characters.
 
         Raises:
             BatonError: OVERLOADED, 64 wait already.
