@@ -3,7 +3,8 @@
 One thread owns an engine: every method but `read_block` and `write_block` is called from it. A
 sequence's life:
 
-    add ─▶ Admitted ─▶ (blocks written) ─▶ start ─▶ Tokens…, BlocksReady… ─▶ Ended ─▶ close
+    add ─▶ Admitted ─▶ (blocks written) ─▶ start
+    ─▶ SampledTokens…, BlocksReady… ─▶ SequenceEnded ─▶ close
 
 A sequence is admitted when pages for its prompt are free and no other sequence is busy computing or
 loading the block that it would need first. Between Admitted and `start` the worker may write KV

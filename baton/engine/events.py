@@ -26,7 +26,7 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class SampledTokens:
     """New tokens of one choice. A token that ends the output is among them."""
 
     id: int
@@ -70,7 +70,7 @@ class CachedBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SequenceEnded:
     """A sequence ended by itself."""
 
     id: int
@@ -87,4 +87,4 @@ class Ended:
     kv_byte_seconds: float
 
 
-Event = Admitted | Tokens | BlocksReady | BlocksEvicted | Ended
+Event = Admitted | SampledTokens | BlocksReady | BlocksEvicted | SequenceEnded

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from baton.engine.base import Engine, SequenceRequest
-from baton.engine.events import Admitted, Ended, Tokens
+from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.stream_events import TokenLogprob
 
 
@@ -16,7 +16,7 @@ class LocalOutput:
     """Output tokens by choice."""
     logprobs: dict[int, list[TokenLogprob]] = field(default_factory=dict)
     """By choice, where the request asked for them."""
-    ended: Ended | None = None
+    ended: SequenceEnded | None = None
 
 
 def run_local(engine: Engine, requests: Iterable[SequenceRequest]) -> list[LocalOutput]:
@@ -36,11 +36,11 @@ def run_local(engine: Engine, requests: Iterable[SequenceRequest]) -> list[Local
             match event:
                 case Admitted():
                     engine.start(event.id, event.cached_tokens)
-                case Tokens():
+                case SampledTokens():
                     output = outputs[event.id]
                     output.tokens.setdefault(event.choice, []).extend(event.token_ids)
                     output.logprobs.setdefault(event.choice, []).extend(event.logprobs)
-                case Ended():
+                case SequenceEnded():
                     outputs[event.id].ended = event
                     engine.close(event.id)
                     unfinished -= 1

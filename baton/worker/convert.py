@@ -1,7 +1,7 @@
 """Convert between messages of the wire and the engine's own types."""
 
 from baton.engine.base import EngineInfo, SequenceRequest
-from baton.engine.events import Admitted, Ended, EndReason, Tokens
+from baton.engine.events import Admitted, EndReason, SampledTokens, SequenceEnded
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
 from baton.limits import MAX_CHOICES
@@ -73,7 +73,7 @@ def sequence_request(
     )
 
 
-def stream_tokens(stream_id: int, tokens: Tokens) -> worker_pb2.StreamTokens:
+def stream_tokens(stream_id: int, tokens: SampledTokens) -> worker_pb2.StreamTokens:
     """Return new tokens as one entry of an EngineStep."""
     return worker_pb2.StreamTokens(
         stream_id=stream_id,
@@ -100,7 +100,9 @@ def prepared_frame(
     )
 
 
-def finished_frame(stream_id: int, ended: Ended, prompt_tokens: int) -> worker_pb2.FrameFromWorker:
+def finished_frame(
+    stream_id: int, ended: SequenceEnded, prompt_tokens: int
+) -> worker_pb2.FrameFromWorker:
     """Return the last frame of a stream that ended by itself."""
     return worker_pb2.FrameFromWorker(
         finished=worker_pb2.StreamFinished(

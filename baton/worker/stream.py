@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from opentelemetry import trace
 
 from baton.engine.base import Engine, QueueFullError, SequenceRequest
-from baton.engine.events import Admitted, BlocksReady, Ended, Event, Tokens
+from baton.engine.events import Admitted, BlocksReady, Event, SampledTokens, SequenceEnded
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.telemetry.context import request_id
@@ -75,7 +75,7 @@ class WorkStream:
         loop = asyncio.get_running_loop()
         self._admitted: asyncio.Future[Admitted] = loop.create_future()
         self._generate_signal: asyncio.Future[Sequence[int]] = loop.create_future()
-        self._ended: asyncio.Future[Ended] = loop.create_future()
+        self._ended: asyncio.Future[SequenceEnded] = loop.create_future()
         self._task = loop.create_task(self._run())
 
     # Called by the session.
@@ -108,7 +108,7 @@ class WorkStream:
     def on_event(self, event: Event) -> None:
         """Handle an event of the stream's sequence."""
         match event:
-            case Tokens():
+            case SampledTokens():
                 if not self._sampled:
                     self._sampled = True
                     self._span.add_event("first_token")
@@ -117,7 +117,7 @@ class WorkStream:
                 self._publish(event)
             case Admitted():
                 _resolve(self._admitted, event)
-            case Ended():
+            case SequenceEnded():
                 _resolve(self._ended, event)
 
     def full_keys(self, ready: BlocksReady) -> tuple[bytes, ...]:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from baton.engine.base import Engine, SequenceRequest
-from baton.engine.events import Admitted, Tokens
+from baton.engine.events import Admitted, SampledTokens
 from baton.engine.factory import create_engine
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
@@ -66,7 +66,7 @@ class Ours(Contender):
             for event in engine.step():
                 if isinstance(event, Admitted):
                     engine.start(event.id, event.cached_tokens)
-                elif isinstance(event, Tokens):
+                elif isinstance(event, SampledTokens):
                     drawn[event.id] = drawn.get(event.id, 0) + len(event.token_ids)
 
         while len(drawn) < case.batch:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from baton.engine.native.build import library_path
-from baton.engine.torch.attention import PagedKv, Step
+from baton.engine.torch.attention import AttentionStep, PagedKv
 from baton.engine.torch.kernels import Heads, Kernels
 
 _MAX_GROUP = 32
@@ -43,7 +43,7 @@ class NativeKernels(Kernels):
         found: Tensor = self._ops.gate(both)
         return found
 
-    def attend(self, kv: PagedKv, step: Step, heads: Heads, qkv: Tensor) -> Tensor:
+    def attend(self, kv: PagedKv, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
         found: Tensor = self._ops.attend(
             qkv,
             *heads.rotation,

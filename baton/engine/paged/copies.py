@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from baton.engine.base import BlockGoneError
 from baton.engine.paged.runner import Runner
-from baton.engine.paged.sequence import LiveSequence, State
+from baton.engine.paged.sequence import LiveSequence, SequenceState
 
 
 class BlockCopier:
@@ -50,7 +50,7 @@ class BlockCopier:
         with self._copying(sequence_id):
             sequence = self._sequences[sequence_id]
             pages = sequence.pages
-            if sequence.state is not State.ADMITTED:
+            if sequence.state is not SequenceState.ADMITTED:
                 raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
             if not sequence.cached_blocks <= index < len(pages):
                 raise ValueError(

@@ -9,10 +9,10 @@ from baton.engine.events import (
     BlocksEvicted,
     BlocksReady,
     CachedBlock,
-    Ended,
     EndReason,
     Event,
-    Tokens,
+    SampledTokens,
+    SequenceEnded,
 )
 from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.page_pool import PagePool
@@ -20,7 +20,7 @@ from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.rates import EngineRates
 from baton.engine.paged.runner import Runner, Sampled
 from baton.engine.paged.scheduler import Scheduler
-from baton.engine.paged.sequence import LiveSequence, State, open_sequence
+from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
 
 
 class PagedEngine(Engine):
@@ -75,7 +75,7 @@ class PagedEngine(Engine):
 
     def start(self, sequence_id: int, ready_tokens: int, output: Sequence[int] = ()) -> None:
         sequence = self._sequences[sequence_id]
-        if sequence.state is not State.ADMITTED:
+        if sequence.state is not SequenceState.ADMITTED:
             raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
         cached = sequence.cached_blocks * self._block_tokens
         if not cached <= ready_tokens <= sequence.context_tokens:
@@ -192,7 +192,7 @@ class PagedEngine(Engine):
         position = sequence.output_tokens
         for choice, token in zip(request.choices, sampled, strict=True):
             logprobs = () if token.logprob is None else (token.logprob,)
-            events.append(Tokens(request.id, choice, position, (token.token,), logprobs))
+            events.append(SampledTokens(request.id, choice, position, (token.token,), logprobs))
         sequence.sampled_tokens += len(sampled)
         if not request.prefill_only:
             sequence.tokens.append(sampled[0].token)
@@ -214,7 +214,7 @@ class PagedEngine(Engine):
             events.append(BlocksReady(sequence.id, sequence.reported, (sequence.partial_key,)))
             sequence.partial_reported = True
         events.append(
-            Ended(
+            SequenceEnded(
                 id=sequence.id,
                 reasons=reasons,
                 computed_tokens=sequence.forward_tokens,

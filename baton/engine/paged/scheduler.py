@@ -15,7 +15,7 @@ from baton.engine.base import QueueFullError
 from baton.engine.events import CachedBlock
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits, StepPlan
-from baton.engine.paged.sequence import LiveSequence, State
+from baton.engine.paged.sequence import LiveSequence, SequenceState
 
 
 class _Admission(Enum):
@@ -109,7 +109,7 @@ class Scheduler:
         plan = StepPlan()
         chunked = []
         for sequence in tuple(self._running):
-            if sequence.state is not State.RUNNING:
+            if not sequence.running:
                 continue  # preempted a moment ago
             end = len(sequence.tokens)
             if end - sequence.num_computed_tokens > 1:
@@ -124,11 +124,11 @@ class Scheduler:
             if budget == 0:
                 break
             end = min(len(sequence.tokens), sequence.num_computed_tokens + budget)
-            if sequence.state is State.RUNNING and self._allocate_until(sequence, end, plan, now):
+            if sequence.running and self._allocate_until(sequence, end, plan, now):
                 plan.chunks.append(ScheduledChunk(sequence, sequence.num_computed_tokens, end))
                 budget -= end - sequence.num_computed_tokens
         if plan.preempted:
-            plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.state is State.RUNNING]
+            plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.running]
         return plan
 
     def advance(self, chunk: ScheduledChunk) -> None:
@@ -151,20 +151,20 @@ class Scheduler:
     def end(self, sequence: LiveSequence, now: float) -> None:
         """End a running sequence; it keeps its pages."""
         self._running.remove(sequence)
-        sequence.state = State.ENDED
+        sequence.state = SequenceState.ENDED
         sequence.charge(now)
         self._changed = True
 
     def remove(self, sequence: LiveSequence, now: float) -> None:
         """Release everything of a sequence in any state."""
-        if sequence.state is State.WAITING:
+        if sequence.state is SequenceState.WAITING:
             self._waiting.remove(sequence)
-        elif sequence.state is State.ADMITTED:
+        elif sequence.state is SequenceState.ADMITTED:
             del self._admitted[sequence.id]
-        elif sequence.state is State.RUNNING:
+        elif sequence.state is SequenceState.RUNNING:
             self._running.remove(sequence)
         self._release_pages(sequence, now)
-        sequence.state = State.ENDED
+        sequence.state = SequenceState.ENDED
 
     def _try_admit(self, sequence: LiveSequence, now: float) -> _Admission:
         if self.running >= self._limits.max_running:
@@ -194,7 +194,7 @@ class Scheduler:
             self._set_running(sequence)
         else:
             sequence.queue_seconds = now - sequence.waiting_since
-            sequence.state = State.ADMITTED
+            sequence.state = SequenceState.ADMITTED
             self._admitted[sequence.id] = sequence
         return _Admission.ADMITTED
 
@@ -209,7 +209,7 @@ class Scheduler:
         return not (prefill and loading is not None and not loading.request.prefill_only)
 
     def _set_running(self, sequence: LiveSequence) -> None:
-        sequence.state = State.RUNNING
+        sequence.state = SequenceState.RUNNING
         insort(self._running, sequence, key=lambda each: each.order)
 
     def _allocate_until(self, sequence: LiveSequence, end: int, plan: StepPlan, now: float) -> bool:
@@ -237,7 +237,7 @@ class Scheduler:
         self._running.remove(sequence)
         self._release_pages(sequence, now)
         sequence.num_computed_tokens = sequence.registered = 0
-        sequence.state = State.WAITING
+        sequence.state = SequenceState.WAITING
         self._waiting.appendleft(sequence)
 
     def _release_pages(self, sequence: LiveSequence, now: float) -> None:

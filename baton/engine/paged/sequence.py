@@ -9,7 +9,7 @@ from baton.engine.events import EndReason
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
 
 
-class State(Enum):
+class SequenceState(Enum):
     WAITING = auto()
     """For pages: new, or preempted."""
     ADMITTED = auto()
@@ -39,7 +39,7 @@ class LiveSequence:
     partial_key: bytes | None
     """Key of the context's last block if that is not full."""
     waiting_since: float
-    state: State = State.WAITING
+    state: SequenceState = SequenceState.WAITING
     started: bool = False
     """`start` was called: once preempted it needs no caller to go on."""
     pages: list[int] = field(default_factory=list)
@@ -68,6 +68,10 @@ class LiveSequence:
     @property
     def id(self) -> int:
         return self.request.id
+
+    @property
+    def running(self) -> bool:
+        return self.state is SequenceState.RUNNING
 
     @property
     def prompt_tokens(self) -> int:

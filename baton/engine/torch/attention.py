@@ -44,7 +44,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class AttentionGroup:
     """Sequences whose attention is one call. Their tokens lie side by side in the batch."""
 
     first: int
@@ -58,7 +58,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AttentionStep:
     """Where the KV of one batch goes, and what it attends to."""
 
     positions: Tensor
@@ -69,7 +69,7 @@ class Step:
     """[sequences, 3]: a sequence's first token in the batch, how many, and the first's position."""
     table: Tensor
     """[sequences, blocks]: pages, beyond a sequence's end its last one."""
-    groups: tuple[Group, ...]
+    groups: tuple[AttentionGroup, ...]
     """Empty for kernels that do without."""
 
 
@@ -126,7 +126,7 @@ class PagedKv:
                 groups.append([i])
         return groups
 
-    def plan(self, groups: Sequence[Sequence[Query]]) -> Step:
+    def plan(self, groups: Sequence[Sequence[Query]]) -> AttentionStep:
         """Lay out a batch whose tokens come group by group, query by query."""
         device = self.pool.device
         size = self.block_tokens
@@ -147,7 +147,7 @@ class PagedKv:
                 planned.append(self._group(group, first, len(positions)))
         steps = torch.arange(self._layers, device=device).unsqueeze(1) * (2 * size)
         keys = torch.tensor(slots, device=device) + steps
-        return Step(
+        return AttentionStep(
             positions=torch.tensor(positions, device=device),
             slots=torch.cat((keys, keys + size), dim=1),
             spans=torch.tensor(spans, device=device),
@@ -155,7 +155,7 @@ class PagedKv:
             groups=tuple(planned),
         )
 
-    def _group(self, group: Sequence[Query], first: int, last: int) -> Group:
+    def _group(self, group: Sequence[Query], first: int, last: int) -> AttentionGroup:
         device = self.pool.device
         table = self._table(group)
         blocks = table.shape[1]
@@ -172,7 +172,7 @@ class PagedKv:
             ends = torch.tensor([query.end for query in group], device=device)
             hidden = (columns >= ends.unsqueeze(1)).view(len(group), 1, 1, -1)
         mask = torch.zeros(hidden.shape, dtype=self.pool.dtype, device=device)
-        return Group(
+        return AttentionGroup(
             first=first,
             last=last,
             sequences=len(group),
@@ -190,7 +190,7 @@ class PagedKv:
             rows.append([*pages, *[pages[-1]] * (blocks - len(pages))])
         return torch.tensor(rows, device=self.pool.device)
 
-    def attend(self, layer: int, step: Step, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(self, layer: int, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Write K and V [tokens, kv_heads, head_size] of the batch; return the attention of q.
 
         Args:
@@ -222,7 +222,7 @@ class PagedKv:
         rows = q.view(shape).permute(0, 2, 3, 1, 4)
         return rows.reshape(sequences, self.kv_heads, -1, self.head_size)
 
-    def _gather(self, group: Group, layer: int) -> tuple[Tensor, Tensor]:
+    def _gather(self, group: AttentionGroup, layer: int) -> tuple[Tensor, Tensor]:
         """Return K and V of a group's sequences, each [sequences, kv_heads, tokens, head_size]."""
         rows = group.blocks[layer]
         need = rows.shape[0] * self._blocks.shape[1]

@@ -10,7 +10,7 @@ from torch.nn.functional import rms_norm, silu
 from baton.engine.torch.rope import rotate
 
 if TYPE_CHECKING:
-    from baton.engine.torch.attention import PagedKv, Step
+    from baton.engine.torch.attention import AttentionStep, PagedKv
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Kernels(ABC):
     """One way to compute what is between a layer's linear maps. Has no state."""
 
     grouped: bool
-    """Whether `attend` needs `Step.groups`."""
+    """Whether `attend` needs `AttentionStep.groups`."""
 
     @abstractmethod
     def add_norm(
@@ -42,7 +42,7 @@ class Kernels(ABC):
         """Return silu of the first half times the second: [tokens, 2 · size] → [tokens, size]."""
 
     @abstractmethod
-    def attend(self, kv: "PagedKv", step: "Step", heads: Heads, qkv: Tensor) -> Tensor:
+    def attend(self, kv: "PagedKv", step: "AttentionStep", heads: Heads, qkv: Tensor) -> Tensor:
         """Write the batch's KV and return its attention.
 
         Args:
@@ -72,7 +72,7 @@ class PlainKernels(Kernels):
         gates, values = both.chunk(2, dim=-1)
         return silu(gates) * values
 
-    def attend(self, kv: "PagedKv", step: "Step", heads: Heads, qkv: Tensor) -> Tensor:
+    def attend(self, kv: "PagedKv", step: "AttentionStep", heads: Heads, qkv: Tensor) -> Tensor:
         sizes = [kv.heads, kv.kv_heads, kv.kv_heads]
         q, k, v = split(qkv.view(qkv.shape[0], -1, kv.head_size), sizes, dim=1)
         if heads.q_norm is not None:

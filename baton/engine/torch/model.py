@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from baton.engine.model_config import ModelConfig
-from baton.engine.torch.attention import PagedKv, Step
+from baton.engine.torch.attention import AttentionStep, PagedKv
 from baton.engine.torch.checkpoint import Weights
 from baton.engine.torch.kernels import Heads
 from baton.engine.torch.rope import inverse_frequencies, rotations
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class TransformerModel:
     """A model's weights and what is needed to run them."""
 
     config: ModelConfig
@@ -23,13 +23,15 @@ class Model:
     """Of rotary position embedding, float32 [head_size / 2]."""
 
 
-def make_model(config: ModelConfig, weights: Weights) -> Model:
+def make_model(config: ModelConfig, weights: Weights) -> TransformerModel:
     """Return a model on the weights' device."""
     frequencies = inverse_frequencies(config.rope, config.head_size)
-    return Model(config, weights, frequencies.to(weights.norm.device))
+    return TransformerModel(config, weights, frequencies.to(weights.norm.device))
 
 
-def forward(model: Model, kv: PagedKv, tokens: Tensor, step: Step, rows: Tensor) -> Tensor:
+def forward(
+    model: TransformerModel, kv: PagedKv, tokens: Tensor, step: AttentionStep, rows: Tensor
+) -> Tensor:
     """Compute a batch, write its KV and return its logits.
 
     Args:

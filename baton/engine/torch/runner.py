@@ -8,8 +8,8 @@ from torch import Tensor
 
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.paged.runner import Runner, Sampled
-from baton.engine.torch.attention import PagedKv, Query, Step
-from baton.engine.torch.model import Model, forward
+from baton.engine.torch.attention import AttentionStep, PagedKv, Query
+from baton.engine.torch.model import TransformerModel, forward
 from baton.engine.torch.sampling import Draw, sample
 
 _WARM_TOKENS = (1, 64)
@@ -18,7 +18,7 @@ _WARM_TOKENS = (1, 64)
 class TorchRunner(Runner):
     """Runs a model over its pages, as of `Runner`."""
 
-    def __init__(self, model: Model, kv: PagedKv) -> None:
+    def __init__(self, model: TransformerModel, kv: PagedKv) -> None:
         self._model = model
         self._kv = kv
         pages = kv.pool.shape[0]
@@ -84,7 +84,7 @@ class TorchRunner(Runner):
     def close(self) -> None:
         del self._model, self._kv, self._bytes
 
-    def _forward(self, tokens: Sequence[int], step: Step, rows: Sequence[int]) -> Tensor:
+    def _forward(self, tokens: Sequence[int], step: AttentionStep, rows: Sequence[int]) -> Tensor:
         device = self._kv.pool.device
         return forward(
             self._model,

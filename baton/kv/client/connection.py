@@ -12,7 +12,7 @@ from baton.kv.client.staging import StagingPool
 from baton.transports import GRPC, SHM
 
 
-class Connection:
+class StoreConnection:
     """A client's connection to one run of a store, until it breaks.
 
     Owned by the client's Reconnector, on the asyncio loop; fetches and reservations share it. It

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import StoreUnavailableError
-from baton.kv.client.connection import Connection
+from baton.kv.client.connection import StoreConnection
 from baton.kv.client.fetched_object import FetchedObject
 from baton.kv.client.pending import PendingObjects
 
@@ -26,7 +26,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
     come or was bad.
     """
 
-    def __init__(self, connection: Connection, pending: PendingObjects, wait: float) -> None:
+    def __init__(self, connection: StoreConnection, pending: PendingObjects, wait: float) -> None:
         self._connection = connection
         self._pending = pending
         self._silent_after = time.monotonic() + wait + GRACE_SECONDS

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.index import object_tag
 from baton.kv.client.attach import StoreUnavailableError
-from baton.kv.client.connection import Connection
+from baton.kv.client.connection import StoreConnection
 from baton.kv.keys import pack
 
 
-async def lookup(connection: Connection, keys: Sequence[bytes], layout_id: bytes) -> list[bool]:
+async def lookup(
+    connection: StoreConnection, keys: Sequence[bytes], layout_id: bytes
+) -> list[bool]:
     """Return which objects the store holds now, per key.
 
     Raises:

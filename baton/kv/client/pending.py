@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.arena.file import ArenaFileError, MappedArena
 from baton.kv.arena.index import object_tag
-from baton.kv.client.connection import Connection
+from baton.kv.client.connection import StoreConnection
 from baton.kv.client.fetched_object import FetchedObject
 from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
@@ -53,7 +53,7 @@ class PendingObjects:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: StoreConnection,
         object_ids: Sequence[ObjectId],
         object_bytes: int,
         wait: float,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from baton.kv.arena.file import MappedArena
 from baton.kv.client.attach import StoreUnavailableError, attach
-from baton.kv.client.connection import Connection
+from baton.kv.client.connection import StoreConnection
 from baton.rpc.backoff import Backoff
 from baton.telemetry.logs import get_logger
 
@@ -39,7 +39,7 @@ class Reconnector:
         self._client_id = client_id
         self._incarnation = incarnation
         self._transports = transports
-        self.connection: Connection | None = None
+        self.connection: StoreConnection | None = None
         """None while there is none; it may just have broken."""
         self._connected = asyncio.Condition()
         self._unavailable = "not attached yet"
@@ -58,7 +58,7 @@ class Reconnector:
     def connected(self) -> bool:
         return self.connection is not None and not self.connection.broken.is_set()
 
-    def require(self) -> Connection:
+    def require(self) -> StoreConnection:
         """Return the connection.
 
         Raises:
@@ -96,7 +96,7 @@ class Reconnector:
     async def _stay_attached(self, address: str) -> None:
         """Attach and stay until the connection breaks."""
         attachment = await attach(address, self._client_id, self._incarnation, self._transports)
-        connection = Connection(attachment)
+        connection = StoreConnection(attachment)
         mapping = None
         if connection.arena is not None:
             mapping = asyncio.create_task(_map_memory(connection.arena), name="kv-map-memory")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.client.connection import Connection
+from baton.kv.client.connection import StoreConnection
 from baton.kv.client.fetched_object import STRIDE_BYTES
 from baton.kv.client.staging import StagedSlots
 from baton.kv.digest import start_digest
@@ -26,7 +26,7 @@ class Reservation:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: StoreConnection,
         reservation_id: int,
         object_ids: Sequence[ObjectId],
         object_bytes: int,

@@ -16,10 +16,10 @@ from baton.engine.events import (
     Admitted,
     BlocksEvicted,
     BlocksReady,
-    Ended,
     EndReason,
     Event,
-    Tokens,
+    SampledTokens,
+    SequenceEnded,
 )
 from baton.engine.local import run_local
 from baton.kv.keys import prompt_keys
@@ -95,13 +95,13 @@ def test_a_life_from_add_to_close(make_engine: MakeEngine, kind: str) -> None:
     engine.start(7, 0)
     events = drain(engine)
     ready = [event for event in events if isinstance(event, BlocksReady)]
-    drawn = [event for event in events if isinstance(event, Tokens)]
+    drawn = [event for event in events if isinstance(event, SampledTokens)]
     assert ready[0] == BlocksReady(7, 0, keys.full)
     assert [event.position for event in drawn] == list(range(8))
     # 40 tokens of the prompt and 7 of the output fill two blocks; the eighth has no KV.
     assert len(ready) == 1
     ended = events[-1]
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, SequenceEnded)
     assert ended.reasons == (EndReason.LENGTH,)
     assert (ended.computed_tokens, ended.cached_tokens, ended.output_tokens) == (47, 0, 8)
     assert ended.kv_byte_seconds > 0
@@ -117,7 +117,7 @@ def test_blocks_of_the_output_are_reported_as_they_fill(make_engine: MakeEngine,
     admit(engine, request(0, tokens, sampling=params(max_tokens=40)))
     engine.start(0, 0)
     events = drain(engine)
-    output = [event.token_ids[0] for event in events if isinstance(event, Tokens)]
+    output = [event.token_ids[0] for event in events if isinstance(event, SampledTokens)]
     ready = [event for event in events if isinstance(event, BlocksReady)]
     assert [event.first_index for event in ready] == [0, 1, 2]
     named = [key for event in ready for key in event.keys]
@@ -239,14 +239,14 @@ def test_a_prefill_samples_each_choice_once(make_engine: MakeEngine, kind: str) 
     admit(engine, asked)
     engine.start(0, 0)
     events = drain(engine)
-    drawn = [event for event in events if isinstance(event, Tokens)]
+    drawn = [event for event in events if isinstance(event, SampledTokens)]
     assert [(event.choice, event.position) for event in drawn] == [(i, 0) for i in range(4)]
     assert len({event.token_ids for event in drawn}) > 1
     keys = prompt_keys(b"root", asked.prompt, BLOCK)
     ready = [event for event in events if isinstance(event, BlocksReady)]
     assert ready == [BlocksReady(0, 0, keys.full), BlocksReady(0, 1, (keys.all[1],))]
     ended = events[-1]
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, SequenceEnded)
     assert ended.reasons == (EndReason.PREFILLED,) * 4
     assert (ended.computed_tokens, ended.output_tokens) == (20, 4)
     engine.close(0)
@@ -301,7 +301,7 @@ def test_abandoned_bytes_reach_nobody(make_engine: MakeEngine, kind: str) -> Non
         engine.write_block(3, index, garbage)
     engine.start(3, 0)
     events = drain(engine)
-    assert [e.token_ids[0] for e in events if isinstance(e, Tokens)] == expected
+    assert [e.token_ids[0] for e in events if isinstance(e, SampledTokens)] == expected
 
 
 def test_bytes_that_are_being_written_reach_nobody_beside(
@@ -328,7 +328,7 @@ def test_no_more_run_than_may(make_engine: MakeEngine, kind: str) -> None:
         for event in engine.step():
             if isinstance(event, Admitted):
                 engine.start(event.id, 0)
-            if isinstance(event, Ended):
+            if isinstance(event, SequenceEnded):
                 engine.close(event.id)
                 ended += 1
         most = max(most, engine.stats().running)
@@ -360,7 +360,7 @@ def test_an_equal_prompt_goes_on_alone_when_the_first_is_closed(
     assert isinstance(event, Admitted)
     assert event.cached_tokens == 0
     engine.start(2, 0)
-    assert [e.token_ids[0] for e in drain(engine) if isinstance(e, Tokens)] == expected
+    assert [e.token_ids[0] for e in drain(engine) if isinstance(e, SampledTokens)] == expected
 
 
 def test_what_nobody_used_for_a_while_can_be_let_go(make_engine: MakeEngine, kind: str) -> None:
@@ -421,7 +421,7 @@ def finish(engine: Engine, asked: SequenceRequest, told: set[bytes]) -> int:
                     told.update(event.keys)
                 case BlocksEvicted():
                     told.difference_update(event.keys)
-                case Ended():
+                case SequenceEnded():
                     engine.close(event.id)
                     return found
 
@@ -476,7 +476,7 @@ def test_start_takes_only_what_fits_the_sequence(make_engine: MakeEngine, kind: 
     engine.start(0, 0, (1, 2, 3))
     with pytest.raises(ValueError, match="running"):
         engine.start(0, 0)
-    positions = [event.position for event in drain(engine) if isinstance(event, Tokens)]
+    positions = [event.position for event in drain(engine) if isinstance(event, SampledTokens)]
     assert positions == [3, 4, 5, 6, 7]
 
 
@@ -533,7 +533,7 @@ def test_a_preempted_sequence_says_that_its_blocks_are_gone(
                 case BlocksReady() if event.id == 1 and "gone" not in outcomes:
                     last = event.first_index + len(event.keys) - 1
                     engine.read_block(1, last, block)
-                case Ended():
+                case SequenceEnded():
                     ended.add(event.id)
                     if event.id == 0:
                         engine.close(0)
@@ -591,7 +591,7 @@ def test_threads_copy_while_the_engine_steps(make_engine: MakeEngine, kind: str)
                         engine.start(event.id, event.cached_tokens)
                     case BlocksReady() if event.first_index == 0:
                         ready[event.id] = event.keys
-                    case Ended():
+                    case SequenceEnded():
                         engine.close(event.id)
                         ready.pop(event.id, None)
     finally:
@@ -638,10 +638,10 @@ def test_after_any_life_everything_is_back(make_engine: MakeEngine, kind: str, s
                 match event:
                     case Admitted():
                         loading[event.id] = event
-                    case Tokens():
+                    case SampledTokens():
                         assert event.position == positions.get(event.id, 0)
                         positions[event.id] = event.position + 1
-                    case Ended():
+                    case SequenceEnded():
                         assert event.id not in ended
                         ended.add(event.id)
     assert engine.stats().open_sequences == len(open_now)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from baton.engine.base import Engine, SequenceRequest
-from baton.engine.events import Admitted, BlocksReady, Ended, EndReason, Tokens
+from baton.engine.events import Admitted, BlocksReady, EndReason, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
 from baton.sampling import SamplingParams
 
@@ -78,14 +78,14 @@ def admitted(engine: Engine, number: int) -> Admitted:
     return event
 
 
-def finish(engine: Engine, number: int) -> tuple[list[int], Ended]:
+def finish(engine: Engine, number: int) -> tuple[list[int], SequenceEnded]:
     """Run a started sequence to its end; answers tokens and the end."""
     tokens: list[int] = []
     while True:
         for event in engine.step():
-            if isinstance(event, Tokens) and event.id == number:
+            if isinstance(event, SampledTokens) and event.id == number:
                 tokens.extend(event.token_ids)
-            if isinstance(event, Ended) and event.id == number:
+            if isinstance(event, SequenceEnded) and event.id == number:
                 engine.close(number)
                 return tokens, event
 
@@ -99,13 +99,13 @@ def prefill(engine: Engine, asked: SequenceRequest, choices: int) -> tuple[list[
     while True:
         for event in engine.step():
             match event:
-                case Tokens():
+                case SampledTokens():
                     assert event.choice == len(first)
                     first.extend(event.token_ids)
                 case BlocksReady():
                     assert event.first_index == len(keys)
                     keys.extend(event.keys)
-                case Ended():
+                case SequenceEnded():
                     assert set(event.reasons) == {EndReason.PREFILLED}
                     return first, keys
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from baton.engine.factory import create_engine
 from baton.engine.native import build as native_build
 from baton.engine.native.kernels import NativeKernels, built_kernels
-from baton.engine.torch.attention import PagedKv, Query, Step
+from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
 from baton.engine.torch.linear import make_linear, packs
 from baton.settings import EngineSettings, StartupError
@@ -60,7 +60,7 @@ def attended(
     return found, kv.pool
 
 
-def rotation(step: Step, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def rotation(step: AttentionStep, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     angles = step.positions.double().view(-1, 1, 1) / torch.arange(1, size // 2 + 1)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 

@@ -11,7 +11,7 @@ from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import SchedulerLimits, StepPlan
 from baton.engine.paged.scheduler import Scheduler
-from baton.engine.paged.sequence import LiveSequence, State, open_sequence
+from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
 from baton.sampling import SamplingParams
 
 BLOCK = 4
@@ -160,7 +160,7 @@ def test_a_longer_prompt_is_admitted_as_soon_as_the_shared_part_is_there() -> No
     first = bench.add([*shared, *range(100, 140)])
     second = bench.add([*shared, *range(200, 208)])
     bench.admit()
-    assert second.state is State.WAITING
+    assert second.state is SequenceState.WAITING
     bench.step()
     assert first.num_computed_tokens == 8
     assert bench.admit() == [second.id]
