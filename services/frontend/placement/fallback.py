@@ -1,6 +1,6 @@
-"""Placing without a router, on what the frontend itself knows of the cluster: at random.
+"""Random placement, on what the frontend itself knows of the cluster.
 
-Nothing is known of load and of who holds what, so this serves while no router answers.
+Neither load nor cached prefixes are known, so this serves only while no router is available.
 """
 
 import random
@@ -18,7 +18,9 @@ def random_placement(
     excluded: Set[str],
     draw: random.Random,
 ) -> router_pb2.Placement | None:
-    """A decode worker of the model and a prefill worker of its layout; None where there is none.
+    """Return a decode worker of the model, and a prefill worker of its layout where there is one.
+
+    Returns None without a decode worker.
 
     Args:
         instances: the instances alive, by id.
@@ -31,17 +33,19 @@ def random_placement(
         for one in instances.values()
         if one.model == model and not one.draining and one.id not in excluded
     ]
-    decoders = [one for one in workers if one.role in _DECODE]
-    if not decoders:
+    decodes = [one for one in workers if one.role in _DECODE]
+    if not decodes:
         return None
-    decode = draw.choice(decoders)
+    decode = draw.choice(decodes)
     placement = router_pb2.Placement(
         decode=_target(decode),
         prediction=router_pb2.Prediction(reason="random placement: no router available"),
     )
-    readers = [one for one in workers if one.role in _PREFILL and one.layout_id == decode.layout_id]
-    if readers and decode.role == cluster_pb2.ROLE_DECODE:
-        prefill = draw.choice(readers)
+    prefills = [
+        one for one in workers if one.role in _PREFILL and one.layout_id == decode.layout_id
+    ]
+    if prefills and decode.role == cluster_pb2.ROLE_DECODE:
+        prefill = draw.choice(prefills)
         placement.prefill.CopyFrom(_target(prefill))
         store = instances.get(prefill.store_id)
         if store is not None:
