@@ -91,6 +91,8 @@ class Script:
     """Prompts' KV is in place once it is set; being told that no more comes sets it."""
     fail: BatonError | None = None
     """Work fails at once with it."""
+    decode_offset: int = 0
+    """Decoding begins so many tokens after where it was told to; below 0: it repeats some."""
     cached_tokens: int = 32
 
     def __post_init__(self) -> None:
@@ -218,7 +220,7 @@ class ScriptedWorker(WorkerServiceServicer):
             output = await self._go[start.stream_id]
         else:
             output = list(start.generate.output_so_far)
-        at = len(output)
+        at = len(output) + self.script.decode_offset
         for known, token in enumerate(output):
             assert token == self._token(start, start.choice, known), "output_so_far is wrong"
         while at < start.sampling.max_tokens:

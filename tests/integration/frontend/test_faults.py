@@ -157,6 +157,25 @@ async def test_a_worker_that_is_full_is_left_for_another(stage: Any) -> None:
     await stage.quiet()
 
 
+async def test_tokens_that_the_client_has_are_not_given_twice(stage: Any) -> None:
+    first = Reading(stage.stub().Generate(generate(stage)))
+    await first.end()
+    stage.worker("d0").script.decode_offset = -1
+    reading = Reading(stage.stub().Generate(generate(stage)))
+    await reading.end()
+    assert reading.text == first.text == [stage.said(0, 12)]
+    await stage.quiet()
+
+
+async def test_a_worker_that_leaves_tokens_out_is_left_for_another(stage: Any) -> None:
+    stage.worker("d0").script.decode_offset = 1
+    reading = Reading(stage.stub().Generate(generate(stage)))
+    await reading.end()
+    assert reading.text == [stage.said(0, 12)]
+    assert list(stage.router.queries[1].excluded_instances) == ["d0"]
+    await stage.quiet()
+
+
 async def test_three_placements_are_enough(stage: Any) -> None:
     for worker in stage.workers:
         worker.script.fail = BatonError(Reason.WORKER_LOST, "gone")

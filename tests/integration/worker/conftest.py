@@ -117,7 +117,7 @@ def start(**fields: object) -> worker_pb2.Start:
     """A Start for model `sim` with a seed and 8 tokens unless said otherwise."""
     frame = worker_pb2.Start(**fields)
     frame.context.model = frame.context.model or "sim"
-    frame.cache_salt = b"salt"
+    frame.cache_salt = frame.cache_salt or b"salt"
     if not frame.sampling.HasField("max_tokens"):
         frame.sampling.max_tokens = 8
     return frame

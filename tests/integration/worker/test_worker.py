@@ -92,6 +92,18 @@ async def test_every_choice_of_one_prefill_goes_on_elsewhere(start_service, open
     await at_baseline(writer)
 
 
+async def test_tenants_with_salts_of_their_own_share_no_kv(start_service, open_run):
+    _, decode = await _pool(start_service)
+    run = await open_run(decode.address)
+    for number, salt in ((1, b"one"), (2, b"other"), (3, b"one")):
+        await run.start(
+            stream_id=number, cache_salt=salt, prompt_token_ids=PROMPT, generate=Generate()
+        )
+        await run.ended(number)
+    found = [run.ends[number].usage.cached_tokens for number in (1, 2, 3)]
+    assert found == [0, 0, (len(PROMPT) - 1) // 16 * 16]
+
+
 async def test_the_next_turn_finds_prompt_and_answer(start_service, open_run):
     _, decode = await _pool(start_service)
     writer = await open_run(decode.address)
