@@ -26,7 +26,7 @@ WORKER_STREAMS = Gauge(
     "baton_frontend_worker_streams", "Pieces of work at workers that have not ended."
 )
 LATE_FRAMES = Counter(
-    "baton_frontend_late_frames_total", "Token entries of work that nobody waits for any more."
+    "baton_frontend_late_frames_total", "Token entries of streams that were released."
 )
 PROMPT_TOKENS = Counter("baton_frontend_prompt_tokens_total", "Prompt tokens of ended requests.")
 CACHED_TOKENS = Counter(

@@ -8,7 +8,7 @@ from time import monotonic
 from opentelemetry import trace
 
 from baton.errors import BatonError, Reason
-from baton.stream_events import ChoiceFinished, Event, Finished, Started
+from baton.stream_events import Event, Finished
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import tracer
 from baton.v1 import common_pb2
@@ -81,8 +81,7 @@ class Generation:
         """The sink has enough for now."""
         late = BatonError(Reason.DEADLINE, "the request did not end before its deadline")
         left = max(0.0, context.deadline - monotonic())
-        self._loop = asyncio.get_running_loop()
-        self._deadline_timer = self._loop.call_later(left, self.end, late)
+        self._deadline_timer = asyncio.get_running_loop().call_later(left, self.end, late)
         self._report_timer: asyncio.TimerHandle | None = None
         self._report_deadline_passed = False
 
@@ -181,13 +180,8 @@ class Generation:
 
     async def _begin(self) -> None:
         self._state = _State.RUNNING
-        request, first = self.request, self._progress.outputs[0]
-        seed, prompt_tokens = request.sampling.seed, len(request.prompt)
-        events: list[Event] = [Started(request.id, request.model.name, seed, prompt_tokens)]
-        if request.output_so_far:
-            first.push(request.output_so_far)  # the client has its text
-        if first.reason is not None:  # what is resumed had ended
-            events.append(ChoiceFinished(0, first.reason, first.stop_string))
+        events: list[Event] = []
+        self._progress.begin(events)
         self._reconcile(events)
         if self._place is not None:
             await self._find_placement(self._place)
@@ -248,7 +242,8 @@ class Generation:
 
     def _await_reports(self) -> None:
         if self._report_timer is None:
-            self._report_timer = self._loop.call_later(LAST_REPORTS_SECONDS, self._stop_awaiting)
+            loop = asyncio.get_running_loop()
+            self._report_timer = loop.call_later(LAST_REPORTS_SECONDS, self._stop_awaiting)
 
     def _stop_awaiting(self) -> None:
         self._report_deadline_passed = True

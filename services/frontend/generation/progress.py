@@ -5,7 +5,7 @@ from time import monotonic
 
 from baton.errors import BatonError
 from baton.internal.v1 import worker_pb2
-from baton.stream_events import ChoiceFinished, Event, FinishReason
+from baton.stream_events import ChoiceFinished, Event, FinishReason, Started
 from baton.v1 import common_pb2
 from services.frontend.generation.assignments import GenerationContext, WorkerAssignments
 from services.frontend.generation.output import Output
@@ -47,6 +47,16 @@ class RequestProgress:
         """Tokens given to the client so far, over all choices."""
         total = sum(len(output.token_ids) for output in self.outputs)
         return total - len(self.request.output_so_far)
+
+    def begin(self, events: list[Event]) -> None:
+        """Add what the client has of a stream that it resumes, and tell it what it gets."""
+        request, first = self.request, self.outputs[0]
+        seed, prompt_tokens = request.sampling.seed, len(request.prompt)
+        events.append(Started(request.id, request.model.name, seed, prompt_tokens))
+        if request.output_so_far:
+            first.push(request.output_so_far)
+        if first.reason is not None:  # what is resumed had ended
+            events.append(ChoiceFinished(0, first.reason, first.stop_string))
 
     def add_tokens(
         self,
