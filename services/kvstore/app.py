@@ -20,7 +20,8 @@ from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.memory.arena import STEP_BYTES, Arena
 from services.kvstore.metrics import StoreMetrics
 from services.kvstore.peers.pool import PeerPool
-from services.kvstore.peers.transports.nixl.agent import NixlAgent, agent_name
+from services.kvstore.peers.transports.nixl.agent import NixlAgent
+from services.kvstore.peers.transports.nixl.endpoint import agent_name
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
@@ -52,7 +53,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     process.spawn(touch_arena(store), "touch-arena")
     process.spawn(keep_time(store), "keep-time")
     if kv.verify != ALWAYS:
-        log.warning("KV copies are not all verified", verify=kv.verify)
+        log.warning("kv.verify.reduced", verify=kv.verify)
     nixl = None
     if NIXL in kv.peer_transports:
         nixl = nixl_thread(arena, process.instance_id, process.incarnation)
@@ -130,7 +131,7 @@ async def touch_arena(store: Store) -> None:
             store.grow()
     except OSError as error:
         log.error(
-            "arena memory exhausted, using less",
+            "kv.arena.exhausted",
             usable_bytes=store.arena.touched_bytes,
             error=error.strerror,
         )

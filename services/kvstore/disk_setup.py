@@ -63,7 +63,8 @@ async def open_disk(
     """
 
     def failed(reason: str) -> None:
-        log.error("disk tier disabled, using DRAM only", path=str(path), reason=reason)
+        effect = "disk tier disabled, using DRAM only"
+        log.error("kv.disk.disabled", path=str(path), reason=reason, effect=effect)
         on_failed()
 
     codecs = Codecs(codec)
@@ -82,7 +83,7 @@ async def open_disk(
             opening.result()[0].close()
         raise
     disk = add_disk(store, file, records, failed, codecs=codecs, verify=verify)
-    log.info("disk tier ready", path=str(path), objects=len(disk.index), direct=file.is_direct)
+    log.info("kv.disk.ready", path=str(path), objects=len(disk.index), direct=file.is_direct)
 
 
 def add_disk(
@@ -140,7 +141,7 @@ def _open(path: Path, data_bytes: int, codecs: Codecs) -> tuple[DiskFile, list[R
         for record in unreadable:
             file.clear(record.offset)
         if unreadable:
-            log.warning("disk tier dropped objects of unknown codecs", objects=len(unreadable))
+            log.warning("kv.disk.dropped", objects=len(unreadable))
         return file, [record for record in records if codecs.can_read(record.codec)]
     except BaseException:
         file.close()

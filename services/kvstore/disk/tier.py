@@ -127,7 +127,7 @@ class DiskTier:
     def _ended(self, error: Exception | None, now: float) -> None:
         if error is not None:
             self.counts.errors += 1
-            log.error("disk batch failed", path=str(self._file.path), error=str(error))
+            log.error("kv.disk.batch_failed", path=str(self._file.path), error=str(error))
             if self.counts.errors >= MAX_ERRORS:
                 self._switch_off(str(error), now)
         self._on_change()

@@ -1,160 +1,161 @@
-"""Objects that are being fetched from other stores into slots of this one."""
+"""Transfers that have a slot in this store's arena."""
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 from itertools import compress
-
-from xxhash import xxh3_128
 
 from baton.kv.digest import object_digest, start_digest
 from baton.kv.objects import ObjectId
 from baton.transports import GRPC, NIXL
-from services.kvstore.memory.slot import Refusal, Slot, State
+from services.kvstore.memory.slot import Slot, State
+from services.kvstore.peers.transfer import Outcome, Transfer, TransferState
 from services.kvstore.store import PEER, Store
 
 
-@dataclass(eq=False, slots=True)
-class Flight:
-    """One object on its way."""
-
-    slot: Slot
-    digest: bytes
-    """What its bytes must have."""
-    hash: xxh3_128 | None = None
-    """Of the bytes that came in chunks."""
-    got: int = 0
-    """How many did."""
-
-
 class InFlight:
-    """Each object is fetched once at a time, whoever and however many request it.
+    """The transfers under way from all peers: each object once, however many reads wait for it.
+
+    Owned by PeerPool, on the event loop. Bounded by a window of bytes.
 
     Args:
         store: where objects go.
-        window_bytes: how much may be on its way at once; one object at least.
-        verify: whether what came is checked against its digest.
+        window_bytes: how much may be under way at once; one object at least.
+        verify: whether received bytes are checked against their digest.
     """
 
     def __init__(self, store: Store, window_bytes: int, *, verify: bool = True) -> None:
         self._store = store
-        self._window_bytes = window_bytes
+        self.window_bytes = window_bytes
         self.verify = verify
         self.failures = store.peer_failures
-        self._flying: dict[ObjectId, Flight] = {}
+        self._transfers: dict[ObjectId, Transfer] = {}
         self._bytes = 0
 
     def __contains__(self, object_id: ObjectId) -> bool:
-        return object_id in self._flying
+        return object_id in self._transfers
 
     def __len__(self) -> int:
-        return len(self._flying)
+        return len(self._transfers)
 
     @property
     def room_bytes(self) -> int:
-        """How much more may be on its way; above 0 if nothing is."""
-        return max(self._window_bytes - self._bytes, 0 if self._flying else 1)
+        """How much more may be under way; above 0 if nothing is."""
+        return max(self.window_bytes - self._bytes, 0 if self._transfers else 1)
 
-    def begin_all(
-        self,
-        object_ids: Sequence[ObjectId],
-        digests: Sequence[bytes],
-        object_bytes: int,
-        tenant: str = "",
-        writer: Hashable | None = None,
-    ) -> list[Flight | Refusal]:
-        """Reserve slots for objects that are not flying: a flight, PRESENT or EXHAUSTED for each.
+    def begin(
+        self, transfers: Sequence[Transfer], object_bytes: int, tenant: str, writer: Hashable | None
+    ) -> tuple[list[Transfer], list[Transfer]]:
+        """Reserve slots for leased objects that are not under way; return those begun and refused.
 
         Args:
-            object_ids: the objects, no two the same.
-            digests: what the bytes of each must have.
+            transfers: of different objects.
             object_bytes: the length of each.
-            tenant: on whose share they are counted.
-            writer: who writes them into the arena, if this process does not.
+            tenant: charged for them.
+            writer: identifies what writes them into the arena; None: this process does.
         """
-        answers: list[Flight | Refusal] = []
-        slots = self._store.reserve(object_ids, object_bytes, tenant=tenant, writer=writer)
-        for slot, digest in zip(slots, digests, strict=True):
-            if isinstance(slot, Refusal):
-                answers.append(slot)
+        begun, refused = [], []
+        ids = [transfer.object_id for transfer in transfers]
+        slots = self._store.reserve(ids, object_bytes, tenant=tenant, writer=writer)
+        for transfer, slot in zip(transfers, slots, strict=True):
+            if not isinstance(slot, Slot):
+                transfer.outcome = Outcome.REFUSED
+                refused.append(transfer)
                 continue
-            flight = Flight(slot, digest)
-            self._flying[slot.object_id] = flight
+            transfer.slot, transfer.state = slot, TransferState.RECEIVING
+            transfer.hash, transfer.received_bytes = None, 0
+            self._transfers[transfer.object_id] = transfer
             self._bytes += slot.slot_bytes
-            answers.append(flight)
-        return answers
+            begun.append(transfer)
+        return begun, refused
 
-    def write(self, flight: Flight, offset: int, data: memoryview) -> bool:
-        """Take in the next bytes; False where they do not fit, or the slot lapsed."""
-        slot, end = flight.slot, flight.got + len(data)
-        if slot.state is not State.RESERVED or offset != flight.got or end > slot.object_bytes:
+    def offset(self, transfer: Transfer) -> int:
+        """Return where an object goes in the arena's file."""
+        return self._store.arena.file_offset(_slot(transfer))
+
+    def write(self, transfer: Transfer, offset: int, data: memoryview) -> bool:
+        """Write the next bytes; return False where they do not fit, or the slot expired."""
+        slot, at = _slot(transfer), transfer.received_bytes
+        end = at + data.nbytes
+        if slot.state is not State.RESERVED or offset != at or end > slot.object_bytes:
             return False
-        self._store.arena.view(slot)[flight.got : end] = data
-        if flight.hash is None:
-            flight.hash = start_digest(slot.object_id, slot.object_bytes)
-        flight.hash.update(data)
-        flight.got = end
-        self._store.moved_bytes[PEER, GRPC] += len(data)
+        self._store.arena.view(slot)[at:end] = data
+        if transfer.hash is None:
+            transfer.hash = start_digest(slot.object_id, slot.object_bytes)
+        transfer.hash.update(data)
+        transfer.received_bytes = end
+        self._store.moved_bytes[PEER, GRPC] += data.nbytes
         return True
 
-    def finish(self, flight: Flight) -> bool:
-        """All bytes came: commit the object if they are right, else give its slot back."""
-        slot = flight.slot
-        right = flight.hash is not None and flight.got == slot.object_bytes
-        if self.verify and flight.hash is not None:
-            right = right and flight.hash.digest() == flight.digest
-        self._end([flight], [right])
-        return right
-
-    def offset(self, flight: Flight) -> int:
-        """Where a peer that writes into the arena puts the object, in the arena's file."""
-        return self._store.arena.file_offset(flight.slot)
-
-    def check(self, flights: Sequence[Flight]) -> list[bool]:
-        """Whether objects that a peer has written are right. On any thread; takes long."""
+    def finish(self, transfers: Sequence[Transfer]) -> None:
+        """End transfers that no more chunks arrive for: WRONG unless all bytes are right."""
         right = []
-        for flight in flights:
-            layout_id, key, group, shard, part = flight.slot.object_id
-            view = self._store.arena.view(flight.slot)
+        for transfer in transfers:
+            slot, found = _slot(transfer), transfer.hash
+            whole = found is not None and transfer.received_bytes == slot.object_bytes
+            if whole and self.verify and found is not None:
+                whole = found.digest() == _digest(transfer)
+            right.append(whole)
+        self._end(transfers, right)
+
+    def check(self, transfers: Sequence[Transfer]) -> list[bool]:
+        """Return whether objects that a peer has written are right. Slow, and on any thread."""
+        right = []
+        for transfer in transfers:
+            layout_id, key, group, shard, part = transfer.object_id
+            view = self._store.arena.view(_slot(transfer))
             digest = object_digest(key, layout_id, group, shard, part, view)
-            right.append(digest == flight.digest)
+            right.append(digest == _digest(transfer))
         return right
 
-    def landed(self, flights: Sequence[Flight], right: Sequence[bool]) -> list[bool]:
-        """A peer has written objects: commit those that are right, give the slots of others back.
+    def finish_written(self, transfers: Sequence[Transfer], right: Sequence[bool]) -> None:
+        """End transfers that a peer has written: WRONG unless their bytes were found right."""
+        arrived = compress(transfers, right)
+        self._store.moved_bytes[PEER, NIXL] += sum(_slot(one).object_bytes for one in arrived)
+        self._end(transfers, right)
 
-        Answers which were committed.
-        """
-        came = compress(flights, right)
-        self._store.moved_bytes[PEER, NIXL] += sum(one.slot.object_bytes for one in came)
-        pairs = zip(flights, right, strict=True)
-        good = [is_right and flight.slot.state is State.RESERVED for flight, is_right in pairs]
-        self._end(flights, good)
-        return good
+    def fail(self, transfers: Sequence[Transfer]) -> None:
+        """End transfers that will not arrive, and that nothing writes any more."""
+        self._forget(transfers, Outcome.FAILED)
+        self._store.abandon([_slot(transfer) for transfer in transfers])
 
-    def quarantine(self, flight: Flight) -> None:
-        """A peer that was to write it is not heard of, and may write still."""
-        self._forget(flight)
-        self._store.expire_slots([flight.slot])
+    def quarantine(self, transfers: Sequence[Transfer]) -> list[Slot]:
+        """End transfers that the peer may write still; return their slots, for `release`."""
+        self._forget(transfers, Outcome.FAILED)
+        slots = [_slot(transfer) for transfer in transfers]
+        self._store.expire_slots(slots)
+        return slots
 
-    def release(self, flights: Iterable[Flight]) -> None:
-        """The peer does not write these any more."""
-        self._store.abandon(flight.slot for flight in flights)
+    def release(self, slots: Sequence[Slot]) -> None:
+        """Free slots in quarantine: the peer does not write them any more."""
+        self._store.abandon(slots)
 
-    def _end(self, flights: Sequence[Flight], good: Sequence[bool]) -> None:
-        """Nobody writes to them any more: commit those that are good, give back the others."""
-        for flight in flights:
-            self._forget(flight)
-        kept = list(compress(flights, good))
-        self._store.commit([one.slot for one in kept], [one.digest for one in kept])
-        self._store.abandon(
-            one.slot for one, is_good in zip(flights, good, strict=True) if not is_good
-        )
+    def _end(self, transfers: Sequence[Transfer], right: Sequence[bool]) -> None:
+        """Commit those that are right, and free the slots of the others."""
+        self._forget(transfers, Outcome.WRONG)
+        kept, others = [], []
+        for transfer, is_right in zip(transfers, right, strict=True):
+            if not is_right:
+                others.append(_slot(transfer))
+            elif _slot(transfer).state is not State.RESERVED:  # expired since
+                transfer.outcome = Outcome.FAILED
+                others.append(_slot(transfer))
+            else:
+                transfer.outcome = Outcome.KEPT
+                kept.append(transfer)
+        self._store.commit([_slot(one) for one in kept], [_digest(one) for one in kept])
+        self._store.abandon(others)
 
-    def drop(self, flight: Flight) -> None:
-        """It will not arrive: give its slot back."""
-        self._forget(flight)
-        self._store.abandon([flight.slot])
+    def _forget(self, transfers: Sequence[Transfer], outcome: Outcome) -> None:
+        for transfer in transfers:
+            transfer.outcome = outcome
+            del self._transfers[transfer.object_id]
+            self._bytes -= _slot(transfer).slot_bytes
 
-    def _forget(self, flight: Flight) -> None:
-        del self._flying[flight.slot.object_id]
-        self._bytes -= flight.slot.slot_bytes
+
+def _slot(transfer: Transfer) -> Slot:
+    assert transfer.slot is not None  # it is under way
+    return transfer.slot
+
+
+def _digest(transfer: Transfer) -> bytes:
+    assert transfer.leased is not None  # it is under way
+    return transfer.leased.digest

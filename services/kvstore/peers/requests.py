@@ -1,292 +1,224 @@
-"""What one peer store is asked and what it answers. No I/O, no clock.
-
-Objects that reads wait for are asked for once, however many reads there are, separately with and
-without a wait. What the peer has is fetched (by whichever peer has it first, see `transfers`) and
-committed here, which fulfils the requests. A peer that breaks is asked everything anew when it is
-back; until then the requests stay as they are.
-"""
+"""What reads of this store want from one peer, and how far it is."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-
-from google.protobuf.duration_pb2 import Duration
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from baton.kv.keys import pack
 from baton.kv.objects import ObjectId
 from baton.kv.wire.bulk import ReadBulk
-from baton.kv.wire.lease import LeasedObject, parse_leases
 from services.kvstore.peers.inflight import InFlight
-from services.kvstore.peers.receiving import End, Ended, PeerTransfers
-from services.kvstore.peers.transports.nixl.receiver import Landing, NixlReceiver
+from services.kvstore.peers.reads import PeerReads
+from services.kvstore.peers.transfer import Outcome, Transfer, TransferState
+from services.kvstore.peers.transports.base import PeerTransport
 from services.kvstore.reads.read_request import ReadRequest, Source
 from services.kvstore.reads.wait_table import WaitTable
 
-ASK_KEYS = 16_384
-"""Keys in one ReadRequest."""
 RETRY_SECONDS = 0.1
-"""After a fetched object found no room here, or the peer refused."""
+"""After an object found no room here, or the peer refused."""
 MAX_FAILURES = 3
-"""Bad or broken fetches of one object after which this peer counts as not having it."""
-
-
-@dataclass(eq=False, slots=True)
-class _Ask:
-    """One ReadRequest at the peer."""
-
-    number: int
-    object_ids: list[ObjectId]
-    instant: bool
-    unanswered: int
-    open: set[ObjectId] = field(default_factory=set)
-    """Not answered, and still of interest."""
-    leased: int = 0
-    """Leases of it that are not given back: cancelling it would end them."""
+"""Bad or broken transfers of one object after which this peer counts as not having it."""
 
 
 class PeerRequests:
-    """See the module's text.
+    """The transfers of one peer. Owned by its connection, on the event loop. No I/O, no clock.
+
+    An object that reads wait for is requested once, however many reads there are, separately with
+    and without a wait. What the peer leases is brought by the first transport that is up, unless
+    another peer brings it already, and committed here, which answers the reads. When the stream
+    breaks everything is requested anew on the next one; until then reads stay as they are. Bounded
+    by the reads of this store.
 
     Args:
         source: the peer.
-        flights: objects on their way, of all peers.
-        waits: is told what the peer does not have.
-        receiver: what the peer is asked to write into the arena.
+        in_flight: the transfers under way from all peers.
+        waits: told what the peer does not have.
+        transports: ways for objects to come, best first; the last one is always up.
     """
 
     def __init__(
-        self, source: Source, flights: InFlight, waits: WaitTable, receiver: NixlReceiver
+        self,
+        source: Source,
+        in_flight: InFlight,
+        waits: WaitTable,
+        transports: Sequence[PeerTransport],
     ) -> None:
         self.source = source
-        self.transfers: PeerTransfers[_Ask] = PeerTransfers(flights, receiver, self._tenant_of)
+        self._in_flight = in_flight
         self._waits = waits
-        self._interest: dict[ObjectId, dict[ReadRequest, None]] = {}
-        self._due: dict[tuple[ObjectId, bool], None] = {}
-        """To be asked, with whether it is without a wait."""
-        self._asked: dict[tuple[ObjectId, bool], _Ask] = {}
-        self._asks: dict[int, _Ask] = {}
-        self._later: deque[tuple[float, ObjectId]] = deque()
-        self._failures: dict[ObjectId, int] = {}
-        self._number = 0
-        self._out: list[pb.GetRequest] = []
-        self._releasing: pb.Release | None = None
-        """The frame of `_out` that gives leases back."""
+        self._transports = transports
+        self._reads = PeerReads()
+        self._transfers: tuple[dict[ObjectId, Transfer], ...] = ({}, {})
+        """With a wait, and without: those that reads wait for, or that are under way."""
+        self._due: dict[Transfer, None] = {}
+        self._leased: deque[Transfer] = deque()
+        self._retries: deque[tuple[float, Transfer]] = deque()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is wanted of this peer."""
-        return not self._interest and self.transfers.idle
+        """Whether nothing is awaited of the peer."""
+        return not any(self._transfers) and all(one.idle for one in self._transports)
 
-    # Interest
+    def fetch(self, request: ReadRequest, object_id: ObjectId) -> None:
+        """Request an object that a read waits for."""
+        transfers = self._transfers[request.instant]
+        transfer = transfers.get(object_id)
+        if transfer is None:
+            transfer = transfers[object_id] = Transfer(object_id, request.instant)
+            self._due[transfer] = None
+        elif transfer.state in (TransferState.UNAVAILABLE, TransferState.RETRYING):
+            self._make_due(transfer)
+        transfer.requests[request] = None
 
-    def seek(self, request: ReadRequest, object_id: ObjectId) -> None:
-        """A request waits for an object."""
-        self._interest.setdefault(object_id, {})[request] = None
-        self._ask_for(object_id, request.instant)
-
-    def forget(self, request: ReadRequest, object_id: ObjectId) -> None:
-        """It does no longer."""
-        requests = self._interest.get(object_id)
-        if requests is None or request not in requests:
+    def cancel(self, request: ReadRequest, object_id: ObjectId) -> None:
+        """End a read's interest in an object; no error if there is none."""
+        transfers = self._transfers[request.instant]
+        transfer = transfers.get(object_id)
+        if transfer is None or request not in transfer.requests:
             return
-        del requests[request]
-        if requests:
+        del transfer.requests[request]
+        state = transfer.state
+        if transfer.requests or state in (TransferState.LEASED, TransferState.RECEIVING):
             return
-        del self._interest[object_id]
-        self._failures.pop(object_id, None)
-        for instant in (False, True):
-            self._due.pop((object_id, instant), None)
-            ask = self._asked.pop((object_id, instant), None)
-            if ask is not None:
-                ask.open.discard(object_id)
-                self._cancel_if_unneeded(ask)
-
-    # The connection
+        del transfers[object_id]
+        self._due.pop(transfer, None)
+        transfer.state = TransferState.CANCELLED
+        if state is TransferState.REQUESTED:
+            self._reads.cancel(transfer)
 
     def opened(self, epoch: str, now: float) -> None:
-        """A stream to the peer is there; it knows nothing.
+        """Begin on a new stream to the peer.
 
         Args:
             epoch: changes when the peer starts anew.
             now: the time.
         """
-        self._out.clear()
-        self._releasing = None
-        self.transfers.receiver.opened(epoch, now)
+        for transport in self._transports:
+            transport.opened(epoch, now)
 
     def closed(self, now: float) -> None:
-        """The stream is gone, or could not be opened: what it had begun is to be asked anew."""
-        self._out.clear()
-        self._releasing = None
-        self._asks.clear()
-        self._asked.clear()
-        self.transfers.closed(now)
-        for object_id, requests in list(self._interest.items()):
-            for request in list(requests):
-                if request.instant:
-                    self._waits.mark_unavailable_at(request, object_id, self.source, now)
-        self._due = {
-            (object_id, request.instant): None
-            for object_id, requests in self._interest.items()
-            for request in requests
-        }
+        """Start over: the stream is gone, or could not be opened.
+
+        To reads without a wait, which do not wait for the next stream, the peer has nothing.
+        """
+        self._reads.closed()
+        self._leased.clear()
+        self._retries.clear()
+        for transport in self._transports:
+            transport.closed(now)
+        self._due.clear()
+        for transfers in self._transfers:
+            for object_id, old in list(transfers.items()):
+                del transfers[object_id]
+                if old.requests:  # the old one may still be under way
+                    new = transfers[object_id] = Transfer(object_id, old.instant, old.requests)
+                    self._due[new] = None
+        for transfer in list(self._transfers[True].values()):
+            self._mark_unavailable(transfer, now)
 
     def frames(self, now: float) -> list[pb.GetRequest]:
-        """What to send now."""
-        while self._later and self._later[0][0] <= now:
-            self._ask_again(self._later.popleft()[1])
-        self._settle(self.transfers.overdue(now), now)
-        self._settle(self.transfers.start(now), now)
-        groups: dict[tuple[bytes, int, int, int, bool], list[ObjectId]] = {}
-        for object_id, instant in self._due:
-            layout_id, _, group, shard, part = object_id
-            groups.setdefault((layout_id, group, shard, part, instant), []).append(object_id)
-        self._due.clear()
-        for (*_, instant), object_ids in groups.items():
-            for at in range(0, len(object_ids), ASK_KEYS):
-                self._ask(object_ids[at : at + ASK_KEYS], instant, now)
-        out, self._out = [*self._out, *self.transfers.frames(now)], []
-        self._releasing = None
+        """Return what to send now."""
+        while self._retries and self._retries[0][0] <= now:
+            transfer = self._retries.popleft()[1]
+            if transfer.state is TransferState.RETRYING:
+                self._make_due(transfer)
+        for transport in self._transports:
+            self.end(transport.overdue(now), now)
+        if self._leased:
+            self._begin_leased(now)
+        if self._due:
+            due, self._due = self._due, {}
+            self._reads.request(due, now)
+        out = self._reads.frames()
+        for transport in self._transports:
+            out += transport.frames(now)
         return out
 
     def handle(self, response: pb.GetResponse | ReadBulk, now: float) -> None:
-        """Take one frame of the peer in; afterwards send `frames`."""
+        """Take in one frame of the peer; `frames` are to be sent afterwards.
+
+        Raises:
+            BatonError: the frame makes no sense.
+        """
+        for transport in self._transports:
+            self.end(transport.handle(response, now), now)
         if isinstance(response, ReadBulk):
-            for lease_id, offset, data in response.pieces():
-                self._settle(self.transfers.take_chunk(lease_id, offset, data, now), now)
             return
         kind = response.WhichOneof("frame")
         if kind == "ready":
-            ask = self._asks.get(response.ready.correlation_id)
-            if ask is not None:  # else it was cancelled, which ends its leases
-                self._take_ready(ask, parse_leases(response.ready))
-                self._end_if(response.ready.done, ask)
-        elif kind == "nixl_answer":
-            self.transfers.receiver.answered(response.nixl_answer, now)
-        elif kind == "push_ended":
-            self._settle(self.transfers.push_ended(response.push_ended.push_id, now), now)
+            self._leased += self._reads.take_ready(response.ready)
         elif kind == "missing":
-            ask = self._asks.get(response.missing.correlation_id)
-            if ask is not None:
-                self._take_missing(ask, response.missing, now)
-                self._end_if(response.missing.done, ask)
+            will_not_come, timed_out = self._reads.take_missing(response.missing)
+            for transfer in will_not_come:
+                self._mark_unavailable(transfer, now)
+            for transfer in timed_out:
+                if transfer.instant:
+                    self._mark_unavailable(transfer, now)
+                else:
+                    self._retry(transfer, now)  # reads that came later may wait longer
         elif kind == "error":
-            ask = self._asks.pop(response.error.correlation_id, None)
-            if ask is not None:
-                for object_id in ask.open:
-                    self._asked.pop((object_id, ask.instant), None)
-                    self._later.append((now + RETRY_SECONDS, object_id))
+            for transfer in self._reads.take_error(response.error):
+                self._retry(transfer, now)
 
-    def landed(self, landing: Landing, right: Sequence[bool], now: float) -> None:
-        """The peer has written a push; afterwards send `frames`. See `PeerTransfers.landed`."""
-        self._settle(self.transfers.landed(landing, right), now)
-
-    # Inside
-
-    def _ask_for(self, object_id: ObjectId, instant: bool) -> None:
-        if (object_id, instant) not in self._asked:
-            self._due[object_id, instant] = None
-
-    def _ask_again(self, object_id: ObjectId) -> None:
-        """Whatever was known of the object is void; ask if somebody still wants it."""
-        for instant in {request.instant for request in self._interest.get(object_id, ())}:
-            self._ask_for(object_id, instant)
-
-    def _ask(self, object_ids: list[ObjectId], instant: bool, now: float) -> None:
-        self._number += 1
-        ask = _Ask(self._number, object_ids, instant, len(object_ids), set(object_ids))
-        self._asks[self._number] = ask
-        deadline = now
-        for object_id in object_ids:
-            self._asked[object_id, instant] = ask
-            deadline = max(deadline, *(request.deadline for request in self._interest[object_id]))
-        wait = Duration()
-        if not instant:
-            wait.FromMilliseconds(max(1, int((deadline - now) * 1000)))
-        frame = pb.Read(
-            correlation_id=self._number,
-            layout_id=object_ids[0].layout_id,
-            keys=pack([object_id.key for object_id in object_ids]),
-            part=object_ids[0].message(),
-            wait=wait,
-        )
-        self._out.append(pb.GetRequest(read=frame))
-
-    def _take_ready(self, ask: _Ask, objects: Sequence[LeasedObject]) -> None:
-        ask.leased += len(objects)
-        for one in objects:
-            self.transfers.expect(ask, self._answered(ask, one.which), one)
-
-    def _end_if(self, done: bool, ask: _Ask) -> None:
-        """The peer has answered an ask in full."""
-        if done:
-            self._asks.pop(ask.number, None)
-
-    def _tenant_of(self, object_id: ObjectId) -> str | None:
-        """On whose share an object is counted; None where nobody wants it any more."""
-        requests = self._interest.get(object_id)
-        return None if requests is None else next(iter(requests)).tenant
-
-    def _settle(self, ended: Iterable[Ended[_Ask]], now: float) -> None:
-        """Give the leases back of what came, or did not."""
-        for ask, object_id, lease_id, end in ended:
-            if end is End.PUT_OFF:
-                self._later.append((now + RETRY_SECONDS, object_id))
-            elif end is not End.KEPT:
-                self._failed(object_id, now)
-            if end is End.WRONG:
-                # The peer drops it, and the lease.
-                self._out.append(pb.GetRequest(report_bad=pb.ReportBad(lease_ids=[lease_id])))
+    def end(self, transfers: Iterable[Transfer], now: float) -> None:
+        """Give back the leases of transfers that ended, and request those again that failed."""
+        for transfer in transfers:
+            current = self._transfers[transfer.instant]
+            if current.get(transfer.object_id) is not transfer:
+                continue  # the stream that it was leased on is gone
+            self._reads.release(transfer)
+            if not transfer.requests:
+                transfer.state = TransferState.CANCELLED
+                del current[transfer.object_id]
+            elif transfer.outcome in (Outcome.WRONG, Outcome.FAILED):
+                transfer.failures += 1
+                if transfer.failures < MAX_FAILURES:
+                    self._make_due(transfer)
+                else:
+                    self._mark_unavailable(transfer, now)
             else:
-                self._release(lease_id)
-            ask.leased -= 1
-            self._cancel_if_unneeded(ask)
+                self._retry(transfer, now)
 
-    def _failed(self, object_id: ObjectId, now: float) -> None:
-        if object_id not in self._interest:
+    def _begin_leased(self, now: float) -> None:
+        """Begin as many leased transfers as there is room for."""
+        transport = next(one for one in self._transports if one.is_up or one.undecided(now))
+        if not transport.is_up:
             return
-        failures = self._failures[object_id] = self._failures.get(object_id, 0) + 1
-        if failures < MAX_FAILURES:
-            self._ask_again(object_id)
-        else:
-            for request in list(self._interest[object_id]):
-                self._waits.mark_unavailable_at(request, object_id, self.source, now)
+        chosen: set[ObjectId] = set()
+        groups: dict[tuple[str, int], list[Transfer]] = {}
+        begun: list[Transfer] = []
+        ended: list[Transfer] = []
+        room = self._in_flight.room_bytes
+        while self._leased and room > 0:
+            transfer = self._leased.popleft()
+            object_id, leased = transfer.object_id, transfer.leased
+            is_brought = object_id in self._in_flight or object_id in chosen
+            if leased is None or is_brought or not transfer.requests:
+                transfer.outcome = Outcome.REFUSED
+                ended.append(transfer)
+                continue
+            chosen.add(object_id)
+            room -= leased.object_bytes
+            tenant = next(iter(transfer.requests)).tenant
+            groups.setdefault((tenant, leased.object_bytes), []).append(transfer)
+        for (tenant, size), group in groups.items():
+            accepted, refused = self._in_flight.begin(group, size, tenant, transport.writer)
+            begun += accepted
+            ended += refused
+        if begun:
+            transport.begin(begun, now)
+        self.end(ended, now)
 
-    def _take_missing(self, ask: _Ask, missing: pb.Missing, now: float) -> None:
-        for index in missing.will_not_come:
-            self._deny(self._answered(ask, index), ask.instant, now)
-        for index in missing.timed_out:
-            object_id = self._answered(ask, index)
-            if ask.instant:
-                self._deny(object_id, ask.instant, now)
-            else:  # requests that came later may wait longer
-                self._later.append((now + RETRY_SECONDS, object_id))
-        self._cancel_if_unneeded(ask)
+    def _make_due(self, transfer: Transfer) -> None:
+        transfer.state = TransferState.DUE
+        self._due[transfer] = None
 
-    def _answered(self, ask: _Ask, index: int) -> ObjectId:
-        """Note that the peer answered for one object."""
-        object_id = ask.object_ids[index]
-        ask.unanswered -= 1
-        ask.open.discard(object_id)
-        self._asked.pop((object_id, ask.instant), None)
-        return object_id
+    def _retry(self, transfer: Transfer, now: float) -> None:
+        transfer.state = TransferState.RETRYING
+        self._retries.append((now + RETRY_SECONDS, transfer))
 
-    def _deny(self, object_id: ObjectId, instant: bool, now: float) -> None:
-        for request in list(self._interest.get(object_id, ())):
-            if request.instant == instant:
-                self._waits.mark_unavailable_at(request, object_id, self.source, now)
-
-    def _release(self, lease_id: int) -> None:
-        if self._releasing is None:
-            self._out.append(pb.GetRequest(release=pb.Release()))
-            self._releasing = self._out[-1].release
-        self._releasing.lease_ids.append(lease_id)
-
-    def _cancel_if_unneeded(self, ask: _Ask) -> None:
-        """End a request at the peer that has only keys left that nobody is interested in."""
-        if ask.open or ask.leased or not ask.unanswered:
-            return
-        if self._asks.pop(ask.number, None) is not None:
-            frame = pb.CancelRead(correlation_id=ask.number)
-            self._out.append(pb.GetRequest(cancel_read=frame))
+    def _mark_unavailable(self, transfer: Transfer, now: float) -> None:
+        """Tell the reads that the peer does not have an object; after `closed` it stays due."""
+        if transfer.state is not TransferState.DUE:
+            transfer.state = TransferState.UNAVAILABLE
+        for request in list(transfer.requests):
+            self._waits.mark_unavailable_at(request, transfer.object_id, self.source, now)

@@ -4,12 +4,8 @@ import pytest
 from xxhash import xxh3_128_digest
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from services.kvstore.peers.transports.nixl.agent import (
-    MAX_METADATA_BYTES,
-    Endpoint,
-    NixlError,
-    _merged,
-)
+from services.kvstore.peers.transports.nixl.agent import _merged
+from services.kvstore.peers.transports.nixl.endpoint import MAX_METADATA_BYTES, Endpoint, NixlError
 
 
 def metadata(name: bytes) -> bytes:

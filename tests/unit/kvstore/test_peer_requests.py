@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from baton.kv.wire.bulk import ReadBulk
 from services.kvstore.api.admin import stat
 from services.kvstore.peers.inflight import InFlight
 from services.kvstore.peers.requests import RETRY_SECONDS, PeerRequests
-from services.kvstore.peers.transports.nixl.receiver import NixlReceiver
+from services.kvstore.peers.transports.grpc import GrpcTransport
 from services.kvstore.reads.read_request import ReadRequest, Source
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import MIB, Reader, make_store, object_id
@@ -28,24 +27,25 @@ class Network:
     """A store whose peers are in the test's hand."""
 
     store: Store
-    flights: InFlight
+    in_flight: InFlight
     time: list[float]
-    asks: dict[Source, PeerRequests] = field(default_factory=dict)
+    requests: dict[Source, PeerRequests] = field(default_factory=dict)
 
     def peer(self, name: str) -> PeerRequests:
         source = Source(name, f"{name}:1")
-        if source not in self.asks:
-            receiver = NixlReceiver(self.flights, None, count(1))
-            self.asks[source] = PeerRequests(source, self.flights, self.store.waits, receiver)
-        return self.asks[source]
+        if source not in self.requests:
+            self.requests[source] = PeerRequests(
+                source, self.in_flight, self.store.waits, [GrpcTransport(self.in_flight)]
+            )
+        return self.requests[source]
 
     def fetch(self, request: ReadRequest, object_id: ObjectId) -> None:
         for source in request.sources:
-            self.peer(source.store_id).seek(request, object_id)
+            self.peer(source.store_id).fetch(request, object_id)
 
     def cancel(self, request: ReadRequest, object_id: ObjectId) -> None:
         for source in request.sources:
-            self.peer(source.store_id).forget(request, object_id)
+            self.peer(source.store_id).cancel(request, object_id)
 
     def flush(self, now: float) -> None:
         pass  # the test takes the frames itself
@@ -123,8 +123,8 @@ def network(tmp_path: Path) -> Iterator[Network]:
         counts = stat(store)
         assert (counts.leases, counts.reservations, counts.waiters) == (0, 0, 0)
         assert store.table.pinned_bytes == 0
-        assert len(network.flights) == 0
-        assert all(asks.idle for asks in network.asks.values())
+        assert len(network.in_flight) == 0
+        assert all(requests.idle for requests in network.requests.values())
 
 
 def release_all(network: Network, reader: Reader) -> None:
@@ -306,7 +306,7 @@ def test_objects_that_find_no_room_are_asked_for_later(network: Network) -> None
 
 
 def test_a_window_bounds_what_flies_at_once(network: Network) -> None:
-    network.flights._window_bytes = 2 * SIZE
+    network.in_flight.window_bytes = 2 * SIZE
     reader, _ = network.read(*range(5), sources=("a",))
     (asked,) = network.frames("a")
     (fetch,) = network.ready("a", asked.read, *range(5))

@@ -74,7 +74,7 @@ class Gate:
     def __init__(self, store: RunningStore) -> None:
         assert store.nixl is not None
         self._open = threading.Event()
-        store.nixl._order(lambda _agent: self._open.wait(30) and None)
+        store.nixl._submit(lambda _agent: self._open.wait(30) and None)
 
     def open(self) -> None:
         self._open.set()

@@ -1,88 +1,31 @@
-"""A NIXL agent: writes from this store's memory into that of stores on other hosts.
-
-Whoever uses an agent does so on one thread only. What NIXL does not do is done here: metadata is
-checked before it is loaded (NIXL forgets a peer whose metadata is cut short, and cannot learn its
-name again), and a transfer is let go of only once it is over (letting go of it earlier looks like
-success and stops nothing).
-"""
+"""A NIXL agent: writes from this store's memory into that of stores on other hosts."""
 
 import ctypes
 import importlib
 import logging
-import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from xxhash import xxh3_128_digest
 
-from baton.internal.v1 import kvstore_pb2 as pb
+from services.kvstore.peers.transports.nixl.endpoint import Endpoint, NixlError, name_in
 
 LIBRARIES = ("nixl_cu12", "nixl_cu13")
 """The first that is installed is used; both work without CUDA."""
-MAX_METADATA_BYTES = 64 * 1024
 _MEMORY = "DRAM"
-_HEAD = b"nixlSerDes|Agent"
-_LENGTH = struct.Struct("<Q")
-
-
-class NixlError(Exception):
-    """NIXL is not here, or did not do what it was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A store's memory as other agents reach it. As pb.NixlEndpoint."""
-
-    agent: str
-    metadata: bytes
-    address: int
-    size_bytes: int
-
-    def message(self) -> pb.NixlEndpoint:
-        return pb.NixlEndpoint(
-            agent=self.agent,
-            metadata=self.metadata,
-            metadata_digest=xxh3_128_digest(self.metadata),
-            address=self.address,
-            size_bytes=self.size_bytes,
-        )
-
-    @classmethod
-    def checked(cls, message: pb.NixlEndpoint, agent: str) -> Self:
-        """Take an endpoint that came from outside.
-
-        Args:
-            message: what came.
-            agent: the name that the sender's agent must have.
-
-        Raises:
-            NixlError: it is damaged or another agent's, and must not be loaded.
-        """
-        metadata = message.metadata
-        if len(metadata) > MAX_METADATA_BYTES:
-            raise NixlError(f"metadata has at most {MAX_METADATA_BYTES} bytes")
-        if xxh3_128_digest(metadata) != message.metadata_digest:
-            raise NixlError("metadata does not match its digest")
-        if message.agent != agent or _name_in(metadata) != agent:
-            raise NixlError(f"metadata is not that of agent {agent}")
-        if message.size_bytes <= 0 or message.address + message.size_bytes > 1 << 64:
-            raise NixlError("an arena has a length above 0 and lies in memory")
-        return cls(agent, metadata, message.address, message.size_bytes)
-
-
-def agent_name(store_id: str, incarnation: str) -> str:
-    """What a store's agent is called: a store that starts again is another agent."""
-    return f"{store_id}/{incarnation}"
 
 
 class NixlAgent:
-    """See the module's text.
+    """One agent of the NIXL library, and the checks that the library leaves to its user.
+
+    Owned by NixlThread; every call is made on that one thread. Metadata is checked before it is
+    loaded: NIXL forgets a peer whose metadata is cut short, and cannot learn its name again. A
+    write is let go of only once it is over: letting go earlier looks like success and stops
+    nothing.
 
     Args:
-        name: as `agent_name` answers.
+        name: as `agent_name` returns.
         memory: the arena's file, mapped and writable. It stays mapped as long as the process lives.
 
     Raises:
@@ -101,16 +44,16 @@ class NixlAgent:
             metadata = self._agent.get_agent_metadata()
         except self._errors as error:
             raise NixlError(f"no agent can be made: {error}") from error
-        if _name_in(metadata) != name:
+        if name_in(metadata) != name:
             raise NixlError("this release of NIXL writes metadata in an unknown format")
         self.endpoint = Endpoint(name, metadata, address, memory.nbytes)
         self._remote: dict[str, Endpoint] = {}
 
     def add(self, remote: Endpoint) -> None:
-        """Get to know another agent; one that is known already stays as it is.
+        """Add another agent; one that is known already stays as it is.
 
         Raises:
-            NixlError: it cannot be reached.
+            NixlError: it cannot be added.
         """
         if self._remote.get(remote.agent) == remote:
             return
@@ -121,14 +64,14 @@ class NixlAgent:
         self._remote[remote.agent] = remote
 
     def remove(self, name: str) -> None:
-        """Forget an agent; no error for one that is unknown."""
+        """Remove an agent; no error for one that is unknown."""
         if self._remote.pop(name, None) is not None:
             try:
                 self._agent.remove_remote_agent(name)
             except self._errors as error:
                 raise NixlError(f"{name} cannot be removed: {error}") from error
 
-    def write(self, name: str, pieces: Sequence[tuple[int, int, int]]) -> "Transfer":
+    def write(self, name: str, pieces: Sequence[tuple[int, int, int]]) -> "NixlWrite":
         """Begin to write to another agent's arena.
 
         Args:
@@ -150,15 +93,15 @@ class NixlAgent:
             )
         except self._errors as error:
             raise NixlError(f"nothing can be written to {name}: {error}") from error
-        transfer = Transfer(self._agent, handle, self._errors)
-        transfer.begin()
-        return transfer
+        write = NixlWrite(self._agent, handle, self._errors)
+        write.begin()
+        return write
 
     def notify(self, name: str, message: bytes) -> None:
-        """Say something to another agent.
+        """Send another agent a notification.
 
         Raises:
-            NixlError: it cannot be told.
+            NixlError: it cannot be sent.
         """
         try:
             self._agent.send_notif(name, message)
@@ -166,7 +109,7 @@ class NixlAgent:
             raise NixlError(f"{name} cannot be notified: {error}") from error
 
     def progress(self) -> list[tuple[str, bytes]]:
-        """Let transfers go on, in both directions; answers what other agents said, with names.
+        """Let writes progress, in both directions; return notifications with their agents' names.
 
         Raises:
             NixlError: NIXL is out of order.
@@ -181,8 +124,8 @@ class NixlAgent:
         return self._agent.get_xfer_descs(np.array(pieces, np.uint64), _MEMORY)
 
 
-class Transfer:
-    """One write. It must be polled until it is over."""
+class NixlWrite:
+    """One write under way. Owned by NixlThread, which polls it until it is over."""
 
     def __init__(self, agent: Any, handle: Any, errors: tuple[type[Exception], ...]) -> None:
         self._agent = agent
@@ -191,11 +134,11 @@ class Transfer:
         self._state = "PROC"
 
     def begin(self) -> None:
-        """Start it. One that fails at once is over, as `poll` tells."""
+        """Start it. If that fails it is over, as `poll` tells."""
         self._ask(self._agent.transfer)
 
     def poll(self) -> bool | None:
-        """None while it is under way, then whether every byte arrived."""
+        """Return None while it is under way, then whether every byte arrived."""
         if self._state == "PROC":
             self._ask(self._agent.check_xfer_state)
         if self._state == "PROC":
@@ -213,7 +156,7 @@ class Transfer:
 
 
 def _merged(pieces: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
-    """Pieces that are neighbours on both sides as one: long ones travel faster."""
+    """Yield pieces, neighbours on both sides joined: long ones travel faster."""
     here = there = length = 0
     for next_here, next_there, size in sorted(pieces):
         if length and next_here == here + length and next_there == there + length:
@@ -224,18 +167,6 @@ def _merged(pieces: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, 
         here, there, length = next_here, next_there, size
     if length:
         yield here, there, length
-
-
-def _name_in(metadata: bytes) -> str | None:
-    """The agent that metadata is of; None where it is not metadata."""
-    start = len(_HEAD) + _LENGTH.size
-    if not metadata.startswith(_HEAD) or len(metadata) < start:
-        return None
-    (length,) = _LENGTH.unpack_from(metadata, len(_HEAD))
-    name = metadata[start : start + length]
-    if len(name) != length or metadata[start + length : start + length + 1] != b"|":
-        return None
-    return name.decode("utf-8", "replace")
 
 
 def _load() -> ModuleType:
@@ -257,7 +188,7 @@ def _load() -> ModuleType:
 
 
 def _errors_of(library: ModuleType) -> tuple[type[Exception], ...]:
-    """What its calls raise: classes of its own, without a common base."""
+    """Return what the library raises: classes of its own, without a common base."""
     names = vars(importlib.import_module(f"{library.__name__}._bindings"))
     own = [names[name] for name in names if name.startswith("nixl") and name.endswith("Error")]
     return (RuntimeError, *own)

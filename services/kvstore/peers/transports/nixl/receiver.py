@@ -1,25 +1,19 @@
-"""Objects that one peer store was asked to write into slots of this one. No I/O, no clock.
+"""The transport `nixl`: the peer writes objects into slots of this store by itself."""
 
-    offer ─▶ accepted ─▶ UP ── a push fails, or comes to nothing in time ──▶ DOWN ── later ─▶ offer
-
-A peer that was asked to write may write at any time until it says that it does not, or is proven
-dead: slots of a push that was given up stay in quarantine until then, and as long as there are any
-the peer is asked for nothing more by NIXL.
-"""
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
 
 from baton.internal.v1 import kvstore_pb2 as pb
-from services.kvstore.peers.inflight import Flight, InFlight
+from baton.kv.wire.bulk import ReadBulk
+from baton.transports import NIXL
+from services.kvstore.memory.slot import Slot
+from services.kvstore.peers.inflight import InFlight
+from services.kvstore.peers.transfer import Transfer
+from services.kvstore.peers.transports.base import PeerTransport
+from services.kvstore.peers.transports.nixl.push import Push, in_pushes, size_of
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 
-MEET_SECONDS = 2.0
-"""How long objects wait for the first answer to an offer, before they are fetched over gRPC."""
-PUSH_BYTES = 32 * 1024 * 1024
-"""In one push, if its objects are smaller: one is checked while the next is written. Between two
-pushes the wire is silent for a round trip; shorter ones were measured to be slower."""
-PUSH_OBJECTS = 1024
+ANSWER_SECONDS = 2.0
+"""How long objects wait for the first answer to an offer, before gRPC brings them."""
 PUSH_SECONDS = 2.0
 """How long a push may take, and that much more for what is under way:"""
 SLOWEST_BYTES_PER_SECOND = 16 * 1024 * 1024
@@ -27,124 +21,101 @@ FIRST_RETRY_SECONDS = 2.0
 LAST_RETRY_SECONDS = 60.0
 
 
-@dataclass(eq=False, slots=True)
-class Landing:
-    """One push."""
+class NixlReceiver(PeerTransport):
+    """What one peer is asked to write into this store's arena.
 
-    push_id: int
-    flights: dict[int, Flight]
-    """By the peer's lease."""
-    size: int
-    deadline: float
+        offer ─▶ accepted ─▶ up ── a push fails, or takes too long ──▶ down ── later ─▶ offer
 
-
-def in_pushes(flights: dict[int, Flight]) -> Iterator[dict[int, Flight]]:
-    """Cut what is to be written into pushes."""
-    part: dict[int, Flight] = {}
-    size = 0
-    for lease_id, flight in flights.items():
-        if part and (size + flight.slot.object_bytes > PUSH_BYTES or len(part) >= PUSH_OBJECTS):
-            yield part
-            part, size = {}, 0
-        part[lease_id] = flight
-        size += flight.slot.object_bytes
-    if part:
-        yield part
-
-
-class NixlReceiver:
-    """See the module's text.
+    A peer that was asked to write may write at any time until it says that it does not, or is
+    proven dead: slots of a push that was given up stay in quarantine until then, and as long as
+    there are any the peer is asked for nothing more by NIXL. Bounded by the window of InFlight.
 
     Args:
-        flights: whose slots are written to.
-        nixl: this store's agent; None: everything goes over gRPC.
-        numbers: of pushes; one sequence for all peers.
+        in_flight: the transfers of all peers, and their slots.
+        nixl: this store's agent.
+        push_ids: numbers of pushes; one sequence for all peers.
         push_seconds: see PUSH_SECONDS.
         retry_seconds: see FIRST_RETRY_SECONDS.
     """
 
     def __init__(
         self,
-        flights: InFlight,
-        nixl: NixlThread | None,
-        numbers: Iterator[int],
+        in_flight: InFlight,
+        nixl: NixlThread,
+        push_ids: Iterator[int],
         *,
         push_seconds: float = PUSH_SECONDS,
         retry_seconds: float = FIRST_RETRY_SECONDS,
     ) -> None:
-        self._in_flight = flights
+        self._in_flight = in_flight
         self._nixl = nixl
-        self._numbers = numbers
+        self._push_ids = push_ids
         self._push_seconds = push_seconds
         self._first_retry = self._retry = retry_seconds
         self._epoch = ""
         self._open = self._up = self._offered = False
-        self._patience = 0.0
-        """Until when an answer is waited for."""
+        self._answer_until = 0.0
+        """Until when objects wait for an answer."""
         self._next_offer = 0.0
         self._agent = ""
-        self._live: dict[int, Landing] = {}
-        self._given_up: dict[int, Sequence[Flight]] = {}
+        self._live: dict[int, Push] = {}
+        self._given_up: dict[int, list[Slot]] = {}
+        """Slots in quarantine, by push."""
         self._out: list[pb.GetRequest] = []
 
     @property
-    def up(self) -> bool:
-        """Whether the peer may be asked to write."""
-        return self._up and not self._given_up
+    def writer(self) -> Hashable | None:
+        return self
 
     @property
-    def quarantined(self) -> int:
-        """Slots that the peer may still write to."""
-        return sum(len(flights) for flights in self._given_up.values())
+    def is_up(self) -> bool:
+        return self._up and not self._given_up
+
+    def undecided(self, now: float) -> bool:
+        return self._open and not self._up and now < self._answer_until
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is awaited of the peer."""
         return not self._live and not self._given_up
 
-    def undecided(self, now: float) -> bool:
-        """Whether it is about to be known if the peer accepts."""
-        return self._open and not self._up and now < self._patience
+    @property
+    def quarantined(self) -> int:
+        """Slots that the peer may still write to though no transfer waits for that."""
+        return sum(map(len, self._given_up.values()))
 
-    # The connection
+    # The stream
 
     def opened(self, epoch: str, now: float) -> None:
-        """A stream to the peer is there. Another epoch than before: the peer of then is dead."""
         if epoch != self._epoch:
-            self.died()
+            self.peer_died()
             self._epoch, self._next_offer, self._retry = epoch, 0.0, self._first_retry
         self._open, self._offered = True, False
         self._out.clear()
-        if self._nixl is None:
-            return
         self._nixl.start()
         if self._given_up:
             self._abandon(list(self._given_up))
         elif now >= self._next_offer:
-            self._patience = now + MEET_SECONDS
+            self._answer_until = now + ANSWER_SECONDS
 
-    def closed(self, now: float) -> list[Landing]:
-        """The stream is gone; answers what was under way, which is given up."""
+    def closed(self, now: float) -> None:
         if self._up and self._live:
-            self._later(now)
+            self._offer_later(now)
         self._open = self._up = False
-        self._patience = 0.0
+        self._answer_until = 0.0
         self._out.clear()
-        return [self._give_up(push_id) for push_id in list(self._live)]
+        self._give_up()
 
-    def died(self) -> None:
-        """The peer is proven dead: it writes no more."""
+    def peer_died(self) -> None:
+        """Free the slots in quarantine: the peer is proven dead, and writes no more."""
         while self._given_up:
             self._in_flight.release(self._given_up.popitem()[1])
 
     def frames(self, now: float) -> list[pb.GetRequest]:
-        """What to send now."""
         nixl = self._nixl
-        if nixl is not None and nixl.failure:
-            self._patience = 0.0
+        if nixl.failure:
+            self._answer_until = 0.0
         elif (
             self._open
-            and nixl is not None
             and nixl.endpoint is not None
             and not (self._up or self._offered or self._given_up)
             and now >= self._next_offer
@@ -152,95 +123,105 @@ class NixlReceiver:
             self._offered = True
             offer = pb.NixlOffer(endpoint=nixl.endpoint.message())
             self._out.append(pb.GetRequest(nixl_offer=offer))
-            nixl.attend()
+            nixl.wake()
         out, self._out = self._out, []
         return out
 
-    def answered(self, answer: pb.NixlAnswer, now: float) -> None:
-        """The peer accepts or refuses."""
-        self._patience = 0.0
-        self._offered = False
-        self._up = bool(answer.agent)
-        self._agent = answer.agent
-        if not self._up:
-            self._later(now)
+    def handle(self, response: pb.GetResponse | ReadBulk, now: float) -> Sequence[Transfer]:
+        if isinstance(response, ReadBulk):
+            return ()
+        if response.HasField("nixl_answer"):
+            self._answer_until = 0.0
+            self._offered = False
+            self._agent = response.nixl_answer.agent
+            self._up = bool(self._agent)
+            if not self._up:
+                self._offer_later(now)
+        elif response.HasField("push_ended"):
+            push = self._take(response.push_ended.push_id)
+            if push is not None:  # it is awaited, so it failed
+                self._up = False
+                self._offer_later(now)
+                self._in_flight.failures[NIXL] += 1
+                self._in_flight.fail(push.transfers)
+                return push.transfers
+        return ()
 
     # Pushes
 
-    def begin(self, flights: dict[int, Flight], offsets: Sequence[int], now: float) -> None:
-        """Ask the peer to write.
-
-        Args:
-            flights: by the peer's lease.
-            offsets: of their slots in this store's file.
-            now: the time.
-        """
-        number = next(self._numbers)
-        size = sum(flight.slot.object_bytes for flight in flights.values())
-        ahead = sum(landing.size for landing in self._live.values())
-        patience = self._push_seconds + (ahead + size) / SLOWEST_BYTES_PER_SECOND
-        self._live[number] = Landing(number, flights, size, now + patience)
-        push = pb.Push(push_id=number, lease_ids=flights, offsets_bytes=offsets)
-        self._out.append(pb.GetRequest(push=push))
-        if self._nixl is not None:
+    def begin(self, transfers: Sequence[Transfer], now: float) -> None:
+        for part in in_pushes(transfers):
+            push_id = next(self._push_ids)
+            size = sum(map(size_of, part))
+            ahead = sum(push.size_bytes for push in self._live.values())
+            patience = self._push_seconds + (ahead + size) / SLOWEST_BYTES_PER_SECOND
+            self._live[push_id] = Push(push_id, part, size, now + patience)
+            frame = pb.Push(
+                push_id=push_id,
+                lease_ids=[one.leased.lease_id for one in part if one.leased is not None],
+                offsets_bytes=[self._in_flight.offset(transfer) for transfer in part],
+            )
+            self._out.append(pb.GetRequest(push=frame))
             self._nixl.expected += 1
-            self._nixl.attend()
+        self._nixl.wake()
 
-    def arrived(self, agent: str, push_id: int) -> Landing | None:
-        """An agent says that it has written a push. None: it is not awaited (any more)."""
+    def written(self, agent: str, push_id: int) -> Push | None:
+        """Take in that an agent says that it has written a push; None: it is not awaited.
+
+        The transfers of a push that is returned have not ended: check them, then `finish` it.
+        """
         if agent != self._agent:
             return None
-        if push_id in self._given_up:
-            self._in_flight.release(self._given_up.pop(push_id))
-            return None
-        landing = self._take(push_id)
-        if landing is not None:
+        push = self._take(push_id)
+        if push is not None:
             self._retry = self._first_retry
-        return landing
+        return push
 
-    def ended(self, push_id: int, now: float) -> Landing | None:
-        """The peer writes no more for a push; the push, if it was still awaited and so failed."""
-        if push_id in self._given_up:
-            self._in_flight.release(self._given_up.pop(push_id))
-            return None
-        landing = self._take(push_id)
-        if landing is not None:
-            self._up = False
-            self._later(now)
-        return landing
+    def finish(self, push: Push, right: Sequence[bool]) -> Sequence[Transfer]:
+        """End the transfers of a push that was written; return them.
 
-    def overdue(self, now: float) -> list[Landing]:
-        """Gives up what took too long, and answers it."""
-        late = [number for number, landing in self._live.items() if landing.deadline <= now]
-        if not late:
-            return []
+        Args:
+            push: the push.
+            right: for each of its transfers, whether its bytes were found right.
+        """
+        self._in_flight.finish_written(push.transfers, right)
+        return push.transfers
+
+    def overdue(self, now: float) -> Sequence[Transfer]:
+        if not any(push.deadline <= now for push in self._live.values()):
+            return ()
         self._up = False
-        self._later(now)
+        self._offer_later(now)
+        self._in_flight.failures[NIXL] += len(self._live)
         # What is under way elsewhere on this connection is not faster.
-        late = list(self._live)
-        self._abandon(late)
-        return [self._give_up(number) for number in late]
+        self._abandon(list(self._live))
+        return self._give_up()
 
-    # Inside
-
-    def _take(self, push_id: int) -> Landing | None:
-        landing = self._live.pop(push_id, None)
-        if landing is not None and self._nixl is not None:
+    def _take(self, push_id: int) -> Push | None:
+        """Remove a push that the peer does not write any more; return it if it was awaited."""
+        given_up = self._given_up.pop(push_id, None)
+        if given_up is not None:
+            self._in_flight.release(given_up)
+            return None
+        push = self._live.pop(push_id, None)
+        if push is not None:
             self._nixl.expected -= 1
-        return landing
+        return push
 
-    def _give_up(self, push_id: int) -> Landing:
-        landing = self._live[push_id]
-        self._take(push_id)
-        flights = list(landing.flights.values())
-        for flight in flights:
-            self._in_flight.quarantine(flight)
-        self._given_up[push_id] = flights
-        return landing
+    def _give_up(self) -> list[Transfer]:
+        """Quarantine the slots of every push under way; return its transfers, which failed."""
+        transfers: list[Transfer] = []
+        for push_id, push in self._live.items():
+            self._nixl.expected -= 1
+            self._given_up[push_id] = self._in_flight.quarantine(push.transfers)
+            transfers += push.transfers
+        self._live = {}
+        return transfers
 
     def _abandon(self, push_ids: list[int]) -> None:
-        self._out.append(pb.GetRequest(abandon_pushes=pb.AbandonPushes(push_ids=push_ids)))
+        frame = pb.AbandonPushes(push_ids=push_ids)
+        self._out.append(pb.GetRequest(abandon_pushes=frame))
 
-    def _later(self, now: float) -> None:
+    def _offer_later(self, now: float) -> None:
         self._next_offer = now + self._retry
         self._retry = min(2 * self._retry, LAST_RETRY_SECONDS)

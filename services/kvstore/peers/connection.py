@@ -1,0 +1,118 @@
+"""The Get stream to one peer store."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import grpc
+
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import kvstore_pb2 as pb
+from baton.kv.client.attach import GetStream, open_get, open_session
+from baton.rpc.backoff import Backoff
+from baton.rpc.channels import open_channel
+from baton.telemetry.logs import get_logger
+from services.kvstore.peers.requests import PeerRequests
+from services.kvstore.peers.transports.nixl.receiver import NixlReceiver
+from services.kvstore.store import Store
+
+log = get_logger(__name__)
+
+FIRST_RETRY_SECONDS = 0.05
+LAST_RETRY_SECONDS = 2.0
+PROBE_SECONDS = 1.0
+
+
+class PeerConnection:
+    """Keeps a stream to one peer, and opens it again, after growing pauses, when it breaks.
+
+    Owned by PeerPool, which cancels `task`; on the event loop.
+
+    Args:
+        requests: what is wanted of the peer.
+        nixl: the transport `nixl` among those of `requests`, if there is one.
+        store: flushed when the peer answered.
+        incarnation: of this store's process.
+    """
+
+    def __init__(
+        self, requests: PeerRequests, nixl: NixlReceiver | None, store: Store, incarnation: str
+    ) -> None:
+        self.requests = requests
+        self.nixl = nixl
+        self._store = store
+        self._incarnation = incarnation
+        self._stream: GetStream | None = None
+        self._idle_since: float | None = None
+        self.task = asyncio.create_task(self._run(), name="kv-peer")
+
+    def flush(self, now: float) -> None:
+        """Send what is to be sent, if there is a stream."""
+        if self._stream is not None:
+            for frame in self.requests.frames(now):
+                self._stream.send(frame)
+
+    def idle_for(self, now: float) -> float:
+        """Return the seconds since something was awaited of the peer."""
+        if not self.requests.idle:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        return 0.0 if self._idle_since is None else now - self._idle_since
+
+    async def _run(self) -> None:
+        source, backoff = self.requests.source, Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+        channel = open_channel(source.address)
+        try:
+            while True:
+                try:
+                    async with AsyncExitStack() as stack:
+                        stream, epoch = await self._open(channel, stack)
+                        backoff.reset()
+                        await self._receive(stream, epoch)
+                except (BatonError, grpc.RpcError, TimeoutError) as error:
+                    log.info("kv.peer.disconnected", peer=source.store_id, error=str(error))
+                finally:
+                    self._stream = None
+                    self.requests.closed(self._store.clock())
+                    self._store.schedule_flush()
+                nixl = self.nixl
+                if nixl is not None and nixl.quarantined and await is_refused(source.address):
+                    nixl.peer_died()
+                await asyncio.sleep(backoff.next())
+        finally:
+            await channel.close(None)
+
+    async def _open(
+        self, channel: grpc.aio.Channel, stack: AsyncExitStack
+    ) -> tuple[GetStream, str]:
+        session = await open_session(channel, self._store.store_id, self._incarnation)
+        if session.store_id != self.requests.source.store_id:
+            raise BatonError(Reason.NOT_FOUND, f"{session.store_id} answers at its address")
+        stream, _ = await open_get(channel, pb.Open(session_id=session.session_id), stack)
+        return stream, session.epoch
+
+    async def _receive(self, stream: GetStream, epoch: str) -> None:
+        self.requests.opened(epoch, self._store.clock())
+        self._stream = stream
+        self._store.schedule_flush()
+        while True:
+            response = await stream.read()
+            self.requests.handle(response, self._store.clock())
+            self._store.schedule_flush()
+
+
+async def is_refused(address: str) -> bool:
+    """Return whether a host refuses connections to an address: the process there is dead.
+
+    No answer proves nothing: the host, or the way to it, may come back.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

@@ -1,0 +1,76 @@
+"""How a store's memory is reached by NIXL, and the check of what another store says of its own."""
+
+import struct
+from dataclasses import dataclass
+from typing import Self
+
+from xxhash import xxh3_128_digest
+
+from baton.internal.v1 import kvstore_pb2 as pb
+
+MAX_METADATA_BYTES = 64 * 1024
+_HEAD = b"nixlSerDes|Agent"
+_LENGTH = struct.Struct("<Q")
+
+
+class NixlError(Exception):
+    """NIXL is not here, or did not do what it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A store's memory as other agents reach it, as `pb.NixlEndpoint`."""
+
+    agent: str
+    metadata: bytes
+    address: int
+    size_bytes: int
+
+    def message(self) -> pb.NixlEndpoint:
+        """Return it as it travels."""
+        return pb.NixlEndpoint(
+            agent=self.agent,
+            metadata=self.metadata,
+            metadata_digest=xxh3_128_digest(self.metadata),
+            address=self.address,
+            size_bytes=self.size_bytes,
+        )
+
+    @classmethod
+    def checked(cls, message: pb.NixlEndpoint, agent: str) -> Self:
+        """Return the endpoint of a message that came from another process.
+
+        Args:
+            message: the message.
+            agent: the name that the sender's agent must have.
+
+        Raises:
+            NixlError: it is damaged or another agent's, and must not be loaded.
+        """
+        metadata = message.metadata
+        if len(metadata) > MAX_METADATA_BYTES:
+            raise NixlError(f"metadata has at most {MAX_METADATA_BYTES} bytes")
+        if xxh3_128_digest(metadata) != message.metadata_digest:
+            raise NixlError("metadata does not match its digest")
+        if message.agent != agent or name_in(metadata) != agent:
+            raise NixlError(f"metadata is not that of agent {agent}")
+        if message.size_bytes <= 0 or message.address + message.size_bytes > 1 << 64:
+            raise NixlError("an arena has a length above 0 and lies in memory")
+        return cls(agent, metadata, message.address, message.size_bytes)
+
+
+def agent_name(store_id: str, incarnation: str) -> str:
+    """Return the name of a store's agent: a store that starts again is another agent."""
+    return f"{store_id}/{incarnation}"
+
+
+def name_in(metadata: bytes) -> str | None:
+    """Return the agent that metadata is of; None where it is not metadata."""
+    start = len(_HEAD) + _LENGTH.size
+    if not metadata.startswith(_HEAD) or len(metadata) < start:
+        return None
+    (length,) = _LENGTH.unpack_from(metadata, len(_HEAD))
+    name = metadata[start : start + length]
+    if len(name) != length or metadata[start + length : start + length + 1] != b"|":
+        return None
+    return name.decode("utf-8", "replace")
