@@ -154,6 +154,7 @@ def test_the_digest_names_weights_and_configuration(tmp_path: Path) -> None:
     assert weights_digest(same, read_config(same)) != digest
 
 
+@pytest.mark.serial
 def test_random_checkpoints_are_made_fast_and_the_same_every_time(tmp_path: Path) -> None:
     began = time.monotonic()
     write_random_checkpoint(tmp_path / "a", shards=2)

@@ -25,6 +25,7 @@ def requests(count: int, length: int, max_tokens: int) -> list[SequenceRequest]:
     ]
 
 
+@pytest.mark.serial
 def test_steps_take_the_time_of_the_cost_model(make_engine: MakeEngine) -> None:
     engine = make_engine(
         "sim",
@@ -42,6 +43,7 @@ def test_steps_take_the_time_of_the_cost_model(make_engine: MakeEngine) -> None:
     assert expected <= taken < expected + 3
 
 
+@pytest.mark.serial
 def test_a_token_costs_few_microseconds(make_engine: MakeEngine) -> None:
     engine = make_engine("sim")
     asked = requests(64, 40, 256)

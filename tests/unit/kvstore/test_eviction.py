@@ -250,7 +250,10 @@ def test_cost_aware_keeps_what_is_used_often_through_a_scan() -> None:
     assert all(number in tier.entries for number in range(100))
     for _ in range(100):
         scan()
-    assert not any(number in tier.entries for number in range(100))
+        if not any(number in tier.entries for number in range(100)):
+            break
+    else:
+        pytest.fail("what is not used any more was never evicted")
 
 
 def test_cost_aware_does_not_count_echoes() -> None:

@@ -124,6 +124,7 @@ def test_signals_in_quick_succession_are_one(run):
     service.end(signal.SIGTERM)
 
 
+@pytest.mark.serial
 def test_second_signal_exits_at_once(run):
     service = run("slow-drain")
     service.line()

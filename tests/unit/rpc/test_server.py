@@ -53,6 +53,7 @@ async def test_health_watch_sees_the_server_become_ready(serve):
             watch.cancel()
 
 
+@pytest.mark.serial
 async def test_health_watch_does_not_hold_up_the_drain(serve):
     async with serve(echo) as (server, _, call):
         server.set_ready(True)
@@ -154,6 +155,7 @@ async def test_drain_lets_running_calls_end_and_takes_no_new_ones(serve):
             await call("UnaryUnary", b"new")
 
 
+@pytest.mark.serial
 async def test_leaving_cancels_calls_that_do_not_end(serve):
     ended = asyncio.Event()
 

@@ -65,6 +65,7 @@ async def test_objects_come_out_while_later_ones_are_still_to_be_written(
         await fetching.aclose()
 
 
+@pytest.mark.serial
 async def test_a_wait_ends_at_its_time(client: KvStoreClient) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
