@@ -15,12 +15,19 @@ PEERS := build/peers/.made
 PROTOS := $(shell find protos -name '*.proto')
 GENERATED := baton/v1/__init__.py
 INPUTS := pyproject.toml scripts/protoc.py
-BUF := npx -y @bufbuild/buf@1.75.0
+RELEASED := protos/released.binpb
+BUF := npx -y --loglevel=error --fetch-retries=0 -p @bufbuild/buf@1.75.0 -c
 ARGS ?=
+
+# Bytecode is written where it is first needed, here and not by each of a cluster's processes at
+# once. pip would write all of torch's, for half a minute.
+unexport PYTHONDONTWRITEBYTECODE
+import-once = $(BIN)/python -c 'import baton.cli.demo, services.decode.__main__, \
+	services.frontend.__main__, services.kvstore.__main__, services.router.__main__'
 
 # Long downloads show as one line each; the whole story is in build/pip.log.
 pip-install = mkdir -p build && { \
-	$(BIN)/pip install --disable-pip-version-check --progress-bar off $(1) 2>build/pip.err \
+	$(BIN)/pip install --disable-pip-version-check --no-compile --progress-bar off $(1) 2>build/pip.err \
 	| tee build/pip.log \
 	| sed -un 's/^ *Downloading \([^ ]*\) (\([0-9.]* [MG]B\)).*/  \1 (\2)/p' \
 	|| { tail -n 15 build/pip.log build/pip.err >&2; \
@@ -28,7 +35,7 @@ pip-install = mkdir -p build && { \
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(RUNTIME) $(GENERATED) ## start a cluster, ask it a question, show what happened, stop
@@ -42,23 +49,30 @@ up: $(RUNTIME) $(GENERATED) ## start a cluster and stay; ARGS="--decode 3 --http
 test: lint ## format, lint, types and import arrows, then the tests
 	@$(BIN)/python -m pytest -m "not soak"
 
-.PHONY: check
-check: test protos-lint ## everything that must hold before a commit
-
 .PHONY: lint
-lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
+lint: $(DEV) $(GENERATED) protos-lint ## what `make test` checks before the tests
 	@$(BIN)/ruff format --check --quiet --output-format concise || { echo "badly formatted: make fix" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet
-	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python scripts/architecture.py --check
 	@mkdir -p build
 	@$(BIN)/lint-imports --no-logo >build/imports.log || { cat build/imports.log >&2; exit 1; }
+	@$(BIN)/mypy --no-error-summary
 
+# Who starts with the project needs no npm; continuous integration does not pass without it.
 .PHONY: protos-lint
-protos-lint: $(DEV) $(GENERATED) ## lint the protos with buf, where npx is
-	@if command -v npx >/dev/null; then \
-		$(BIN)/python scripts/googleapis.py && $(BUF) lint protos; \
-	else echo "npx is not here: the protos are not linted"; fi
+protos-lint: $(DEV) ## lint the protos, and compare them with the released ones; needs npx
+	@if $(BUF) 'buf --version' >build/buf.log 2>&1; then \
+		$(BIN)/python scripts/googleapis.py; \
+		$(BUF) 'buf lint protos && buf breaking protos --against $(RELEASED)'; \
+	else \
+		echo "npx cannot run buf (build/buf.log): the protos are not checked" >&2; \
+		test "$${CI:-}" != true; \
+	fi
+
+.PHONY: protos-release
+protos-release: $(DEV) ## say that the protos as they are have been released: from now on they stay
+	@$(BIN)/python scripts/googleapis.py
+	@$(BUF) 'buf build protos --exclude-source-info -o $(RELEASED)'
 
 .PHONY: fix
 fix: $(DEV) ## mend what can be mended: formatting, lint
@@ -109,7 +123,7 @@ bench-kv-peers: ## install what bench-kv compares with, into build/kv-peers
 .PHONY: clean
 clean: ## remove what was built; `make distclean` removes the venv too
 	@rm -rf build dist baton/v1 baton/internal .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@find baton services tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find baton services bench models tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: distclean
 distclean: clean ## remove everything that make made
@@ -127,11 +141,13 @@ $(MADE):
 $(RUNTIME): $(INPUTS) | $(MADE)
 	@echo "installing (a minute the first time)"
 	@$(call pip-install,-e '.[local]')
+	@$(import-once)
 	@touch $@
 
 $(DEV): $(INPUTS) | $(MADE)
 	@echo "installing with what development needs (a minute or two the first time)"
 	@$(call pip-install,-e '.[dev]')
+	@$(import-once)
 	@touch $(RUNTIME) $@
 
 # Installing generates too; this is for protos that changed since.

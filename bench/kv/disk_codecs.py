@@ -11,6 +11,7 @@ give back what it was given, and its error is printed, as a share of the object'
 """
 
 import argparse
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -90,9 +91,8 @@ def to_fp8(data: memoryview) -> bytes:
     """One scale per object, then a byte per number."""
     values = torch.frombuffer(bytearray(data), dtype=torch.bfloat16).float()
     scale = values.abs().max().clamp(min=1e-30) / torch.finfo(FP8).max
-    return (
-        np.float32(scale).tobytes() + (values / scale).to(FP8).view(torch.uint8).numpy().tobytes()
-    )
+    numbers: bytes = (values / scale).to(FP8).view(torch.uint8).numpy().tobytes()
+    return struct.pack("<f", scale.item()) + numbers
 
 
 def from_fp8(data: memoryview, out: memoryview) -> None:
