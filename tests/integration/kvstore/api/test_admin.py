@@ -1,5 +1,6 @@
 """Lists, lookups and drops."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,24 +17,20 @@ from tests.support.stores import LAYOUT, RunningStore, connected, keys_of, put
 from tests.support.wait import eventually
 
 
-@pytest.mark.parametrize("keys", [b"", KEY[:-1], KEY * 65_537])
-@pytest.mark.parametrize("layout", [LAYOUT, b"", b"unknown"])
-async def test_bad_lookups_and_denials(
-    raw: Raw, store: RunningStore, keys: bytes, layout: bytes
-) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        await raw.stub.Lookup(pb.LookupRequest(layout_id=layout, keys=keys), timeout=5)
-    assert BatonError.from_rpc_error(caught.value).reason is Reason.INVALID_FIELD
-    stream = await raw.open("Put")
-    await stream.read()
-    stream.send(pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=layout, keys=keys)))
-    assert await ended(stream) is Reason.INVALID_FIELD
+async def test_bad_lookups_and_denials(raw: Raw, store: RunningStore) -> None:
+    for layout, keys in itertools.product([LAYOUT, b"", b"unknown"], [b"", KEY[:-1], KEY * 65_537]):
+        with pytest.raises(grpc.RpcError) as caught:
+            await raw.stub.Lookup(pb.LookupRequest(layout_id=layout, keys=keys), timeout=5)
+        assert BatonError.from_rpc_error(caught.value).reason is Reason.INVALID_FIELD
+        stream = await raw.open("Put")
+        await stream.read()
+        stream.send(pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=layout, keys=keys)))
+        assert await ended(stream) is Reason.INVALID_FIELD
     await store.at_baseline(1)
 
 
-@pytest.mark.parametrize(
-    ("method", "request_", "field"),
-    [
+async def test_bad_lists_and_drops(raw: Raw) -> None:
+    cases = [
         ("List", pb.ListRequest(key_prefix=b"k" * 17), "key_prefix"),
         ("List", pb.ListRequest(layout_id=b"short"), "layout_id"),
         ("List", pb.ListRequest(limit=-1), "limit"),
@@ -44,14 +41,13 @@ async def test_bad_lookups_and_denials(
         ("Drop", pb.DropRequest(keys=KEY + b"x"), "keys"),
         ("Drop", pb.DropRequest(keys=KEY * 65_537), "keys"),
         ("Drop", pb.DropRequest(keys=KEY, layout_id=b"short"), "layout_id"),
-    ],
-)
-async def test_bad_lists_and_drops(raw: Raw, method: str, request_: Any, field: str) -> None:
-    with pytest.raises(grpc.RpcError) as caught:
-        await getattr(raw.stub, method)(request_, timeout=5)
-    error = BatonError.from_rpc_error(caught.value)
-    assert error.reason is Reason.INVALID_FIELD
-    assert field in str(error)
+    ]
+    for method, request, field in cases:
+        with pytest.raises(grpc.RpcError) as caught:
+            await getattr(raw.stub, method)(request, timeout=5)
+        error = BatonError.from_rpc_error(caught.value)
+        assert error.reason is Reason.INVALID_FIELD
+        assert field in str(error)
 
 
 async def test_pages_of_a_list_hold_every_object_once(raw: Raw, store: RunningStore) -> None:
