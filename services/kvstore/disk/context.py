@@ -1,4 +1,4 @@
-"""What moving objects between memory and disk works on, whichever way they go."""
+"""What the loader and the spiller share."""
 
 import mmap
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which objects lie on disk, where, and which go. No I/O, no clock."""
+"""Which objects lie on disk, where, and which are evicted."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ class DiskEntry(Entry, eq=False, gc=False, kw_only=True):
 
 
 class DiskIndex:
-    """See the module's text.
+    """The objects of the disk tier. Owned by DiskTier, on the event loop. No I/O, no clock.
 
     Args:
         data_bytes: size of the data, a multiple of SLAB_BYTES.

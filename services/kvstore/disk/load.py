@@ -1,4 +1,4 @@
-"""Back into memory: what somebody waits for is read into the arena, and stays on disk too."""
+"""Loads what reads wait for from disk into the arena; it stays on disk too."""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,13 +17,13 @@ FRESH_SECONDS = 1.0
 
 
 class Waiters(Protocol):
-    """Who waits for objects."""
+    """The reads that wait for objects."""
 
     def is_awaited(self, object_id: ObjectId) -> bool:
         """Return whether a read waits for an object."""
 
     def not_on_disk(self, object_id: ObjectId, now: float) -> None:
-        """The tier does not have it, or has it no longer."""
+        """Take note that the disk does not have an object, or has it no longer."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,12 +35,14 @@ class _Read:
 
 
 class Loader:
-    """See the module's text.
+    """Reads objects into reserved slots, a batch at a time, on one thread.
+
+    Owned by DiskTier, on the event loop. Bounded: one batch under way, and what reads wait for.
 
     Args:
-        context: what it works on.
-        waiters: who waits.
-        commit: makes an object that came back readable.
+        context: memory and disk.
+        waiters: the reads that wait.
+        commit: makes a loaded object readable.
         ended: called after each batch with its first error and the time.
     """
 
@@ -68,13 +70,13 @@ class Loader:
         """Came back and is not leased yet: with its rank, and until when that counts."""
 
     def load(self, entry: DiskEntry) -> None:
-        """Bring an object that lies on disk."""
+        """Load an object that lies on disk."""
         if entry.object_id not in self._flying and entry.object_id not in self._due:
             self._due[entry.object_id] = entry.tenant
             self._turns.setdefault(entry.tenant, {})[entry.object_id] = None
 
     def is_loading(self, object_id: ObjectId) -> bool:
-        """Whether it is on its way."""
+        """Return whether an object is on its way."""
         return object_id in self._due or object_id in self._flying
 
     @property
@@ -83,12 +85,12 @@ class Loader:
         return bool(self._due)
 
     def tick(self, now: float) -> None:
-        """Forget what came back and nobody leased in time."""
+        """Forget what was loaded and not leased in time."""
         while self._fresh and self._fresh[0][2] <= now:
             self._fresh.popleft()
 
     def begin(self, now: float) -> None:
-        """Begin a batch, if something is wanted and none is under way."""
+        """Begin a batch, if an object is due and no batch is under way."""
         if self.busy_since is not None or not self._due:
             return
         batch = self._choose(now)
@@ -98,7 +100,7 @@ class Loader:
             self.thread.submit(lambda: self._read(batch))
 
     def stop(self, now: float) -> None:
-        """The disk is off: nothing comes any more."""
+        """Give up what is due and under way: the disk is off."""
         due, self._due, self._turns = list(self._due), {}, {}
         flying, self._flying = list(self._flying), set()
         for read in self._reading:

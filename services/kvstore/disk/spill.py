@@ -1,8 +1,4 @@
-"""Out of memory: what goes next is written to disk a little before its room is needed.
-
-Two turns of a thread for each batch: it checks and encodes the objects, the event loop places what
-came of it, and the thread writes that.
-"""
+"""Writes what is evicted next to disk, a little before its room is needed."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -39,10 +35,13 @@ class _Write:
 
 
 class Spiller:
-    """See the module's text.
+    """Spills objects, a batch at a time, on one thread.
+
+    Owned by DiskTier, on the event loop. Two turns of the thread for each batch: it checks and
+    encodes the objects, the event loop places them, and the thread writes them. Bounded: one batch.
 
     Args:
-        context: what it works on.
+        context: memory and disk.
         ended: called after each batch with its first error and the time.
     """
 
@@ -60,7 +59,7 @@ class Spiller:
         self._headroom = min(MAX_HEADROOM_BYTES, data_bytes // HEADROOM_PART)
 
     def begin(self, now: float) -> None:
-        """Begin a batch, if there is something to write and none is under way."""
+        """Begin a batch, if there is something to write and no batch is under way."""
         if self.busy_since is not None:
             return
         batch = self._choose(now)
