@@ -21,13 +21,13 @@ from baton.transports import PEER_TRANSPORTS, TRANSPORTS
 MIB = 1024 * 1024
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """A frozen group of settings; a name that it does not have is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-class GrpcSettings(Group):
+class GrpcSettings(SettingsGroup):
     """The process's gRPC server."""
 
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
@@ -44,7 +44,7 @@ class GrpcSettings(Group):
     )
 
 
-class HttpSettings(Group):
+class HttpSettings(SettingsGroup):
     """The frontend's HTTP server."""
 
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
@@ -63,7 +63,7 @@ class HttpSettings(Group):
     )
 
 
-class EtcdSettings(Group):
+class EtcdSettings(SettingsGroup):
     """The etcd that the cluster registers in."""
 
     endpoints: Endpoints = Field(
@@ -79,7 +79,7 @@ class EtcdSettings(Group):
     )
 
 
-class TelemetrySettings(Group):
+class TelemetrySettings(SettingsGroup):
     """Logs, traces and metrics."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -98,7 +98,7 @@ class TelemetrySettings(Group):
     metrics_port: Port = Field(0, description="port of /metrics; 0 takes a free one")
 
 
-class EngineSettings(Group):
+class EngineSettings(SettingsGroup):
     """A worker's engine."""
 
     kind: Literal["torch", "sim"] = Field(
@@ -167,7 +167,7 @@ def _arena_dir() -> Path:
     return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
 
 
-class KvSettings(Group):
+class KvSettings(SettingsGroup):
     """The KV transfer service, and a worker's store."""
 
     arena_bytes: Bytes = Field(512 * MIB, ge=1 * MIB, description="memory for KV objects")

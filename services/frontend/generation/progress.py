@@ -18,7 +18,7 @@ from services.frontend.workers.event_buffer import (
     StreamLost,
     TokensReceived,
 )
-from services.frontend.workers.stream import Phase, StreamState, WorkerStream
+from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
 _FINISH_REASONS = {
     worker_pb2.END_REASON_STOP: FinishReason.STOP,
@@ -94,7 +94,7 @@ class RequestProgress:
         if output.reason is None:
             return stream.phase is Phase.PREFILL
         if stream.phase is Phase.DECODE and not output.stop_string:
-            stream.state = StreamState.ENDING
+            stream.state = WorkerStreamState.ENDING
         events.append(ChoiceFinished(choice, output.reason, output.stop_string))
         return True
 

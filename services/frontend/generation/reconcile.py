@@ -28,7 +28,7 @@ from services.frontend.generation.actions import (
 )
 from services.frontend.generation.output import Output
 from services.frontend.placement.placement import Placement
-from services.frontend.workers.stream import Phase, StreamState, WorkerStream
+from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
 MAX_PLACEMENTS = 3
 """Per request, the first one included."""
@@ -77,7 +77,7 @@ def reconcile(
         for stream in streams
         if stream.phase is Phase.DECODE
         and outputs[stream.choice].ended
-        and stream.state is not StreamState.ENDING
+        and stream.state is not WorkerStreamState.ENDING
     ]
     actions: list[Action] = [Release(stream) for stream in surplus]
     if not live:
@@ -91,7 +91,7 @@ def reconcile(
         if stream.phase is Phase.DECODE and not outputs[stream.choice].ended
     }
     missing = [output for output in live if output.choice not in decodes]
-    prepared = [stream for stream in decodes.values() if stream.state is StreamState.PREPARED]
+    prepared = [stream for stream in decodes.values() if stream.state is WorkerStreamState.PREPARED]
     waiting = [stream for stream in prepared if not outputs[stream.choice].token_ids]
     actions += [SendGenerate(stream) for stream in prepared if stream not in waiting]
     needs_prefill = not has_prefill and (

@@ -4,7 +4,7 @@ from baton.internal.v1 import worker_pb2
 from baton.stream_events import Step, Usage
 from baton.v1 import common_pb2
 from services.frontend.placement.placement import Placement
-from services.frontend.workers.stream import Phase, StreamState, WorkerStream
+from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
 
 class RequestUsage:
@@ -48,7 +48,7 @@ class RequestUsage:
         """
         if stream.computes_prompt:
             stream.cached_tokens = prepared.ready_tokens
-        elif stream.state is not StreamState.PREPARED:
+        elif stream.state is not WorkerStreamState.PREPARED:
             stream.begun_at = now  # it was told to decode before it could
         moved = prepared.fetched_bytes > 0
         if stream.computes_prompt and not moved:

@@ -15,7 +15,7 @@ class Phase(Enum):
     DECODE = "decode"
 
 
-class StreamState(Enum):
+class WorkerStreamState(Enum):
     """Where an open stream is."""
 
     PREPARED = "prepared"
@@ -60,7 +60,7 @@ class WorkerStream:
         self.choice = choice
         self.connection = connection
         self.instance = connection.target.instance_id
-        self.state = StreamState.PREPARED if prepare else StreamState.RUNNING
+        self.state = WorkerStreamState.PREPARED if prepare else WorkerStreamState.RUNNING
         self.awaits_kv = prepare or start.generate.wait_for_kv
         """It may be waiting for KV that a prefill stream computes."""
         self.computes_prompt = start.HasField("generate") and not start.generate.output_so_far
@@ -75,7 +75,7 @@ class WorkerStream:
 
     def generate(self, output_so_far: Sequence[int], now: float) -> None:
         """Let a prepared stream decode."""
-        self.state = StreamState.RUNNING
+        self.state = WorkerStreamState.RUNNING
         self.begun_at = now
         frame = worker_pb2.Generate(stream_id=self.stream_id, output_so_far=output_so_far)
         self.connection.send(worker_pb2.FrameToWorker(generate=frame))

@@ -25,7 +25,7 @@ from services.frontend.generation.output import Output
 from services.frontend.generation.reconcile import MAX_PLACEMENTS, reconcile
 from services.frontend.placement.placement import Placement
 from services.frontend.requests.request import ResolvedRequest
-from services.frontend.workers.stream import Phase, StreamState, WorkerStream
+from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
 SOURCES = [kvstore_pb2.KvSource(store_id="store", address="host:1")]
 PLACE = Place(frozenset())
@@ -64,7 +64,7 @@ def decode(choice: int = 0, instance: str = "d0", *, awaits_kv: bool = False) ->
 def ending(choice: int = 0) -> WorkerStream:
     """A decode stream that gave the last token of its choice."""
     made = decode(choice)
-    made.state = StreamState.ENDING
+    made.state = WorkerStreamState.ENDING
     return made
 
 
