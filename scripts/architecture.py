@@ -1,10 +1,12 @@
-"""Keep ARCHITECTURE.md's list of folders equal to what the folders say of themselves.
+"""Keep the documents equal to the tree: ARCHITECTURE.md's list of folders, and every path named.
 
 python scripts/architecture.py           writes the list
-python scripts/architecture.py --check   exits 1 if it is out of date
+python scripts/architecture.py --check   exits 1 if it is out of date, or a document names a path
+                                         that is not there
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "ARCHITECTURE.md"
 BEGIN = "<!-- folders: written by scripts/architecture.py -->\n"
 END = "<!-- end of folders -->\n"
-LISTED = ("baton", "services")
+LISTED = ("baton", "services", "bench")
 GENERATED = ("baton/v1", "baton/internal")
+CHECKED = ("*.md", "docs/**/*.md", "models/**/*.md")
+_QUOTED = re.compile(r"`([\w.-]+(?:/[\w.-]+)*/?)`")
+_LINK = re.compile(r"\]\((?!\w+:)([^)#]+)")
+_MODULE = re.compile(r"python -m ((?:baton|bench|services)\.[\w.]+)")
+_SUFFIXES = (".py", ".proto", ".md", ".sh", ".cpp", ".toml", ".yaml")
+_MADE = (".venv", "build")
+"""Where what is not in the repository lies."""
 
 
 def packages() -> Iterator[Path]:
@@ -39,16 +48,57 @@ def listing() -> str:
     return "".join(f"- `{folder}/` {docstring(folder)}\n" for folder in packages())
 
 
+def stale_names(document: Path) -> Iterator[str]:
+    """Yield what a document names that is not there.
+
+    A quoted path begins at a folder of the repository's root; a file's name alone has to be that of
+    some file.
+    """
+    text = document.read_text()
+    top = {path.name for path in ROOT.iterdir()}
+    for name in _QUOTED.findall(text):
+        first, slash, _ = name.partition("/")
+        if first in _MADE:
+            continue
+        known = first in top if slash else name.endswith(_SUFFIXES)
+        if known and not (ROOT / name).exists() and (slash or not found_anywhere(name)):
+            yield name
+        if slash and not known and name.endswith(_SUFFIXES):
+            yield f"{name}: begin at the repository's root"
+    for name in _LINK.findall(text):
+        if not (document.parent / name).exists():
+            yield name
+    for name in _MODULE.findall(text):
+        path = ROOT / name.replace(".", "/")
+        if not (path.with_suffix(".py").exists() or (path / "__main__.py").exists()):
+            yield name
+
+
+def found_anywhere(name: str) -> bool:
+    """Return whether some file of the sources has this name."""
+    folders = ("baton", "services", "bench", "models", "scripts", "tests", "protos", "docs")
+    return any(True for folder in folders for _ in (ROOT / folder).rglob(name))
+
+
 def main() -> None:
-    """Write the list, or check it."""
+    """Write the list, or check everything."""
     text = DOCUMENT.read_text()
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     wanted = f"{before}{BEGIN}\n{listing()}\n{END}{after}"
     if "--check" not in sys.argv:
         DOCUMENT.write_text(wanted)
-    elif wanted != text:
+        return
+    if wanted != text:
         sys.exit("ARCHITECTURE.md's list of folders is out of date: make fix")
+    documents = sorted({path for pattern in CHECKED for path in ROOT.glob(pattern)})
+    stale = [
+        f"{document.relative_to(ROOT)} names what is not there: {name}"
+        for document in documents
+        for name in stale_names(document)
+    ]
+    if stale:
+        sys.exit("\n".join(stale))
 
 
 if __name__ == "__main__":
