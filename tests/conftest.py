@@ -186,7 +186,8 @@ async def local_cluster(
     """A whole cluster in this process: `await local_cluster(prefill=2, settings={...})`.
 
     Takes what `Shape` takes. Other tests use it too, so that its caches are not empty: ask with
-    prompts of your own. With `own=True` it is this test's alone. Nothing may be held at the end.
+    prompts of your own. With `own=True` it is this test's alone. Nothing may be held at the end,
+    unless the test left a service stopped.
     """
     from tests.support.cluster import LocalCluster, Shape
 
@@ -205,7 +206,8 @@ async def local_cluster(
         try:
             yield get
             for cluster in used:
-                await cluster.at_baseline()
+                if all(service.running for service in cluster.services.values()):
+                    await cluster.at_baseline()
         finally:
             if request.node.stash.get(_failed, False):
                 for cluster in used:

@@ -6,19 +6,19 @@ import httpx
 import pytest
 
 from baton.client import DeadlineError, Delta
-from tests.e2e.conftest import MODEL
-from tests.e2e.test_exactness import prompt_of
+from tests.support.baseline import held
+from tests.support.model import MODEL, prompt_of
 
 REQUESTS = 200
 CROWD = {
-    "BATON_ENGINE_MAX_RUNNING": "256",
-    "BATON_ENGINE_MAX_WAITING": "512",
-    "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.03",
+    "engine.max_running": 256,
+    "engine.max_waiting": 512,
+    "engine.sim_decode_step_seconds": 0.03,
 }
 
 
-async def test_one_of_200_is_cancelled_and_the_others_lose_no_token(start_cluster):
-    cluster = await start_cluster(env=CROWD)
+async def test_one_of_200_is_cancelled_and_the_others_lose_no_token(local_cluster):
+    cluster = await local_cluster(settings=CROWD)
     options = {"model": MODEL, "max_tokens": 30, "ignore_eos": True, "seed": 5}
 
     async def whole(i: int) -> tuple[int, ...]:
@@ -42,15 +42,15 @@ async def test_one_of_200_is_cancelled_and_the_others_lose_no_token(start_cluste
 
 
 @pytest.mark.parametrize("tokens_before", [0, 1, 5])
-async def test_a_client_that_leaves_holds_nothing_after_a_second(start_cluster, tokens_before):
+async def test_a_client_that_leaves_holds_nothing_after_a_second(local_cluster, tokens_before):
     slow = {
-        "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.1",
-        "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "1000",
+        "engine.sim_decode_step_seconds": 0.1,
+        "engine.sim_prefill_tokens_per_second": 1000,
     }
-    cluster = await start_cluster(env=slow)
+    cluster = await local_cluster(settings=slow)
     body = {
         "model": MODEL,
-        "prompt": prompt_of(600),
+        "prompt": prompt_of(600, seed=tokens_before),
         "max_tokens": 200,
         "ignore_eos": True,
         "stream": True,
@@ -66,7 +66,7 @@ async def test_a_client_that_leaves_holds_nothing_after_a_second(start_cluster, 
             await anext(lines)
         if not tokens_before:
             await asyncio.sleep(0.2)  # amid the prompt
-        assert any((await cluster.held()).values())
+        assert any((await held(cluster)).values())
     await cluster.at_baseline(1.0)
 
     with pytest.raises(DeadlineError):
@@ -76,8 +76,9 @@ async def test_a_client_that_leaves_holds_nothing_after_a_second(start_cluster, 
     await cluster.at_baseline(1.0)
 
 
-async def test_a_lost_frontend_takes_its_work_along(start_cluster):
-    cluster = await start_cluster(env={"BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.1"})
+async def test_a_lost_frontend_takes_its_work_along(local_cluster):
+    slow = {"engine.sim_decode_step_seconds": 0.1}
+    cluster = await local_cluster(own=True, processes=("frontend-0",), settings=slow)
     streams = [
         cluster.client.generate(prompt_of(50, i), model=MODEL, max_tokens=200, ignore_eos=True)
         for i in range(8)

@@ -2,18 +2,18 @@
 
 import asyncio
 import os
-import shutil
 from pathlib import Path
 
 import pytest
 
 from baton.internal.v1.kvevents_pb2 import TIER_DISK
+from baton.internal.v1.kvstore_pb2 import TierStat
 from baton.kv.verify import ALWAYS, NEVER
 from services.kvstore.disk.file import DiskFile
-from tests.e2e.conftest import MODEL, Cluster, empty_engines
-from tests.e2e.test_exactness import prompt_of
 from tests.e2e.test_reuse import turn
-from tests.support.model import ROOT
+from tests.support.cluster import LocalCluster
+from tests.support.model import TRAINED, prompt_of
+from tests.support.wait import eventually
 
 MIB = 1024 * 1024
 DISK_BYTES = 128 * MIB
@@ -23,22 +23,25 @@ STEP_BYTES = 1023
 """Odd, so that every byte of a number is hit, and not only those that hardly count."""
 
 
-async def on_disk(cluster: Cluster) -> int:
+async def tier_of(cluster: LocalCluster) -> TierStat | None:
+    """The disk's own account; None before it is there."""
+    tiers = {tier.tier: tier for tier in (await cluster.stat()).tiers}
+    disk = tiers.get(TIER_DISK)
+    return disk if disk is not None and disk.capacity_bytes else None
+
+
+async def on_disk(cluster: LocalCluster) -> int:
     """Objects on disk, once the store has taken them in."""
-    async with asyncio.timeout(20):
-        while True:
-            tiers = {tier.tier: tier for tier in (await cluster.stat()).tiers}
-            if TIER_DISK in tiers and tiers[TIER_DISK].capacity_bytes:
-                return tiers[TIER_DISK].objects
-            await asyncio.sleep(0.05)
+    disk = await eventually(lambda: tier_of(cluster), 20)
+    return disk.objects
 
 
-async def restart(cluster: Cluster, rot: Path | None = None) -> int:
+async def restart(cluster: LocalCluster, rot: Path | None = None) -> int:
     """Begin anew with nothing but the disk; answers how many bits of it were flipped before."""
     assert await cluster.kvstore.stop() == 0
     flipped = flip(rot) if rot is not None else 0
-    cluster.kvstore = await cluster.spawn("kvstore", cluster.kvstore.instance_id)
-    await empty_engines(cluster)
+    await cluster.start("kvstore-0")
+    await cluster.empty_engines()
     return flipped
 
 
@@ -61,26 +64,22 @@ def flip(path: Path) -> int:
 
 
 @pytest.mark.parametrize("verify", [ALWAYS, NEVER])
-async def test_what_rots_on_disk_costs_time_and_no_token(
-    start_cluster, tmp_path: Path, verify: str
-) -> None:
-    model = tmp_path / MODEL
-    shutil.copytree(ROOT / "models" / "baton-tiny", model)
-    cluster = await start_cluster(
+async def test_what_rots_on_disk_costs_time_and_no_token(local_cluster, verify: str) -> None:
+    cluster = await local_cluster(
+        own=True,
         engine="torch",
-        env={
-            "BATON_ENGINE_MODEL": str(model),
-            "BATON_MODELS": str(model),
-            "BATON_ENGINE_DTYPE": "float64",
-            "BATON_KV_ARENA_BYTES": str(32 * MIB),
-            "BATON_KV_DISK_BYTES": str(DISK_BYTES),
-            "BATON_KV_VERIFY": verify,
+        model=TRAINED,
+        settings={
+            "engine.dtype": "float64",
+            "kv.arena_bytes": 16 * MIB,
+            "kv.disk_bytes": DISK_BYTES,
+            "kv.verify": verify,
         },
     )
     await on_disk(cluster)
     # 1.5 MiB each, which the disk takes in time: much of it leaves memory.
     clean = {}
-    for seed in range(32):
+    for seed in range(18):
         clean[seed], cached, _ = await turn(cluster, prompt_of(TOKENS, seed))
         assert cached == 0
         await asyncio.sleep(0.1)
@@ -95,11 +94,12 @@ async def test_what_rots_on_disk_costs_time_and_no_token(
             break
     assert cached == TOKENS - 1, "no prompt is on disk with all its blocks"
 
-    flipped = await restart(cluster, rot=tmp_path / "kv.disk")
+    flipped = await restart(cluster, rot=cluster.directory_of("kvstore-0") / "kv.disk")
     assert flipped > 1000
     await on_disk(cluster)
     rotten, cached, _ = await turn(cluster, prompt)
-    bad = {tier.tier: tier.bad_objects for tier in (await cluster.stat()).tiers}[TIER_DISK]
+    disk = await tier_of(cluster)
+    bad = disk.bad_objects
     if verify == ALWAYS:
         assert rotten == clean[seed]
         assert cached == 0
@@ -108,4 +108,3 @@ async def test_what_rots_on_disk_costs_time_and_no_token(
         assert rotten != clean[seed]
         assert cached == TOKENS - 1
         assert bad == 0
-    await cluster.at_baseline()

@@ -1,12 +1,12 @@
 """A request through both pools gives the very tokens of one engine in one process."""
 
 import asyncio
-import random
 
 import pytest
 
 from baton.client import Delta
-from tests.e2e.conftest import MODEL, OUTPUT_TOKENS
+from tests.e2e.conftest import OUTPUT_TOKENS, TORCH
+from tests.support.model import MODEL, prompt_of
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
 GREEDY = {"temperature": 0.0, "seed": 1}
@@ -21,16 +21,9 @@ SEEDED = {
 }
 
 
-def prompt_of(length: int, seed: int = 0) -> list[int]:
-    draw = random.Random(f"{length}-{seed}")
-    return [draw.randrange(3, 512) for _ in range(length)]
-
-
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-async def test_disaggregated_tokens_equal_those_of_one_process(start_cluster, reference, family):
-    cluster = await start_cluster(
-        engine="torch", family=family, env={"BATON_ENGINE_DTYPE": "float64"}
-    )
+async def test_disaggregated_tokens_equal_those_of_one_process(local_cluster, reference, family):
+    cluster = await local_cluster(family=family, **TORCH)
 
     async def ask(prompt, sampling, n=1):
         stream = cluster.client.generate(
@@ -56,12 +49,10 @@ async def test_disaggregated_tokens_equal_those_of_one_process(start_cluster, re
     crowd = [prompt_of(20 + 7 * i, seed=3) for i in range(16)]
     expected = reference(family, crowd, SEEDED)
     assert await asyncio.gather(*(ask(prompt, SEEDED) for prompt in crowd)) == expected
-    await cluster.at_baseline()
 
 
-async def test_tokens_arrive_as_they_are_made(start_cluster):
-    slow = {"BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.05"}
-    cluster = await start_cluster(env=slow)
+async def test_tokens_arrive_as_they_are_made(local_cluster):
+    cluster = await local_cluster(settings={"engine.sim_decode_step_seconds": 0.05})
     loop = asyncio.get_running_loop()
     times = []
     async with cluster.client.generate(

@@ -1,4 +1,4 @@
-"""Processes are killed under load: nobody sees an error or another token than without it."""
+"""A process is killed under load: nobody sees an error or another token than without it."""
 
 import asyncio
 from pathlib import Path
@@ -10,24 +10,24 @@ from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
-from tests.e2e.conftest import MODEL, Cluster
-from tests.e2e.test_exactness import prompt_of
+from tests.support.cluster import LocalCluster
+from tests.support.model import MODEL, prompt_of
 
 STREAMS = 16
 TIMES = {
-    "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "3000",
-    "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.02",
+    "engine.sim_prefill_tokens_per_second": 3000,
+    "engine.sim_decode_step_seconds": 0.02,
 }
 
 
-async def tokens_of(cluster: Cluster, i: int) -> tuple[int, ...]:
+async def tokens_of(cluster: LocalCluster, i: int) -> tuple[int, ...]:
     stream = cluster.client.generate(
         prompt_of(150 + i, i), model=MODEL, max_tokens=40, ignore_eos=True, seed=i
     )
     return (await stream.answer()).token_ids
 
 
-async def wave(cluster: Cluster) -> list[tuple[int, ...]]:
+async def wave(cluster: LocalCluster) -> list[tuple[int, ...]]:
     return await asyncio.gather(*(tokens_of(cluster, i) for i in range(STREAMS)))
 
 
@@ -47,15 +47,12 @@ def expected_tokens(checkpoint: Path) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("victim", ["prefill", "decode", "kvstore", "router"])
-async def test_a_process_killed_under_load_fails_nobody(start_cluster, checkpoint, victim):
-    expected = expected_tokens(checkpoint("llama"))
-    cluster = await start_cluster(prefill=2, decode=2, env=TIMES)
-    killed = {
-        "prefill": cluster.prefills[0],
-        "decode": cluster.decodes[0],
-        "kvstore": cluster.kvstore,
-        "router": cluster.router,
-    }[victim]
+async def test_a_process_killed_under_load_fails_nobody(local_cluster, random_model, victim):
+    expected = expected_tokens(random_model())
+    cluster = await local_cluster(
+        own=True, prefill=2, decode=2, processes=(f"{victim}-0",), settings=TIMES
+    )
+    killed = cluster[f"{victim}-0"]
 
     async def kill() -> None:
         # Prompts are read in the first half second, answers written in the second after it.
@@ -69,7 +66,7 @@ async def test_a_process_killed_under_load_fails_nobody(start_cluster, checkpoin
     assert await wave(cluster) == expected  # and those who come afterwards
 
     if victim in ("prefill", "decode"):
-        front = await cluster.metrics(cluster.frontend)
+        front = await cluster.frontend.metrics()
         assert front["baton_frontend_placement_retries_total"] > 0, "nothing was moved"
     for worker in cluster.workers:
         if worker.running:

@@ -1,13 +1,12 @@
 """Prefill and decode on hosts that share no memory: KV travels from store to store."""
 
-from baton.internal.v1 import kvstore_pb2, kvstore_pb2_grpc
-from baton.rpc.channels import open_channel
-from tests.e2e.conftest import MODEL, OUTPUT_TOKENS
-from tests.e2e.test_exactness import GREEDY, prompt_of
+from tests.e2e.conftest import OUTPUT_TOKENS, TORCH
+from tests.e2e.test_exactness import GREEDY
+from tests.support.model import MODEL, prompt_of
 
 
-async def test_kv_reaches_a_decode_worker_on_another_host(start_cluster, reference):
-    cluster = await start_cluster(engine="torch", env={"BATON_ENGINE_DTYPE": "float64"}, far=True)
+async def test_kv_reaches_a_decode_worker_on_another_host(local_cluster, reference):
+    cluster = await local_cluster(far=True, **TORCH)
     computed = (await cluster.load(cluster.decodes[0])).computed_tokens
     [[expected]] = reference("llama", [prompt_of(500)], GREEDY)
     answer = await cluster.client.generate(
@@ -21,8 +20,4 @@ async def test_kv_reaches_a_decode_worker_on_another_host(start_cluster, referen
     # The decode worker computed none of the prompt: its KV came through both stores.
     computed = (await cluster.load(cluster.decodes[0])).computed_tokens - computed
     assert computed == OUTPUT_TOKENS - 1
-    async with open_channel(cluster.far_kvstore.address) as channel:
-        stub = kvstore_pb2_grpc.KvStoreServiceStub(channel)
-        stat = await stub.Stat(kvstore_pb2.StatRequest(), timeout=5)
-    assert stat.objects >= 500 // 16
-    await cluster.at_baseline()
+    assert (await cluster.stat(cluster["kvstore-1"])).objects >= 500 // 16

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from baton.cluster.etcd import Etcd
 from baton.cluster.tenants import DEFAULT_TENANT, CacheSalts
 from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
@@ -25,25 +24,21 @@ from baton.kv.tiers import TIERS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from baton.transports import SHM, TRANSPORTS
-from tests.e2e.conftest import MODEL, Cluster, empty_engines
-from tests.support.model import ROOT
+from tests.support.cluster import LocalCluster
+from tests.support.model import MODEL, TRAINED
+from tests.support.pairwise import pairwise
 from train.evaluate import Asker, retrieval, value_of
 from train.text.conversation import Message
 from train.tokenizer import render
 
+MIB = 1024 * 1024
 Pair = tuple[bytes, bytes]
 
-CHECKPOINT = ROOT / "models" / "baton-tiny"
 ANSWER_TOKENS = 24
 DISTANCES = (64, 512, 1024)
 QUESTIONS = 4
-ENGINE = {
-    "BATON_ENGINE_MODEL": str(CHECKPOINT),
-    "BATON_ENGINE_MODEL_NAME": MODEL,
-    "BATON_MODELS": f"{MODEL}={CHECKPOINT}",
-    # Sums in another order, as chunks and batches make them, change no token.
-    "BATON_ENGINE_DTYPE": "float64",
-}
+# Sums in another order, as chunks and batches make them, change no token.
+ENGINE = {"engine.dtype": "float64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +55,9 @@ class OneProcess:
     """The demo model in this process."""
 
     def __init__(self) -> None:
-        settings = EngineSettings(model=CHECKPOINT, dtype="float64", threads=1)
+        settings = EngineSettings(model=TRAINED, dtype="float64", threads=1)
         self.engine = create_engine(settings)
-        self.tokenizer = Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
+        self.tokenizer = Tokenizer.from_file(str(TRAINED / "tokenizer.json"))
 
     def ask(self, prompts: Sequence[Sequence[Message]], values: Sequence[str]) -> list[Asked]:
         """Answers to rendered conversations, each as it would be alone."""
@@ -102,21 +97,21 @@ def one_process() -> OneProcess:
 @pytest.fixture(scope="module")
 def questions(one_process: OneProcess) -> list[Asked]:
     """About names and numbers that the model was not trained on."""
-    asker = Asker(CHECKPOINT)
+    asker = Asker(TRAINED)
     drawn = [
         question for distance in DISTANCES for question in retrieval(asker, distance, QUESTIONS)
     ]
     return one_process.ask([q.messages for q in drawn], [q.expected for q in drawn])
 
 
-async def answer(cluster: Cluster, prompt: Sequence[int]) -> tuple[int, ...]:
+async def answer(cluster: LocalCluster, prompt: Sequence[int]) -> tuple[int, ...]:
     stream = cluster.client.generate(
         prompt, model=MODEL, max_tokens=ANSWER_TOKENS, temperature=0.0, seed=1
     )
     return (await stream.answer()).token_ids
 
 
-async def answers(cluster: Cluster, questions: Sequence[Asked]) -> list[tuple[int, ...]]:
+async def answers(cluster: LocalCluster, questions: Sequence[Asked]) -> list[tuple[int, ...]]:
     return await asyncio.gather(*(answer(cluster, asked.prompt) for asked in questions))
 
 
@@ -125,7 +120,7 @@ def test_one_process_answers_what_it_was_told(questions):
     assert sum(right) >= 0.75 * len(right), [(asked.answer, asked.value) for asked in questions]
 
 
-async def from_dram(running: Cluster, questions: Sequence[Asked]) -> None:
+async def from_dram(running: LocalCluster, questions: Sequence[Asked]) -> None:
     """What workers write lies there already, and a decode worker reads it from there."""
     decode = running.decodes[0]
     before = (await running.load(decode)).computed_tokens
@@ -135,15 +130,15 @@ async def from_dram(running: Cluster, questions: Sequence[Asked]) -> None:
     assert computed <= sum(len(asked.tokens) for asked in questions)
 
 
-async def from_disk(running: Cluster, questions: Sequence[Asked]) -> None:
+async def from_disk(running: LocalCluster, questions: Sequence[Asked]) -> None:
     """All questions' KV does not fit in memory: what was asked first is read back from disk."""
     await right_answers(running, questions)
-    await empty_engines(running)
+    await running.empty_engines()
     await right_answers(running, questions)
-    assert (await running.metrics(running.kvstore))["baton_kv_disk_read_bytes_total"] > 0
+    assert (await running.kvstore.metrics())["baton_kv_disk_read_bytes_total"] > 0
 
 
-READ: dict[int, Callable[[Cluster, Sequence[Asked]], Awaitable[None]]] = {
+READ: dict[int, Callable[[LocalCluster, Sequence[Asked]], Awaitable[None]]] = {
     kvevents_pb2.TIER_DRAM: from_dram,
     kvevents_pb2.TIER_DISK: from_disk,
 }
@@ -151,26 +146,26 @@ READ: dict[int, Callable[[Cluster, Sequence[Asked]], Awaitable[None]]] = {
 MEMORY = {
     kvevents_pb2.TIER_DRAM: {},
     kvevents_pb2.TIER_DISK: {
-        "BATON_KV_ARENA_BYTES": "32MiB",
-        "BATON_KV_DISK_BYTES": "256MiB",
+        "kv.arena_bytes": 32 * MIB,
+        "kv.disk_bytes": 256 * MIB,
     },
 }
 
 
-async def right_answers(running: Cluster, questions: Sequence[Asked]) -> None:
+async def right_answers(running: LocalCluster, questions: Sequence[Asked]) -> None:
     """Ask one after the other."""
     for asked in questions:
         assert await answer(running, asked.prompt) == asked.tokens
 
 
-@pytest.mark.parametrize("far", [False, True], ids=["one host", "two hosts"])
-@pytest.mark.parametrize("tier", TIERS, ids=kvevents_pb2.Tier.Name)
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "tier", "far"), pairwise(TRANSPORTS, TIERS, [False, True]))
 async def test_every_way_of_kv_gives_the_same_answers(
-    start_cluster, questions, transport, tier, far
+    local_cluster, questions, transport, tier, far
 ):
-    env = {**ENGINE, **MEMORY[tier], "BATON_KV_TRANSPORTS": transport}
-    running = await start_cluster(engine="torch", env=env, far=far)
+    settings = {**ENGINE, **MEMORY[tier], "kv.transports": (transport,)}
+    running = await local_cluster(
+        own=True, engine="torch", model=TRAINED, settings=settings, far=far
+    )
     first = questions[0]
     stream = running.client.generate(
         first.prompt, model=MODEL, max_tokens=ANSWER_TOKENS, temperature=0.0, seed=1
@@ -180,7 +175,6 @@ async def test_every_way_of_kv_gives_the_same_answers(
     assert steps["decode"].instance == "decode-0"
     assert steps["transfer"].detail.startswith(transport)
     await READ[tier](running, questions)
-    await running.at_baseline()
 
 
 def codes(count: int) -> list[tuple[list[Message], list[Message], str, str]]:
@@ -227,17 +221,19 @@ async def exchange(
 
 @pytest.mark.parametrize("verify", ["always", "never"])
 async def test_two_exchanged_objects_are_noticed_or_answer_wrongly(
-    start_cluster, one_process, etcd_client: Etcd, cluster: str, tmp_path, verify
+    local_cluster, one_process, verify
 ):
     drawn = codes(4)
     here = one_process.ask([one for one, *_ in drawn], [code for *_, code, _ in drawn])
     there = one_process.ask([other for _, other, *_ in drawn], [code for *_, code in drawn])
-    running = await start_cluster(engine="torch", env={**ENGINE, "BATON_KV_VERIFY": verify})
+    running = await local_cluster(
+        own=True, engine="torch", model=TRAINED, settings={**ENGINE, "kv.verify": verify}
+    )
     for asked in (*here, *there):
         assert await answer(running, asked.prompt) == asked.tokens
 
     info = one_process.engine.info
-    salt = await CacheSalts(etcd_client, cluster).get(DEFAULT_TENANT)
+    salt = await CacheSalts(running.etcd, running.name).get(DEFAULT_TENANT)
     root, size = one_process.root(salt), info.layout.block_tokens
     swapped = []
     for one, other in zip(here, there, strict=True):
@@ -246,13 +242,13 @@ async def test_two_exchanged_objects_are_noticed_or_answer_wrongly(
         blocks = {at // size for at, (mine, its) in both if mine != its}
         keys = [prompt_keys(root, asked.prompt, size).full for asked in (one, other)]
         swapped += [(keys[0][block], keys[1][block]) for block in blocks]
-    [path] = running.arena_dir.glob("*.arena")
+    [path] = running.directory_of("kvstore-0").glob("*.arena")
     address = running.kvstore.address
     async with KvStoreClient(lambda: address, "saboteur", "1", transports=[SHM]) as store:
         assert await store.wait_connected(5)
         await exchange(store, path, info.layout.layout_id, info.block_bytes, swapped)
 
-    await empty_engines(running)
+    await running.empty_engines()
     bad = (await running.stat()).bad_objects
     found = await answers(running, here)
     if verify == "always":

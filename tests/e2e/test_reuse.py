@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from baton.kv.arena.file import PAGE_BYTES, ArenaHeader
-from tests.e2e.conftest import MODEL, Cluster, empty_engines
-from tests.e2e.test_exactness import prompt_of
+from tests.e2e.conftest import TORCH
+from tests.support.cluster import LocalCluster
+from tests.support.model import MODEL, prompt_of
 
 SAMPLING = {"temperature": 0.8, "seed": 11, "max_tokens": 40, "ignore_eos": True}
 
 
-async def turn(cluster: Cluster, prompt: list[int]) -> tuple[tuple[int, ...], int, int]:
+async def turn(cluster: LocalCluster, prompt: list[int]) -> tuple[tuple[int, ...], int, int]:
     """Output, cached tokens as the answer says, computed tokens as the engines count."""
     before = await cluster.computed_tokens()
     answer = await cluster.client.generate(prompt, model=MODEL, **SAMPLING).answer()
@@ -36,8 +37,8 @@ def poison(arena_dir: Path) -> int:
     return flipped
 
 
-async def test_the_second_turn_finds_the_first_ones_prompt_and_answer(start_cluster):
-    cluster = await start_cluster(engine="torch", env={"BATON_ENGINE_DTYPE": "float64"})
+async def test_the_second_turn_finds_the_first_ones_prompt_and_answer(local_cluster):
+    cluster = await local_cluster(**TORCH)
     first = prompt_of(300)
     answer, cached, computed = await turn(cluster, first)
     assert cached == 0
@@ -48,26 +49,24 @@ async def test_the_second_turn_finds_the_first_ones_prompt_and_answer(start_clus
     # Every full block of the first turn; its last token never went through a pass.
     assert cached == (300 + 39) // 16 * 16 == 336
     assert computed == len(second) - 336 + 39
-    await cluster.at_baseline()
 
 
-async def test_a_poisoned_store_costs_time_and_no_token(start_cluster):
-    cluster = await start_cluster(engine="torch", env={"BATON_ENGINE_DTYPE": "float64"})
+async def test_a_poisoned_store_costs_time_and_no_token(local_cluster):
+    cluster = await local_cluster(**TORCH)
     prompt = prompt_of(640)
     clean, _, _ = await turn(cluster, prompt)
 
-    await empty_engines(cluster)
+    await cluster.empty_engines()
     again, cached, computed = await turn(cluster, prompt)
     assert again == clean
     assert cached == 640 - 1
     assert computed == 1 + 39
 
-    await empty_engines(cluster)
-    assert poison(cluster.arena_dir) > 100
+    await cluster.empty_engines()
+    assert poison(cluster.directory_of("kvstore-0")) > 100
     bad_before = (await cluster.stat()).bad_objects
     poisoned, cached, computed = await turn(cluster, prompt)
     assert poisoned == clean
     assert (await cluster.stat()).bad_objects > bad_before
     assert cached < 320
     assert computed > 320
-    await cluster.at_baseline()

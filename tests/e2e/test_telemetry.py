@@ -1,6 +1,5 @@
 """One trace through every process, metrics on each of them, ids on every log line."""
 
-import asyncio
 import json
 from collections import defaultdict
 
@@ -9,8 +8,8 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from tests.e2e.conftest import MODEL
-from tests.e2e.test_exactness import prompt_of
+from tests.support.model import MODEL, prompt_of
+from tests.support.wait import eventually
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
 
@@ -50,10 +49,9 @@ async def collector():
     await server.stop(None)
 
 
-async def test_a_request_is_one_trace_through_every_process(start_cluster, collector):
-    cluster = await start_cluster(
-        env={"BATON_TELEMETRY_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}"}
-    )
+async def test_a_request_is_one_trace_through_every_process(collector, local_cluster):
+    settings = {"telemetry.otlp_endpoint": f"http://127.0.0.1:{collector.port}"}
+    cluster = await local_cluster(own=True, settings=settings)
     async with httpx.AsyncClient(base_url=cluster.http) as http:
         answer = await http.post(
             "/v1/completions",
@@ -68,11 +66,7 @@ async def test_a_request_is_one_trace_through_every_process(start_cluster, colle
 
     services = {"frontend", "router", "prefill", "decode", "kvstore"}
     # Each process exports on its own, and a span when it has ended. One hangs on the client's.
-    for _ in range(100):
-        if set(collector.spans) == services and len(collector.outside()) == 1:
-            break
-        await asyncio.sleep(0.1)
-    assert set(collector.spans) == services
+    await eventually(lambda: set(collector.spans) == services and len(collector.outside()) == 1, 10)
     assert len(collector.outside()) == 1, f"these hang on nothing: {collector.outside()}"
     for service, work in (("prefill", "prefill"), ("decode", "prepare")):
         events = sorted(collector.spans[service][work].events, key=lambda e: e.time_unix_nano)
@@ -85,8 +79,9 @@ async def test_a_request_is_one_trace_through_every_process(start_cluster, colle
     assert attributes["gen_ai.request.model"].string_value == MODEL
 
 
-async def test_every_process_shows_its_metrics(start_cluster):
-    cluster = await start_cluster()
+async def test_every_process_shows_its_metrics_and_writes_json_lines_with_its_name(local_cluster):
+    ids = ("frontend-0", "router-0", "kvstore-0", "prefill-0", "decode-0")
+    cluster = await local_cluster(own=True, processes=ids)
     await cluster.client.generate(
         prompt_of(50), model=MODEL, max_tokens=8, ignore_eos=True
     ).answer()
@@ -97,15 +92,8 @@ async def test_every_process_shows_its_metrics(start_cluster):
         "prefill": "baton_worker_kv_put_bytes_total",
         "decode": 'vllm:cache_config_info{block_size="16"',
     }
-    services = [cluster.frontend, cluster.router, cluster.kvstore, *cluster.workers]
-    async with httpx.AsyncClient() as http:
-        for service in services:
-            answer = await http.get(f"http://{service.instance.http_address}/metrics")
-            assert expected[service.name] in answer.text
-
-
-async def test_log_lines_are_json_and_know_their_process(start_cluster):
-    cluster = await start_cluster()
-    for service in [cluster.frontend, cluster.router, cluster.kvstore, *cluster.workers]:
+    for identity in ids:
+        service = cluster[identity]
+        assert any(name.startswith(expected[service.name]) for name in await service.metrics())
         lines = [json.loads(line) for line in service.log_path.read_text().splitlines()]
-        assert {line["instance"] for line in lines} == {service.instance_id}
+        assert {line["instance"] for line in lines} == {identity}

@@ -1,5 +1,6 @@
 """Checkpoints for tests: random weights, a tokenizer of every byte."""
 
+import random
 from pathlib import Path
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
@@ -22,3 +23,9 @@ class RandomModels:
         if not path.exists():
             write_random_checkpoint(path, family=family, seed=7)
         return path
+
+
+def prompt_of(length: int, seed: int = 0) -> list[int]:
+    """Return tokens of the random checkpoints; no two lengths or seeds share a prefix."""
+    draw = random.Random(f"{length}-{seed}")
+    return [draw.randrange(3, 512) for _ in range(length)]
