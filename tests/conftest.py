@@ -23,8 +23,8 @@ from tests.support.launcher import Launcher
 from tests.support.process import ServiceSpawner
 
 if TYPE_CHECKING:
-    from tests.support.cluster import SharedClusters
     from tests.support.service import LocalServices
+    from tests.support.shared import SharedClusters
 
 # NIXL listens on whatever UCX may use.
 os.environ.setdefault("UCX_NET_DEVICES", "lo")
@@ -169,7 +169,7 @@ async def shared_clusters(
     random_model: Callable[..., Path],
 ) -> AsyncIterator["SharedClusters"]:
     """Clusters in this process, shared by tests that ask for the same shape."""
-    from tests.support.cluster import SharedClusters
+    from tests.support.shared import SharedClusters
 
     def directory() -> Path:
         return tmp_path_factory.mktemp("cluster")

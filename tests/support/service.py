@@ -1,6 +1,7 @@
 """A service composed in the test's own process: real sockets and a record in etcd, no process."""
 
 import asyncio
+import itertools
 import secrets
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -112,6 +113,10 @@ class LocalService:
             await self._task
         return 0 if self.failure is None else 1
 
+    def sample(self, name: str, **labels: str) -> float:
+        """Return one metric's value now; 0 before its first use."""
+        return self.scope.registry.get_sample_value(name, labels) or 0.0
+
     async def metrics(self) -> dict[str, float]:
         """Return its metrics by name with labels, as /metrics shows them."""
         with self.scope.entered():
@@ -148,6 +153,7 @@ class LocalServices:
         self._client = client
         self._cluster = cluster
         self._directory = directory
+        self._numbers = itertools.count()
         self.services: list[LocalService] = []
 
     async def __call__(
@@ -160,7 +166,7 @@ class LocalServices:
             settings: by dotted names, beyond those that join the cluster.
             instance_id: of an earlier service to take its place; empty: a new one.
         """
-        identity = instance_id or f"{name}-{len(self.services)}"
+        identity = instance_id or f"{name}-{next(self._numbers)}"
         joined = {
             "instance_id": identity,
             "grpc.port": 0,

@@ -15,7 +15,7 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float =
     """Return the first true value of `condition`, which may be a coroutine function.
 
     Raises:
-        AssertionError: there was none within `seconds`; the text has the last value.
+        TimeoutError: there was none within `seconds`; the text has the last value.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
@@ -26,7 +26,7 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float =
         if value:
             return value
         if loop.time() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {condition} is still {value!r}")
+            raise TimeoutError(f"not within {seconds:g} s: {condition} is still {value!r}")
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -35,6 +35,6 @@ def eventually_blocking(condition: Callable[[], T], seconds: float = 5.0) -> T:
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {condition} is still {value!r}")
+            raise TimeoutError(f"not within {seconds:g} s: {condition} is still {value!r}")
         time.sleep(POLL_SECONDS)
     return value

@@ -14,6 +14,7 @@ from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, M
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from tests.support.etcdctl import delete
+from tests.support.wait import eventually
 
 LAYOUT = b"L" * 16
 SOON = 1.0 + 0.5
@@ -33,7 +34,7 @@ async def is_dead(address: str, incarnation: str) -> bool:
     return False
 
 
-async def test_join_update_and_leave_are_seen_within_a_second(etcd_client, cluster, eventually):
+async def test_join_update_and_leave_are_seen_within_a_second(etcd_client, cluster):
     async with Discovery(etcd_client, cluster) as view:
         assert view.synced
         async with Registration(etcd_client, cluster, worker()) as registration:
@@ -72,7 +73,7 @@ async def test_changes_begin_with_those_alive_and_go_on(etcd_client, cluster):
 
 
 async def test_frozen_process_leaves_when_reported_unreachable_and_returns_when_thawed(
-    etcd_client, cluster, eventually, spawn_member
+    etcd_client, cluster, spawn_member
 ):
     member = await spawn_member()
     async with Discovery(etcd_client, cluster) as view:
@@ -84,9 +85,7 @@ async def test_frozen_process_leaves_when_reported_unreachable_and_returns_when_
         await eventually(lambda: member.instance_id in view.instances, 2.5)
 
 
-async def test_killed_process_leaves_when_reported_unreachable(
-    etcd_client, cluster, eventually, spawn_member
-):
+async def test_killed_process_leaves_when_reported_unreachable(etcd_client, cluster, spawn_member):
     member = await spawn_member()
     async with Discovery(etcd_client, cluster) as view:
         member.kill()
@@ -111,9 +110,7 @@ async def test_suspect_that_answers_stays(etcd_client, cluster, spawn_member):
         assert member.instance_id in view.instances
 
 
-async def test_process_that_lost_its_lease_takes_another(
-    etcd_client, cluster, eventually, spawn_member
-):
+async def test_process_that_lost_its_lease_takes_another(etcd_client, cluster, spawn_member):
     member = await spawn_member()
     key = keys.instance(cluster, member.instance_id)
     async with Discovery(etcd_client, cluster) as view:
@@ -126,9 +123,7 @@ async def test_process_that_lost_its_lease_takes_another(
         assert await etcd_client.get(key) is not None
 
 
-async def test_expired_lease_of_a_process_that_answers_removes_nothing(
-    etcd_client, cluster, eventually
-):
+async def test_expired_lease_of_a_process_that_answers_removes_nothing(etcd_client, cluster):
     async with Discovery(etcd_client, cluster) as view:
         async with Server(GrpcSettings(), "test", incarnation="i-1") as server:
             await server.start()
@@ -142,7 +137,7 @@ async def test_expired_lease_of_a_process_that_answers_removes_nothing(
         await eventually(lambda: not view.instances, 3)
 
 
-async def test_another_process_at_the_address_is_no_sign_of_life(etcd_client, cluster, eventually):
+async def test_another_process_at_the_address_is_no_sign_of_life(etcd_client, cluster):
     async with (
         Server(GrpcSettings(), "test", incarnation="newcomer") as server,
         Discovery(etcd_client, cluster) as view,
@@ -179,7 +174,7 @@ async def test_process_with_no_place_for_another_call_lives():
 
 
 async def test_restart_at_the_same_id_is_down_and_up_and_the_old_process_takes_nothing_along(
-    etcd_client, cluster, eventually
+    etcd_client, cluster
 ):
     async with Discovery(etcd_client, cluster, probe=lives) as view:
         old = Registration(etcd_client, cluster, worker(incarnation="old"))
@@ -193,7 +188,7 @@ async def test_restart_at_the_same_id_is_down_and_up_and_the_old_process_takes_n
             assert await etcd_client.get(keys.instance(cluster, "w1")) is not None
 
 
-async def test_process_whose_id_was_taken_does_not_take_it_back(etcd_client, cluster, eventually):
+async def test_process_whose_id_was_taken_does_not_take_it_back(etcd_client, cluster):
     key = keys.instance(cluster, "w1")
     async with (
         Registration(etcd_client, cluster, worker(incarnation="old"), ttl=2) as old,
@@ -205,14 +200,14 @@ async def test_process_whose_id_was_taken_does_not_take_it_back(etcd_client, clu
         assert (stored.incarnation, stored.draining) == ("new", False)
 
 
-async def test_record_that_was_deleted_is_written_again(etcd_client, cluster, eventually):
+async def test_record_that_was_deleted_is_written_again(etcd_client, cluster):
     async with Registration(etcd_client, cluster, worker(), ttl=2):
         await delete(etcd_client.endpoints, keys.instance(cluster, "w1"))
         async with Discovery(etcd_client, cluster) as view:
             await eventually(lambda: "w1" in view.instances, 2)
 
 
-async def test_unreadable_record_is_skipped(etcd_client, cluster, eventually):
+async def test_unreadable_record_is_skipped(etcd_client, cluster):
     await etcd_client.put(keys.instance(cluster, "bad"), b"{")
     await etcd_client.put(keys.models(cluster) + "bad/00", b"\xff")
     async with Discovery(etcd_client, cluster) as view:
@@ -223,7 +218,7 @@ async def test_unreadable_record_is_skipped(etcd_client, cluster, eventually):
         assert not view.models
 
 
-async def test_model_card_outlives_the_worker_that_published_it(etcd_client, cluster, eventually):
+async def test_model_card_outlives_the_worker_that_published_it(etcd_client, cluster):
     key = ("org/tiny", LAYOUT.hex())
     cards = [ModelCard(name="org/tiny", layout_id=LAYOUT, context_tokens=512)]
     serves = {"model": "org/tiny", "layout_id": LAYOUT}
@@ -246,7 +241,7 @@ async def test_model_card_outlives_the_worker_that_published_it(etcd_client, clu
         await eventually(lambda: not view.models, SOON)
 
 
-async def test_thousand_members_are_seen_and_left_within_seconds(etcd_client, cluster, eventually):
+async def test_thousand_members_are_seen_and_left_within_seconds(etcd_client, cluster):
     async with Discovery(etcd_client, cluster, probe=is_dead) as view:
         lease = await etcd_client.grant(60)
         for start in range(0, 1000, 100):

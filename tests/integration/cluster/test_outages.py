@@ -12,6 +12,7 @@ from baton.cluster.local_etcd import LocalEtcd, free_port
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance
 from tests.support.etcdctl import compact, delete
+from tests.support.wait import eventually
 
 
 def worker(number: int = 1) -> Instance:
@@ -47,9 +48,7 @@ class Record:
         await asyncio.wait([self._task])
 
 
-async def test_killed_and_restarted_etcd_drops_no_instance_and_the_watch_resumes(
-    own_etcd, eventually
-):
+async def test_killed_and_restarted_etcd_drops_no_instance_and_the_watch_resumes(own_etcd):
     async with (
         Etcd(own_etcd.endpoints, timeout=1.0) as etcd,
         Discovery(etcd, "c", probe=is_dead, relist_seconds=3600) as view,
@@ -68,7 +67,7 @@ async def test_killed_and_restarted_etcd_drops_no_instance_and_the_watch_resumes
             assert record.seen == [("up", "w1"), ("up", "w2"), ("up", "w3")]
 
 
-async def test_etcd_that_lost_everything_drops_no_live_instance(tmp_path, eventually):
+async def test_etcd_that_lost_everything_drops_no_live_instance(tmp_path):
     first = LocalEtcd(tmp_path / "first")
     await first.start()
     port = int(first.endpoints[0].rpartition(":")[2])
@@ -93,9 +92,7 @@ async def test_etcd_that_lost_everything_drops_no_live_instance(tmp_path, eventu
             await second.stop()
 
 
-async def test_start_without_etcd_blocks_nothing_and_members_appear_when_it_comes(
-    tmp_path, eventually
-):
+async def test_start_without_etcd_blocks_nothing_and_members_appear_when_it_comes(tmp_path):
     port = free_port()
     server = LocalEtcd(tmp_path / "etcd", client_port=port)
     loop = asyncio.get_running_loop()
@@ -120,16 +117,14 @@ async def test_start_without_etcd_blocks_nothing_and_members_appear_when_it_come
     assert loop.time() - began < 4  # leaving without etcd takes no longer either
 
 
-async def test_history_compacted_during_a_cut_means_list_again(
-    etcd_client, cluster, proxy, eventually
-):
+async def test_history_compacted_during_a_cut_means_list_again(etcd_client, cluster, proxy):
     async def write(number: int) -> None:
         await etcd_client.put(keys.instance(cluster, f"w{number}"), keys.encode(worker(number)))
 
     await write(1)
     await write(2)
     async with (
-        Etcd((proxy.endpoint,), timeout=1.0) as far,
+        Etcd((proxy.address,), timeout=1.0) as far,
         Discovery(far, cluster, probe=is_dead, relist_seconds=3600) as view,
     ):
         assert len(view.instances) == 2
@@ -147,7 +142,7 @@ async def test_history_compacted_during_a_cut_means_list_again(
 
 
 async def test_listing_now_and_then_mends_a_view_that_the_watch_left_wrong(
-    etcd_client, cluster, eventually, monkeypatch
+    etcd_client, cluster, monkeypatch
 ):
     async def deaf(prefix, from_revision, end=""):
         yield []
@@ -161,7 +156,7 @@ async def test_listing_now_and_then_mends_a_view_that_the_watch_left_wrong(
         await eventually(lambda: not view.instances, 2)
 
 
-async def test_suspects_are_probed_during_an_etcd_outage(own_etcd, eventually):
+async def test_suspects_are_probed_during_an_etcd_outage(own_etcd):
     async with (
         Etcd(own_etcd.endpoints, timeout=1.0) as etcd,
         Discovery(etcd, "c", probe=is_dead) as view,
@@ -187,9 +182,9 @@ async def test_view_uses_next_to_no_cpu_during_an_etcd_outage(own_etcd):
 
 
 @pytest.mark.parametrize("cuts", [5])
-async def test_cut_again_and_again_loses_nothing(etcd_client, cluster, proxy, eventually, cuts):
+async def test_cut_again_and_again_loses_nothing(etcd_client, cluster, proxy, cuts):
     async with (
-        Etcd((proxy.endpoint,), timeout=1.0) as far,
+        Etcd((proxy.address,), timeout=1.0) as far,
         Discovery(far, cluster, probe=is_dead, relist_seconds=3600) as view,
     ):
         for number in range(cuts):

@@ -328,7 +328,9 @@ async def test_bodies_have_a_limit(stage: Any) -> None:
 
 async def test_clients_that_take_too_long_to_ask(empty_stage: Any) -> None:
     stage = empty_stage
-    await stage.start_frontend(http={"header_timeout_seconds": 0.3, "body_timeout_seconds": 0.3})
+    await stage.start_frontend(
+        {"http.header_timeout_seconds": 0.3, "http.body_timeout_seconds": 0.3}
+    )
     host, port = stage.http_url.removeprefix("http://").split(":")
 
     async def answer_to(data: bytes) -> bytes:
@@ -383,4 +385,4 @@ async def test_settings_that_need_a_person(empty_stage: Any, tmp_path: Any) -> N
     await empty_stage.start_frontend()
     port = int(empty_stage.http_url.rpartition(":")[2])
     with pytest.raises(StartupError, match=r"http\.port .* stop what uses it"):
-        await empty_stage.start_frontend(http={"port": port})
+        await empty_stage.start_frontend({"http.port": port})

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from baton.errors import BatonError, Reason
-from baton.telemetry.scope import current
 from baton.v1 import common_pb2, inference_pb2
+from tests.support.wait import eventually
 
 
 def generate(stage: Any, max_tokens: int = 4000, n: int = 1) -> inference_pb2.GenerateRequest:
@@ -19,13 +19,10 @@ def generate(stage: Any, max_tokens: int = 4000, n: int = 1) -> inference_pb2.Ge
     return request
 
 
-HELD = ("requests_active", "tickets", "worker_streams")
-
-
-def held() -> float:
+def held(stage: Any) -> float:
     """What the frontend's gauges say that it holds."""
-    values = [current().registry.get_sample_value(f"baton_frontend_{name}") for name in HELD]
-    return sum(value or 0.0 for value in values)
+    gauges = ("requests_active", "tickets", "worker_streams")
+    return sum(stage.frontend.sample(f"baton_frontend_{name}") for name in gauges)
 
 
 async def rest(call: Any) -> list[Any]:
@@ -42,7 +39,7 @@ async def while_placed(stage: Any, call: Any) -> None:
 
 
 async def while_prefilling(stage: Any, call: Any) -> None:
-    await stage.eventually(lambda: bool(stage.worker("p0").streams))
+    await eventually(lambda: bool(stage.worker("p0").streams))
 
 
 async def while_decoding(stage: Any, call: Any) -> None:
@@ -63,10 +60,10 @@ async def test_a_client_that_cancels(
         stage.router.answers.clear()
     call = stage.stub().Generate(generate(stage, n=n))
     await until(stage, call)
-    assert held() > 0
+    assert held(stage) > 0
     call.cancel()
     await stage.quiet()
-    await stage.eventually(lambda: held() == 0, 1.0)
+    await eventually(lambda: held(stage) == 0, 1.0)
     if until is not while_placed:
         assert stage.worker("d0").kinds().count("cancel") == n
         assert stage.worker("p0").kinds() == (
@@ -87,7 +84,7 @@ async def test_a_deadline_that_passes(
         await rest(call)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await stage.quiet()
-    await stage.eventually(lambda: held() == 0, 1.0)
+    await eventually(lambda: held(stage) == 0, 1.0)
 
 
 async def test_the_deadline_travels_to_the_workers(stage: Any) -> None:
@@ -103,9 +100,9 @@ async def test_a_ticket_that_comes_too_late_is_given_back(stage: Any) -> None:
     call = stage.stub().Generate(generate(stage))
     await asyncio.sleep(0.05)
     call.cancel()
-    await stage.eventually(lambda: held() == 0, 1.0)
+    await eventually(lambda: held(stage) == 0, 1.0)
     stage.router.answers.set()  # it answers somebody who has gone
-    await stage.eventually(lambda: len(stage.router.queries) == 1)
+    await eventually(lambda: len(stage.router.queries) == 1)
     await stage.quiet()
 
 
@@ -129,14 +126,14 @@ async def test_an_http_client_that_disconnects(
         )
         if until is while_decoding:
             stage.worker("p0").script.first_token.set()
-            await stage.eventually(lambda: "generate" in stage.worker("d0").kinds())
+            await eventually(lambda: "generate" in stage.worker("d0").kinds())
             if stream == b"true":
                 assert b"200 OK" in await reader.readline()
         else:
             await until(stage, None)
         writer.close()
         await stage.quiet()
-        await stage.eventually(lambda: held() == 0, 1.0)
+        await eventually(lambda: held(stage) == 0, 1.0)
         stage.worker("d0").frames.clear()
 
 
@@ -157,7 +154,7 @@ async def test_one_of_200_is_cancelled_and_the_others_lose_nothing(stage: Any) -
     assert stage.worker("d0").calls == 1
     assert stage.worker("d0").kinds().count("cancel") == 1
     await stage.quiet()
-    await stage.eventually(lambda: held() == 0, 1.0)
+    await eventually(lambda: held(stage) == 0, 1.0)
 
 
 async def test_a_draining_frontend_ends_what_runs_and_takes_nothing_new(stage: Any) -> None:
@@ -165,7 +162,7 @@ async def test_a_draining_frontend_ends_what_runs_and_takes_nothing_new(stage: A
     stage.worker("d0").script.step_seconds = 0.01
     running = stub.Generate(generate(stage, 30))
     await running.read()
-    drained = asyncio.create_task(stage.process.drain(5.0))
+    drained = asyncio.create_task(stage.frontend.process.drain(5.0))
     await asyncio.sleep(0.05)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Generate(generate(stage)).read()
@@ -189,8 +186,8 @@ async def test_a_stream_that_outlives_the_drain_is_told_so(stage: Any) -> None:
     await reader.readuntil(b'"text":"c"')
     call = stage.stub().Generate(generate(stage))
     await call.read()
-    await stage.process.drain(0.1)
-    await stage.process.stack.aclose()
+    await stage.frontend.process.drain(0.1)
+    await stage.frontend.stop(drain=False)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await rest(call)
     assert BatonError.from_rpc_error(caught.value).reason is Reason.DRAINING

@@ -8,6 +8,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.v1 import inference_pb2
+from tests.support.wait import eventually
 
 
 def generate(stage: Any, max_tokens: int = 12, n: int = 1) -> inference_pb2.GenerateRequest:
@@ -46,7 +47,7 @@ async def test_a_lost_decode_worker_is_replaced_mid_stream(stage: Any) -> None:
     for name in ("d0", "d1"):
         stage.worker(name).script.step_seconds = 0.02
     reading = Reading(stage.stub().Generate(generate(stage, 40, n=2)), n=2)
-    await stage.eventually(lambda: min(reading.at) > 8)
+    await eventually(lambda: min(reading.at) > 8)
     await stage.members["d0"].crash()
     await reading.end()
     assert reading.text == [stage.said(0, 40), stage.said(1, 40)]
@@ -68,9 +69,9 @@ async def test_a_lost_decode_worker_is_replaced_mid_stream(stage: Any) -> None:
 async def test_a_decode_worker_lost_while_prefill_runs_is_prepared_elsewhere(stage: Any) -> None:
     stage.worker("p0").script.first_token.clear()
     reading = Reading(stage.stub().Generate(generate(stage)))
-    await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare"])
+    await eventually(lambda: stage.worker("d0").kinds() == ["prepare"])
     await stage.members["d0"].crash()
-    await stage.eventually(lambda: stage.worker("d1").kinds() == ["prepare"])
+    await eventually(lambda: stage.worker("d1").kinds() == ["prepare"])
     stage.worker("p0").script.first_token.set()
     await reading.end()
     assert reading.text == [stage.said(0, 12)]
@@ -82,9 +83,9 @@ async def test_a_decode_worker_that_waits_for_kv_is_replaced_by_one_that_waits(s
     stage.worker("p0").script.committed.clear()
     stage.worker("d0").script.step_seconds = 5.0
     reading = Reading(stage.stub().Generate(generate(stage)))
-    await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare", "generate"])
+    await eventually(lambda: stage.worker("d0").kinds() == ["prepare", "generate"])
     await stage.members["d0"].crash()
-    await stage.eventually(lambda: bool(stage.worker("d1").starts()))
+    await eventually(lambda: bool(stage.worker("d1").starts()))
     start = stage.worker("d1").starts()[0]
     assert start.generate.wait_for_kv
     assert len(start.generate.output_so_far) == 1
@@ -96,7 +97,7 @@ async def test_a_decode_worker_that_waits_for_kv_is_replaced_by_one_that_waits(s
 async def test_a_prefill_worker_lost_before_the_first_token_is_replaced(stage: Any) -> None:
     stage.worker("p0").script.first_token.clear()
     reading = Reading(stage.stub().Generate(generate(stage, n=2)), n=2)
-    await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare"] * 2)
+    await eventually(lambda: stage.worker("d0").kinds() == ["prepare"] * 2)
     await stage.members["p0"].crash()
     await reading.end()
     assert reading.text == [stage.said(0, 12), stage.said(1, 12)]
@@ -117,7 +118,7 @@ async def test_without_another_prefill_worker_decode_reads_the_prompt(stage: Any
         stage.place("d1") if query.excluded_instances else place(query)
     )
     reading = Reading(stage.stub().Generate(generate(stage)))
-    await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare"])
+    await eventually(lambda: stage.worker("d0").kinds() == ["prepare"])
     await stage.members["p0"].crash()
     await reading.end()
     assert reading.text == [stage.said(0, 12)]
@@ -129,7 +130,7 @@ async def test_a_prefill_worker_lost_after_the_first_token_is_not_waited_for(sta
     stage.worker("p0").script.committed.clear()
     stage.worker("d0").script.fetched.clear()
     reading = Reading(stage.stub().Generate(generate(stage)))
-    await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare", "generate"])
+    await eventually(lambda: stage.worker("d0").kinds() == ["prepare", "generate"])
     await stage.members["p0"].crash()
     await reading.end()
     assert reading.text == [stage.said(0, 12)]
@@ -226,11 +227,11 @@ async def test_a_connection_that_goes_dead_without_a_word(stage: Any, name: str)
         worker.script.step_seconds = 0.02
     stage.worker("p0").script.first_token.clear()
     reading = Reading(stage.stub().Generate(generate(stage, 40)))
-    await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare"])
+    await eventually(lambda: stage.worker("d0").kinds() == ["prepare"])
     if name != "p0":
         stage.worker("p0").script.first_token.set()
-        await stage.eventually(lambda: reading.at[0] > 4)
-    stage.members[name].wire.cut()
+        await eventually(lambda: reading.at[0] > 4)
+    stage.members[name].proxy.mute()
     begun = asyncio.get_running_loop().time()
     if name == "router":  # noticed by the next one who asks
         await reading.end()

@@ -258,8 +258,9 @@ async def test_models_and_tokenize(stage: Any, client: httpx.AsyncClient) -> Non
 async def test_health_and_metrics(stage: Any, client: httpx.AsyncClient) -> None:
     for path in ("/health", "/health/live", "/health/ready"):
         assert (await client.get(path)).status_code == 200
-    assert "baton_frontend_requests_active" in (await client.get("/metrics")).text
-    await stage.process.drain(1.0)
+    assert (await client.post("/v1/chat/completions", json=chat(stage))).status_code == 200
+    assert "baton_frontend_requests_active 0" in (await client.get("/metrics")).text
+    await stage.frontend.process.drain(1.0)
     assert (await client.get("/health/ready")).status_code == 503
     assert (await client.get("/health/live")).status_code == 200
     refused = await client.post("/v1/chat/completions", json=chat(stage))

@@ -22,7 +22,7 @@ from services.frontend.http.body import ClientGoneError
 from services.frontend.http.connection import connection_of
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.server import HttpServer
-from services.frontend.metrics import REQUESTS
+from tests.support.wait import eventually
 
 
 def slow_socket(host: str, port: int) -> socket.socket:
@@ -45,7 +45,7 @@ async def test_a_slow_reader_loses_its_stream_and_others_lose_nothing(stage: Any
         b"content-length: %d\r\n\r\n%s" % (len(body), body)
     )
     # Its worker is released though the connection still stands.
-    await stage.eventually(lambda: "cancel" in stage.worker("d0").kinds(), 20.0)
+    await eventually(lambda: "cancel" in stage.worker("d0").kinds(), 20.0)
     await stage.quiet()
     request = inference_pb2.GenerateRequest(text="x")
     request.context.model = stage.model
@@ -55,8 +55,8 @@ async def test_a_slow_reader_loses_its_stream_and_others_lose_nothing(stage: Any
     again = ["prepare", "generate"]
     assert stage.worker("d0").kinds() == ["prepare", "generate", "cancel", *again]
     client.close()
-    wanted = REQUESTS.labels("text_completion", Reason.SLOW_CONSUMER.name)
-    await stage.eventually(lambda: wanted._value.get() >= 1)
+    ended = {"operation": "text_completion", "reason": Reason.SLOW_CONSUMER.name}
+    await eventually(lambda: stage.frontend.sample("baton_frontend_requests_total", **ended) == 1)
 
 
 async def test_a_connection_that_stays_blocked_is_cut() -> None:

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from baton.v1 import common_pb2, inference_pb2
+from tests.support.wait import eventually
 
 PROMPT = "a prompt of some forty characters, in bytes."
 
@@ -88,7 +89,7 @@ async def test_one_token_needs_no_decoding(stage: Any) -> None:
     sampling = common_pb2.SamplingParams(max_tokens=1)
     events = [event async for event in stage.stub().Generate(generate(stage, sampling=sampling))]
     assert texts(events) == [stage.said(0, 1)]
-    await stage.eventually(lambda: stage.worker("d0").kinds() == ["prepare", "cancel"])
+    await eventually(lambda: stage.worker("d0").kinds() == ["prepare", "cancel"])
     await stage.quiet()
 
 
@@ -116,7 +117,7 @@ async def test_a_stop_string_cuts_the_text_and_the_worker(stage: Any) -> None:
     assert texts(events) == ["abcd"]
     assert events[-2].choice_finished.reason == common_pb2.FINISH_REASON_STOP
     assert events[-2].choice_finished.stop_string == "ef"
-    await stage.eventually(lambda: "cancel" in stage.worker("d0").kinds())
+    await eventually(lambda: "cancel" in stage.worker("d0").kinds())
     await stage.quiet()
 
 

@@ -163,8 +163,8 @@ async def test_placement_goes_on_while_etcd_is_dead_and_sees_deaths_and_news_aft
 async def test_a_router_is_alive_without_etcd_and_ready_once_it_has_listed(own_etcd_world) -> None:
     world = own_etcd_world
     await world.etcd.kill()
-    address = await world.router()
-    async with open_channel(address) as channel:
+    router = await world.router()
+    async with open_channel(router.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
 
         async def serving(service: str) -> bool:
@@ -174,7 +174,7 @@ async def test_a_router_is_alive_without_etcd_and_ready_once_it_has_listed(own_e
 
         assert await serving("liveness")
         assert not await serving("readiness")
-        early = world.frontend(address)
+        early = world.frontend(router)
         try:
             await early.ask()
         except grpc.aio.AioRpcError as error:
@@ -184,13 +184,13 @@ async def test_a_router_is_alive_without_etcd_and_ready_once_it_has_listed(own_e
         await world.etcd.start()
         await seconds_until(lambda: serving("readiness"), 15.0)
         assert await serving("baton.internal.v1.RouterService")
-        assert refusal(await world.frontend(address).ask()) is Reason.MODEL_NOT_FOUND
+        assert refusal(await world.frontend(router).ask()) is Reason.MODEL_NOT_FOUND
 
 
 async def test_sigterm_ends_sessions_with_draining_and_exits_in_order(world, spawn_service) -> None:
     service = await spawn_service("router")
     await world.decode("d1")
-    frontend = world.frontend(service.address)
+    frontend = world.frontend(service)
 
     async def placed() -> bool:
         return (await frontend.ask()).HasField("placement")

@@ -1,24 +1,15 @@
 """Place streams: events drive affinity, tickets live and die with sessions, errors end nothing."""
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
 
 import grpc
 import pytest
-from prometheus_client import REGISTRY
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
+from tests.support.wait import eventually
 
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
-
-
-async def until(check: Callable[[], Awaitable[bool]], limit: float = 10.0) -> None:
-    deadline = time.monotonic() + limit
-    while not await check():
-        assert time.monotonic() < deadline, f"not within {limit} s"
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -39,7 +30,7 @@ async def pools(world):
         used |= {placement.prefill.instance_id for placement in answers}
         return used == {"p1", "p2", "d1", "d2"}
 
-    await until(everybody)
+    await eventually(everybody, 10)
     return world, frontend
 
 
@@ -55,14 +46,14 @@ async def test_events_of_engines_draw_requests_and_evictions_let_them_go(pools) 
             and placement.prediction.cached_tokens == 1024
         )
 
-    await until(at_d2)
+    await eventually(at_d2, 10)
     world.members["d2"].evict(CHAIN)
 
     async def remote() -> bool:
         placement = await frontend.place(CHAIN)
         return placement.HasField("prefill") and placement.prediction.cached_tokens == 0
 
-    await until(remote)
+    await eventually(remote, 10)
 
 
 async def test_events_of_stores_draw_requests_to_the_workers_beside_them(pools) -> None:
@@ -76,7 +67,7 @@ async def test_events_of_stores_draw_requests_to_the_workers_beside_them(pools) 
             and placement.prediction.cached_tokens == 48 * 16
         )
 
-    await until(beside_b)
+    await eventually(beside_b, 10)
 
 
 async def test_a_store_that_restarts_empty_is_forgotten_and_what_it_says_anew_is_known(
@@ -89,12 +80,12 @@ async def test_a_store_that_restarts_empty_is_forgotten_and_what_it_says_anew_is
     async def cached(tokens: int) -> bool:
         return (await frontend.place(CHAIN)).prediction.cached_tokens == tokens
 
-    await until(lambda: cached(1024))
+    await eventually(lambda: cached(1024), 10)
     await store.kill()
-    await until(lambda: cached(0))
+    await eventually(lambda: cached(0), 10)
     await store.restart()
     store.hold(CHAIN[:32])
-    await until(lambda: cached(512))
+    await eventually(lambda: cached(512), 10)
 
 
 async def test_a_worker_on_another_store_gets_sources_with_addresses(pools) -> None:
@@ -115,26 +106,22 @@ async def test_a_worker_on_another_store_gets_sources_with_addresses(pools) -> N
         assert [s.store_id for s in placement.sources] == ["store-b"]
 
 
-def tickets() -> float | None:
-    return REGISTRY.get_sample_value("baton_router_tickets")
-
-
 async def test_tickets_are_returned_or_die_with_their_session(pools) -> None:
     world, frontend = pools
 
-    async def open_tickets(count: int) -> bool:
-        return tickets() == count
+    def open_tickets(count: int) -> bool:
+        return world.routers[0].sample("baton_router_tickets") == count
 
-    await until(lambda: open_tickets(0))
+    await eventually(lambda: open_tickets(0), 10)
     other = world.frontend(world.routers[0])
     kept = [(await frontend.place(keep=True)).ticket for _ in range(3)]
     for _ in range(5):
         await other.place(keep=True)
-    await until(lambda: open_tickets(8))
+    await eventually(lambda: open_tickets(8), 10)
     other.call.cancel()
-    await until(lambda: open_tickets(3))
+    await eventually(lambda: open_tickets(3), 10)
     await frontend.return_tickets(kept)
-    await until(lambda: open_tickets(0))
+    await eventually(lambda: open_tickets(0), 10)
 
 
 async def test_thousands_of_queries_in_flight_are_answered_in_order(pools) -> None:

@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from prometheus_client import REGISTRY
 
 from baton.internal.v1 import kvstore_pb2
 from baton.internal.v1.cluster_pb2 import ROLE_COMBINED
@@ -26,8 +25,8 @@ WAIT = {"pending_prompt_tokens": 30}
 LONG_WAIT = {"pending_prompt_tokens": 2000}
 
 
-def prefetches(outcome: str) -> float:
-    return REGISTRY.get_sample_value("baton_router_prefetches_total", {"outcome": outcome}) or 0.0
+def prefetches(world, outcome: str) -> float:
+    return world.routers[0].sample("baton_router_prefetches_total", outcome=outcome)
 
 
 async def stat(service) -> kvstore_pb2.StatResponse:
@@ -41,17 +40,17 @@ async def ready(service, arena_bytes: int) -> None:
 
 
 @pytest.fixture
-async def hosts(world, spawn_service, tmp_path: Path):
+async def hosts(world, start_service, tmp_path: Path):
     """Two stores that share no memory, a worker beside each; the chain lies in the first store."""
     stores = []
     for name in ("store-a", "store-b"):
         (tmp_path / name).mkdir()
-        env = {
-            "BATON_KV_ARENA_DIR": str(tmp_path / name),
-            "BATON_KV_ARENA_BYTES": str(16 << 20),
-            "BATON_KV_PEER_TRANSPORTS": "grpc",
+        settings = {
+            "kv.arena_dir": tmp_path / name,
+            "kv.arena_bytes": 16 << 20,
+            "kv.peer_transports": ("grpc",),
         }
-        stores.append(await spawn_service("kvstore", env, instance_id=name))
+        stores.append(await start_service("kvstore", settings, instance_id=name))
     workers = [
         await world.add(f"w{name[-1]}", ROLE_COMBINED, name) for name in ("store-a", "store-b")
     ]
@@ -86,13 +85,12 @@ async def test_a_waited_for_prefix_reaches_the_other_store_and_counts_as_local_t
     world, stores, (a, _) = hosts
     frontend = world.frontend(await world.router())
     await ready_on(frontend, "wa")
-    completed = prefetches("completed")
     await a.load(**WAIT)
     async with asyncio.timeout(20.0):
         while (await stat(stores[1])).objects < len(CHAIN):
             assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
             await asyncio.sleep(0.05)
-        while prefetches("completed") == completed:
+        while not prefetches(world, "completed"):
             await asyncio.sleep(0.01)
     assert (await stat(stores[1])).sessions == 0  # nobody asked for it there
 
@@ -119,7 +117,7 @@ async def test_a_waited_for_prefix_reaches_the_other_store_and_counts_as_local_t
 
 async def test_nothing_is_prefetched_where_replication_is_off(hosts) -> None:
     world, stores, (a, _) = hosts
-    frontend = world.frontend(await world.router(replication_threshold=0))
+    frontend = world.frontend(await world.router({"replication_threshold": 0}))
     await ready_on(frontend, "wa")
     await a.load(**WAIT)
     for _ in range(30):
@@ -135,16 +133,15 @@ async def test_a_store_that_cannot_prefetch_is_asked_once_and_placements_go_on(h
     await c.load(**PAGES, **SLOW_NETWORK)
     frontend = world.frontend(await world.router())
     await ready_on(frontend, "wa")
-    failed, completed = prefetches("failed"), prefetches("completed")
     await b.load(**LONG_WAIT)
     await a.load(**WAIT)
     async with asyncio.timeout(20.0):
-        while prefetches("failed") == failed:
+        while not prefetches(world, "failed"):
             assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
             await asyncio.sleep(0.01)
     for _ in range(50):
         assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
         await asyncio.sleep(0.01)
-    assert prefetches("failed") - failed == 1
-    assert prefetches("completed") == completed
+    assert prefetches(world, "failed") == 1
+    assert prefetches(world, "completed") == 0
     assert (await stat(stores[1])).objects == 0

@@ -1,13 +1,13 @@
 """A placement is a span of its request's trace, and counts in /metrics."""
 
-import asyncio
 from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as otlp
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as otlp_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from prometheus_client import REGISTRY
+
+from tests.support.wait import eventually
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -25,7 +25,7 @@ class Collector(otlp_grpc.TraceServiceServicer):
         return otlp.ExportTraceServiceResponse()
 
 
-async def test_a_placement_is_a_span_in_the_trace_of_its_request(world, spawn_service) -> None:
+async def test_a_placement_is_a_span_in_the_trace_of_its_request(world) -> None:
     collector = Collector()
     server = grpc.aio.server()
     otlp_grpc.add_TraceServiceServicer_to_server(collector, server)
@@ -35,12 +35,10 @@ async def test_a_placement_is_a_span_in_the_trace_of_its_request(world, spawn_se
         await world.store("store-a")
         await world.decode("d1")
         endpoint = f"http://127.0.0.1:{port}"
-        router = await spawn_service("router", {"BATON_TELEMETRY_OTLP_ENDPOINT": endpoint})
-        frontend = world.frontend(router.address)
+        router = await world.router({"telemetry.otlp_endpoint": endpoint})
+        frontend = world.frontend(router)
         placement = await frontend.place(traceparent=f"00-{TRACE_ID}-{SPAN_ID}-01")
-        async with asyncio.timeout(5):
-            while not collector.spans:  # no event tells
-                await asyncio.sleep(0.02)
+        await eventually(lambda: collector.spans)
     finally:
         await server.stop(0)
     span = next(span for span in collector.spans if span.name == "place")
@@ -53,15 +51,11 @@ async def test_a_placement_is_a_span_in_the_trace_of_its_request(world, spawn_se
 
 
 async def test_placements_and_refusals_are_counted_by_outcome(world) -> None:
-    def count(outcome: str) -> float:
-        name = "baton_router_placements_total"
-        return REGISTRY.get_sample_value(name, {"outcome": outcome}) or 0.0
-
     await world.store("store-a")
     await world.decode("d1")
-    frontend = world.frontend(await world.router())
-    local, refused = count("local"), count("model_not_found")
+    router = await world.router()
+    frontend = world.frontend(router)
     await frontend.place()
     await frontend.ask(context={"model": "nobody"})
-    assert count("local") == local + 1
-    assert count("model_not_found") == refused + 1
+    for outcome in ("local", "model_not_found"):
+        assert router.sample("baton_router_placements_total", outcome=outcome) == 1

@@ -24,8 +24,8 @@ from baton.settings import EngineSettings
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
 from services.kvstore.api.admin import stat
-from tests.support.flipping_proxy import MARK_BYTES, FlippingProxy
 from tests.support.model import ROOT
+from tests.support.proxy import MARK_BYTES, FlippingProxy
 from tests.support.stores import MIB, RunningStore, running_store
 from tests.support.wait import eventually
 
@@ -117,7 +117,6 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     draw = random.Random(seed)
     prompt = [draw.randrange(3, 4000) for _ in range(PROMPT_TOKENS)]
-    proxy = FlippingProxy(draw)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
             running_store(
@@ -128,9 +127,11 @@ async def rig(
                 verify=verify != NEVER,
             )
         )
-        address = await stack.enter_async_context(proxy.before(store.address))
+        proxy = await stack.enter_async_context(FlippingProxy(store.address, draw))
         client = await stack.enter_async_context(
-            KvStoreClient(lambda: address, "worker", "1", transports=[transport], verify=verify)
+            KvStoreClient(
+                lambda: proxy.address, "worker", "1", transports=[transport], verify=verify
+            )
         )
         assert await client.wait_connected(10)
         core = WorkerCore(engine, client, MODEL, "epoch", lambda error: pytest.fail(repr(error)))

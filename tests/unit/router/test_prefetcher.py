@@ -16,6 +16,7 @@ from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 from services.router.replication.hot_prefixes import PrefetchTask
 from services.router.replication.prefetcher import MAX_CONCURRENT, MAX_QUEUED, Prefetcher
+from tests.support.wait import eventually
 
 
 class PrefetchingStore(KvStoreServiceServicer):
@@ -49,12 +50,6 @@ def count(outcome: str) -> float:
     return REGISTRY.get_sample_value("baton_router_prefetches_total", {"outcome": outcome}) or 0.0
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(5.0):
-        while not condition():  # no event tells
-            await asyncio.sleep(0.01)
-
-
 @pytest.fixture
 async def world():
     store = PrefetchingStore()
@@ -78,7 +73,7 @@ async def test_a_prefetch_names_the_blocks_and_the_sources_that_live(world) -> N
     store.may_end.set()
     before = count("completed")
     prefetcher.submit(task())
-    await until(lambda: count("completed") == before + 1)
+    await eventually(lambda: count("completed") == before + 1)
     (request,) = store.requests
     assert request.keys == bytes(16 * 8)
     assert request.tenant == "team"
@@ -90,7 +85,7 @@ async def test_few_prefetches_run_at_a_time_and_what_does_not_fit_is_dropped(wor
     before = count("dropped")
     for _ in range(MAX_CONCURRENT):
         prefetcher.submit(task())
-    await until(lambda: store.running == MAX_CONCURRENT)
+    await eventually(lambda: store.running == MAX_CONCURRENT)
     for _ in range(MAX_QUEUED + 3):
         prefetcher.submit(task())
     await asyncio.sleep(0.2)
@@ -106,33 +101,33 @@ async def test_a_store_that_fetches_nothing_is_not_asked_for_a_while_and_others_
     store.may_end.set()
     before = count("dropped")
     prefetcher.submit(task("b"))
-    await until(lambda: len(store.requests) == 1)
+    await eventually(lambda: len(store.requests) == 1)
     await asyncio.sleep(0.1)
     prefetcher.submit(task("b"))
-    await until(lambda: count("dropped") == before + 1)
+    await eventually(lambda: count("dropped") == before + 1)
     prefetcher.submit(task("c"))
-    await until(lambda: len(store.requests) == 2)
+    await eventually(lambda: len(store.requests) == 2)
 
 
 async def test_a_store_that_left_is_not_called(world) -> None:
     store, prefetcher = world
     before = count("dropped")
     prefetcher.submit(task("gone"))
-    await until(lambda: count("dropped") == before + 1)
+    await eventually(lambda: count("dropped") == before + 1)
     assert store.requests == []
 
 
 async def test_prefetches_go_on_after_one_lost_the_channel_that_it_shares(world) -> None:
     store, prefetcher = world
     prefetcher.submit(task("b"))
-    await until(lambda: store.running == 1)
+    await eventually(lambda: store.running == 1)
     store.refuses = True
     prefetcher.submit(task("c"))  # fails, and its channel is closed, which the first one uses too
-    await until(lambda: store.running == 0)
+    await eventually(lambda: store.running == 0)
     store.refuses = False
     for store_id in "de":
         prefetcher.submit(task(store_id))
-    await until(lambda: store.running == MAX_CONCURRENT)
+    await eventually(lambda: store.running == MAX_CONCURRENT)
 
 
 async def test_a_store_that_misses_more_than_it_was_asked_harms_no_other_store(world) -> None:
@@ -140,7 +135,7 @@ async def test_a_store_that_misses_more_than_it_was_asked_harms_no_other_store(w
     store.missing = list(range(20))
     store.may_end.set()
     prefetcher.submit(task("b"))
-    await until(lambda: len(store.requests) == 1)
+    await eventually(lambda: len(store.requests) == 1)
     await asyncio.sleep(0.1)
     prefetcher.submit(task("c"))
-    await until(lambda: len(store.requests) == 2)
+    await eventually(lambda: len(store.requests) == 2)

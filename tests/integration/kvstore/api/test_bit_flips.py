@@ -13,7 +13,7 @@ from baton.errors import BatonError, Reason
 from baton.kv.client.client import KvStoreClient
 from baton.kv.verify import ALWAYS, NEVER
 from services.kvstore.api.admin import stat
-from tests.support.flipping_proxy import MARK_BYTES, FlippingProxy
+from tests.support.proxy import MARK_BYTES, FlippingProxy
 from tests.support.stores import LAYOUT, RunningStore
 from tests.support.wait import eventually
 
@@ -95,12 +95,11 @@ async def test_bits_flipped_on_the_way_to_a_reader(
     store: RunningStore, verify: str, flips: int
 ) -> None:
     draw = random.Random(verify)
-    proxy = FlippingProxy(draw)
     count = noticed = reached = 0
     async with (
-        proxy.before(store.address) as address,
+        FlippingProxy(store.address, draw) as proxy,
         client_of(store.address, "grpc", ALWAYS) as writer,
-        client_of(address, "grpc", verify) as reader,
+        client_of(proxy.address, "grpc", verify) as reader,
     ):
         while count < flips:
             keys, blocks = new_batch(draw)
@@ -125,11 +124,10 @@ async def test_bits_flipped_on_the_way_to_a_reader(
 async def test_bits_flipped_on_the_way_from_a_writer(store: RunningStore) -> None:
     # The store checks what it was sent whatever readers do.
     draw = random.Random(3)
-    proxy = FlippingProxy(draw)
     count = 0
     async with (
-        proxy.before(store.address) as address,
-        client_of(address, "grpc", NEVER) as client,
+        FlippingProxy(store.address, draw) as proxy,
+        client_of(proxy.address, "grpc", NEVER) as client,
     ):
         while count < 100:
             keys, blocks = [draw.randbytes(16)], [draw.randbytes(SIZE)]

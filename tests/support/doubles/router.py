@@ -1,0 +1,63 @@
+"""A router that places where a test wants, and counts its tickets."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from baton.errors import BatonError
+from baton.internal.v1 import router_pb2
+from baton.internal.v1.router_pb2_grpc import (
+    RouterServiceServicer,
+    add_RouterServiceServicer_to_server,
+)
+from baton.rpc.protocol import hello
+from tests.support.doubles.worker import frames_of
+
+
+class ScriptedRouter(RouterServiceServicer):
+    """Places where `place` says; `tickets` are those handed out and not given back."""
+
+    def __init__(self) -> None:
+        self.place: Callable[[router_pb2.PlaceQuery], router_pb2.Placement | BatonError]
+        self.queries: list[router_pb2.PlaceQuery] = []
+        self.tickets: set[str] = set()
+        self.answers = asyncio.Event()
+        """It answers while this is set."""
+        self.answers.set()
+        self.hello = hello()
+        """What it says first."""
+
+    def register(self, server: Any) -> None:
+        add_RouterServiceServicer_to_server(self, server)
+
+    async def Place(self, requests: Any, context: Any) -> None:  # noqa: N802
+        mine: set[str] = set()
+        try:
+            async for frame in frames_of(requests):
+                if frame.HasField("hello"):
+                    greeting = router_pb2.FrameFromRouter(hello=self.hello)
+                    await context.write(router_pb2.PlaceResponse(frames=[greeting]))
+                elif frame.HasField("return_tickets"):
+                    for ticket in frame.return_tickets.tickets:
+                        mine.remove(ticket)
+                        self.tickets.remove(ticket)
+                else:
+                    await self.answers.wait()
+                    self.queries.append(frame.query)
+                    answer = self._answer(frame.query, mine)
+                    await context.write(router_pb2.PlaceResponse(frames=[answer]))
+        finally:
+            self.tickets -= mine
+
+    def _answer(self, query: router_pb2.PlaceQuery, mine: set[str]) -> router_pb2.FrameFromRouter:
+        placed = self.place(query)
+        number = query.correlation_id
+        if isinstance(placed, BatonError):
+            failed = router_pb2.PlaceFailed(correlation_id=number, status=placed.to_status())
+            return router_pb2.FrameFromRouter(failed=failed)
+        placed.correlation_id = number
+        placed.ticket = f"t-{secrets.token_hex(4)}"
+        mine.add(placed.ticket)
+        self.tickets.add(placed.ticket)
+        return router_pb2.FrameFromRouter(placement=placed)

@@ -1,0 +1,209 @@
+"""A worker that says letters, as fast or slow as a test wants."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import worker_pb2
+from baton.internal.v1.worker_pb2_grpc import (
+    WorkerServiceServicer,
+    add_WorkerServiceServicer_to_server,
+)
+from baton.rpc.protocol import hello
+from baton.v1 import common_pb2
+from tests.support.doubles.letters import EOS, letter_id, said
+
+
+@dataclass
+class Script:
+    """How a worker behaves. A test may change it at any time."""
+
+    step_seconds: float = 0.001
+    eos_after: int = 10**9
+    """The token at this position is the end of sequence."""
+    first_token: asyncio.Event = field(default_factory=asyncio.Event)
+    """Prefill gives first tokens once it is set."""
+    committed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Prefill ends once it is set."""
+    fetched: asyncio.Event = field(default_factory=asyncio.Event)
+    """Prompts' KV is in place once it is set; being told that no more comes sets it."""
+    fail: BatonError | None = None
+    """Work fails at once with it."""
+    decode_offset: int = 0
+    """Decoding begins so many tokens after where it was told to; below 0: it repeats some."""
+    cached_tokens: int = 32
+
+    def __post_init__(self) -> None:
+        self.first_token.set()
+        self.committed.set()
+        self.fetched.set()
+
+
+class ScriptedWorker(WorkerServiceServicer):
+    """Says the letters of `said(choice)`, one per step, and keeps every frame that it was sent.
+
+    `streams` are the pieces of work that have not ended.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.script = Script()
+        self.hello = hello()
+        """What it says first."""
+        self.frames: list[worker_pb2.FrameToWorker] = []
+        self.streams: dict[int, asyncio.Task[None]] = {}
+        self.calls = 0
+        """Run calls that are open."""
+        self._go: dict[int, asyncio.Future[Sequence[int]]] = {}
+
+    def kinds(self) -> list[str]:
+        """What it was told, in order: the kind of work of a Start, or the kind of the frame.
+
+        Without frames that end a wait for KV: when they come is a matter of timing
+        (see `prefill_done`).
+        """
+        return [
+            frame.start.WhichOneof("work") if frame.HasField("start") else frame.WhichOneof("frame")
+            for frame in self.frames
+            if not frame.update_sources.prefill_done
+        ]
+
+    @property
+    def prefill_done(self) -> int:
+        """How often it was told that no more KV comes."""
+        return sum(frame.update_sources.prefill_done for frame in self.frames)
+
+    def starts(self) -> list[worker_pb2.Start]:
+        return [frame.start for frame in self.frames if frame.HasField("start")]
+
+    def register(self, server: Any) -> None:
+        add_WorkerServiceServicer_to_server(self, server)
+
+    async def Run(self, requests: Any, context: Any) -> None:  # noqa: N802
+        self.calls += 1
+        mine: dict[int, asyncio.Task[None]] = {}
+        out: asyncio.Queue[worker_pb2.FrameFromWorker] = asyncio.Queue()
+        writer = asyncio.create_task(_write(out, context))
+        try:
+            async for frame in frames_of(requests):
+                if frame.HasField("hello"):
+                    out.put_nowait(worker_pb2.FrameFromWorker(hello=self.hello))
+                    continue
+                self.frames.append(frame)
+                match frame.WhichOneof("frame"):
+                    case "start":
+                        stream = frame.start.stream_id
+                        task = asyncio.create_task(self._work(frame.start, out))
+                        self.streams[stream] = mine[stream] = task
+                        await asyncio.sleep(0)  # a task that never began would not clean up
+                    case "generate":
+                        go = self._go.get(frame.generate.stream_id)
+                        if go is not None and not go.done():
+                            go.set_result(list(frame.generate.output_so_far))
+                    case "update_sources" if frame.update_sources.prefill_done:
+                        self.script.fetched.set()
+                    case "cancel":
+                        task = self.streams.get(frame.cancel.stream_id)
+                        if task is not None:
+                            task.cancel()
+        finally:
+            self.calls -= 1
+            writer.cancel()
+            for stream, task in mine.items():
+                task.cancel()
+                self.streams.pop(stream, None)
+
+    async def _work(self, start: worker_pb2.Start, out: asyncio.Queue[Any]) -> None:
+        stream = start.stream_id
+        try:
+            if self.script.fail is not None:
+                raise self.script.fail
+            if start.HasField("prefill"):
+                reasons = await self._prefill(start, out)
+            else:
+                reasons = [await self._decode(start, out)]
+        except (BatonError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                error = BatonError(Reason.CANCELLED, "cancelled")
+            failed = worker_pb2.StreamFailed(stream_id=stream, status=error.to_status())
+            out.put_nowait(worker_pb2.FrameFromWorker(failed=failed))
+        else:
+            cached = self.script.cached_tokens
+            prompt = len(start.prompt_token_ids)
+            usage = common_pb2.Usage(
+                prompt_tokens=prompt, cached_tokens=cached, computed_tokens=prompt - cached
+            )
+            finished = worker_pb2.StreamFinished(stream_id=stream, reasons=reasons, usage=usage)
+            out.put_nowait(worker_pb2.FrameFromWorker(finished=finished))
+        finally:
+            self.streams.pop(stream, None)
+            self._go.pop(stream, None)
+
+    async def _prefill(self, start: worker_pb2.Start, out: asyncio.Queue[Any]) -> list[Any]:
+        await self.script.first_token.wait()
+        for choice in range(start.prefill.n):
+            self._say(start, out, choice, 0)
+        await self.script.committed.wait()
+        return [worker_pb2.END_REASON_PREFILLED] * start.prefill.n
+
+    async def _decode(self, start: worker_pb2.Start, out: asyncio.Queue[Any]) -> Any:
+        if start.HasField("prepare"):
+            prepared = worker_pb2.Prepared(
+                stream_id=start.stream_id,
+                ready_tokens=len(start.prompt_token_ids),
+                fetched_bytes=4096,
+                fetch_seconds=0.001,
+                transport="shm",
+            )
+            self._go[start.stream_id] = asyncio.get_running_loop().create_future()
+            await self.script.fetched.wait()
+            out.put_nowait(worker_pb2.FrameFromWorker(prepared=prepared))
+            output = await self._go[start.stream_id]
+        else:
+            output = list(start.generate.output_so_far)
+        at = len(output) + self.script.decode_offset
+        for known, token in enumerate(output):
+            assert token == self._token(start, start.choice, known), "output_so_far is wrong"
+        while at < start.sampling.max_tokens:
+            await asyncio.sleep(self.script.step_seconds)
+            if self._say(start, out, start.choice, at) == EOS:
+                return worker_pb2.END_REASON_STOP
+            at += 1
+        return worker_pb2.END_REASON_LENGTH
+
+    def _say(
+        self, start: worker_pb2.Start, out: asyncio.Queue[Any], choice: int, position: int
+    ) -> int:
+        token = self._token(start, choice, position)
+        entry = worker_pb2.StreamTokens(
+            stream_id=start.stream_id,
+            choice=choice,
+            position=position,
+            token_ids=[token],
+        )
+        if start.sampling.HasField("logprobs"):
+            top = [common_pb2.TopLogprob(token_id=token, logprob=-0.5)]
+            top = top[: start.sampling.logprobs]
+            entry.logprobs.append(common_pb2.TokenLogprob(logprob=-0.5, top=top))
+        step = worker_pb2.EngineStep(streams=[entry])
+        out.put_nowait(worker_pb2.FrameFromWorker(step=step))
+        return token
+
+    def _token(self, start: worker_pb2.Start, choice: int, position: int) -> int:
+        if position >= self.script.eos_after and not start.sampling.ignore_eos:
+            return EOS
+        return letter_id(said(choice, position + 1)[-1])
+
+
+async def _write(out: asyncio.Queue[Any], context: Any) -> None:
+    while True:
+        await context.write(worker_pb2.RunResponse(frames=[await out.get()]))
+
+
+async def frames_of(messages: Any) -> AsyncIterator[Any]:
+    """Yield the frames of a stream's messages, in order."""
+    async for message in messages:
+        for frame in message.frames:
+            yield frame

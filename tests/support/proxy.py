@@ -1,0 +1,126 @@
+"""TCP proxies between a client and a server that break as networks do."""
+
+import asyncio
+import random
+import socket
+from contextlib import closing, suppress
+from types import TracebackType
+from typing import Self
+
+MARK_BYTES = 24
+
+
+class TcpProxy:
+    """Forwards TCP to one address until the context is left. It owns the connections.
+
+    Args:
+        target: `host:port` of the server.
+    """
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
+        self._listener: socket.socket | None = None
+        self._port = 0
+        self._muted = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepted: set[socket.socket] = set()
+        """Those that no task owns yet."""
+
+    async def __aenter__(self) -> Self:
+        await self.mend()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.cut()
+
+    @property
+    def address(self) -> str:
+        """What to connect to in the server's place; the same for good."""
+        return f"127.0.0.1:{self._port}"
+
+    def mute(self) -> None:
+        """Let nothing through any more, and tell nobody."""
+        self._muted = True
+
+    async def cut(self) -> None:
+        """Break every connection and refuse new ones."""
+        if self._listener is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        self._listener = None
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for accepted in self._accepted:
+            accepted.close()
+        await asyncio.sleep(0)  # transports close in the loop's next turn
+
+    async def mend(self) -> None:
+        """Listen at the same address again."""
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._listener.setblocking(False)
+        self._port = self._listener.getsockname()[1]
+        # Not asyncio's server: one that is closed loses what it has just accepted.
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+
+    def change(self, data: bytes) -> bytes:
+        """Return what to forward of what arrived. To be overridden."""
+        return data
+
+    def _accept(self, listener: socket.socket) -> None:
+        accepted, _ = listener.accept()
+        accepted.setblocking(False)
+        self._accepted.add(accepted)
+        task = asyncio.create_task(self._carry(accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, accepted: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=accepted)
+        self._accepted.discard(accepted)
+        with closing(writer), suppress(OSError):  # the server crashed, or the client left
+            there, back = await asyncio.open_connection(*self._target)
+            with closing(back):
+                await asyncio.gather(self._pump(reader, back), self._pump(there, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 18):
+            if not self._muted:
+                writer.write(self.change(data))
+                await writer.drain()
+        writer.close()
+
+
+class FlippingProxy(TcpProxy):
+    """Flips one bit of each mark that it finds in what it forwards.
+
+    Args:
+        target: `host:port` of the server.
+        draw: which bits.
+    """
+
+    def __init__(self, target: str, draw: random.Random) -> None:
+        super().__init__(target)
+        self.marks: dict[bytes, int] = {}
+        """To look for, with which object each is in."""
+        self.flipped: set[int] = set()
+        self._draw = draw
+
+    def change(self, data: bytes) -> bytes:
+        for mark in list(self.marks):
+            at = data.find(mark)
+            if at >= 0:
+                bit = self._draw.randrange(8 * MARK_BYTES)
+                changed = bytearray(data)
+                changed[at + bit // 8] ^= 1 << bit % 8
+                data = bytes(changed)
+                self.flipped.add(self.marks.pop(mark))
+        return data
