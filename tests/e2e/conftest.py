@@ -1,6 +1,7 @@
 """Whole clusters, and one engine without any that says what they must answer."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ TORCH: dict[str, Any] = {"engine": "torch", "settings": {"engine.dtype": "float6
 """A shape whose tokens do not depend on how a prompt is cut: sums of float64 round alike."""
 
 
+Reference = Callable[..., Awaitable[list[list[tuple[int, ...]]]]]
+
+
 @pytest.fixture(scope="session")
-def reference(random_model: Callable[[str], Path]) -> Callable[..., list[list[tuple[int, ...]]]]:
+def reference(random_model: Callable[[str], Path]) -> Reference:
     """Tokens per choice from one engine in this process, by family."""
     engines: dict[str, Engine] = {}
 
-    def run(
+    def run_blocking(
         family: str, prompts: Sequence[list[int]], sampling: dict[str, Any], n: int = 1
     ) -> list[list[tuple[int, ...]]]:
         if family not in engines:
@@ -44,5 +48,9 @@ def reference(random_model: Callable[[str], Path]) -> Callable[..., list[list[tu
             [tuple(outputs[i * n + choice].tokens[choice]) for choice in range(n)]
             for i in range(len(prompts))
         ]
+
+    async def run(*args: Any, **options: Any) -> list[list[tuple[int, ...]]]:
+        # Not on the event loop: a cluster that says nothing for seconds counts as dead.
+        return await asyncio.to_thread(run_blocking, *args, **options)
 
     return run

@@ -38,16 +38,16 @@ async def test_disaggregated_tokens_equal_those_of_one_process(local_cluster, re
     for sampling in (GREEDY, SEEDED):
         # The second pass meets the first one's KV.
         prompts = [prompt_of(length) for length in LENGTHS]
-        expected = reference(family, prompts, sampling)
+        expected = await reference(family, prompts, sampling)
         for prompt, tokens in zip(prompts, expected, strict=True):
             assert await ask(prompt, sampling) == tokens, f"prompt of {len(prompt)} tokens"
 
-    [two] = reference(family, [prompt_of(33, seed=2)], SEEDED, n=2)
+    [two] = await reference(family, [prompt_of(33, seed=2)], SEEDED, n=2)
     assert await ask(prompt_of(33, seed=2), SEEDED, n=2) == two
     assert two[0] != two[1]
 
     crowd = [prompt_of(20 + 7 * i, seed=3) for i in range(16)]
-    expected = reference(family, crowd, SEEDED)
+    expected = await reference(family, crowd, SEEDED)
     assert await asyncio.gather(*(ask(prompt, SEEDED) for prompt in crowd)) == expected
 
 

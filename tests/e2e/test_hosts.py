@@ -8,7 +8,7 @@ from tests.support.model import MODEL, prompt_of
 async def test_kv_reaches_a_decode_worker_on_another_host(local_cluster, reference):
     cluster = await local_cluster(far=True, **TORCH)
     computed = (await cluster.load(cluster.decodes[0])).computed_tokens
-    [[expected]] = reference("llama", [prompt_of(500)], GREEDY)
+    [[expected]] = await reference("llama", [prompt_of(500)], GREEDY)
     answer = await cluster.client.generate(
         prompt_of(500), model=MODEL, max_tokens=OUTPUT_TOKENS, ignore_eos=True, **GREEDY
     ).answer()

@@ -44,7 +44,9 @@ async def while_prefilling(stage: Any, call: Any) -> None:
 
 async def while_decoding(stage: Any, call: Any) -> None:
     stage.worker("p0").script.first_token.set()
-    for _ in range(20):
+    await call.read()
+    await eventually(lambda: not stage.worker("p0").streams)
+    for _ in range(20):  # meanwhile the frontend hears that prefill has ended
         await call.read()
 
 
