@@ -7,36 +7,22 @@ neither would survive a fork. It ends when the test session does, and what it st
 """
 
 import asyncio
-import atexit
-import gc
-import importlib
 import json
 import os
-import runpy
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
-PARENT_ENV = "BATON_PARENT_PID"
-PRELOAD = (
-    "baton.cli.app",
-    "baton.cli.kv",
-    "baton.kv.client.client",
-    "baton.process.lifecycle",
-    "baton.rpc.server",
-)
-ENGINE = "baton.engine.torch.runner"
-_MAX_REQUEST_BYTES = 1 << 20
+FORKER = Path(__file__).parent / "forker.py"
+MAX_REQUEST_BYTES = 1 << 20
 
 
 class Launched:
@@ -110,7 +96,7 @@ class Launcher:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._popen = subprocess.Popen(
-                [sys.executable, str(Path(__file__)), str(theirs.fileno())],
+                [sys.executable, str(FORKER), str(theirs.fileno())],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
@@ -169,7 +155,7 @@ class Launcher:
     def ask(self, method: str, fds: Sequence[int] = (), **fields: Any) -> Any:
         """Send one request and wait for its answer."""
         socket.send_fds(self._socket, [json.dumps({"method": method, **fields}).encode()], fds)
-        answer = self._socket.recv(_MAX_REQUEST_BYTES)
+        answer = self._socket.recv(MAX_REQUEST_BYTES)
         if not answer:
             raise RuntimeError("the launcher's process has ended")
         return json.loads(answer)
@@ -178,97 +164,3 @@ class Launcher:
         """End the launcher and everything that it started."""
         self._socket.close()
         self._popen.wait(10)
-
-
-def _serve(control: socket.socket) -> None:
-    """Fork as told until the other side closes."""
-    codes: dict[int, int] = {}
-    requester = os.getppid()
-    while True:
-        message, fds, _, _ = socket.recv_fds(control, _MAX_REQUEST_BYTES, 3)
-        if not message:
-            return
-        request = json.loads(message)
-        if request["method"] == "run":
-            _import(_needed(request["arguments"], request["env"]))
-            pid = os.fork()
-            if pid == 0:
-                control.close()
-                _become(request["arguments"], request["env"], fds, requester)
-            for fd in fds:
-                os.close(fd)
-            answer: int | None = pid
-        else:
-            pid = request["pid"]
-            if pid not in codes:
-                ended, status = os.waitpid(pid, os.WNOHANG)
-                if ended:
-                    codes[pid] = os.waitstatus_to_exitcode(status)
-            answer = codes.get(pid)
-        control.send(json.dumps(answer).encode())
-
-
-def _needed(arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return what a process will import: a service's modules, and torch for its engine."""
-    if arguments[0] != "-m":
-        return []
-    main = f"{arguments[1]}.__main__"
-    worker = arguments[1] in ("services.prefill", "services.decode")
-    return [main, ENGINE] if worker and env.get("BATON_ENGINE_KIND") != "sim" else [main]
-
-
-_imported: set[str] = set()
-
-
-def _import(modules: Sequence[str]) -> None:
-    """Import what is not yet, for this process and all that it forks from now on."""
-    missing = [module for module in modules if module not in _imported]
-    for module in missing:
-        importlib.import_module(module)
-        _imported.add(module)
-        if module.endswith(".__main__"):
-            del sys.modules[module]  # it is run again
-    if missing:
-        gc.collect()
-        gc.freeze()  # else a child's first collection copies every page
-
-
-def _become(
-    arguments: Sequence[str], env: dict[str, str], fds: Sequence[int], requester: int
-) -> NoReturn:
-    """Be `python ARGUMENTS`, and exit."""
-    for number, fd in enumerate(fds):
-        os.dup2(fd, number)
-        os.close(fd)
-    if env.get(PARENT_ENV) == str(requester):
-        env[PARENT_ENV] = str(os.getppid())
-    os.environ.clear()
-    os.environ.update(env)
-    code: object = None
-    try:
-        if arguments[0] == "-m":
-            sys.argv = list(arguments[1:])
-            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        elif arguments[0] == "-c":
-            sys.argv = ["-c", *arguments[2:]]
-            exec(arguments[1], {"__name__": "__main__"})
-        else:
-            sys.argv = list(arguments)
-            runpy.run_path(arguments[0], run_name="__main__")
-    except SystemExit as exit_:
-        code = exit_.code
-    except BaseException:  # noqa: BLE001  # as the interpreter would end
-        traceback.print_exc()
-        code = 1
-    # As multiprocessing ends its children: taking the interpreter apart would take half a second.
-    threading._shutdown()
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
-
-
-if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # not this folder
-    _import(PRELOAD)
-    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,121 @@
+"""The launcher's process: `forker.py FD` forks as it is told over a socket. See launcher.py."""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).parents[2]
+PARENT_ENV = "BATON_PARENT_PID"
+MAX_REQUEST_BYTES = 1 << 20
+PRELOAD = (
+    "baton.cli.app",
+    "baton.cli.kv",
+    "baton.kv.client.client",
+    "baton.process.lifecycle",
+    "baton.rpc.server",
+)
+ENGINE = "baton.engine.torch.runner"
+
+
+def _serve(control: socket.socket) -> None:
+    """Fork as told until the other side closes."""
+    codes: dict[int, int] = {}
+    requester = os.getppid()
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, 3)
+        if not message:
+            return
+        request = json.loads(message)
+        if request["method"] == "run":
+            _import(_needed(request["arguments"], request["env"]))
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                _become(request["arguments"], request["env"], fds, requester)
+            for fd in fds:
+                os.close(fd)
+            answer: int | None = pid
+        else:
+            pid = request["pid"]
+            if pid not in codes:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    codes[pid] = os.waitstatus_to_exitcode(status)
+            answer = codes.get(pid)
+        control.send(json.dumps(answer).encode())
+
+
+def _needed(arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Return what a process will import: a service's modules, and torch for its engine."""
+    if arguments[0] != "-m":
+        return []
+    main = f"{arguments[1]}.__main__"
+    worker = arguments[1] in ("services.prefill", "services.decode")
+    return [main, ENGINE] if worker and env.get("BATON_ENGINE_KIND") != "sim" else [main]
+
+
+_imported: set[str] = set()
+
+
+def _import(modules: Sequence[str]) -> None:
+    """Import what is not yet, for this process and all that it forks from now on."""
+    missing = [module for module in modules if module not in _imported]
+    for module in missing:
+        importlib.import_module(module)
+        _imported.add(module)
+        if module.endswith(".__main__"):
+            del sys.modules[module]  # it is run again
+    if missing:
+        gc.collect()
+        gc.freeze()  # else a child's first collection copies every page
+
+
+def _become(
+    arguments: Sequence[str], env: dict[str, str], fds: Sequence[int], requester: int
+) -> NoReturn:
+    """Be `python ARGUMENTS`, and exit."""
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    if env.get(PARENT_ENV) == str(requester):
+        env[PARENT_ENV] = str(os.getppid())
+    os.environ.clear()
+    os.environ.update(env)
+    code: object = None
+    try:
+        if arguments[0] == "-m":
+            sys.argv = list(arguments[1:])
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        elif arguments[0] == "-c":
+            sys.argv = ["-c", *arguments[2:]]
+            exec(arguments[1], {"__name__": "__main__"})
+        else:
+            sys.argv = list(arguments)
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as exit_:
+        code = exit_.code
+    except BaseException:  # noqa: BLE001  # as the interpreter would end
+        traceback.print_exc()
+        code = 1
+    # As multiprocessing ends its children: taking the interpreter apart would take half a second.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # not this folder
+    _import(PRELOAD)
+    _serve(socket.socket(fileno=int(sys.argv[1])))
