@@ -3,8 +3,9 @@
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 from baton.kv.client.client import KvStoreClient
 from bench.kv.sizes import COUNT, GIB, MIB
@@ -60,15 +61,7 @@ async def put_all(
     """Put batches, as many in flight as have room in half of the arena when `clients` do it."""
     batch_bytes = sum(source.nbytes for source in sources)
     lanes = max(1, min(LANES, ARENA_BYTES // 2 // clients // batch_bytes))
-    waiting = deque(batches)
-
-    async def lane() -> None:
-        while waiting:
-            await put_batch(client, waiting.popleft(), sources)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(lanes):
-            group.create_task(lane())
+    await _in_lanes(lanes, batches, lambda keys: put_batch(client, keys, sources))
 
 
 async def get_batch(client: KvStoreClient, keys: list[bytes], targets: list[memoryview]) -> None:
@@ -84,11 +77,17 @@ async def get_all(
     client: KvStoreClient, batches: list[list[bytes]], targets: list[memoryview], lanes: int
 ) -> None:
     """Get batches, `lanes` of them in flight."""
+    await _in_lanes(lanes, batches, lambda keys: get_batch(client, keys, targets))
+
+
+async def _in_lanes(
+    lanes: int, batches: list[list[bytes]], work: Callable[[list[bytes]], Coroutine[Any, Any, None]]
+) -> None:
     waiting = deque(batches)
 
     async def lane() -> None:
         while waiting:
-            await get_batch(client, waiting.popleft(), targets)
+            await work(waiting.popleft())
 
     async with asyncio.TaskGroup() as group:
         for _ in range(lanes):

@@ -32,17 +32,19 @@ from bench.harness.child import helper
 from bench.harness.cluster import cluster
 from bench.harness.plot import Panel, draw
 from bench.harness.table import Table
-from bench.serving.mixed_load import Load, Request, Targets, figures, from_json, run, to_json
+from bench.serving.mixed_load import MixedLoad, Request, Targets, figures, from_json, run, to_json
 
 SYSTEMS = ("split", "combined", "vllm")
 RATES = (0.1, 0.15, 0.2)
 PEERS = ROOT / "build" / "peers" / "bin" / "python"
 CHUNK_TOKENS = 512
 Row = dict[str, Any]
-Done = Callable[[Load, list[Request]], None]
+Done = Callable[[MixedLoad, list[Request]], None]
 
 
-async def on_baton(system: str, chunk: int, model: Path, loads: list[Load], done: Done) -> None:
+async def on_baton(
+    system: str, chunk: int, model: Path, loads: list[MixedLoad], done: Done
+) -> None:
     """Put every load on one cluster with the workers of one system."""
     workers = {
         "split": ("--prefill", "1", "--decode", "1", "--pin"),
@@ -68,12 +70,12 @@ async def on_baton(system: str, chunk: int, model: Path, loads: list[Load], done
                         yield len(event.token_ids)
 
         # Once through every worker and size, so that nothing measured is a first time.
-        await run(generate, Load(0.5, 4.0, streams=2, warm_seconds=0))
+        await run(generate, MixedLoad(0.5, 4.0, streams=2, warm_seconds=0))
         for load in loads:
             done(load, await run(generate, load))
 
 
-async def on_vllm(chunk: int, model: Path, loads: list[Load], done: Done) -> None:
+async def on_vllm(chunk: int, model: Path, loads: list[MixedLoad], done: Done) -> None:
     """Put every load on one vLLM engine, in the peers' environment."""
     settings = {
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
@@ -155,7 +157,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         ("good/s", "6.2f"),
     )
 
-    def note(system: str, load: Load, requests: list[Request]) -> None:
+    def note(system: str, load: MixedLoad, requests: list[Request]) -> None:
         runs.append({"system": system, "load": asdict(load), "requests": to_json(requests)})
         rows.append({"system": system, **figures(requests, load, targets)})
         show(table, rows[-1])
@@ -164,10 +166,10 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     if options.sources:
         for source in options.sources:
             for each in json.loads(source.read_text())["results"]:
-                note(each["system"], Load(**each["load"]), from_json(each["requests"]))
+                note(each["system"], MixedLoad(**each["load"]), from_json(each["requests"]))
     else:
         model = random_llama(options.size)
-        base = Load(0.0, seconds=options.seconds, vocab_tokens=VOCAB)
+        base = MixedLoad(0.0, seconds=options.seconds, vocab_tokens=VOCAB)
         loads = [replace(base, prompts_per_second=rate) for rate in options.rate or RATES]
         for system in options.system or SYSTEMS:
             name, _, chunk = system.partition("/")

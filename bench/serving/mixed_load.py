@@ -19,7 +19,7 @@ Generate = Callable[[list[int], int], AsyncGenerator[int, None]]
 
 
 @dataclass(frozen=True)
-class Load:
+class MixedLoad:
     """What is asked for, over a window of `seconds` that begins after `warm_seconds`."""
 
     prompts_per_second: float
@@ -87,7 +87,7 @@ class Request:
         return self.ended and in_time and late <= len(gaps) // 100
 
 
-async def run(generate: Generate, load: Load) -> list[Request]:
+async def run(generate: Generate, load: MixedLoad) -> list[Request]:
     """Put the load on and answer every request that was begun."""
     requests: list[Request] = []
     draw = random.Random(load.seed)
@@ -136,7 +136,7 @@ async def run(generate: Generate, load: Load) -> list[Request]:
     return requests
 
 
-def figures(requests: Sequence[Request], load: Load, targets: Targets) -> dict[str, Any]:
+def figures(requests: Sequence[Request], load: MixedLoad, targets: Targets) -> dict[str, Any]:
     """What the window showed; seconds, and infinite where a prompt was never answered."""
     long = [request for request in requests if request.long]
     streams = [request for request in requests if not request.long]

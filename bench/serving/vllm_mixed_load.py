@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncGenerator
 from itertools import count
 
-from bench.serving.mixed_load import Load, run, to_json
+from bench.serving.mixed_load import MixedLoad, run, to_json
 
 
 async def main() -> None:
@@ -57,7 +57,7 @@ async def main() -> None:
         async for _ in generate(list(range(256, 512)), 4):
             pass
         while line := await asyncio.to_thread(sys.stdin.readline):
-            requests = await run(generate, Load(**json.loads(line)))
+            requests = await run(generate, MixedLoad(**json.loads(line)))
             print(json.dumps(to_json(requests)), file=answers, flush=True)
     finally:
         engine.shutdown()
