@@ -180,10 +180,6 @@ class KvSettings(SettingsGroup):
     disk_path: Path | None = Field(
         None, description="the file for them, kept across restarts; needed with disk_bytes"
     )
-    disk_codec: Literal["none", "zstd", "lz4"] = Field(
-        "none",
-        description="lossless compression of objects on disk; needs `pip install baton[codecs]`",
-    )
     tenant_bytes: TenantBytes = Field(
         {},
         description="most bytes that a tenant may hold in a tier, name=bytes, separated by commas; "

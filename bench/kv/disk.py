@@ -66,10 +66,7 @@ def raw(path: Path, arena: Arena, total: int, size: int) -> dict[str, float]:
     view = arena._view[arena.header.data_at :]
     slots = arena.header.data_bytes // size
     pieces = [view[n % slots * size : n % slots * size + size] for n in range(total // size)]
-    records = [
-        Record(name(n), size, size, 0, size, n * size, 0, b"", "", 1.0)
-        for n in range(total // size)
-    ]
+    records = [Record(name(n), size, size, n * size, 0, b"", "", 1.0) for n in range(total // size)]
     marks = [time.perf_counter()]
     try:
         for record, piece in zip(records, pieces, strict=True):

@@ -76,7 +76,6 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
             kv.disk_path,
             kv.disk_bytes,
             lambda: server.set_part(DISK_PART, False),
-            codec=kv.disk_codec,
             verify=kv.verify != NEVER,
         )
         process.spawn(opening, "kv-disk")

@@ -7,7 +7,6 @@ from pathlib import Path
 from baton.settings import StartupError
 from baton.settings.groups import KvSettings
 from baton.telemetry.logs import get_logger
-from services.kvstore.disk.codecs import NONE, Codecs, is_installed
 from services.kvstore.disk.context import DiskContext
 from services.kvstore.disk.file import SLAB_BYTES, DiskFile, Record
 from services.kvstore.disk.index import DiskIndex
@@ -21,7 +20,7 @@ def check(kv: KvSettings) -> None:
     """Check the settings of the disk tier.
 
     Raises:
-        StartupError: a size without a path, one below the least, a codec that is not installed.
+        StartupError: a size without a path, or one below the least.
     """
     if kv.disk_bytes and kv.disk_path is None:
         raise StartupError(
@@ -33,11 +32,6 @@ def check(kv: KvSettings) -> None:
             f"kv.disk_bytes is at least {SLAB_BYTES}, or 0 for no disk: set BATON_KV_DISK_BYTES or "
             "--kv-disk-bytes to more."
         )
-    if kv.disk_bytes and not is_installed(kv.disk_codec):
-        raise StartupError(
-            f"kv.disk_codec is {kv.disk_codec} and its library is not installed: pip install "
-            "baton[codecs], or set BATON_KV_DISK_CODEC or --kv-disk-codec to none."
-        )
 
 
 async def open_disk(
@@ -46,7 +40,6 @@ async def open_disk(
     data_bytes: int,
     on_failed: Callable[[], None],
     *,
-    codec: str = NONE,
     verify: bool,
 ) -> None:
     """Open the file, take in what it holds, and add the disk tier.
@@ -58,7 +51,6 @@ async def open_disk(
         path: the file.
         data_bytes: for objects.
         on_failed: called once if the disk cannot be used, now or later.
-        codec: the name of one that is installed.
         verify: whether what is loaded is checked.
     """
 
@@ -67,9 +59,8 @@ async def open_disk(
         log.error("kv.disk.disabled", path=str(path), reason=reason, effect=effect)
         on_failed()
 
-    codecs = Codecs(codec)
     opening = asyncio.get_running_loop().run_in_executor(
-        None, _open, path, data_bytes // SLAB_BYTES * SLAB_BYTES, codecs
+        None, _open, path, data_bytes // SLAB_BYTES * SLAB_BYTES
     )
     try:
         file, records = await asyncio.shield(opening)
@@ -82,7 +73,7 @@ async def open_disk(
         if opening.exception() is None:
             opening.result()[0].close()
         raise
-    disk = add_disk(store, file, records, failed, codecs=codecs, verify=verify)
+    disk = add_disk(store, file, records, failed, verify=verify)
     log.info("kv.disk.ready", path=str(path), objects=len(disk.index), direct=file.is_direct)
 
 
@@ -92,7 +83,6 @@ def add_disk(
     records: Iterable[Record],
     on_failed: Callable[[str], None] = lambda _: None,
     *,
-    codecs: Codecs | None = None,
     verify: bool = True,
 ) -> DiskTier:
     """Add the disk tier to a store, which closes it with `Store.close_disk`.
@@ -102,7 +92,6 @@ def add_disk(
         file: where objects go.
         records: what it holds already.
         on_failed: called once with the reason when the disk is switched off.
-        codecs: what objects are encoded with; None: they are stored as they are.
         verify: whether what is loaded is checked.
     """
 
@@ -113,9 +102,7 @@ def add_disk(
     index = DiskIndex(file.data_bytes, store.quotas)
     for record in records:
         index.restore(record)
-    context = DiskContext(
-        store.table, store.arena, index, file, codecs or Codecs(), store.clock, verify
-    )
+    context = DiskContext(store.table, store.arena, index, file, store.clock, verify)
     disk = DiskTier(
         context,
         store.waits,
@@ -133,16 +120,10 @@ def add_disk(
     return disk
 
 
-def _open(path: Path, data_bytes: int, codecs: Codecs) -> tuple[DiskFile, list[Record]]:
+def _open(path: Path, data_bytes: int) -> tuple[DiskFile, list[Record]]:
     file = DiskFile(path, data_bytes)
     try:
-        records = list(file.records())
-        unreadable = [record for record in records if not codecs.can_read(record.codec)]
-        for record in unreadable:
-            file.clear(record.offset)
-        if unreadable:
-            log.warning("kv.disk.dropped", objects=len(unreadable))
-        return file, [record for record in records if codecs.can_read(record.codec)]
+        return file, list(file.records())
     except BaseException:
         file.close()
         raise

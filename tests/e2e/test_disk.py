@@ -52,7 +52,7 @@ def flip(path: Path) -> int:
     try:
         with path.open("r+b") as file:
             for record in disk.records():
-                for at in range(0, record.stored_bytes, STEP_BYTES):
+                for at in range(0, record.object_bytes, STEP_BYTES):
                     where = disk._data_at + record.offset + at
                     byte = os.pread(file.fileno(), 1, where)[0]
                     os.pwrite(file.fileno(), bytes([byte ^ 1 << flipped % 8]), where)

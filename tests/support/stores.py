@@ -23,7 +23,6 @@ from baton.transports import GRPC, NIXL, PEER_TRANSPORTS
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.app import keep_time, nixl_thread, touch_arena
-from services.kvstore.disk.codecs import NONE
 from services.kvstore.disk_setup import open_disk
 from services.kvstore.memory.arena import Arena
 from services.kvstore.peers.pool import PeerPool
@@ -102,7 +101,6 @@ async def running_store(
     disk_path: Path | None = None,
     disk_bytes: int = 64 * MIB,
     quotas: dict[str, int] | None = None,
-    disk_codec: str = NONE,
     verify: bool = True,
     peer_transport: str = GRPC,
     push_seconds: float = PUSH_SECONDS,
@@ -125,9 +123,7 @@ async def running_store(
         await touch_arena(store)
         if disk_path is not None:
             stack.push_async_callback(store.close_disk)
-            await open_disk(
-                store, disk_path, disk_bytes, lambda: None, codec=disk_codec, verify=verify
-            )
+            await open_disk(store, disk_path, disk_bytes, lambda: None, verify=verify)
         incarnation = secrets.token_hex(4)
         nixl = None
         if peer_transport == NIXL:

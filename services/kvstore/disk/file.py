@@ -29,9 +29,9 @@ RECORD_BYTES = 256
 SLAB_BYTES = 1024 * 1024
 
 _MAGIC = b"batonkvd"
-_VERSION = 2
+_VERSION = 3
 _HEADER = struct.Struct("<8sIQ")
-_RECORD = struct.Struct(f"<16s16sIIIQQBQQf{DIGEST_BYTES}sH{MAX_TENANT_BYTES}s")
+_RECORD = struct.Struct(f"<16s16sIIIQQQf{DIGEST_BYTES}sH{MAX_TENANT_BYTES}s")
 _CHECK_BYTES = 8
 _SCAN_BYTES = 4096 * RECORD_BYTES
 
@@ -42,10 +42,6 @@ class Record:
 
     object_id: ObjectId
     object_bytes: int
-    stored_bytes: int
-    """Length of what lies there, as the codec left it."""
-    codec: int
-    """Its number; 0: the object's bytes as they are."""
     slot_bytes: int
     offset: int
     """From the beginning of the data."""
@@ -56,7 +52,7 @@ class Record:
     cost: float
 
     def pack(self) -> bytes:
-        """RECORD_BYTES."""
+        """Return the record as it lies in the file, RECORD_BYTES long."""
         layout_id, key, group, shard, part = self.object_id
         tenant = self.tenant.encode()
         body = _RECORD.pack(
@@ -66,8 +62,6 @@ class Record:
             shard,
             part,
             self.object_bytes,
-            self.stored_bytes,
-            self.codec,
             self.slot_bytes,
             self.span_start,
             self.cost,
@@ -79,21 +73,24 @@ class Record:
 
     @classmethod
     def unpack(cls, data: bytes, offset: int) -> "Record | None":
-        """None where there is none, or a broken one."""
+        """Return the record of the granule at an offset; None where none is, or a broken one."""
         body, check = data[: _RECORD.size], data[_RECORD.size : _RECORD.size + _CHECK_BYTES]
         if _check(body, offset) != check:
             return None
         layout_id, key, group, shard, part, *rest = _RECORD.unpack(body)
-        size, stored, codec, slot, start, cost, digest, length, tenant = rest
+        size, slot, start, cost, digest, length, tenant = rest
         name = ObjectId(layout_id, key, group, shard, part)
-        if not size or not 0 < stored <= slot or slot % GRANULE_BYTES:
+        if not 0 < size <= slot or slot % GRANULE_BYTES:
             return None
         tenant = tenant[:length].decode()
-        return cls(name, size, stored, codec, slot, offset, start, digest, tenant, cost)
+        return cls(name, size, slot, offset, start, digest, tenant, cost)
 
 
 class DiskFile:
-    """See the module's text. Each method may run on any thread; one slot has one user at a time.
+    """The file of one disk tier: reads and writes slots and their records, and locks the file.
+
+    Owned by DiskTier, whose threads call it. Each method blocks and may run on any thread; one slot
+    has one user at a time.
 
     Args:
         path: the file; made, or made anew where it is of another size or version.
@@ -128,11 +125,11 @@ class DiskFile:
 
     @property
     def is_direct(self) -> bool:
-        """Whether data goes past the page cache."""
+        """Return whether data goes past the page cache."""
         return self._direct != self._file
 
     def records(self) -> Iterator[Record]:
-        """Every whole record, in order of offset.
+        """Yield every whole record, in order of offset.
 
         Raises:
             OSError: the file cannot be read.
@@ -150,20 +147,28 @@ class DiskFile:
                         yield record
 
     def clear(self, offset: int) -> None:
-        """What lies in a slot is void.
+        """Clear a slot's record: what lies there is void.
 
         Raises:
-            OSError: as all that follow, where the disk fails.
+            OSError: the disk fails.
         """
         self._write_record(offset, bytes(RECORD_BYTES))
 
     def write(self, record: Record, pages: memoryview) -> None:
-        """Put an object into a slot whose record is clear; `pages` are whole pages of memory."""
+        """Put an object into a slot whose record is clear; `pages` are whole pages of memory.
+
+        Raises:
+            OSError: the disk fails.
+        """
         _all(os.pwritev, self._direct, pages, self._data_at + record.offset)
         self._write_record(record.offset, record.pack())
 
     def read(self, offset: int, pages: memoryview) -> None:
-        """Read a slot's bytes into whole pages of memory."""
+        """Read a slot's bytes into whole pages of memory.
+
+        Raises:
+            OSError: the disk fails.
+        """
         _all(os.preadv, self._direct, pages, self._data_at + offset)
 
     def close(self) -> None:
@@ -183,7 +188,7 @@ class DiskFile:
 
 
 def _check(body: bytes, offset: int) -> bytes:
-    """Tells a record from noise and from one that belongs elsewhere; zeros have none."""
+    """Return what tells a record from noise and from one that belongs elsewhere."""
     return xxh64_digest(body + offset.to_bytes(8, "little"))
 
 

@@ -15,9 +15,6 @@ class DiskEntry(Entry, eq=False, gc=False, kw_only=True):
     """One object on disk, or on its way there."""
 
     object_bytes: int
-    stored_bytes: int
-    """Length on disk, as the codec left it."""
-    codec: int
     digest: bytes
     readable: bool = False
     """Its bytes are there. Until then it is pinned."""
@@ -69,7 +66,7 @@ class DiskIndex:
 
     def restore(self, record: Record) -> bool:
         """Take in what an earlier process left; False where it contradicts what is there."""
-        if record.object_id in self._objects or record.slot_bytes != disk_size(record.stored_bytes):
+        if record.object_id in self._objects or record.slot_bytes != disk_size(record.object_bytes):
             return False
         entry = DiskEntry(
             object_id=record.object_id,
@@ -78,8 +75,6 @@ class DiskIndex:
             tenant=record.tenant,
             cost=record.cost,
             object_bytes=record.object_bytes,
-            stored_bytes=record.stored_bytes,
-            codec=record.codec,
             digest=record.digest,
             readable=True,
         )
@@ -89,17 +84,12 @@ class DiskIndex:
         self.policy.add(entry)
         return True
 
-    def place(self, slot: Slot, stored_bytes: int, codec: int) -> tuple[DiskEntry, Record] | None:
-        """Room for an object of memory, not readable yet; None where it gets none.
+    def place(self, slot: Slot) -> tuple[DiskEntry, Record] | None:
+        """Make room for an object of memory, not readable yet; return None where it gets none.
 
-        What goes for it stands in `cleared` and `dropped`.
-
-        Args:
-            slot: the object.
-            stored_bytes: its length on disk.
-            codec: the number of what made them.
+        What is evicted for it stands in `cleared` and `dropped`.
         """
-        size = disk_size(stored_bytes)
+        size = disk_size(slot.object_bytes)
         offset = self._space.find(size, slot.tenant, self._evict)
         if offset is None:
             return None
@@ -110,8 +100,6 @@ class DiskIndex:
             tenant=slot.tenant,
             cost=slot.cost,
             object_bytes=slot.object_bytes,
-            stored_bytes=stored_bytes,
-            codec=codec,
             digest=slot.digest,
         )
         self._space.put(entry)
@@ -122,8 +110,6 @@ class DiskIndex:
         record = Record(
             entry.object_id,
             entry.object_bytes,
-            stored_bytes,
-            codec,
             size,
             offset,
             start,
@@ -167,6 +153,6 @@ class DiskIndex:
         self.drop(entry, evicted=True)
 
 
-def disk_size(stored_bytes: int) -> int:
-    """Room that so many bytes take on disk: whole granules."""
-    return -(-stored_bytes // GRANULE_BYTES) * GRANULE_BYTES
+def disk_size(object_bytes: int) -> int:
+    """Return the room that an object takes on disk, in bytes: whole granules."""
+    return -(-object_bytes // GRANULE_BYTES) * GRANULE_BYTES

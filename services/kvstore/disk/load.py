@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from baton.kv.objects import ObjectId
-from services.kvstore.disk.codecs import AS_IT_IS, CodecError
-from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext, Scratch
+from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext
 from services.kvstore.disk.index import DiskEntry
 from services.kvstore.disk.io_thread import IoThread
 from services.kvstore.memory.slot import Refusal, Slot, State
@@ -59,7 +58,6 @@ class Loader:
         self._waiters = waiters
         self._commit = commit
         self._ended = ended
-        self._scratch = Scratch()
         self._reading: list[_Read] = []
         self._due: dict[ObjectId, str] = {}
         """Wanted back, with whose share each is counted on."""
@@ -161,20 +159,12 @@ class Loader:
         """On the thread."""
         for read in batch:
             entry = read.entry
-            data = self._context.arena.view(read.slot)
             try:
-                if entry.codec == AS_IT_IS:
-                    self._context.file.read(entry.offset, self._context.arena.pages(read.slot))
-                else:
-                    pages = self._scratch.pages(entry.stored_bytes)
-                    self._context.file.read(entry.offset, pages)
-                    self._context.codecs.decode(entry.codec, pages[: entry.stored_bytes], data)
-            except CodecError:
-                read.wrong = True
+                self._context.file.read(entry.offset, self._context.arena.pages(read.slot))
+                data = self._context.arena.view(read.slot)
+                read.wrong = not self._context.is_right(entry.object_id, entry.digest, data)
             except Exception as error:  # noqa: BLE001  # told below: the thread must go on
                 read.error = error
-            else:
-                read.wrong = not self._context.is_right(entry.object_id, entry.digest, data)
         return lambda: self._came(batch)
 
     def _came(self, batch: list[_Read]) -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from services.kvstore.disk.codecs import AS_IT_IS
-from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext, Scratch
+from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext
 from services.kvstore.disk.file import Record
-from services.kvstore.disk.index import DiskEntry, disk_size
+from services.kvstore.disk.index import DiskEntry
 from services.kvstore.disk.io_thread import IoThread
 from services.kvstore.memory.slot import Lease, State
 
@@ -16,29 +15,21 @@ MAX_HEADROOM_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(eq=False, slots=True)
-class _Move:
+class _Write:
     lease: Lease
     rank: float
-    """Of the slot when it was chosen: another one means that somebody used it since."""
-    wrong: bool = False
-    encoded: bytes | None = None
-    """None: it is written as it is."""
-    error: Exception | None = None
-
-
-@dataclass(eq=False, slots=True)
-class _Write:
-    move: _Move
+    """Of the slot when it was chosen: another one means that it was used since."""
     entry: DiskEntry
     record: Record
+    wrong: bool = False
     error: Exception | None = None
 
 
 class Spiller:
     """Spills objects, a batch at a time, on one thread.
 
-    Owned by DiskTier, on the event loop. Two turns of the thread for each batch: it checks and
-    encodes the objects, the event loop places them, and the thread writes them. Bounded: one batch.
+    Owned by DiskTier, on the event loop, which places objects; the thread checks and writes them in
+    one turn per batch. Bounded: one batch.
 
     Args:
         context: memory and disk.
@@ -50,11 +41,8 @@ class Spiller:
     ) -> None:
         self.thread = IoThread("kv-disk-write")
         self.busy_since: float | None = None
-        self.stopped = False
-        """Nothing is placed on disk any more."""
         self._context = context
         self._ended = ended
-        self._scratch = Scratch()
         data_bytes = context.arena.header.data_bytes
         self._headroom = min(MAX_HEADROOM_BYTES, data_bytes // HEADROOM_PART)
 
@@ -63,16 +51,15 @@ class Spiller:
         if self.busy_since is not None:
             return
         batch = self._choose(now)
-        if batch:
+        index = self._context.index
+        cleared, index.cleared = index.cleared, []
+        if batch or cleared:
             self.busy_since = now
-            self.thread.submit(lambda: self._encode(batch))
-        elif self._context.index.cleared:
-            self.busy_since = now
-            self._submit([])
+            self.thread.submit(lambda: self._write(batch, cleared))
 
-    def _choose(self, now: float) -> list[_Move]:
+    def _choose(self, now: float) -> list[_Write]:
         table, index = self._context.table, self._context.index
-        batch: list[_Move] = []
+        batch: list[_Write] = []
         size = 0
         while size < MAX_JOB_BYTES and table.free_bytes + size < self._headroom:
             slot = table.policy.coldest()
@@ -84,63 +71,18 @@ class Spiller:
             lease = table.lease(slot.object_id, now, use=False)
             if not isinstance(lease, Lease):
                 break
-            batch.append(_Move(lease, slot.rank))
+            placed = index.place(slot)
+            if placed is None:
+                table.release(lease)
+                table.evict(slot)
+                continue
+            batch.append(_Write(lease, slot.rank, *placed))
             size += slot.slot_bytes
         return batch
 
-    def _encode(self, batch: list[_Move]) -> Callable[[], None]:
+    def _write(self, batch: list[_Write], cleared: Iterable[int]) -> Callable[[], None]:
         """On the thread."""
-        for move in batch:
-            try:
-                self._check_and_encode(move)
-            except Exception as error:  # noqa: BLE001  # told later: the thread must go on
-                move.error = error
-        return lambda: self._place(batch)
-
-    def _check_and_encode(self, move: _Move) -> None:
-        slot = move.lease.slot
-        data = self._context.arena.view(slot)
-        if not self._context.is_right(slot.object_id, slot.digest, data):
-            move.wrong = True
-            return
-        encoded = self._context.codecs.encode(data)
-        # What takes as much room either way is not worth decoding.
-        if encoded is not None and disk_size(len(encoded)) < disk_size(slot.object_bytes):
-            move.encoded = encoded
-
-    def _place(self, batch: list[_Move]) -> None:
-        table = self._context.table
-        writes = []
-        for move in batch:
-            slot = move.lease.slot
-            if move.wrong and move.lease.live:
-                self._context.counts.bad_objects += 1
-                table.report_bad(move.lease)
-                continue
-            # Meanwhile the lease may have lapsed, the object been dropped or the disk failed.
-            placed = None
-            good = move.lease.live and slot.state is State.COMMITTED and not self.stopped
-            good = good and move.error is None
-            if good and self._context.index.get(slot.object_id) is None:
-                size = slot.object_bytes if move.encoded is None else len(move.encoded)
-                codec = AS_IT_IS if move.encoded is None else self._context.codecs.number
-                placed = self._context.index.place(slot, size, codec)
-            if placed is None:
-                self._let_go(move)
-            else:
-                writes.append(_Write(move, *placed))
-        self._submit(writes, next((move.error for move in batch if move.error is not None), None))
-
-    def _submit(self, writes: list[_Write], failed: Exception | None = None) -> None:
-        index = self._context.index
-        cleared, index.cleared = index.cleared, []
-        self.thread.submit(lambda: self._write(writes, cleared, failed))
-
-    def _write(
-        self, writes: list[_Write], cleared: Iterable[int], failed: Exception | None
-    ) -> Callable[[], None]:
-        """On the thread."""
-        file = self._context.file
+        file, arena = self._context.file, self._context.arena
         unclear: Exception | None = None
         try:
             for offset in cleared:
@@ -148,43 +90,44 @@ class Spiller:
         except Exception as error:  # noqa: BLE001  # told below: the thread must go on
             # What should have been cleared may be overwritten by nothing: digests still tell.
             unclear = error
-        for write in writes:
+        for write in batch:
+            slot = write.lease.slot
             try:
                 if unclear is not None:
                     raise unclear
-                file.write(write.record, self._pages(write.move))
+                if self._context.is_right(slot.object_id, slot.digest, arena.view(slot)):
+                    file.write(write.record, arena.pages(slot))
+                else:
+                    write.wrong = True
             except Exception as error:  # noqa: BLE001
                 write.error = error
-        return lambda: self._written(writes, failed or unclear)
+        return lambda: self._written(batch, unclear)
 
-    def _pages(self, move: _Move) -> memoryview:
-        if move.encoded is None:
-            return self._context.arena.pages(move.lease.slot)
-        pages = self._scratch.pages(len(move.encoded))
-        pages[: len(move.encoded)] = move.encoded
-        return pages
-
-    def _written(self, writes: list[_Write], failed: Exception | None) -> None:
+    def _written(self, batch: list[_Write], failed: Exception | None) -> None:
         self.busy_since = None
-        index = self._context.index
-        for write in writes:
-            entry, lease = write.entry, write.move.lease
-            # A lease that lapsed may have let somebody else write there meanwhile.
-            good = lease.live and write.error is None and entry.held
+        index, counts = self._context.index, self._context.counts
+        for write in batch:
+            entry, lease = write.entry, write.lease
+            # The place of a lease that lapsed may have been overwritten meanwhile.
+            good = lease.live and write.error is None and not write.wrong and entry.held
             good = good and lease.slot.state is State.COMMITTED  # else it was dropped meanwhile
             if good:
-                self._context.counts.written_bytes += entry.object_bytes
+                counts.written_bytes += entry.object_bytes
                 index.written(entry)
             elif entry.held:
                 index.drop(entry)
-            self._let_go(write.move)
-        first = failed or next((w.error for w in writes if w.error is not None), None)
+            if write.wrong and lease.live:
+                counts.bad_objects += 1
+                self._context.table.report_bad(lease)
+            else:
+                self._let_go(write)
+        first = failed or next((w.error for w in batch if w.error is not None), None)
         self._ended(first, self._context.clock())
 
-    def _let_go(self, move: _Move) -> None:
-        """Memory goes on without the object, unless somebody used it meanwhile."""
-        slot = move.lease.slot
-        unused = slot.leases == 1 and slot.rank == move.rank
-        self._context.table.release(move.lease)
+    def _let_go(self, write: _Write) -> None:
+        """Evict the object from memory, unless it was used meanwhile."""
+        slot = write.lease.slot
+        unused = slot.leases == 1 and slot.rank == write.rank
+        self._context.table.release(write.lease)
         if slot.state is State.COMMITTED and unused:
             self._context.table.evict(slot)

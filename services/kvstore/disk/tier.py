@@ -114,7 +114,6 @@ class DiskTier:
     async def close(self) -> None:
         """End the threads and close the file, which keeps what was written."""
         self.failed = self.failed or "closed"
-        self._spiller.stopped = True
         threads = (self._loader.thread, self._spiller.thread)
         ended = [await thread.stop(STALL_SECONDS) for thread in threads]
         if all(ended):
@@ -136,7 +135,6 @@ class DiskTier:
         if self.failed:
             return
         self.failed = reason
-        self._spiller.stopped = True
         self._on_failed(reason)
         for entry in self.index.entries():
             self.index.drop(entry)

@@ -185,8 +185,6 @@ class WaitTable:
             if result.ready or result.will_not_come or result.timed_out:
                 request.reader.deliver(request, result)
 
-    # Inside
-
     def _wait(self, request: ReadRequest, index: int, now: float) -> None:
         if now >= request.deadline:
             self._report_missing(request, index, request.result.timed_out)

@@ -166,7 +166,7 @@ async def on_disk(rig: Rig) -> int:
     with disk._file.path.open("r+b") as file:
         for entry in disk.index.entries():
             if entry.object_id.key in chosen:
-                bit = rig.draw.randrange(8 * entry.stored_bytes)
+                bit = rig.draw.randrange(8 * entry.object_bytes)
                 at = disk._file._data_at + entry.offset + bit // 8
                 byte = os.pread(file.fileno(), 1, at)[0]
                 os.pwrite(file.fileno(), bytes([byte ^ 1 << bit % 8]), at)

@@ -10,8 +10,6 @@ from baton.kv.events.replica import BlockReplica
 from baton.kv.keys import KEY_BYTES
 from services.kvstore.api import admin
 from services.kvstore.disk import spill
-from services.kvstore.disk.codecs import NAMES, NONE
-from services.kvstore.disk.file import GRANULE_BYTES
 from tests.integration.kvstore.disk.objects import (
     DISK,
     DRAM,
@@ -27,11 +25,8 @@ from tests.support.stores import LAYOUT, MIB, block, connected, get, keys_of, pu
 from tests.support.wait import eventually
 
 
-@pytest.mark.parametrize("codec", NAMES)
-async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path, codec: str) -> None:
-    async with running_store(
-        tmp_path, 8 * MIB, disk_path=tmp_path / "disk", disk_codec=codec
-    ) as running:
+async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path) -> None:
+    async with running_store(tmp_path, 8 * MIB, disk_path=tmp_path / "disk") as running:
         async with connected(running.address, "shm") as client:
             await fill(running, client, 320)  # 20 MiB
             await still(running)
@@ -48,8 +43,7 @@ async def test_what_memory_has_no_room_for_comes_back_from_disk(tmp_path: Path, 
             announced_rightly(running.store)
             below = admin.stat(running.store).tiers[1]
             assert below.objects > 190
-            # What repeats itself takes one granule for the four that it has.
-            assert below.used_bytes == below.objects * (SIZE if codec == NONE else GRANULE_BYTES)
+            assert below.used_bytes == below.objects * SIZE
         await running.at_baseline()
 
 
