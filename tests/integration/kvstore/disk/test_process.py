@@ -94,7 +94,9 @@ async def test_a_store_killed_amid_writes_serves_no_torn_block(spawn_store, seed
             kept += len(found)
             if round_ < 3:
                 writing = asyncio.create_task(write_on(client, draw.randrange(KEYS)))
-                await asyncio.sleep(draw.uniform(0.1, 0.5))
+                spilled = draw.randint(20, 60)  # and then whatever else is under way
+                while (await disk_stat(store.address)).objects < spilled:
+                    await asyncio.sleep(0.005)
                 store.kill()
                 await writing
             else:
