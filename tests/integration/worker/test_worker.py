@@ -184,7 +184,7 @@ async def test_another_prefill_worker_fulfils_the_same_wait(
     start_service, spawn_service, open_run, tmp_path
 ):
     _, decode = await _pool(start_service)
-    slow = {**SIM, "kv.arena_dir": tmp_path, "engine.sim_prefill_tokens_per_second": 300}
+    slow = {**SIM, "kv.arena_dir": tmp_path, "engine.sim_prefill_tokens_per_second": 50}
     first = await spawn_service("prefill", environment(slow))
     second = await start_service("prefill", SIM)
     reader, writer = await open_run(first.address), await open_run(decode.address)
