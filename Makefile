@@ -47,7 +47,8 @@ up: $(RUNTIME) $(GENERATED) ## start a cluster and stay; ARGS="--decode 3 --http
 
 .PHONY: test
 test: lint ## format, lint, types and import arrows, then the tests
-	@$(BIN)/python -m pytest -m "not soak"
+	@$(BIN)/python -m pytest -m "not soak and not serial" -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -m "serial and not soak"
 
 .PHONY: lint
 lint: $(DEV) $(GENERATED) protos-lint ## what `make test` checks before the tests

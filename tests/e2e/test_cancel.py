@@ -41,6 +41,7 @@ async def test_one_of_200_is_cancelled_and_the_others_lose_no_token(local_cluste
     await cluster.at_baseline()
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("tokens_before", [0, 1, 5])
 async def test_a_client_that_leaves_holds_nothing_after_a_second(local_cluster, tokens_before):
     slow = {
@@ -76,6 +77,7 @@ async def test_a_client_that_leaves_holds_nothing_after_a_second(local_cluster, 
     await cluster.at_baseline(1.0)
 
 
+@pytest.mark.serial
 async def test_a_lost_frontend_takes_its_work_along(local_cluster):
     slow = {"engine.sim_decode_step_seconds": 0.1}
     cluster = await local_cluster(own=True, processes=("frontend-0",), settings=slow)

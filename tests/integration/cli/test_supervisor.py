@@ -9,7 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from baton.client import Client
+
+pytestmark = pytest.mark.xdist_group("supervisor")
+"""On one worker: most of these share one cluster of processes."""
 
 Start = Callable[..., Any]
 

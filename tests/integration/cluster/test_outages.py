@@ -168,6 +168,7 @@ async def test_suspects_are_probed_during_an_etcd_outage(own_etcd):
         await eventually(lambda: not view.instances, 1)
 
 
+@pytest.mark.serial
 async def test_view_uses_next_to_no_cpu_during_an_etcd_outage(own_etcd):
     async with (
         Etcd(own_etcd.endpoints, timeout=1.0) as etcd,

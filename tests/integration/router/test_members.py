@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.errors import BatonError, Reason
@@ -33,6 +34,7 @@ def refusal(response) -> Reason:
     return BatonError.from_status(response.failed.status).reason
 
 
+@pytest.mark.serial
 async def test_a_worker_that_comes_is_used_within_a_second(world) -> None:
     frontend = world.frontend(await world.router())
     assert refusal(await frontend.ask()) is Reason.MODEL_NOT_FOUND
@@ -53,6 +55,7 @@ async def test_a_worker_that_comes_is_used_within_a_second(world) -> None:
     assert min(took) < 1.0, took
 
 
+@pytest.mark.serial
 async def test_a_killed_worker_is_not_used_a_second_later_and_is_again_when_restarted(
     world,
 ) -> None:

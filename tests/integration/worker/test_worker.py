@@ -150,6 +150,7 @@ async def test_cancelling_gives_everything_back(start_service, open_run, victim)
     await at_baseline(writer)
 
 
+@pytest.mark.serial
 async def test_a_frontend_that_vanishes_takes_its_work_along(start_service, open_run):
     _, decode = await _pool(start_service, {"engine.sim_decode_step_seconds": 0.05})
     gone, watcher = await open_run(decode.address), await open_run(decode.address)

@@ -48,6 +48,7 @@ def test_version(argument: str) -> None:
     assert (done.returncode, done.stdout) == (0, f"baton {baton.__version__}\n")
 
 
+@pytest.mark.serial
 def test_version_starts_quickly() -> None:
     call("version")  # compiled
     begun = time.process_time() + sum(os.times()[2:4])
