@@ -44,9 +44,7 @@ async def while_prefilling(stage: Any, call: Any) -> None:
 
 async def while_decoding(stage: Any, call: Any) -> None:
     stage.worker("p0").script.first_token.set()
-    await call.read()
-    await eventually(lambda: not stage.worker("p0").streams)
-    for _ in range(20):  # meanwhile the frontend hears that prefill has ended
+    for _ in range(20):
         await call.read()
 
 
@@ -62,6 +60,8 @@ async def test_a_client_that_cancels(
         stage.router.answers.clear()
     call = stage.stub().Generate(generate(stage, n=n))
     await until(stage, call)
+    if until is while_decoding:  # the frontend has heard that prefill ended
+        await eventually(lambda: stage.frontend.sample("baton_frontend_worker_streams") == n)
     assert held(stage) > 0
     call.cancel()
     await stage.quiet()

@@ -19,6 +19,8 @@ from baton.v1 import common_pb2
 from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
 from tests.support.service import NO_SETTINGS
 from tests.support.settings import environment
+from tests.support.stores import stat_at
+from tests.support.wait import eventually
 
 PROMPT = list(range(100, 333))  # 14 full blocks and a partial one
 
@@ -185,14 +187,19 @@ async def test_another_prefill_worker_fulfils_the_same_wait(
     start_service, spawn_service, open_run, tmp_path
 ):
     _, decode = await _pool(start_service)
-    slow = {**SIM, "kv.arena_dir": tmp_path, "engine.sim_prefill_tokens_per_second": 50}
+    slow = {**SIM, "kv.arena_dir": tmp_path, "engine.sim_prefill_tokens_per_second": 100}
     first = await spawn_service("prefill", environment(slow))
     second = await start_service("prefill", SIM)
     reader, writer = await open_run(first.address), await open_run(decode.address)
     await writer.start(stream_id=1, prompt_token_ids=PROMPT, prepare=Prepare())
     await reader.start(stream_id=1, prompt_token_ids=PROMPT, prefill=Prefill(n=1))
-    await asyncio.sleep(0.4)  # amid its chunks
-    first.kill()
+    store = start_service.services[0].address
+
+    async def first_chunk_is_there() -> bool:
+        return (await stat_at(store)).objects > 0
+
+    await eventually(first_chunk_is_there)
+    first.kill()  # three chunks, of 0.64 s each, before its end
     assert 1 not in writer.prepared
 
     reader = await open_run(second.address)
