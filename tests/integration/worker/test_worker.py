@@ -188,7 +188,7 @@ async def test_another_prefill_worker_fulfils_the_same_wait(
 ):
     _, decode = await _pool(start_service)
     slow = {**SIM, "kv.arena_dir": tmp_path, "engine.sim_prefill_tokens_per_second": 100}
-    first = await spawn_service("prefill", environment(slow))
+    first = await spawn_service("prefill", environment(slow), instance_id="slow")
     second = await start_service("prefill", SIM)
     reader, writer = await open_run(first.address), await open_run(decode.address)
     await writer.start(stream_id=1, prompt_token_ids=PROMPT, prepare=Prepare())
