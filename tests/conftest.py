@@ -19,8 +19,8 @@ import structlog
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
 from baton.telemetry.scope import PROCESS, current
-from tests.support.launcher import Launcher
-from tests.support.process import ServiceSpawner
+from tests.support.processes.launcher import Launcher
+from tests.support.processes.process import ServiceSpawner
 
 if TYPE_CHECKING:
     from tests.support.service import LocalServices

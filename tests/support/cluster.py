@@ -16,9 +16,9 @@ from baton.internal.v1 import kvstore_pb2, kvstore_pb2_grpc, worker_pb2, worker_
 from baton.rpc.channels import open_channel
 from baton.telemetry.scope import TelemetryScope
 from tests.support.baseline import wait_baseline
-from tests.support.launcher import Launcher
 from tests.support.model import MODEL
-from tests.support.process import ServiceProcess, ServiceSpawner
+from tests.support.processes.launcher import Launcher
+from tests.support.processes.process import ServiceProcess, ServiceSpawner
 from tests.support.service import NO_SETTINGS, LocalService, LocalServices
 from tests.support.settings import Settings, environment
 

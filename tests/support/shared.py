@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support.cluster import LocalCluster, Shape
-from tests.support.launcher import Launcher
+from tests.support.processes.launcher import Launcher
 
 
 class SharedClusters:

@@ -16,7 +16,7 @@ from typing import TextIO
 import pytest
 
 from baton.process.lifecycle import SAME_SIGNAL_SECONDS
-from tests.support.launcher import Launcher
+from tests.support.processes.launcher import Launcher
 from tests.support.wait import eventually_blocking
 
 SCRIPT = Path(__file__).parent / "service_under_test.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.kvstore.disk.objects import still
-from tests.support.launcher import Launcher
+from tests.support.processes.launcher import Launcher
 from tests.support.stores import (
     MIB,
     block,

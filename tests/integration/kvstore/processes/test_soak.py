@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.launcher import Launcher, Piped
+from tests.support.processes.launcher import Launcher, Piped
 from tests.support.stores import MIB, assert_baseline, stat_at
 from tests.support.wait import eventually
 

@@ -11,7 +11,7 @@ import pytest
 
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.api.admin import stat
-from tests.support.launcher import Launcher, Piped
+from tests.support.processes.launcher import Launcher, Piped
 from tests.support.stores import RunningStore, block, connected, get, keys_of, put, running_store
 from tests.support.wait import eventually
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PARENT_ENV = "BATON_PARENT_PID"
 MAX_REQUEST_BYTES = 1 << 20
 PRELOAD = (

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FORKER = Path(__file__).parent / "forker.py"
 MAX_REQUEST_BYTES = 1 << 20
 

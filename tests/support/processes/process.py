@@ -14,8 +14,8 @@ from baton.cluster import keys
 from baton.cluster.etcd import Etcd
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.parent import PARENT_ENV
-from tests.support.launcher import Launched, Launcher
 from tests.support.metrics import parse_metrics
+from tests.support.processes.launcher import Launched, Launcher
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 15.0

@@ -1,0 +1,1 @@
+"""Real processes for tests: forked by a launcher that has imported everything, or started anew."""
