@@ -40,8 +40,6 @@ class SendQueue(Generic[Frame, Message]):
         self._more = more
         self._frames: deque[Frame] = deque()
         self._wakeup = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._drained.set()
         self._room: list[tuple[int, asyncio.Future[None]]] = []
         self._ended = False
         self._end_error: BaseException | None = None
@@ -64,13 +62,11 @@ class SendQueue(Generic[Frame, Message]):
             self.fail(BatonError(Reason.SLOW_CONSUMER, behind))
             return False
         self._frames.append(frame)
-        self._drained.clear()
         self._wakeup.set()
         return True
 
     def wake(self) -> None:
         """Ask `more` again."""
-        self._drained.clear()
         self._wakeup.set()
 
     def end(self, error: BaseException | None = None) -> None:
@@ -91,7 +87,6 @@ class SendQueue(Generic[Frame, Message]):
         self.error = error
         self._frames.clear()
         self._wakeup.set()
-        self._drained.set()
         self._notify_room()
         if not self.failed.done():
             self.failed.set_result(None)
@@ -104,12 +99,8 @@ class SendQueue(Generic[Frame, Message]):
         self._room.append((count, room))
         await room
 
-    async def wait_drained(self) -> None:
-        """Return once every frame was sent, or the queue has failed."""
-        await self._drained.wait()
-
     async def messages(self) -> AsyncGenerator[Message]:
-        """Yield messages until the end. A message counts as sent when the next one is asked for.
+        """Yield messages until the end.
 
         Raises:
             BaseException: what `fail` or `end` was given.
@@ -128,7 +119,6 @@ class SendQueue(Generic[Frame, Message]):
                 yield message
             if self.error is not None:
                 raise self.error
-            self._drained.set()
             if self._end_error is not None:
                 raise self._end_error
             if self._ended:
