@@ -4,7 +4,6 @@ import asyncio
 import random
 import socket
 from contextlib import closing, suppress
-from types import TracebackType
 from typing import Self
 
 MARK_BYTES = 24
@@ -31,12 +30,7 @@ class TcpProxy:
         await self.mend()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.cut()
 
     @property

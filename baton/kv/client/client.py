@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from types import TracebackType
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import StoreUnavailableError
@@ -60,13 +59,8 @@ class KvStoreClient:
         await self._store.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._store.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *_: object) -> None:
+        await self._store.__aexit__()
         if self._own_executor is not None:
             self._own_executor.shutdown(wait=False, cancel_futures=True)
 

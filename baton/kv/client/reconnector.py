@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from baton.kv.arena.file import MappedArena
 from baton.kv.client.attach import StoreUnavailableError, attach
 from baton.kv.client.connection import StoreConnection
+from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
 from baton.telemetry.logs import get_logger
 
@@ -99,8 +100,7 @@ class Reconnector:
         connection = StoreConnection(attachment)
         mapping = None
         if connection.arena is not None:
-            mapping = asyncio.create_task(_map_memory(connection.arena), name="kv-map-memory")
-            mapping.add_done_callback(_log_failure)
+            mapping = start_background(_map_memory(connection.arena), "kv-map-memory")
         try:
             self.connection = connection
             async with self._connected:
@@ -122,8 +122,3 @@ async def _map_memory(arena: MappedArena) -> None:
     while await loop.run_in_executor(None, arena.populate_next):
         if arena.populated_bytes >= arena.touched_bytes:
             await asyncio.sleep(MAP_AGAIN_SECONDS)  # the store has not touched the rest yet
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("kv.arena.map_failed", exc_info=error)
