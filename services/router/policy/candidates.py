@@ -89,6 +89,16 @@ def local_candidate(decode: DecodeCandidate) -> PlacementCandidate:
     return PlacementCandidate(score, decode, None, prefill)
 
 
+def resumes_locally(
+    query: PlacementQuery, decodes: Sequence[DecodeCandidate], policy: Policy
+) -> bool:
+    """Return whether the query is a stream that resumes with little of its prompt uncached."""
+    return query.output_tokens > 0 and all(
+        decode.prefill.uncached_tokens - query.output_tokens < policy.resume_remote_min_tokens
+        for decode in decodes
+    )
+
+
 def remote_candidates(
     query: PlacementQuery,
     workers: Sequence[Worker],
@@ -96,10 +106,7 @@ def remote_candidates(
     policy: Policy,
 ) -> list[PlacementCandidate]:
     """Return pairs of workers; none for a stream that resumes with little left uncached."""
-    if query.output_tokens and all(
-        decode.prefill.uncached_tokens - query.output_tokens < policy.resume_remote_min_tokens
-        for decode in decodes
-    ):
+    if resumes_locally(query, decodes, policy):
         return []
     # Without a store there is no way for KV to get from one worker to the other.
     by_layout: dict[bytes, dict[str, list[DecodeCandidate]]] = {}

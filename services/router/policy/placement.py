@@ -17,6 +17,7 @@ from services.router.policy.candidates import (
     remote_candidates,
 )
 from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate
+from services.router.policy.reason import reason
 from services.router.state.worker import Worker
 
 DEFAULT_POLICY = Policy()
@@ -97,7 +98,9 @@ def place(
         ttft,
         best.decode.pages,
         _sources(query, best),
-        _reason(query, best, remote if best.prefill_worker is None else local, policy),
+        reason(
+            query, best, remote if best.prefill_worker is None else local, decodes, usable, policy
+        ),
     )
 
 
@@ -142,26 +145,3 @@ def _sources(query: PlacementQuery, candidate: PlacementCandidate) -> tuple[str,
     if prefill.store_id == decode.store_id and not others:
         return ()
     return tuple(dict.fromkeys((prefill.store_id, *others)))
-
-
-def _reason(
-    query: PlacementQuery,
-    best: PlacementCandidate,
-    others: Sequence[PlacementCandidate],
-    policy: Policy,
-) -> str:
-    prefill = best.prefill
-    worker = best.prefill_worker or best.decode.worker
-    tokens = prefill.cached_tokens + prefill.uncached_tokens
-    chosen = f"{worker.id} computes {prefill.uncached_tokens} of {tokens} tokens"
-    if not others:
-        return f"{chosen}; no other worker to prefill on"
-    other = min(others, key=lambda candidate: candidate.score)
-    where = (
-        f"prefill on {other.prefill_worker.id}"
-        if other.prefill_worker
-        else f"{other.decode.worker.id} alone"
-    )
-    milliseconds = sum(estimate_ttft(query, other, policy)) * 1e3
-    stalls = " and stall its streams" if other.prefill.stall_seconds > prefill.stall_seconds else ""
-    return f"{chosen}; {where} would take {milliseconds:.0f} ms{stalls}"

@@ -113,7 +113,7 @@ def test_only_decode_workers_read_by_themselves() -> None:
     decision = place(query(), [D1, D2])
     assert decision.prefill_worker is None
     assert decision.sources == ()
-    assert "no other worker to prefill on" in decision.reason
+    assert "there is no other worker to prefill on" in decision.reason
 
 
 def test_the_prefill_worker_whose_store_has_the_prefix_reads() -> None:
@@ -291,7 +291,7 @@ def test_the_prediction_is_the_sum_of_its_parts_and_the_reason_names_the_alterna
     # 64 blocks of 100 kB at 1e9 bytes/s, of which the last 512 of 1024 tokens are not hidden.
     assert transfer == pytest.approx(64 * 1e5 / 1e9 * 0.5)
     assert decision.reason == (
-        "p1 computes 1024 of 1024 tokens; d1 alone would take 1024 ms and stall its streams"
+        "p1 computes 1024 of 1024 tokens for d1; d1 alone would take 1024 ms, but stall its streams"
     )
 
 
