@@ -69,7 +69,7 @@ def main(
         _complain(name, str(error))
     instance_id = settings.instance_id or f"{name}-{secrets.token_hex(4)}"
     telemetry = settings.telemetry
-    logs.configure(name, instance_id, telemetry.log_level, telemetry.log_format)
+    logs.configure(name, instance_id, telemetry.log_level, telemetry.log_format, for_good=True)
     for sentence in misspelled(os.environ):
         log.warning("unknown setting", problem=sentence)
     tracing.configure(name, telemetry, instance_id)

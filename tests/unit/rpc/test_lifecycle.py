@@ -148,7 +148,6 @@ def test_stuck_process_exits_when_its_time_is_over(run):
 def test_process_whose_lines_nobody_reads_exits_all_the_same(run):
     service = run("unread", BATON_DRAIN_SECONDS="0", UNWIND_SECONDS="0.3")
     assert service.line() == "flooding"
-    fcntl.fcntl(service.err, fcntl.F_SETPIPE_SZ, 4096)
     _until_full(service.err)
     service.process.send_signal(signal.SIGTERM)
     assert service.process.wait(10) == 1
