@@ -146,7 +146,8 @@ class WorkStream:
         request_id.set(self._start.context.request_id)
         timeout = self._start.timeout.ToNanoseconds() / 1e9 or DEFAULT_TIMEOUT_SECONDS
         kind = self._start.WhichOneof("work") or "work"
-        with tracer().start_as_current_span(kind, context=extract(self._start.traceparent)) as span:
+        caller = extract(self._start.traceparent)
+        with tracer().start_as_current_span(kind, caller, trace.SpanKind.SERVER) as span:
             span.set_attribute("baton.request_id", self._start.context.request_id)
             span.set_attribute("baton.choice", self._start.choice)
             self._span = span
@@ -217,7 +218,7 @@ class WorkStream:
         plan = plan_fetch(self._start, self._request, admitted, self._block_tokens)
         if not plan.keys:
             return FetchResult()
-        with tracer().start_as_current_span("kv.get") as span:
+        with tracer().start_as_current_span("kv.get", kind=trace.SpanKind.CLIENT) as span:
             result = await self._fetch.run(admitted, plan)
             span.set_attribute("baton.blocks_wanted", len(plan.keys))
             span.set_attribute("baton.blocks", result.blocks)

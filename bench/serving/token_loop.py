@@ -89,7 +89,7 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     )
     resolved = validate.resolve(request, model, PROMPT, 1)
     now = time.monotonic()
-    context = GenerationContext(anywhere, anywhere, [], b"", Context(), "", now, now + 600)
+    context = GenerationContext(anywhere, anywhere, [], b"", Context(), now, now + 600)
     batch: Any = Batch()
     batch.generations = [Generation(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)]
     options = ResponseOptions(f"chatcmpl-{number:024}", 1, model.name, 1, False, False, False)

@@ -7,6 +7,7 @@ import grpc
 import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.model import MODEL, prompt_of
 from tests.support.wait import eventually
@@ -68,6 +69,24 @@ async def test_a_request_is_one_trace_through_every_process(collector, local_clu
     # Each process exports on its own, and a span when it has ended. One hangs on the client's.
     await eventually(lambda: set(collector.spans) == services and len(collector.outside()) == 1, 10)
     assert len(collector.outside()) == 1, f"these hang on nothing: {collector.outside()}"
+    spans = collector.spans
+    chains = [  # each from the client inwards: who called, who served, and what that called
+        [("frontend", f"text_completion {MODEL}"), ("frontend", "route"), ("router", "place")],
+        [("frontend", f"text_completion {MODEL}"), ("frontend", "prefill"), ("prefill", "prefill")],
+        [
+            ("frontend", f"text_completion {MODEL}"),
+            ("frontend", "decode"),
+            ("decode", "prepare"),
+            ("decode", "kv.get"),
+            ("kvstore", "kvstore.get"),
+        ],
+    ]
+    for chain in chains:
+        found = [spans[service][name] for service, name in chain]
+        kinds = [Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CLIENT] * 3
+        assert [span.kind for span in found] == kinds[: len(found)], chain
+        parents = [span.parent_span_id for span in found[1:]]
+        assert parents == [span.span_id for span in found[:-1]], chain
     for service, work in (("prefill", "prefill"), ("decode", "prepare")):
         events = sorted(collector.spans[service][work].events, key=lambda e: e.time_unix_nano)
         happened = [event.name for event in events]

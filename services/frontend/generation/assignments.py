@@ -4,10 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
+from opentelemetry import trace
 from opentelemetry.context import Context
 
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2, worker_pb2
+from baton.telemetry.tracing import inject, tracer
 from baton.v1 import common_pb2
 from services.frontend.generation.actions import (
     PrefillDone,
@@ -39,8 +41,6 @@ class GenerationContext:
     cache_salt: bytes
     trace: Context
     """Trace context of the request's span."""
-    traceparent: str
-    """The same for other processes."""
     arrived: float
     """When the request came."""
     deadline: float
@@ -94,12 +94,13 @@ class WorkerAssignments:
     def ended(self, stream: WorkerStream, usage: common_pb2.Usage | None = None) -> None:
         """Remove a stream that ended, with the usage that its worker reported, if it did."""
         if self.open.pop(stream.stream_id, None) is not None:
+            stream.span.end()
             self._usage.add_stream(stream, usage, monotonic())
 
     def lost(self, stream: WorkerStream, error: BatonError) -> None:
         """Remove a stream that failed, and remember it."""
+        stream.fail(error)
         self.ended(stream)
-        stream.error = error
         self.failed.append(stream)
 
     def release(self, stream: WorkerStream) -> None:
@@ -136,7 +137,6 @@ class WorkerAssignments:
         start = worker_pb2.Start(
             context=request.context,
             choice=choice,
-            traceparent=context.traceparent,
             cache_salt=context.cache_salt,
             ticket="" if placement.ticket is None else placement.ticket.name,
             prompt_token_ids=request.prompt,
@@ -151,11 +151,24 @@ class WorkerAssignments:
         self, phase: Phase, choice: int, target: router_pb2.Target, start: worker_pb2.Start
     ) -> None:
         connection = self._context.pool.get(target)
-        stream = WorkerStream(phase, choice, connection, start, monotonic())
+        span = self._start_span(phase, choice, target, start)
+        stream = WorkerStream(phase, choice, connection, start, span, monotonic())
         try:
             stream.stream_id = connection.start(start, self._buffer)
         except ConnectionLostError:
-            stream.error = worker_lost()
+            stream.fail(worker_lost())
+            span.end()
             self.failed.append(stream)
         else:
             self.open[stream.stream_id] = stream
+
+    def _start_span(
+        self, phase: Phase, choice: int, target: router_pb2.Target, start: worker_pb2.Start
+    ) -> trace.Span:
+        """Start the span of a stream, and name it in the stream's frame as the worker's caller."""
+        span = tracer().start_span(phase.value, self._context.trace, trace.SpanKind.CLIENT)
+        if span.is_recording():
+            span.set_attribute("baton.instance", target.instance_id)
+            span.set_attribute("baton.choice", choice)
+        start.traceparent = inject(trace.set_span_in_context(span, self._context.trace))
+        return span

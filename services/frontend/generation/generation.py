@@ -225,7 +225,9 @@ class Generation:
             reason = failed[-1].error.reason.name if failed else ""
             log.info("request.placement.retried", attempt=attempt, reason=reason)
         begun = monotonic()
-        with tracer().start_as_current_span("route", context=self._context.trace):
+        with tracer().start_as_current_span(
+            "route", self._context.trace, kind=trace.SpanKind.CLIENT
+        ):
             placement = await self._context.placement_finder.find(
                 self.request,
                 self._context.block_key_chains,

@@ -10,7 +10,7 @@ from opentelemetry import trace
 
 from baton.cluster.tenants import CacheSalts
 from baton.errors import BatonError, Reason, invalid_field
-from baton.telemetry.tracing import inject, tracer
+from baton.telemetry.tracing import tracer
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.generation import Generation
@@ -107,15 +107,15 @@ class Inference:
                 partial(block_key_chains, resolved.prompt, resolved.model.cards, cache_salt),
                 len(resolved.prompt),
             )
-            span = tracer().start_span(f"{operation} {resolved.model.name}")
-            trace_context = trace.set_span_in_context(span)
+            span = tracer().start_span(
+                f"{operation} {resolved.model.name}", kind=trace.SpanKind.SERVER
+            )
             context = GenerationContext(
                 pool=self._pool,
                 placement_finder=self._placement_finder,
                 block_key_chains=chains,
                 cache_salt=cache_salt,
-                trace=trace_context,
-                traceparent=inject(trace_context),
+                trace=trace.set_span_in_context(span),
                 arrived=arrived,
                 deadline=arrived
                 + min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS),

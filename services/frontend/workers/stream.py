@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from enum import Enum
 
+from opentelemetry.trace import Span, StatusCode
+
 from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2, worker_pb2
 from services.frontend.workers.connection import WorkerConnection
@@ -44,6 +46,7 @@ class WorkerStream:
         choice: int,
         connection: WorkerConnection,
         start: worker_pb2.Start,
+        span: Span,
         now: float,
     ) -> None:
         """Describe the stream that a frame starts.
@@ -53,12 +56,14 @@ class WorkerStream:
             choice: which choice it decodes; 0 for prefill, which serves all.
             connection: the worker.
             start: the frame, whole but for its stream_id.
+            span: covers the stream; whoever removes the stream ends it.
             now: when.
         """
         prepare = start.HasField("prepare")
         self.phase = phase
         self.choice = choice
         self.connection = connection
+        self.span = span
         self.instance = connection.target.instance_id
         self.state = WorkerStreamState.PREPARED if prepare else WorkerStreamState.RUNNING
         self.awaits_kv = prepare or start.generate.wait_for_kv
@@ -90,6 +95,12 @@ class WorkerStream:
         self.awaits_kv = False
         frame = worker_pb2.UpdateSources(stream_id=self.stream_id, prefill_done=True)
         self.connection.send(worker_pb2.FrameToWorker(update_sources=frame))
+
+    def fail(self, error: BatonError) -> None:
+        """Note why it failed, here and on its span."""
+        self.error = error
+        self.span.set_attribute("error.type", error.reason.name)
+        self.span.set_status(StatusCode.ERROR)
 
     def release(self) -> None:
         """Cancel it; no error if it has ended."""

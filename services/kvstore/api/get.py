@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, SpanKind
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
@@ -157,7 +157,8 @@ class GetStream:
         request.set_sources(sources, self._store.store_id)
         self._reads[number] = request
         if frame.traceparent:
-            span = tracing.tracer().start_span("kvstore.get", tracing.extract(frame.traceparent))
+            parent = tracing.extract(frame.traceparent)
+            span = tracing.tracer().start_span("kvstore.get", parent, SpanKind.SERVER)
             span.set_attribute("baton.kv.objects", len(ids))
             self._spans[request] = span
         if frame.send_bytes:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, SpanKind
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
@@ -125,7 +125,7 @@ class PutStream:
             span = None
             if frame.traceparent:
                 parent = tracing.extract(frame.traceparent)
-                span = tracing.tracer().start_span("kvstore.put", parent)
+                span = tracing.tracer().start_span("kvstore.put", parent, SpanKind.SERVER)
                 span.set_attribute("baton.kv.objects", len(slots))
             self._reservations[frame.correlation_id] = _Reservation(slots, span)
         self.send_queue.put(pb.PutResponse(reserved=answer))

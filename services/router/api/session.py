@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
+from opentelemetry.trace import SpanKind
+
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 from baton.rpc.protocol import check_hello, hello
@@ -88,7 +90,7 @@ class PlaceSession:
     def _answer(self, query: router_pb2.PlaceQuery) -> router_pb2.FrameFromRouter:
         began = time.perf_counter()
         parent = tracing.extract(query.traceparent) if query.traceparent else None
-        with tracing.tracer().start_as_current_span("place", context=parent) as span:
+        with tracing.tracer().start_as_current_span("place", parent, SpanKind.SERVER) as span:
             try:
                 placement = self._placer.place(query, self._number, time.monotonic())
             except BatonError as error:

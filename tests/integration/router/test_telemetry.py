@@ -44,6 +44,7 @@ async def test_a_placement_is_a_span_in_the_trace_of_its_request(world) -> None:
     span = next(span for span in collector.spans if span.name == "place")
     assert span.trace_id.hex() == TRACE_ID
     assert span.parent_span_id.hex() == SPAN_ID
+    assert span.kind == Span.SPAN_KIND_SERVER
     attributes = {each.key: each.value.string_value for each in span.attributes}
     assert attributes["baton.decode"] == "d1"
     assert attributes["baton.ticket"] == placement.ticket

@@ -76,7 +76,7 @@ class Run:
 
     def __init__(self, request: ResolvedRequest, cluster: Any, seconds: float = 60.0) -> None:
         now = time.monotonic()
-        context = GenerationContext(cluster, cluster, [], b"", Context(), "", now, now + seconds)
+        context = GenerationContext(cluster, cluster, [], b"", Context(), now, now + seconds)
         self.events: list[Event] = []
         self.closed = 0
         self.generation = Generation(request, context, "chat", trace.INVALID_SPAN, self._close)

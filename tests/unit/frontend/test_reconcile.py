@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from opentelemetry.trace import INVALID_SPAN
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2, router_pb2, worker_pb2
@@ -42,7 +43,7 @@ class Connection:
 
 def stream(phase: Phase, choice: int, instance: str, start: worker_pb2.Start) -> WorkerStream:
     connection: Any = Connection(instance)
-    return WorkerStream(phase, choice, connection, start, 0.0)
+    return WorkerStream(phase, choice, connection, start, INVALID_SPAN, 0.0)
 
 
 def prefill(instance: str = "p0") -> WorkerStream:
