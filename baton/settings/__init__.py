@@ -11,6 +11,7 @@ from baton.settings.groups import (
     GrpcSettings,
     HttpSettings,
     KvSettings,
+    StoreSettings,
     TelemetrySettings,
 )
 from baton.settings.load import StartupError, load, misspelled
@@ -40,6 +41,7 @@ __all__ = [
     "RouterSettings",
     "Setting",
     "StartupError",
+    "StoreSettings",
     "TelemetrySettings",
     "WorkerSettings",
     "describe",

@@ -168,7 +168,21 @@ def _arena_dir() -> Path:
 
 
 class KvSettings(SettingsGroup):
-    """The KV transfer service, and a worker's store."""
+    """A worker's use of the KV transfer service."""
+
+    store_id: str = Field("", description="instance id of the worker's store; empty: the first one")
+    transports: Transports = Field(
+        TRANSPORTS, description="KV transports, best first; grpc works everywhere"
+    )
+    verify: Literal["always", "remote", "never"] = Field(
+        "always",
+        description="copies to check against their digest: all, those that crossed a network, "
+        "none (for experiments: corrupt KV gives wrong answers)",
+    )
+
+
+class StoreSettings(SettingsGroup):
+    """A KV store."""
 
     arena_bytes: Bytes = Field(512 * MIB, ge=1 * MIB, description="memory for KV objects")
     arena_dir: Path = Field(
@@ -191,19 +205,13 @@ class KvSettings(SettingsGroup):
     lease_seconds: float = Field(
         10, gt=0, le=3600, description="time for a reader to copy what it was leased"
     )
-    store_id: str = Field(
-        "", description="workers: instance id of their store; empty: one on this host"
-    )
-    transports: Transports = Field(
-        TRANSPORTS, description="workers: KV transports, best first; grpc works everywhere"
-    )
     peer_transports: PeerTransports = Field(
         PEER_TRANSPORTS,
-        description="stores: KV transports between them, best first; nixl where it is installed "
-        "and works, grpc everywhere",
+        description="KV transports between stores, best first; nixl where it is installed and "
+        "works, grpc everywhere",
     )
-    verify: Literal["always", "remote", "never"] = Field(
+    verify: Literal["always", "never"] = Field(
         "always",
-        description="copies to check against their digest: all, those that crossed a network, "
-        "none (for experiments: corrupt KV gives wrong answers)",
+        description="objects from other stores and from disk to check against their digest (never "
+        "is for experiments: corrupt KV gives wrong answers)",
     )

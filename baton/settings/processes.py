@@ -11,6 +11,7 @@ from baton.settings.groups import (
     GrpcSettings,
     HttpSettings,
     KvSettings,
+    StoreSettings,
     TelemetrySettings,
 )
 from baton.settings.values import CommaList
@@ -105,7 +106,7 @@ class DecodeSettings(WorkerSettings):
 class KvStoreSettings(ProcessSettings):
     """The KV transfer service."""
 
-    kv: KvSettings = KvSettings()
+    store: StoreSettings = StoreSettings()
 
 
 SERVICE_SETTINGS: dict[str, type[ProcessSettings]] = {

@@ -96,10 +96,10 @@ async def start_pair(
         settings = {
             **UCX,
             "BATON_INSTANCE_ID": f"{name}-{directory.name}",
-            "BATON_KV_ARENA_DIR": str(own),
-            "BATON_KV_ARENA_BYTES": str(MEMORY_BYTES),
-            "BATON_KV_PEER_TRANSPORTS": transports,
-            "BATON_KV_VERIFY": verify,
+            "BATON_STORE_ARENA_DIR": str(own),
+            "BATON_STORE_ARENA_BYTES": str(MEMORY_BYTES),
+            "BATON_STORE_PEER_TRANSPORTS": transports,
+            "BATON_STORE_VERIFY": verify,
         }
         addresses.append(await stack.enter_async_context(store(settings)))
     writer, reader = [await stack.enter_async_context(attached(each)) for each in addresses]

@@ -142,7 +142,7 @@ async def from_store(address: str, options: argparse.Namespace) -> dict[str, flo
 
 
 async def measure(options: argparse.Namespace) -> dict[str, float]:
-    async with store({"BATON_KV_ARENA_BYTES": str(2 * MEMORY)}) as address:
+    async with store({"BATON_STORE_ARENA_BYTES": str(2 * MEMORY)}) as address:
         row = await from_store(address, options)
     print(
         f"{row['blocks']:.0f} blocks of {row['block_bytes'] / 1024:.0f} KiB, "

@@ -35,7 +35,7 @@ Results = dict[str, Any]
 
 
 def own_store() -> AbstractAsyncContextManager[str]:
-    return store({"BATON_KV_ARENA_BYTES": str(ARENA_BYTES)})
+    return store({"BATON_STORE_ARENA_BYTES": str(ARENA_BYTES)})
 
 
 async def shared_memory(options: argparse.Namespace) -> Results:

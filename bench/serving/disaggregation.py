@@ -53,7 +53,7 @@ async def on_baton(
     settings = {
         "BATON_ENGINE_CHUNK_TOKENS": str(chunk),
         "BATON_ENGINE_KV_BYTES": "1GiB",
-        "BATON_KV_ARENA_BYTES": "1GiB",
+        "BATON_STORE_ARENA_BYTES": "1GiB",
     }
     async with (
         cluster(*workers, f"--model={model}", settings=settings) as up,

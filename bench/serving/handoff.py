@@ -110,7 +110,7 @@ async def ask_all(options: argparse.Namespace) -> list[Measured]:
             "BATON_DISAGGREGATION": "always",
             "BATON_ENGINE_CHUNK_TOKENS": str(options.chunk),
             "BATON_ENGINE_KV_BYTES": "1GiB",
-            "BATON_KV_ARENA_BYTES": "1GiB",
+            "BATON_STORE_ARENA_BYTES": "1GiB",
         }
         workers = ("--prefill=1", "--decode=1", "--pin")
         model = random_llama(options.size)

@@ -41,7 +41,7 @@ PEERS_NOTE = "measured on the same kind of machine, in another run: 8 to 64, and
 SETTINGS = {
     "BATON_ENGINE_MAX_RUNNING": "128",
     "BATON_ENGINE_KV_BYTES": "64MiB",
-    "BATON_KV_ARENA_BYTES": "64MiB",
+    "BATON_STORE_ARENA_BYTES": "64MiB",
     "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "1000000",
 }
 

@@ -35,29 +35,29 @@ DISK_PART = "baton.kv.disk"
 
 async def compose(process: Process, settings: KvStoreSettings) -> None:
     """Start the store: arena, state, peers, server, registration."""
-    kv, stack = settings.kv, process.stack
-    disk_setup.check(kv)
-    arena = stack.enter_context(Arena(kv.arena_dir, kv.arena_bytes // STEP_BYTES * STEP_BYTES))
+    own, stack = settings.store, process.stack
+    disk_setup.check(own)
+    arena = stack.enter_context(Arena(own.arena_dir, own.arena_bytes // STEP_BYTES * STEP_BYTES))
     events = EventLog(secrets.token_hex(8))
     store = Store(
         process.instance_id,
         arena,
         events,
-        reservation_seconds=kv.reservation_seconds,
-        lease_seconds=kv.lease_seconds,
-        quotas=kv.tenant_bytes,
+        reservation_seconds=own.reservation_seconds,
+        lease_seconds=own.lease_seconds,
+        quotas=own.tenant_bytes,
     )
     stack.callback(store.close)
     stack.push_async_callback(store.close_disk)
     stack.enter_context(StoreMetrics(store))
     process.spawn(touch_arena(store), "touch-arena")
     process.spawn(keep_time(store), "keep-time")
-    if kv.verify != ALWAYS:
-        log.warning("kv.verify.reduced", verify=kv.verify)
+    if own.verify != ALWAYS:
+        log.warning("kv.verify.reduced", verify=own.verify)
     nixl = None
-    if NIXL in kv.peer_transports:
+    if NIXL in own.peer_transports:
         nixl = nixl_thread(arena, process.instance_id, process.incarnation)
-    peers = PeerPool(store, process.incarnation, nixl=nixl, verify=kv.verify != NEVER)
+    peers = PeerPool(store, process.incarnation, nixl=nixl, verify=own.verify != NEVER)
     store.set_peers(await stack.enter_async_context(peers))
 
     server = await stack.enter_async_context(
@@ -69,14 +69,14 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     if nixl is not None:
         # After the server: peers take a refused connection as proof that nothing is written.
         stack.push_async_callback(nixl.close)
-    if kv.disk_bytes and kv.disk_path is not None:
+    if own.disk_bytes and own.disk_path is not None:
         server.set_part(DISK_PART, True)
         opening = disk_setup.open_disk(
             store,
-            kv.disk_path,
-            kv.disk_bytes,
+            own.disk_path,
+            own.disk_bytes,
             lambda: server.set_part(DISK_PART, False),
-            verify=kv.verify != NEVER,
+            verify=own.verify != NEVER,
         )
         process.spawn(opening, "kv-disk")
 

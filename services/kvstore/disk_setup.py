@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from baton.settings import StartupError
-from baton.settings.groups import KvSettings
+from baton.settings.groups import StoreSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.disk.context import DiskContext
 from services.kvstore.disk.file import SLAB_BYTES, DiskFile, Record
@@ -16,21 +16,21 @@ from services.kvstore.store import Store
 log = get_logger(__name__)
 
 
-def check(kv: KvSettings) -> None:
+def check(settings: StoreSettings) -> None:
     """Check the settings of the disk tier.
 
     Raises:
         StartupError: a size without a path, or one below the least.
     """
-    if kv.disk_bytes and kv.disk_path is None:
+    if settings.disk_bytes and settings.disk_path is None:
         raise StartupError(
-            "kv.disk_bytes needs a file: set BATON_KV_DISK_PATH or --kv-disk-path, or disk_bytes "
-            "to 0."
+            "store.disk_bytes needs a file: set BATON_STORE_DISK_PATH or --store-disk-path, or "
+            "disk_bytes to 0."
         )
-    if 0 < kv.disk_bytes < SLAB_BYTES:
+    if 0 < settings.disk_bytes < SLAB_BYTES:
         raise StartupError(
-            f"kv.disk_bytes is at least {SLAB_BYTES}, or 0 for no disk: set BATON_KV_DISK_BYTES or "
-            "--kv-disk-bytes to more."
+            f"store.disk_bytes is at least {SLAB_BYTES}, or 0 for no disk: set "
+            "BATON_STORE_DISK_BYTES or --store-disk-bytes to more."
         )
 
 

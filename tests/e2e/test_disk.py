@@ -71,9 +71,10 @@ async def test_what_rots_on_disk_costs_time_and_no_token(local_cluster, verify: 
         model=TRAINED,
         settings={
             "engine.dtype": "float64",
-            "kv.arena_bytes": 16 * MIB,
-            "kv.disk_bytes": DISK_BYTES,
+            "store.arena_bytes": 16 * MIB,
+            "store.disk_bytes": DISK_BYTES,
             "kv.verify": verify,
+            "store.verify": verify,
         },
     )
     await on_disk(cluster)

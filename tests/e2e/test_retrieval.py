@@ -146,8 +146,8 @@ READ: dict[int, Callable[[LocalCluster, Sequence[Asked]], Awaitable[None]]] = {
 MEMORY = {
     kvevents_pb2.TIER_DRAM: {},
     kvevents_pb2.TIER_DISK: {
-        "kv.arena_bytes": 32 * MIB,
-        "kv.disk_bytes": 256 * MIB,
+        "store.arena_bytes": 32 * MIB,
+        "store.disk_bytes": 256 * MIB,
     },
 }
 
@@ -227,7 +227,10 @@ async def test_two_exchanged_objects_are_noticed_or_answer_wrongly(
     here = one_process.ask([one for one, *_ in drawn], [code for *_, code, _ in drawn])
     there = one_process.ask([other for _, other, *_ in drawn], [code for *_, code in drawn])
     running = await local_cluster(
-        own=True, engine="torch", model=TRAINED, settings={**ENGINE, "kv.verify": verify}
+        own=True,
+        engine="torch",
+        model=TRAINED,
+        settings={**ENGINE, "kv.verify": verify, "store.verify": verify},
     )
     for asked in (*here, *there):
         assert await answer(running, asked.prompt) == asked.tokens

@@ -220,9 +220,9 @@ class LocalCluster:
             "engine.threads": 1,
             "engine.kv_bytes": 64 * MIB,
             "kv.store_id": directory.name,
-            "kv.arena_dir": directory,
-            "kv.arena_bytes": 64 * MIB,
-            "kv.disk_path": directory / "kv.disk",
+            "store.arena_dir": directory,
+            "store.arena_bytes": 64 * MIB,
+            "store.disk_path": directory / "kv.disk",
         }
 
     async def _wait_routed(self) -> None:

@@ -173,7 +173,7 @@ class LocalServices:
             "http.port": 0,
             "etcd.endpoints": self._client.endpoints,
             "etcd.cluster": self._cluster,
-            "kv.arena_dir": self._directory,
+            "store.arena_dir": self._directory,
         }
         service = LocalService(name, {**joined, **settings})
         await service.start()

@@ -107,7 +107,7 @@ def plan(
 
 def small_memory(environ: Mapping[str, str]) -> dict[str, str]:
     """Return settings for a tiny model where `environ` has none: touching memory takes time."""
-    names = ("BATON_ENGINE_KV_BYTES", "BATON_KV_ARENA_BYTES")
+    names = ("BATON_ENGINE_KV_BYTES", "BATON_STORE_ARENA_BYTES")
     return {name: SMALL_MEMORY for name in names if name not in environ}
 
 

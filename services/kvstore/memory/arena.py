@@ -148,8 +148,9 @@ def check_room(
     for name, free in (limits or memory_limits)(directory).items():
         if needed > free:
             raise StartupError(
-                f"kv.arena_bytes needs {-(-needed // _MIB)} MiB and {name} has {free // _MIB} MiB "
-                "free: set BATON_KV_ARENA_BYTES or --kv-arena-bytes to less, or make room."
+                f"store.arena_bytes needs {-(-needed // _MIB)} MiB and {name} has "
+                f"{free // _MIB} MiB free: set BATON_STORE_ARENA_BYTES or "
+                "--store-arena-bytes to less, or make room."
             )
 
 
@@ -174,8 +175,9 @@ def memory_limits(directory: Path) -> dict[str, int]:
 
 def _unusable(directory: Path, error: OSError) -> StartupError:
     return StartupError(
-        f"kv.arena_dir {directory} cannot be used ({error.strerror}): set BATON_KV_ARENA_DIR or "
-        "--kv-arena-dir to a directory in memory that this process can write to."
+        f"store.arena_dir {directory} cannot be used ({error.strerror}): set "
+        "BATON_STORE_ARENA_DIR or --store-arena-dir to a directory in memory that this "
+        "process can write to."
     )
 
 

@@ -111,8 +111,8 @@ def environment(directory: Path) -> dict[str, str]:
     return {
         **clean,
         "XDG_RUNTIME_DIR": str(directory / "run"),
-        "BATON_KV_ARENA_DIR": str(directory / "arena"),
-        "BATON_KV_ARENA_BYTES": "32MiB",
+        "BATON_STORE_ARENA_DIR": str(directory / "arena"),
+        "BATON_STORE_ARENA_BYTES": "32MiB",
         "BATON_ENGINE_KV_BYTES": "16MiB",
         "BATON_ENGINE_SIM_TIME_SCALE": "0.2",
     }

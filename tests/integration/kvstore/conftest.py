@@ -42,9 +42,9 @@ def spawn_store(spawn_service, tmp_path: Path):
         directory = tmp_path / name
         directory.mkdir(exist_ok=True)
         env = {
-            "BATON_KV_ARENA_DIR": str(directory),
-            "BATON_KV_ARENA_BYTES": str(16 * MIB),
-            "BATON_KV_PEER_TRANSPORTS": ",".join({peer_transport, GRPC}),
+            "BATON_STORE_ARENA_DIR": str(directory),
+            "BATON_STORE_ARENA_BYTES": str(16 * MIB),
+            "BATON_STORE_PEER_TRANSPORTS": ",".join({peer_transport, GRPC}),
             "BATON_GRPC_PORT": str(port),
         }
         service = await spawn_service("kvstore", env, instance_id=name)

@@ -46,9 +46,9 @@ async def hosts(world, start_service, tmp_path: Path):
     for name in ("store-a", "store-b"):
         (tmp_path / name).mkdir()
         settings = {
-            "kv.arena_dir": tmp_path / name,
-            "kv.arena_bytes": 16 << 20,
-            "kv.peer_transports": ("grpc",),
+            "store.arena_dir": tmp_path / name,
+            "store.arena_bytes": 16 << 20,
+            "store.peer_transports": ("grpc",),
         }
         stores.append(await start_service("kvstore", settings, instance_id=name))
     workers = [

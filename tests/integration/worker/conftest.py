@@ -23,7 +23,7 @@ SIM = {
     "engine.kv_bytes": 4 * MIB,
     "engine.chunk_tokens": 64,
     "kv.store_id": "store",
-    "kv.arena_bytes": 16 * MIB,
+    "store.arena_bytes": 16 * MIB,
 }
 
 

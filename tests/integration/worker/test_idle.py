@@ -100,7 +100,7 @@ async def test_what_the_store_does_not_hold_stays(start_service, open_run, store
     settings = SIM | {IDLE: 0.5}
     if store == "too small":
         # Half of its arena may be reserved at once: this many blocks do not fit.
-        settings["kv.arena_bytes"] = MIB
+        settings["store.arena_bytes"] = MIB
         await start_service("kvstore", settings, instance_id="store")
     worker = await start_service("decode", settings)
     run = await open_run(worker.address)

@@ -187,7 +187,7 @@ async def test_another_prefill_worker_fulfils_the_same_wait(
     start_service, spawn_service, open_run, tmp_path
 ):
     _, decode = await _pool(start_service)
-    slow = {**SIM, "kv.arena_dir": tmp_path, "engine.sim_prefill_tokens_per_second": 100}
+    slow = {**SIM, "store.arena_dir": tmp_path, "engine.sim_prefill_tokens_per_second": 100}
     first = await spawn_service("prefill", environment(slow), instance_id="slow")
     second = await start_service("prefill", SIM)
     reader, writer = await open_run(first.address), await open_run(decode.address)
@@ -216,7 +216,7 @@ async def test_another_prefill_worker_fulfils_the_same_wait(
 async def test_without_its_store_a_decode_worker_computes_for_itself(
     start_service, spawn_service, open_run, tmp_path
 ):
-    settings = {**SIM, "kv.arena_dir": tmp_path}
+    settings = {**SIM, "store.arena_dir": tmp_path}
     store = await spawn_service("kvstore", environment(settings), instance_id="store")
     decode = await start_service("decode", SIM)
     writer = await open_run(decode.address)

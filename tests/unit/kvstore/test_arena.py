@@ -95,9 +95,9 @@ def test_what_does_not_fit_is_refused_with_what_bounds_it(tmp_path: Path) -> Non
     check_room(tmp_path, 50 * MIB, limits)
     with pytest.raises(StartupError, match=r"51 MiB and the machine has 50 MiB.*ARENA_BYTES"):
         check_room(tmp_path, 50 * MIB + 1, limits)
-    with pytest.raises(StartupError, match="BATON_KV_ARENA_BYTES"):
+    with pytest.raises(StartupError, match="BATON_STORE_ARENA_BYTES"):
         Arena(tmp_path, 1 << 50)
-    with pytest.raises(StartupError, match="BATON_KV_ARENA_DIR"):
+    with pytest.raises(StartupError, match="BATON_STORE_ARENA_DIR"):
         Arena(tmp_path / "not there", MIB)
     assert {str(tmp_path), "the machine"} <= set(memory_limits(tmp_path))
 

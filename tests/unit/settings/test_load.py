@@ -55,14 +55,17 @@ def test_lists_sizes_and_paths_are_read(monkeypatch):
     monkeypatch.setenv("BATON_ENGINE_KV_BYTES", "2GiB")
     monkeypatch.setenv("BATON_ENGINE_MODEL", "/models/tiny")
     monkeypatch.setenv("BATON_ENGINE_CORES", "7, 0-2")
-    settings = load(WorkerSettings, ["--kv-arena-bytes", "1048576"])
+    settings = load(WorkerSettings)
     assert settings.etcd.endpoints == ("10.0.0.1:2379", "10.0.0.2:2379")
     assert settings.engine.kv_bytes == 2 * 1024**3
     assert settings.engine.model == Path("/models/tiny")
     assert settings.engine.cores == (0, 1, 2, 7)
-    assert settings.kv.arena_bytes == 1048576
-    quotas = load(KvStoreSettings, ["--kv-tenant-bytes", "acme=1GiB, b=2MiB"]).kv.tenant_bytes
-    assert quotas == {"acme": 1024**3, "b": 2 * 1024**2}
+    store = load(
+        KvStoreSettings,
+        ["--store-arena-bytes", "1048576", "--store-tenant-bytes", "acme=1GiB, b=2MiB"],
+    ).store
+    assert store.arena_bytes == 1048576
+    assert store.tenant_bytes == {"acme": 1024**3, "b": 2 * 1024**2}
     assert load(FrontendSettings, ["--models", "a=/x,/y"]).models == ("a=/x", "/y")
 
 
@@ -80,10 +83,10 @@ def test_roles_default_to_the_process():
         (RouterSettings, ["--etcd-endpoints", ""], ["etcd.endpoints", "at least one"]),
         (RouterSettings, ["--etcd-cluster", "a/b"], ["etcd.cluster", "pattern"]),
         (RouterSettings, ["--drain-seconds", "soon"], ["drain_seconds", "'soon'", "number"]),
-        (KvStoreSettings, ["--kv-arena-bytes", "1 parsec"], ["kv.arena_bytes", "parsec"]),
-        (KvStoreSettings, ["--kv-tenant-bytes", "acme"], ["kv.tenant_bytes", "name=bytes"]),
-        (KvStoreSettings, ["--kv-tenant-bytes", "a=1 parsec"], ["kv.tenant_bytes", "parsec"]),
-        (KvStoreSettings, ["--kv-disk-bytes", "-1"], ["kv.disk_bytes", "0"]),
+        (KvStoreSettings, ["--store-arena-bytes", "1 parsec"], ["store.arena_bytes", "parsec"]),
+        (KvStoreSettings, ["--store-tenant-bytes", "acme"], ["store.tenant_bytes", "name=bytes"]),
+        (KvStoreSettings, ["--store-tenant-bytes", "a=1 parsec"], ["store.tenant_bytes", "parsec"]),
+        (KvStoreSettings, ["--store-disk-bytes", "-1"], ["store.disk_bytes", "0"]),
         (WorkerSettings, ["--engine-kind", "magic"], ["engine.kind", "'torch' or 'sim'"]),
         (WorkerSettings, ["--engine-cores", "two"], ["engine.cores", "'two'", "0-3"]),
         (WorkerSettings, ["--engine-cores", "3-1"], ["engine.cores", "'3-1'", "0-4095"]),

@@ -37,10 +37,10 @@ def spawn_store(spawn_service, tmp_path: Path):
         return await spawn_service(
             "kvstore",
             {
-                "BATON_KV_ARENA_DIR": str(tmp_path / "arena"),
-                "BATON_KV_ARENA_BYTES": str(16 * MIB),
-                "BATON_KV_DISK_PATH": str(disk),
-                "BATON_KV_DISK_BYTES": str(256 * MIB),
+                "BATON_STORE_ARENA_DIR": str(tmp_path / "arena"),
+                "BATON_STORE_ARENA_BYTES": str(16 * MIB),
+                "BATON_STORE_DISK_PATH": str(disk),
+                "BATON_STORE_DISK_BYTES": str(256 * MIB),
                 **env,
             },
             instance_id="store",
@@ -106,9 +106,9 @@ async def test_a_store_killed_amid_writes_serves_no_torn_block(spawn_store, seed
 
 async def test_what_lies_on_disk_survives_an_orderly_end(start_service, tmp_path: Path) -> None:
     settings = {
-        "kv.arena_bytes": 16 * MIB,
-        "kv.disk_path": tmp_path / "disk",
-        "kv.disk_bytes": 256 * MIB,
+        "store.arena_bytes": 16 * MIB,
+        "store.disk_path": tmp_path / "disk",
+        "store.disk_bytes": 256 * MIB,
     }
     store = await start_service("kvstore", settings)
     await until_ready(store.address)
@@ -151,8 +151,8 @@ async def test_a_disk_that_can_not_be_had_is_an_alarm_and_no_error(
 
 
 async def test_more_disk_than_there_is_is_an_alarm(start_service, tmp_path: Path) -> None:
-    settings = {"kv.disk_path": tmp_path / "disk", "kv.disk_bytes": 900 << 40}
-    store = await start_service("kvstore", {"kv.arena_bytes": 16 * MIB, **settings})
+    settings = {"store.disk_path": tmp_path / "disk", "store.disk_bytes": 900 << 40}
+    store = await start_service("kvstore", {"store.arena_bytes": 16 * MIB, **settings})
     async with connected(store.address, "shm") as client:
         assert await put(client, keys_of(8), SIZE) == 8
 
@@ -164,5 +164,5 @@ async def test_more_disk_than_there_is_is_an_alarm(start_service, tmp_path: Path
 
 
 async def test_a_size_without_a_path_says_what_to_do(start_service) -> None:
-    with pytest.raises(StartupError, match="BATON_KV_DISK_PATH"):
-        await start_service("kvstore", {"kv.disk_bytes": 1 << 30})
+    with pytest.raises(StartupError, match="BATON_STORE_DISK_PATH"):
+        await start_service("kvstore", {"store.disk_bytes": 1 << 30})

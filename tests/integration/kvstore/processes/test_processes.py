@@ -109,7 +109,7 @@ async def test_a_store_that_is_killed_and_started_again_is_found_and_has_a_new_a
 async def test_a_store_registers_shows_metrics_and_leaves_no_file(
     start_service, tmp_path: Path
 ) -> None:
-    store = await start_service("kvstore", {"kv.arena_bytes": 16 * MIB})
+    store = await start_service("kvstore", {"store.arena_bytes": 16 * MIB})
     assert store.instance.shm_domain
     async with connected(store.address, "grpc") as client:
         await put(client, keys_of(2), SIZE)
@@ -122,5 +122,5 @@ async def test_a_store_registers_shows_metrics_and_leaves_no_file(
 
 
 async def test_a_store_that_does_not_fit_says_so(start_service) -> None:
-    with pytest.raises(StartupError, match="BATON_KV_ARENA_BYTES"):
-        await start_service("kvstore", {"kv.arena_bytes": 900 << 40})
+    with pytest.raises(StartupError, match="BATON_STORE_ARENA_BYTES"):
+        await start_service("kvstore", {"store.arena_bytes": 900 << 40})

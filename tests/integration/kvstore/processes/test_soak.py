@@ -81,10 +81,10 @@ async def test_kills_and_freezes_at_random_moments(
     directory = tmp_path / "arena"
     directory.mkdir()
     env = {
-        "BATON_KV_ARENA_DIR": str(directory),
-        "BATON_KV_ARENA_BYTES": str(4 * MIB),  # half of what there is to put: always full
-        "BATON_KV_RESERVATION_SECONDS": "0.5",
-        "BATON_KV_LEASE_SECONDS": "0.5",
+        "BATON_STORE_ARENA_DIR": str(directory),
+        "BATON_STORE_ARENA_BYTES": str(4 * MIB),  # half of what there is to put: always full
+        "BATON_STORE_RESERVATION_SECONDS": "0.5",
+        "BATON_STORE_LEASE_SECONDS": "0.5",
     }
     file = tmp_path / "address"
     store = await spawn_service("kvstore", env, instance_id="store")

@@ -81,8 +81,8 @@ def far_store(link: Link, tmp_path: Path) -> Iterator[kvstore_pb2.KvSource]:
         "BATON_GRPC_HOST": link.far_ip,
         "BATON_GRPC_PORT": str(port),
         "BATON_ETCD_ENDPOINTS": "127.0.0.1:1",
-        "BATON_KV_ARENA_DIR": str(tmp_path / "far"),
-        "BATON_KV_ARENA_BYTES": str(16 * MIB),
+        "BATON_STORE_ARENA_DIR": str(tmp_path / "far"),
+        "BATON_STORE_ARENA_BYTES": str(16 * MIB),
     }
     command = ["ip", "netns", "exec", link.namespace, sys.executable, "-m", "services.kvstore"]
     with (tmp_path / "far.log").open("wb") as log:

@@ -46,7 +46,7 @@ async def _vanish(address: str, method: str, frames: list, answers: int, pause: 
 
 
 async def test_readers_that_vanish_amid_a_write_leave_nothing(start_service) -> None:
-    store = await start_service("kvstore", {"kv.arena_bytes": 16 * MIB})
+    store = await start_service("kvstore", {"store.arena_bytes": 16 * MIB})
     draw = random.Random(4)
     async with connected(store.address, "grpc") as writer:
         await put(writer, KEYS, SIZE)
@@ -75,7 +75,7 @@ async def test_readers_that_vanish_amid_a_write_leave_nothing(start_service) -> 
 
 
 async def test_writers_that_vanish_amid_a_write_leave_nothing(start_service) -> None:
-    store = await start_service("kvstore", {"kv.arena_bytes": 16 * MIB})
+    store = await start_service("kvstore", {"store.arena_bytes": 16 * MIB})
     draw = random.Random(5)
     for turn in range(ROUNDS):
         frames = [
