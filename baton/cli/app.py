@@ -157,6 +157,18 @@ def kv_verify(options: StoreOptions) -> None:
     commands.verify(options, _console())
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+    options_metavar="PROCESS [--SETTING VALUE]...",
+)
+def serve(context: typer.Context) -> None:
+    """Be one process of a cluster: frontend, router, prefill, decode or kvstore."""
+    from baton.serve import main as run
+
+    run(context.args)
+
+
 @config_app.command("show")
 def config_show(
     process: Annotated[

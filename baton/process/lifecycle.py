@@ -64,7 +64,9 @@ def main(
     die_with_parent()
     keep_freed_memory()
     try:
-        settings = load(settings_type, sys.argv[1:] if arguments is None else arguments, name)
+        settings = load(
+            settings_type, sys.argv[1:] if arguments is None else arguments, f"baton serve {name}"
+        )
     except StartupError as error:
         _complain(name, str(error))
     instance_id = settings.instance_id or f"{name}-{secrets.token_hex(4)}"

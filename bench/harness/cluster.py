@@ -76,5 +76,5 @@ async def store(settings: Mapping[str, str] = {}) -> AsyncIterator[str]:
         "BATON_ETCD_ENDPOINTS": "127.0.0.1:1",
         "BATON_TELEMETRY_LOG_LEVEL": "error",
     }
-    async with process((sys.executable, "-m", "services.kvstore"), {**alone, **settings}):
+    async with process((sys.executable, "-m", "baton", "serve", "kvstore"), {**alone, **settings}):
         yield f"127.0.0.1:{port}"

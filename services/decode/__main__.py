@@ -1,4 +1,4 @@
-"""`python -m services.decode`."""
+"""`baton serve decode`."""
 
 from baton.process.lifecycle import main
 from baton.settings import DecodeSettings

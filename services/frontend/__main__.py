@@ -1,4 +1,4 @@
-"""`python -m services.frontend`."""
+"""`baton serve frontend`."""
 
 from baton.process.lifecycle import main
 from baton.settings import FrontendSettings

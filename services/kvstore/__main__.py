@@ -1,4 +1,4 @@
-"""`python -m services.kvstore`."""
+"""`baton serve kvstore`."""
 
 from baton.process.lifecycle import main
 from baton.settings import KvStoreSettings

@@ -1,4 +1,4 @@
-"""`python -m services.prefill`."""
+"""`baton serve prefill`."""
 
 from baton.process.lifecycle import main
 from baton.settings import PrefillSettings

@@ -1,4 +1,4 @@
-"""`python -m services.router`."""
+"""`baton serve router`."""
 
 from baton.process.lifecycle import main
 from baton.settings import RouterSettings

@@ -40,21 +40,21 @@ class Child(Protocol):
 
 
 class ServiceProcess:
-    """`python -m <module>`, configured by its environment, writing to a log file.
+    """`baton serve <name>`, configured by its environment, writing to a log file.
 
     Start it from a thread that lives as long as this process: the kernel ends it with that thread.
 
     Args:
-        module: what to run.
+        name: of the process, as in `baton.serve.PROCESSES`.
         environment: settings, on top of this process's environment.
         log_path: where its output is appended.
         stop_seconds: how long `stop` waits before it kills.
     """
 
     def __init__(
-        self, module: str, environment: Mapping[str, str], log_path: Path, stop_seconds: float
+        self, name: str, environment: Mapping[str, str], log_path: Path, stop_seconds: float
     ) -> None:
-        self._module = module
+        self._name = name
         self._environment = dict(environment)
         self._log_path = log_path
         self._stop_seconds = stop_seconds
@@ -74,8 +74,11 @@ class ServiceProcess:
         with self._log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # a folder called `baton` in the working directory is not this one
                 "-m",
-                self._module,
+                "baton",
+                "serve",
+                self._name,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -85,7 +88,7 @@ class ServiceProcess:
 
     async def wait(self) -> int:
         if self._process is None:
-            raise CommandError(f"{self._module} was not started", EXIT_FAILED)
+            raise CommandError(f"{self._name} was not started", EXIT_FAILED)
         return await self._process.wait()
 
     async def stop(self) -> None:

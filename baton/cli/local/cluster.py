@@ -85,7 +85,7 @@ async def _run(
             if isinstance(settings, FrontendSettings):
                 _require_ports(settings)
             children[spec.id] = ServiceProcess(
-                f"services.{spec.service}",
+                spec.service,
                 spec.settings,
                 directory.logs / f"{spec.id}.log",
                 settings.drain_seconds + STOP_SLACK_SECONDS,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import baton
+from baton.bundled import root
 from baton.cli.errors import CommandError
 
 DEMO_NAME = "baton-tiny"
@@ -18,7 +18,7 @@ def find(path: Path | None, with_weights: bool) -> Path:
     Raises:
         CommandError: the directory or a file in it is missing.
     """
-    demo = Path(baton.__file__).resolve().parents[1] / "models" / DEMO_NAME
+    demo = root() / "models" / DEMO_NAME
     return require(path if path is not None else demo, with_weights)
 
 

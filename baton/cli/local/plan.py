@@ -29,7 +29,7 @@ class ProcessSpec:
 
     id: str
     service: str
-    """Run as `python -m services.<service>`."""
+    """Run as `baton serve <service>`."""
     stop: StopOrder
     settings: Mapping[str, str] = field(default_factory=dict)
     """Environment variables, on top of those of `baton`."""

@@ -13,7 +13,7 @@ import pytest
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 
-_MAIN = "from baton.cli.app import main; main()"
+_MAIN = "from baton.__main__ import main; main()"
 START_SECONDS = 60.0
 UP = "Ctrl-C stops it."
 

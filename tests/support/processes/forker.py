@@ -59,8 +59,10 @@ def _needed(arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """Return what a process will import: a service's modules, and torch for its engine."""
     if arguments[0] != "-m":
         return []
-    main = f"{arguments[1]}.__main__"
-    worker = arguments[1] in ("services.prefill", "services.decode")
+    if arguments[1:3] != ["baton", "serve"]:
+        return [f"{arguments[1]}.__main__"]
+    main = f"services.{arguments[3]}.__main__"
+    worker = arguments[3] in ("prefill", "decode")
     return [main, ENGINE] if worker and env.get("BATON_ENGINE_KIND") != "sim" else [main]
 
 

@@ -1,6 +1,6 @@
 """Processes of Baton, forked from one that has imported everything already.
 
-Starting `python -m services.kvstore` takes a second of CPU, nearly all of it for imports. The
+Starting `baton serve kvstore` takes a second of CPU, nearly all of it for imports. The
 launcher is a Python process that did them once; what it forks runs the same `__main__`, in a
 process of its own, within some milliseconds. It has no threads and has opened no gRPC channel:
 neither would survive a fork. It ends when the test session does, and what it started with it.

@@ -96,7 +96,7 @@ class ServiceSpawner:
         wait: bool = True,
         arguments: Sequence[str] = (),
     ) -> ServiceProcess:
-        """Start `python -m services.<name>`, or `python <arguments>` where they are given.
+        """Start `baton serve <name>`, or `python <arguments>` where they are given.
 
         Args:
             name: frontend, router, prefill, decode or kvstore.
@@ -121,7 +121,7 @@ class ServiceSpawner:
         }
         with log_path.open("wb") as log:
             popen = self._launcher.launch(
-                arguments or ["-m", f"services.{name}"], settings, stdout=log, stderr=log
+                arguments or ["-m", "baton", "serve", name], settings, stdout=log, stderr=log
             )
         service = ServiceProcess(name, identity, log_path, popen, Instance())
         self.services.append(service)

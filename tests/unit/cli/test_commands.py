@@ -12,7 +12,7 @@ import pytest
 
 import baton
 
-_MAIN = "from baton.cli.app import main; main()"
+_MAIN = "from baton.__main__ import main; main()"
 
 
 def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -84,7 +84,8 @@ def far_store(link: Link, tmp_path: Path) -> Iterator[kvstore_pb2.KvSource]:
         "BATON_STORE_ARENA_DIR": str(tmp_path / "far"),
         "BATON_STORE_ARENA_BYTES": str(16 * MIB),
     }
-    command = ["ip", "netns", "exec", link.namespace, sys.executable, "-m", "services.kvstore"]
+    serve = [sys.executable, "-m", "baton", "serve", "kvstore"]
+    command = ["ip", "netns", "exec", link.namespace, *serve]
     with (tmp_path / "far.log").open("wb") as log:
         store = subprocess.Popen(command, env=env, cwd=ROOT, stdout=log, stderr=log)
     try:

@@ -1,0 +1,14 @@
+"""Where the processes and the demo model lie: beside the library in a checkout, in it in a wheel.
+
+A wheel has them under `baton/_bundled/`, so that nothing but `baton` is installed at the top.
+"""
+
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+
+
+def root() -> Path:
+    """Return the directory that has `services/` and `models/`."""
+    inside = _HERE / "_bundled"
+    return inside if inside.is_dir() else _HERE.parent

@@ -1,0 +1,37 @@
+"""`baton serve PROCESS`: be one process of a cluster."""
+
+import runpy
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from baton.bundled import root
+
+PROCESSES = ("frontend", "router", "prefill", "decode", "kvstore")
+USAGE = f"""usage: baton serve PROCESS [--SETTING VALUE ...]
+
+Be one process of a cluster until a signal comes: {", ".join(PROCESSES)}.
+`baton serve PROCESS --help` lists its settings.
+"""
+EXIT_USAGE = 2
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    """Run a process to its end, as the program that this interpreter runs.
+
+    Args:
+        arguments: the process's name, then its flags.
+    """
+    name, *flags = arguments or ("",)
+    if name in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+        sys.exit()
+    if name not in PROCESSES:
+        wrong = f"{name!r} is no process" if name else "no process is named"
+        sys.stderr.write(f"baton serve: {wrong}: choose one of {', '.join(PROCESSES)}.\n")
+        sys.exit(EXIT_USAGE)
+    # First: another package called `services` may be installed.
+    sys.path.insert(0, str(root()))
+    sys.argv = [f"baton serve {name}", *flags]
+    runpy.run_module(f"services.{name}", run_name="__main__", alter_sys=True)
+    sys.exit()
