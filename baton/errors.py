@@ -19,7 +19,8 @@ from grpc_status import rpc_status
 DOMAIN = "baton"
 _MAX_MESSAGE = 1024  # status travels in headers, of which clients take 8 KiB in all
 _MAX_FIELD = 256
-_DETAILS_KEY = "grpc-status-details-bin"
+STATUS_DETAILS_KEY = "grpc-status-details-bin"
+"""Trailing metadata that carries the google.rpc.Status."""
 
 HTTP_STATUS: dict[Code, int] = {
     Code.INVALID_ARGUMENT: 400,
@@ -57,8 +58,9 @@ class Reason(Enum):
     MALFORMED_BODY = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_body"
     TEMPLATE_FAILED = Code.INVALID_ARGUMENT, "invalid_request_error", "template_failed"
     METHOD_NOT_ALLOWED = Code.INVALID_ARGUMENT, "invalid_request_error", "method_not_allowed", 405
+    MALFORMED_HEAD = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_head"
+    HEAD_TOO_LARGE = Code.INVALID_ARGUMENT, "invalid_request_error", "head_too_large", 431
     BODY_TIMEOUT = Code.INVALID_ARGUMENT, "invalid_request_error", "request_timeout", 408
-    BODY_TOO_LARGE = Code.INVALID_ARGUMENT, "invalid_request_error", "body_too_large", 413
     UNSUPPORTED_MEDIA_TYPE = (
         Code.INVALID_ARGUMENT,
         "invalid_request_error",
@@ -77,6 +79,7 @@ class Reason(Enum):
     SLOW_CONSUMER = Code.ABORTED, "conflict_error", "slow_consumer"
     RATE_LIMITED = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded"
     NO_CAPACITY = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "no_capacity"
+    BODY_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "body_too_large", 413
     CANCELLED = Code.CANCELLED, "cancelled", "cancelled"
     UNIMPLEMENTED = Code.UNIMPLEMENTED, "unsupported", "unsupported"
     UNAVAILABLE = Code.UNAVAILABLE, "server_error", "unavailable"
@@ -198,7 +201,7 @@ class BatonError(Exception):
             return cls(Reason.UNKNOWN, str(error))
         metadata: Any = error.trailing_metadata()
         for key, value in metadata or ():
-            if key == _DETAILS_KEY and isinstance(value, bytes):
+            if key == STATUS_DETAILS_KEY and isinstance(value, bytes):
                 return cls.from_status(status_pb2.Status.FromString(value))
         return cls(Reason.of_code(error.code()), error.details() or error.code().name)
 

@@ -140,6 +140,8 @@ def api_error(error: BatonError, request_id: str) -> ApiError:
     """Return the exception for a row of the error table."""
     if error.reason is Reason.CONTEXT_LENGTH_EXCEEDED:
         return ContextLengthError(error, request_id)
+    if error.reason is Reason.BODY_TOO_LARGE:
+        return InvalidRequestError(error, request_id)
     return _BY_CODE.get(error.code, InternalError)(error, request_id)
 
 
@@ -156,5 +158,8 @@ def client_error(failure: grpc.RpcError, request_id: str) -> BatonClientError:
             return ConnectionFailedError(failure.details() or "connection lost", request_id)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # gRPC's own words depend on the moment
             error = BatonError(Reason.DEADLINE, "the answer was not complete in the call's time")
+            return api_error(error, request_id)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:  # gRPC refuses longer messages by itself
+            error = BatonError(Reason.BODY_TOO_LARGE, failure.details() or "message too long")
             return api_error(error, request_id)
     return api_error(BatonError.from_rpc_error(failure), request_id)

@@ -23,8 +23,7 @@ LivenessProbe = Callable[[str, str], Awaitable[bool]]
 async def is_alive(address: str, incarnation: str) -> bool:
     """Return whether the process of this incarnation answers at `host:port` within 0.8 s.
 
-    A process that has as many calls as it serves at once lives; another process that got the
-    address since does not count.
+    Another process that got the address since does not count.
     """
     channel = open_channel(address)
     request = health_pb2.HealthCheckRequest(service=LIVENESS)
@@ -32,8 +31,8 @@ async def is_alive(address: str, incarnation: str) -> bool:
     try:
         response = await call
         found = dict(await call.trailing_metadata()).get(INCARNATION_KEY)
-    except grpc.aio.AioRpcError as error:
-        return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    except grpc.aio.AioRpcError:
+        return False
     finally:
         call.cancel()
         await channel.close(None)

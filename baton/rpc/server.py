@@ -8,7 +8,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from baton.rpc.interceptor import CallInterceptor
+from baton.rpc.interceptor import CallInterceptor, OnCallEnd
 from baton.settings import GrpcSettings, StartupError
 from baton.telemetry.logs import get_logger
 
@@ -61,6 +61,7 @@ class Server:
         advertise_host: the host of `address`; empty: the host it listens on.
         incarnation: `Process.incarnation`, for discovery to know this process by. With an empty
             one it takes any process that answers at the address for this one.
+        on_call_end: called once for each call that ends, refused ones too.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Server:
         name: str,
         advertise_host: str = "",
         incarnation: str = "",
+        on_call_end: OnCallEnd | None = None,
     ) -> None:
         self._settings = settings
         self._name = name
@@ -80,9 +82,10 @@ class Server:
         self._publishing: asyncio.Task[None] | None = None
         self._port = 0
         self._server = grpc.aio.server(
-            interceptors=[CallInterceptor()],
+            interceptors=[
+                CallInterceptor(settings.max_concurrent, settings.max_message_bytes, on_call_end)
+            ],
             options=server_options(settings),
-            maximum_concurrent_rpcs=settings.max_concurrent,
         )
 
     async def __aenter__(self) -> "Server":

@@ -23,7 +23,7 @@ async def held(cluster: "LocalCluster") -> dict[str, float]:
         )
 
     return {
-        "gRPC handlers of requests": metric("baton_rpc_calls", "InferenceService"),
+        "gRPC handlers of requests": metric("baton_rpc_calls_active", "InferenceService"),
         "requests": metric("baton_frontend_requests_active"),
         "work streams": metric("baton_frontend_work_streams"),
         "frontend's tickets": metric("baton_frontend_tickets"),

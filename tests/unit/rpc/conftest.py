@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from baton.rpc.channels import open_channel
+from baton.rpc.interceptor import OnCallEnd
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
 
@@ -71,22 +72,27 @@ class Caller:
         self.channel = channel
 
     async def __call__(
-        self, method: str, *requests: bytes, metadata: tuple[tuple[str, str], ...] = ()
+        self,
+        method: str,
+        *requests: bytes,
+        metadata: tuple[tuple[str, str], ...] = (),
+        timeout: float = 5,
     ) -> list[bytes]:
         path = f"/{SERVICE}/{method}"
+        options: Any = {"timeout": timeout, "metadata": metadata}
 
         async def several() -> AsyncIterator[bytes]:
             for request in requests:
                 yield request
 
         if method == "UnaryUnary":
-            return [await self.channel.unary_unary(path)(requests[0], timeout=5, metadata=metadata)]
+            return [await self.channel.unary_unary(path)(requests[0], **options)]
         if method == "StreamUnary":
-            return [await self.channel.stream_unary(path)(several(), timeout=5, metadata=metadata)]
+            return [await self.channel.stream_unary(path)(several(), **options)]
         if method == "StreamStream":
-            call = self.channel.stream_stream(path)(several(), timeout=5, metadata=metadata)
+            call = self.channel.stream_stream(path)(several(), **options)
         else:
-            call = self.channel.unary_stream(path)(requests[0], timeout=5, metadata=metadata)
+            call = self.channel.unary_stream(path)(requests[0], **options)
         return [response async for response in call]
 
 
@@ -99,10 +105,15 @@ def serve() -> Serve:
 
     @asynccontextmanager
     async def run(
-        act: Callable[[bytes, Any], Awaitable[bytes]], **settings: Any
+        act: Callable[[bytes, Any], Awaitable[bytes]],
+        *,
+        on_call_end: OnCallEnd | None = None,
+        **settings: Any,
     ) -> AsyncIterator[tuple[Server, Echo, Caller]]:
         echo = Echo(act)
-        async with Server(GrpcSettings(**settings), "test", incarnation="i-1") as server:
+        async with Server(
+            GrpcSettings(**settings), "test", incarnation="i-1", on_call_end=on_call_end
+        ) as server:
             server.add(echo.register, SERVICE)
             await server.start()
             channel = open_channel(server.address)

@@ -8,6 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from baton.errors import BatonError, Reason
 from baton.rpc.channels import ChannelPool, open_channel
 from baton.rpc.server import INCARNATION_KEY, Server
 from baton.settings import GrpcSettings, StartupError
@@ -128,7 +129,7 @@ async def test_calls_beyond_the_limit_are_refused_at_once(serve):
         await asyncio.sleep(0.1)
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await call("UnaryUnary", b"")
-        assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert BatonError.from_rpc_error(failed.value).reason is Reason.OVERLOADED
         release.set()
         await asyncio.gather(*held)
 

@@ -70,7 +70,7 @@ async def test_readers_that_vanish_amid_a_write_leave_nothing(start_service) -> 
             )
         )
         await assert_baseline(store.address)
-    calls = 'baton_rpc_calls{method="/baton.internal.v1.KvStoreService/Get"}'
+    calls = 'baton_rpc_calls_active{method="/baton.internal.v1.KvStoreService/Get"}'
     assert (await store.metrics())[calls] == 0
 
 
@@ -94,5 +94,5 @@ async def test_writers_that_vanish_amid_a_write_leave_nothing(start_service) -> 
         pause = draw.choice([0, 0, 0.002, 0.02])
         await _vanish(store.address, "Put", frames, draw.randrange(1, 6), pause)
         await assert_baseline(store.address)
-    calls = 'baton_rpc_calls{method="/baton.internal.v1.KvStoreService/Put"}'
+    calls = 'baton_rpc_calls_active{method="/baton.internal.v1.KvStoreService/Put"}'
     assert (await store.metrics())[calls] == 0
