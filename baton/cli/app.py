@@ -1,6 +1,7 @@
 """The `baton` command line."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -24,6 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its boxes break words in narrow terminals
 )
 config_app = typer.Typer(help="Settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
@@ -59,7 +61,7 @@ def up(options: ClusterOptions) -> None:
 @app.command()
 @expand_options
 def demo(options: WorkerOptions) -> None:
-    """Start a cluster, ask it questions, show the steps of each request, and stop."""
+    """Start a cluster, ask it questions, show what happened, and stop."""
     from baton.cli.demo import demo as run
 
     cluster = ClusterOptions(**vars(options), http_port=0, grpc_port=0)
@@ -74,27 +76,30 @@ def chat(
     question: Annotated[str, typer.Argument(help="Ask this and exit. Default: converse.")] = "",
 ) -> None:
     """Chat with a model."""
+    address = options.resolve()
     from baton.cli.chat import chat as run
 
-    run(options, question, _console())
+    run(address, options, question, _console())
 
 
 @app.command()
 @expand_options
 def models(options: FrontendOptions) -> None:
     """List the models that are served."""
+    address = options.resolve()
     from baton.cli.chat import models as run
 
-    run(options.resolve(), _console())
+    run(address, _console())
 
 
 @app.command()
 @expand_options
 def status(options: EtcdOptions) -> None:
     """List the instances of a cluster with their health and load."""
+    endpoints, cluster = options.resolve()
     from baton.cli.status import status as run
 
-    run(*options.resolve(), _console())
+    run(endpoints, cluster, _console())
 
 
 @kv_app.command("stat")
@@ -104,9 +109,10 @@ def kv_stat(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what each store, tier and tenant holds."""
+    target = options.target()
     from baton.cli.kv import commands
 
-    commands.stat(options, _console(), json)
+    commands.stat(target, _console(), json)
 
 
 @kv_app.command("ls")
@@ -118,9 +124,10 @@ def kv_ls(
     limit: Annotated[int, typer.Option(help="Most objects to list.", min=1)] = 100,
 ) -> None:
     """List objects."""
+    target = options.target()
     from baton.cli.kv import commands
 
-    commands.ls(options, _console(), prefix, tenant, limit)
+    commands.ls(target, _console(), prefix, tenant, limit)
 
 
 @kv_app.command("get")
@@ -131,9 +138,10 @@ def kv_get(
     out: Annotated[Path | None, typer.Option(help="File. Default: standard output.")] = None,
 ) -> None:
     """Write the bytes of one object, verified."""
+    target = options.target()
     from baton.cli.kv import commands
 
-    commands.get(options, key, out)
+    commands.get(target, key, out)
 
 
 @kv_app.command("drop")
@@ -143,18 +151,23 @@ def kv_drop(
     keys: Annotated[list[str], typer.Argument(help="Whole keys, hexadecimal.")],
 ) -> None:
     """Drop objects from every tier."""
+    target = options.target()
     from baton.cli.kv import commands
 
-    commands.drop(options, _console(), keys)
+    commands.drop(target, _console(), keys)
 
 
 @kv_app.command("verify")
 @expand_options
 def kv_verify(options: StoreOptions) -> None:
-    """Read every object and check its digest; exit code 1 if some were corrupt."""
+    """Read every object and check its digest.
+
+    The exit code is 1 if some were corrupt.
+    """
+    target = options.target()
     from baton.cli.kv import commands
 
-    commands.verify(options, _console())
+    commands.verify(target, _console())
 
 
 @app.command(
@@ -195,9 +208,11 @@ def main() -> NoReturn:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        app()
+        app(prog_name="baton")
     except CommandError as error:
-        typer.echo(f"baton: {error}", err=True)
+        _console(stderr=True).print(
+            f"baton: {error}", markup=False, highlight=False, soft_wrap=not sys.stderr.isatty()
+        )
         raise SystemExit(error.code) from None
     raise SystemExit(0)
 

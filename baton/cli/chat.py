@@ -54,13 +54,12 @@ class Conversation:
             self._console.print(usage_line(stream.finished.usage, time.monotonic() - begun))
 
 
-def chat(options: ChatOptions, question: str, console: Console) -> None:
-    """Ask one question, or converse when there is none.
+def chat(address: str, options: ChatOptions, question: str, console: Console) -> None:
+    """Ask the frontend at an address one question, or converse when there is none.
 
     Raises:
         CommandError: there is no frontend or model, or the question was refused.
     """
-    address = options.resolve()
     with Client(address) as client:
         try:
             model = options.model or _only_model(client)
@@ -156,8 +155,8 @@ def _only_model(client: Client) -> str:
 def _sentence(error: BatonClientError, address: str) -> CommandError:
     if isinstance(error, ConnectionFailedError):
         return CommandError(
-            f"No frontend answers at {address} ({error}): start one with `baton up`, or say where "
-            "it is with --address or BATON_ADDRESS.",
+            f"No frontend answers at {address} ({error}): `baton status` lists the cluster's, and "
+            "--address or BATON_ADDRESS chooses one.",
             EXIT_FAILED,
         )
     wrong = isinstance(error, InvalidRequestError | NotFoundError)

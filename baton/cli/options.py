@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from baton.cli.reach import require_listening
+
 if TYPE_CHECKING:
     from baton.client import Options
 
@@ -125,13 +127,32 @@ class EtcdOptions:
     cluster: ClusterName = ""
 
     def resolve(self) -> tuple[tuple[str, ...], str]:
-        """Return etcd's endpoints and the cluster's name."""
+        """Return etcd's endpoints and the cluster's name.
+
+        Raises:
+            CommandError: nothing listens there.
+        """
         from baton.cli.local.rundir import running
 
         local = running()
-        default = local.etcd if local else ("127.0.0.1:2379",)
         name = self.cluster or (local.cluster if local else "local")
-        return endpoints(self.etcd_endpoint) or default, name
+        found = endpoints(self.etcd_endpoint) or (local.etcd if local else ("127.0.0.1:2379",))
+        require_listening(
+            found,
+            "--etcd-endpoint",
+            f"No cluster is here: etcd does not answer at {', '.join(found)}. Start a cluster with "
+            "`baton up`, or say where its etcd is with --etcd-endpoint or BATON_ETCD_ENDPOINTS.",
+        )
+        return found, name
+
+
+@dataclass(frozen=True)
+class StoreTarget:
+    """The KV stores that are meant: one by its address, else all that etcd lists."""
+
+    address: str
+    endpoints: tuple[str, ...]
+    cluster: str
 
 
 @dataclass(frozen=True)
@@ -141,6 +162,21 @@ class StoreOptions(EtcdOptions):
     store: Annotated[
         str, typer.Option(help="A store's gRPC host:port. Default: all of the cluster.")
     ] = ""
+
+    def target(self) -> StoreTarget:
+        """Return which stores are meant.
+
+        Raises:
+            CommandError: nothing listens at the store, or at etcd.
+        """
+        if not self.store:
+            return StoreTarget("", *self.resolve())
+        require_listening(
+            (self.store,),
+            "--store",
+            f"No store answers at {self.store}: `baton status` lists the stores' addresses.",
+        )
+        return StoreTarget(self.store, (), "")
 
 
 @dataclass(frozen=True)
@@ -156,15 +192,25 @@ class FrontendOptions:
     ] = ""
 
     def resolve(self) -> str:
-        """Return the frontend's address."""
+        """Return the frontend's address.
+
+        Raises:
+            CommandError: nothing listens there.
+        """
         import os
 
         from baton.cli.local.rundir import running
 
-        if self.address:
-            return self.address
         local = running()
-        return local.grpc if local else f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"
+        default = f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"
+        address = self.address or (local.grpc if local else default)
+        require_listening(
+            (address,),
+            "--address",
+            f"No frontend answers at {address}: start a cluster with `baton up`, or say where one "
+            "is with --address or BATON_ADDRESS.",
+        )
+        return address
 
 
 @dataclass(frozen=True)

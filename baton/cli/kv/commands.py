@@ -13,7 +13,7 @@ from rich.table import Table
 
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.kv.stores import CALL_SECONDS, RemoteStore, run
-from baton.cli.options import StoreOptions
+from baton.cli.options import StoreTarget
 from baton.cli.render import size
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
@@ -27,13 +27,13 @@ FILE_COLUMNS = 1000
 """Width of tables that are not written to a terminal: nothing is cut off."""
 
 
-def stat(options: StoreOptions, console: Console, as_json: bool) -> None:
+def stat(target: StoreTarget, console: Console, as_json: bool) -> None:
     """Print what each store, tier and tenant holds."""
 
     async def act(stores: Sequence[RemoteStore]) -> list[pb.StatResponse]:
         return [await store.call("Stat", pb.StatRequest()) for store in stores]
 
-    stats = run(options, act)
+    stats = run(target, act)
     if as_json:
         console.print_json(json.dumps([MessageToDict(s) for s in stats]))
         return
@@ -61,9 +61,7 @@ def stat(options: StoreOptions, console: Console, as_json: bool) -> None:
         console.print(tenants)
 
 
-def ls(
-    options: StoreOptions, console: Console, prefix: str, tenant: str | None, limit: int
-) -> None:
+def ls(target: StoreTarget, console: Console, prefix: str, tenant: str | None, limit: int) -> None:
     """Print objects, in order of layout and key."""
 
     async def act(stores: Sequence[RemoteStore]) -> list[tuple[str, pb.ObjectInfo]]:
@@ -77,7 +75,7 @@ def ls(
 
     made = _table("key", "part", "bytes", "tiers", "tenant", "layout", "store")
     made.columns[0].min_width = 2 * KEY_BYTES  # a key that is cut short is useless
-    for address, info in run(options, act):
+    for address, info in run(target, act):
         made.add_row(
             info.key.hex(),
             f"{info.part.group}/{info.part.shard}/{info.part.part}",
@@ -92,7 +90,7 @@ def ls(
     console.print(made)
 
 
-def get(options: StoreOptions, key: str, out: Path | None) -> None:
+def get(target: StoreTarget, key: str, out: Path | None) -> None:
     """Write one object's bytes, verified, to a file or to standard output.
 
     Raises:
@@ -131,7 +129,7 @@ def get(options: StoreOptions, key: str, out: Path | None) -> None:
             raise CommandError(reason, EXIT_FAILED)
         return copies[0]
 
-    data = run(options, act)
+    data = run(target, act)
     if out is None:
         sys.stdout.buffer.write(data)
         return
@@ -141,7 +139,7 @@ def get(options: StoreOptions, key: str, out: Path | None) -> None:
         raise CommandError(f"--out {out} cannot be written: {error.strerror}.") from error
 
 
-def drop(options: StoreOptions, console: Console, keys: Sequence[str]) -> None:
+def drop(target: StoreTarget, console: Console, keys: Sequence[str]) -> None:
     """Drop objects by their whole keys, from every store that is meant."""
     packed = b"".join(_key(key) for key in keys)
     if len(packed) != KEY_BYTES * len(keys):
@@ -151,10 +149,10 @@ def drop(options: StoreOptions, console: Console, keys: Sequence[str]) -> None:
         responses = [await store.call("Drop", pb.DropRequest(keys=packed)) for store in stores]
         return sum(response.dropped for response in responses)
 
-    console.print(f"{run(options, act)} objects dropped", highlight=False)
+    console.print(f"{run(target, act)} objects dropped", highlight=False)
 
 
-def verify(options: StoreOptions, console: Console) -> None:
+def verify(target: StoreTarget, console: Console) -> None:
     """Read every object of every tier and check its digest; the store drops corrupt ones.
 
     Raises:
@@ -166,7 +164,7 @@ def verify(options: StoreOptions, console: Console) -> None:
 
     made = _table("store", "valid", "corrupt", "evicted")
     total = 0
-    for address, valid, corrupt, evicted in run(options, act):
+    for address, valid, corrupt, evicted in run(target, act):
         made.add_row(address, str(valid), str(corrupt), str(evicted))
         total += corrupt
     console.print(made)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -10,7 +9,7 @@ import grpc
 
 from baton.cli.cluster_view import watch_cluster
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.options import StoreOptions
+from baton.cli.options import StoreTarget
 from baton.internal.v1 import cluster_pb2
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
@@ -65,7 +64,7 @@ class RemoteStore:
 T = TypeVar("T")
 
 
-def run(options: StoreOptions, act: Callable[[Sequence[RemoteStore]], Awaitable[T]]) -> T:
+def run(target: StoreTarget, act: Callable[[Sequence[RemoteStore]], Awaitable[T]]) -> T:
     """Run something on the stores that are meant, and return its result.
 
     Raises:
@@ -74,36 +73,19 @@ def run(options: StoreOptions, act: Callable[[Sequence[RemoteStore]], Awaitable[
     logs.configure("kv", "kv", level="error")
 
     async def connect_and_act() -> T:
-        async with _stores(options) as stores:
-            return await act(stores)
+        addresses = [target.address] if target.address else await _addresses(target)
+        async with ChannelPool() as channels:
+            stubs = [(a, KvStoreServiceStub(channels.get(a))) for a in addresses]
+            return await act([RemoteStore(*one) for one in stubs])
 
     return asyncio.run(connect_and_act())
 
 
-@asynccontextmanager
-async def _stores(options: StoreOptions) -> AsyncIterator[Sequence[RemoteStore]]:
-    async with ChannelPool() as channels:
-        addresses = [_check(options.store)] if options.store else await _addresses(options)
-        yield [RemoteStore(a, KvStoreServiceStub(channels.get(a))) for a in addresses]
-
-
-def _check(address: str) -> str:
-    """Return the address as it is: gRPC would take a port that is none for another one."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise CommandError(
-            f"--store {address!r} is not host:port with a port of 1 to 65535: `baton status` "
-            "lists the stores' addresses."
-        )
-    return address
-
-
-async def _addresses(options: StoreOptions) -> list[str]:
-    endpoints, cluster = options.resolve()
-    async with watch_cluster(endpoints, cluster) as view:
+async def _addresses(target: StoreTarget) -> list[str]:
+    async with watch_cluster(target.endpoints, target.cluster) as view:
         if not view.synced:
             raise CommandError(
-                f"etcd does not answer at {', '.join(endpoints)}: start a cluster with "
+                f"etcd does not answer at {', '.join(target.endpoints)}: start a cluster with "
                 "`baton up`, or name a store with --store host:port.",
                 EXIT_FAILED,
             )
@@ -111,7 +93,7 @@ async def _addresses(options: StoreOptions) -> list[str]:
     addresses = [m.address for m in members if m.role == cluster_pb2.ROLE_KVSTORE]
     if not addresses:
         raise CommandError(
-            f"cluster {cluster!r} has no store: start one with `baton up`, or name one with "
+            f"cluster {target.cluster!r} has no store: start one with `baton up`, or name one with "
             "--store host:port.",
             EXIT_FAILED,
         )

@@ -117,6 +117,39 @@ def test_no_etcd_is_said(checkpoint: str) -> None:
         assert call("status", "--etcd-endpoint", endpoint).returncode == 1
 
 
+@pytest.mark.parametrize("command", ["status", "models", "chat hi", "kv ls", "kv stat"])
+@pytest.mark.serial
+def test_without_a_cluster_every_command_says_so_at_once(command: str, tmp_path: Path) -> None:
+    with socket.socket() as held:  # bound and not listening
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        places = {
+            "XDG_RUNTIME_DIR": str(tmp_path),
+            "BATON_ADDRESS": address,
+            "BATON_ETCD_ENDPOINTS": address,
+        }
+        call(*command.split(), **places)  # compiled
+        begun = time.monotonic()
+        done = call(*command.split(), **places)
+        assert time.monotonic() - begun < 1.5  # a client of etcd gives up after 3 s
+    assert done.returncode == 1
+    assert address in done.stderr
+    assert "`baton up`" in done.stderr
+    assert len(done.stderr.splitlines()) == 1  # whole, for who reads a pipe
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [("status", "--etcd-endpoint"), ("chat hi", "--address"), ("kv ls", "--store")],
+)
+def test_what_is_no_address_is_exit_code_2(command: str, flag: str) -> None:
+    for text in ("nonsense", "127.0.0.1:", "127.0.0.1:99999", ":1"):
+        done = call(*command.split(), flag, text)
+        assert done.returncode == 2
+        assert f"{flag} {text!r} is not host:port" in done.stderr
+
+
 def test_no_frontend_is_said() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
