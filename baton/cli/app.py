@@ -11,6 +11,7 @@ from baton.cli.errors import CommandError
 from baton.cli.options import (
     ChatOptions,
     ClusterOptions,
+    ConfigFile,
     EtcdOptions,
     FrontendOptions,
     StoreOptions,
@@ -187,11 +188,12 @@ def config_show(
     process: Annotated[
         str, typer.Argument(help="frontend, router, prefill, decode or kvstore.")
     ] = "",
+    config: ConfigFile = None,
 ) -> None:
     """Show every setting with its value and source; secrets are hidden."""
     from baton.cli.config import show
 
-    show(process, _console())
+    show(process, config, _console())
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from baton.cli.config_file import take_defaults
 from baton.cli.reach import require_listening
 
 if TYPE_CHECKING:
@@ -58,6 +59,19 @@ EtcdEndpoint = Annotated[
     str,
     typer.Option(help="host:port[,host:port…] of an etcd.", envvar="BATON_ETCD_ENDPOINTS"),
 ]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(help="Settings file (TOML), for all processes.", envvar="BATON_CONFIG"),
+]
+ClusterConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Settings file (TOML), for all processes and these options.",
+        envvar="BATON_CONFIG",
+        is_eager=True,
+        callback=take_defaults,
+    ),
+]
 ClusterName = Annotated[
     str, typer.Option("--cluster", help="The cluster's name.", envvar="BATON_ETCD_CLUSTER")
 ]
@@ -67,6 +81,7 @@ ClusterName = Annotated[
 class WorkerOptions:
     """The workers of a local cluster and the model that they serve."""
 
+    config: ClusterConfigFile = None
     prefill: Annotated[int, typer.Option(help="Prefill workers.")] = 2
     decode: Annotated[int, typer.Option(help="Decode workers.")] = 2
     combined: Annotated[int, typer.Option(help="Workers that prefill and decode.")] = 0

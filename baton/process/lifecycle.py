@@ -25,7 +25,7 @@ import uvloop
 from baton.process.allocator import keep_freed_memory
 from baton.process.parent import die_with_parent
 from baton.process.process import Process
-from baton.settings import ProcessSettings, StartupError, load, misspelled
+from baton.settings import ProcessSettings, StartupError, load_with_sources, misspelled
 from baton.telemetry import logs, metrics, tracing
 
 log = logs.get_logger(__name__)
@@ -64,16 +64,16 @@ def main(
     die_with_parent()
     keep_freed_memory()
     try:
-        settings = load(
-            settings_type, sys.argv[1:] if arguments is None else arguments, f"baton serve {name}"
-        )
+        given = sys.argv[1:] if arguments is None else arguments
+        loaded = load_with_sources(settings_type, given, name)
     except StartupError as error:
         _complain(name, str(error))
+    settings = loaded.settings
     instance_id = settings.instance_id or f"{name}-{secrets.token_hex(4)}"
     telemetry = settings.telemetry
     logs.configure(name, instance_id, telemetry.log_level, telemetry.log_format, for_good=True)
-    for sentence in misspelled(os.environ):
-        log.warning("unknown setting", problem=sentence)
+    for sentence in (*loaded.warnings, *misspelled(os.environ)):
+        log.warning("settings.suspicious", reason=sentence)
     tracing.configure(name, telemetry, instance_id)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

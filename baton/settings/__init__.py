@@ -1,10 +1,10 @@
-"""Settings: frozen, composed of groups; a flag wins over the environment, that over the default.
+"""Settings: frozen, composed of groups; from flags, the environment, files and defaults.
 
 Every process takes one class of `baton.settings.processes`. A setting that is wrong stops the
 process with a sentence that names it, says what it may be and where to change it.
 """
 
-from baton.settings.describe import Setting, describe, fields_of
+from baton.settings.describe import Setting, describe
 from baton.settings.groups import (
     EngineSettings,
     EtcdSettings,
@@ -14,7 +14,8 @@ from baton.settings.groups import (
     StoreSettings,
     TelemetrySettings,
 )
-from baton.settings.load import StartupError, load, misspelled
+from baton.settings.load import Loaded, load, load_with_sources
+from baton.settings.names import SettingName, fields_of
 from baton.settings.processes import (
     SERVICE_SETTINGS,
     DecodeSettings,
@@ -25,6 +26,7 @@ from baton.settings.processes import (
     RouterSettings,
     WorkerSettings,
 )
+from baton.settings.sources import StartupError, misspelled
 
 __all__ = [
     "SERVICE_SETTINGS",
@@ -36,10 +38,12 @@ __all__ = [
     "HttpSettings",
     "KvSettings",
     "KvStoreSettings",
+    "Loaded",
     "PrefillSettings",
     "ProcessSettings",
     "RouterSettings",
     "Setting",
+    "SettingName",
     "StartupError",
     "StoreSettings",
     "TelemetrySettings",
@@ -47,5 +51,6 @@ __all__ = [
     "describe",
     "fields_of",
     "load",
+    "load_with_sources",
     "misspelled",
 ]

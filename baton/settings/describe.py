@@ -1,98 +1,52 @@
 """The settings of each process: their names, values and sources."""
 
-import os
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pydantic import BaseModel, SecretStr
-from pydantic.fields import FieldInfo
 
-from baton.settings.processes import ProcessSettings
-
-ENV_PREFIX = "BATON_"
-
-
-@dataclass(frozen=True, slots=True)
-class SettingName:
-    """The names of one setting."""
-
-    path: tuple[str, ...]
-    help: str
-
-    @property
-    def dotted(self) -> str:
-        return ".".join(self.path)
-
-    @property
-    def env(self) -> str:
-        return ENV_PREFIX + "_".join(self.path).upper()
-
-    @property
-    def flag(self) -> str:
-        return "--" + "-".join(self.path).replace("_", "-")
+from baton.settings.load import Loaded, S
+from baton.settings.names import SettingName, leaves
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting with its value."""
 
-    name: str
-    """Dotted, for example `grpc.port`."""
-    env: str
-    flag: str
+    name: SettingName
     value: str
     """As text; secrets are hidden."""
     source: str
-    """`flag`, `env` or `default`."""
-    help: str
+    """`flag`, `env`, `secret`, `file` or `default`; a file's path follows."""
 
 
-def fields_of(settings_type: type[BaseModel]) -> Iterator[SettingName]:
-    """Yield every setting of a class, depth first, in the order of declaration."""
-    for name, _ in _leaves(settings_type, ()):
-        yield name
-
-
-def describe(
-    settings: ProcessSettings,
-    flags: frozenset[str] = frozenset(),
-    environ: Mapping[str, str] | None = None,
-) -> list[Setting]:
-    """Return every setting with its value and source, secrets hidden.
-
-    Args:
-        settings: what `baton.settings.load` returned.
-        flags: flags that were given, for example `--grpc-port`.
-        environ: the environment that was read; None: the process's.
-    """
-    names = {name.upper() for name in (os.environ if environ is None else environ)}
+def describe(loaded: Loaded[S]) -> list[Setting]:
+    """Return every setting with its value and source, secrets hidden."""
     rows = []
-    for name, _ in _leaves(type(settings), ()):
-        value: object = settings
-        for part in name.path:
-            value = getattr(value, part)
-        source = "flag" if name.flag in flags else "env" if name.env in names else "default"
-        rows.append(Setting(name.dotted, name.env, name.flag, _text(value), source, name.help))
+    for name, _ in leaves(type(loaded.settings)):
+        one = loaded.given.get(name.dotted)
+        source = "default" if one is None else f"{one.kind} {one.place}".strip()
+        rows.append(Setting(name, text(value_of(loaded.settings, name)), source))
     return rows
 
 
-def _leaves(
-    settings_type: type[BaseModel], above: tuple[str, ...]
-) -> Iterator[tuple[SettingName, FieldInfo]]:
-    for name, field in settings_type.model_fields.items():
-        path = (*above, name)
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield from _leaves(annotation, path)
-        else:
-            yield SettingName(path, field.description or ""), field
+def value_of(settings: BaseModel, name: SettingName) -> object:
+    """Return the value of one setting."""
+    value: object = settings
+    for part in name.path:
+        value = getattr(value, part)
+    return value
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
+    """Return a value as it is written in the environment, secrets hidden."""
     if isinstance(value, SecretStr):
         return "********" if value.get_secret_value() else ""
     if isinstance(value, tuple):
         return ",".join(str(part) for part in value)
+    if isinstance(value, dict):
+        return ",".join(f"{key}={part}" for key, part in value.items())
+    if isinstance(value, float):
+        return f"{value:.12g}"
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

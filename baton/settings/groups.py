@@ -5,12 +5,13 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from baton.settings.values import (
     Bytes,
     Cores,
     Endpoints,
+    OtlpHeaders,
     PeerTransports,
     Port,
     TenantBytes,
@@ -90,6 +91,9 @@ class TelemetrySettings(SettingsGroup):
     )
     otlp_endpoint: str = Field(
         "", description="OpenTelemetry collector, http://host:4317; empty: no traces are sent"
+    )
+    otlp_headers: OtlpHeaders = Field(
+        SecretStr(""), description="headers sent to the collector, name=value, separated by commas"
     )
     sample_ratio: float = Field(
         1.0, ge=0, le=1, description="share of new traces sampled; a caller's decision is kept"

@@ -1,67 +1,100 @@
-"""Load settings from flags and environment, or say in a sentence what to change."""
+"""Load settings, or say in a sentence what to change.
+
+A flag wins over the environment, that over files with secrets, those over the settings file, and
+that over the default.
+"""
 
 import argparse
-import difflib
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn, TypeVar
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import SettingsError
 
-from baton.settings.describe import ENV_PREFIX, SettingName, fields_of
+from baton.settings.file import from_file
+from baton.settings.names import CONFIG_ENV, CONFIG_FLAG, SettingName, fields_of
 from baton.settings.processes import SERVICE_SETTINGS, ProcessSettings
+from baton.settings.secrets import from_secrets, read_secret
+from baton.settings.sources import Given, StartupError, from_environment, overlay
 
 S = TypeVar("S", bound=ProcessSettings)
 
 
-class StartupError(Exception):
-    """A process cannot start. The text is one sentence: what is wrong and how to fix it."""
+@dataclass(frozen=True)
+class Loaded(Generic[S]):
+    """Settings, and where they come from."""
+
+    settings: S
+    given: Mapping[str, Given]
+    """What was given, by dotted name; all else has its default."""
+    warnings: tuple[str, ...]
+    """What a person should look at, a sentence each."""
 
 
-def load(settings_type: type[S], arguments: Sequence[str] = (), program: str = "baton") -> S:
-    """Read settings: a flag wins over the environment, that over the default.
+def load(settings_type: type[S], arguments: Sequence[str] = (), process: str = "baton") -> S:
+    """Return the settings of `load_with_sources`."""
+    return load_with_sources(settings_type, arguments, process).settings
+
+
+def load_with_sources(
+    settings_type: type[S],
+    arguments: Sequence[str] = (),
+    process: str = "baton",
+    environ: Mapping[str, str] | None = None,
+) -> Loaded[S]:
+    """Read settings from flags, environment and files.
 
     Args:
         settings_type: the process's class.
         arguments: command line without the program's name, for example `["--grpc-port", "0"]`.
-        program: name of the process in `--help`.
+        process: its name, in `--help` and as a section of the settings file.
+        environ: the environment; None: this process's.
 
     Raises:
         StartupError: a setting is unknown or wrong; the text names it and what it may be.
         SystemExit: `--help` was printed.
     """
+    environ = os.environ if environ is None else environ
     names = list(fields_of(settings_type))
-    given = _parser(names, program).parse_args(list(arguments))
-    values: dict[str, Any] = {}
-    for name in names:
-        value = getattr(given, name.dotted)
-        if value is not None:
-            at = values
-            for part in name.path[:-1]:
-                at = at.setdefault(part, {})
-            at[name.path[-1]] = value
+    flags = vars(_parser(names, process).parse_args(list(arguments)))
+    config = flags.pop(CONFIG_FLAG) or environ.get(CONFIG_ENV, "")
+    secrets, warnings = from_secrets(names, environ)
+    given = overlay(
+        from_file(Path(config), process, names) if config else {},
+        secrets,
+        from_environment(names, environ),
+        _from_flags(names, flags, warnings),
+    )
     try:
-        return settings_type(**values)
+        settings = build(settings_type, {name: one.value for name, one in given.items()})
     except ValidationError as error:
-        sentences = [_sentence(details, names) for details in error.errors()]
-        raise StartupError(" ".join(sentences)) from error
-    except SettingsError as error:
-        raise StartupError(f"The environment cannot be read as settings: {error}.") from error
+        sentences = [_sentence(details, names, given) for details in error.errors()]
+        raise StartupError(" ".join(sentences)) from None  # the cause shows secrets
+    return Loaded(settings, given, tuple(warnings))
 
 
-def misspelled(environ: Iterable[str]) -> list[str]:
-    """Return a sentence per variable that looks like a misspelled setting.
+def build(settings_type: type[S], given: Mapping[str, object]) -> S:
+    """Return settings with these values, by dotted name, and defaults for the others.
 
-    Not an error: the environment is shared with other programs, and Kubernetes adds to it.
+    Raises:
+        ValidationError: a value is wrong.
     """
-    known = {name.env for kind in SERVICE_SETTINGS.values() for name in fields_of(kind)}
-    unknown = [name for name in environ if name.startswith(ENV_PREFIX) and name not in known]
-    return [
-        f"{name} is not a setting; did you mean {close}?"
-        for name in sorted(unknown)
-        for close in difflib.get_close_matches(name, known, n=1, cutoff=0.9)
-    ]
+    values: dict[str, Any] = {}
+    for name, field in settings_type.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            # A class may have defaults of its own for a group, such as the frontend's port.
+            own = field.default.model_fields_set
+            values[name] = {part: getattr(field.default, part) for part in own}
+    for dotted, value in given.items():
+        *above, last = dotted.split(".")
+        at = values
+        for part in above:
+            at = at.setdefault(part, {})
+        at[last] = value
+    return settings_type(**values)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,23 +102,46 @@ class _Parser(argparse.ArgumentParser):
         raise StartupError(f"{message}; {self.prog} --help lists every flag.")
 
 
-def _parser(names: Sequence[SettingName], program: str) -> argparse.ArgumentParser:
+def _parser(names: Sequence[SettingName], process: str) -> argparse.ArgumentParser:
+    program = f"baton serve {process}" if process in SERVICE_SETTINGS else "baton"
     parser = _Parser(prog=program, allow_abbrev=False, description="A process of Baton.")
+    parser.add_argument(
+        CONFIG_FLAG,
+        dest=CONFIG_FLAG,
+        metavar="FILE",
+        help=f"settings file (TOML) under the environment and flags [{CONFIG_ENV}]",
+    )
     for name in names:
-        text = f"{name.help} [{name.env}]".replace("%", "%%")
-        parser.add_argument(name.flag, dest=name.dotted, metavar="VALUE", help=text)
+        variable = name.file_env if name.secret else name.env
+        text = f"{name.help} [{variable}]".replace("%", "%%")
+        metavar = "FILE" if name.secret else "VALUE"
+        parser.add_argument(name.flag, dest=name.dotted, metavar=metavar, help=text)
     return parser
 
 
-def _sentence(details: ErrorDetails, names: Sequence[SettingName]) -> str:
+def _from_flags(
+    names: Sequence[SettingName], flags: Mapping[str, str | None], warnings: list[str]
+) -> dict[str, Given]:
+    found = {}
+    for name in names:
+        value = flags[name.dotted]
+        if value is not None and name.secret:
+            value, odd = read_secret(Path(value), name.flag)
+            warnings += odd
+        if value is not None:
+            found[name.dotted] = Given(value, "flag", key=name.flag)
+    return found
+
+
+def _sentence(
+    details: ErrorDetails, names: Sequence[SettingName], given: Mapping[str, Given]
+) -> str:
     path = tuple(str(part) for part in details["loc"])
-    known = next((name for name in names if path[: len(name.path)] == name.path), None)
-    if known is None:
-        name = SettingName(path, "")
-        return f"{name.dotted} is not a setting: remove {name.env}."
+    name = next(name for name in names if path[: len(name.path)] == name.path)
     reason = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
     reason = reason[:1].lower() + reason[1:]
-    return (
-        f"{known.dotted} is {str(details['input'])[:200]!r}: {reason}"
-        f" ({known.help}). Set {known.env} or {known.flag}."
-    )
+    value = "wrong" if name.secret else repr(str(details["input"])[:200])
+    one = given.get(name.dotted)
+    if one is not None and one.place:
+        return f"{name.dotted} is {value}: {reason} ({name.help}). Change {one.key} in {one.place}."
+    return f"{name.dotted} is {value}: {reason} ({name.help}). Set {name.env} or {name.flag}."

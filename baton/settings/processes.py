@@ -1,9 +1,8 @@
 """One class of settings per process."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from baton.settings.groups import (
     EngineSettings,
@@ -11,6 +10,7 @@ from baton.settings.groups import (
     GrpcSettings,
     HttpSettings,
     KvSettings,
+    SettingsGroup,
     StoreSettings,
     TelemetrySettings,
 )
@@ -19,21 +19,11 @@ from baton.settings.values import CommaList
 _Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,128}$")]
 
 
-class ProcessSettings(BaseSettings):
+class ProcessSettings(SettingsGroup):
     """What every process has.
 
     `BATON_GRPC_PORT` is `grpc.port`: the group is what stands before the first underscore.
     """
-
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="ignore",
-        validate_default=True,
-        env_prefix="BATON_",
-        env_nested_delimiter="_",
-        env_nested_max_split=1,
-        nested_model_default_partial_update=True,
-    )
 
     instance_id: _Id = Field("", description="id in the cluster; empty: role and random letters")
     drain_seconds: float = Field(
@@ -45,9 +35,6 @@ class ProcessSettings(BaseSettings):
     grpc: GrpcSettings = GrpcSettings()
     etcd: EtcdSettings = EtcdSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
-
-    def __init__(self, **values: Any) -> None:  # narrows what pydantic-settings takes
-        super().__init__(**values)
 
 
 class FrontendSettings(ProcessSettings):

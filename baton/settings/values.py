@@ -1,9 +1,9 @@
 """Types of values that settings share, with how they are written in flags and the environment."""
 
+import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter
-from pydantic_settings import NoDecode
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, TypeAdapter
 
 from baton.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
@@ -75,31 +75,50 @@ def _tenant_bytes(value: object) -> object:
     return quotas
 
 
+def parse_headers(value: str) -> dict[str, str]:
+    """Return the headers of a `name=value,…` text.
+
+    Raises:
+        ValueError: a part is not `name=value`; the text shows no value.
+    """
+    headers = {}
+    for number, part in enumerate(filter(None, map(str.strip, value.split(","))), 1):
+        name, found, text = part.partition("=")
+        name, text = name.strip().lower(), text.strip()
+        if not found or not re.fullmatch(r"[a-z0-9_.-]+", name) or not text.isprintable():
+            raise ValueError(f"header {number} is not name=value")
+        headers[name] = text
+    return headers
+
+
+def _headers(value: SecretStr) -> SecretStr:
+    parse_headers(value.get_secret_value())
+    return value
+
+
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 """A number of bytes: `1048576`, `512MiB`, `1GiB`."""
 
-CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_list)]
+CommaList = Annotated[tuple[str, ...], BeforeValidator(_comma_list)]
 """Values separated by commas."""
 
-Cores = Annotated[tuple[int, ...], NoDecode, BeforeValidator(_cores)]
+Cores = Annotated[tuple[int, ...], BeforeValidator(_cores)]
 """Numbers of processor cores and ranges of them, separated by commas: `0,2-3`."""
 
-Endpoints = Annotated[
-    tuple[str, ...], NoDecode, BeforeValidator(_comma_list), AfterValidator(_endpoints)
-]
+Endpoints = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_endpoints)]
 """`host:port` values separated by commas, at least one."""
 
-Transports = Annotated[
-    tuple[str, ...], NoDecode, BeforeValidator(_comma_list), _some_of(TRANSPORTS)
-]
+Transports = Annotated[tuple[str, ...], BeforeValidator(_comma_list), _some_of(TRANSPORTS)]
 """Names of KV transports separated by commas, at least one."""
 
-TenantBytes = Annotated[dict[str, Bytes], NoDecode, BeforeValidator(_tenant_bytes)]
+OtlpHeaders = Annotated[SecretStr, AfterValidator(_headers)]
+"""`name=value` pairs separated by commas; a secret."""
+
+TenantBytes = Annotated[dict[str, Bytes], BeforeValidator(_tenant_bytes)]
 """`name=bytes` pairs separated by commas."""
 
 PeerTransports = Annotated[
     tuple[str, ...],
-    NoDecode,
     BeforeValidator(_comma_list),
     _some_of(PEER_TRANSPORTS),
     AfterValidator(_with_grpc),

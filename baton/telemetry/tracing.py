@@ -17,6 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from baton import __version__
 from baton.settings.groups import TelemetrySettings
+from baton.settings.values import parse_headers
 from baton.telemetry.scope import current
 
 _EXPORT_SECONDS = 2.0
@@ -41,7 +42,7 @@ def configure(
     if exporter is None:
         if not settings.otlp_endpoint:
             return
-        exporter = _otlp(settings.otlp_endpoint)
+        exporter = _otlp(settings)
     attributes = {
         "service.namespace": "baton",
         "service.name": service,
@@ -95,10 +96,14 @@ def extract(traceparent: str) -> Context:
     return _propagator.extract(carrier, Context())
 
 
-def _otlp(endpoint: str) -> SpanExporter:
+def _otlp(settings: TelemetrySettings) -> SpanExporter:
     # Imported here: it takes 0.2 s that a process without a collector should not pay.
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
     # Without a scheme the exporter would speak TLS; here `host:4317` means what it does elsewhere.
-    insecure = not endpoint.startswith("https://")
-    return OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=_EXPORT_SECONDS)
+    return OTLPSpanExporter(
+        endpoint=settings.otlp_endpoint,
+        insecure=not settings.otlp_endpoint.startswith("https://"),
+        headers=parse_headers(settings.otlp_headers.get_secret_value()),
+        timeout=_EXPORT_SECONDS,
+    )

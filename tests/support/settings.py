@@ -4,10 +4,11 @@ The same mapping starts a service in this process or in one of its own.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from baton.settings import ProcessSettings
-from baton.settings.describe import ENV_PREFIX
+from baton.settings import ProcessSettings, fields_of
+from baton.settings.load import build
+from baton.settings.names import ENV_PREFIX
 
 Settings = Mapping[str, object]
 S = TypeVar("S", bound=ProcessSettings)
@@ -15,14 +16,8 @@ S = TypeVar("S", bound=ProcessSettings)
 
 def parse(settings_type: type[S], settings: Settings) -> S:
     """Return a service's settings; names that it does not have are passed over."""
-    values: dict[str, Any] = {}
-    for name, value in settings.items():
-        group, _, field = name.rpartition(".")
-        if group:
-            values.setdefault(group, {})[field] = value
-        else:
-            values[field] = value
-    return settings_type(**values)
+    known = {name.dotted for name in fields_of(settings_type)}
+    return build(settings_type, {k: v for k, v in settings.items() if k in known})
 
 
 def environment(settings: Settings) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Run a local cluster for as long as something uses it."""
 
 import asyncio
-import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from baton.cli.config_file import given_variables
 from baton.cli.errors import CommandError
 from baton.cli.local.child import Child, ServiceProcess
 from baton.cli.local.plan import HOST, ProcessSpec, available_cores, plan, small_memory
@@ -28,6 +28,7 @@ from baton.settings import (
     fields_of,
     load,
 )
+from baton.settings.names import CONFIG_ENV, CONFIG_FLAG
 from baton.telemetry import logs
 
 STOP_SLACK_SECONDS = 7.0
@@ -77,7 +78,11 @@ async def _run(
         logs.configure("supervisor", "supervisor", stream=log)
         own_etcd = None if options.etcd_endpoints else LocalEtcd(directory.etcd_data)
         endpoints = own_etcd.endpoints if own_etcd is not None else options.etcd_endpoints
-        memory = small_memory(os.environ) if options.model is None else {}
+        memory = {}
+        if options.model is None:
+            services = ("prefill", "decode", "kvstore")
+            given = (given_variables(options.config, service) for service in services)
+            memory = small_memory(set().union(*given))
         specs = plan(_choose_ports(options), model, endpoints, available_cores(), memory)
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         for spec in specs:
@@ -136,6 +141,7 @@ def _settings_of(spec: ProcessSpec) -> ProcessSettings:
     """
     settings_type = SERVICE_SETTINGS[spec.service]
     flags = {name.env: name.flag for name in fields_of(settings_type)}
+    flags[CONFIG_ENV] = CONFIG_FLAG
     given = [f"{flags[name]}={value}" for name, value in spec.settings.items() if name in flags]
     try:
         return load(settings_type, given, spec.service)

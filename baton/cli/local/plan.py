@@ -1,7 +1,7 @@
 """The processes of a local cluster and their settings. Pure."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
@@ -61,6 +61,8 @@ def plan(
         "BATON_ETCD_CLUSTER": options.cluster,
         "BATON_TELEMETRY_METRICS_PORT": "0",
     }
+    if options.config is not None:
+        shared["BATON_CONFIG"] = str(options.config.absolute())
     # The environment's address is the frontend's: the others listen on this machine only.
     inner = (
         shared
@@ -105,10 +107,10 @@ def plan(
     )
 
 
-def small_memory(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return settings for a tiny model where `environ` has none: touching memory takes time."""
+def small_memory(given: Collection[str]) -> dict[str, str]:
+    """Return settings for a tiny model where none are given: touching memory takes time."""
     names = ("BATON_ENGINE_KV_BYTES", "BATON_STORE_ARENA_BYTES")
-    return {name: SMALL_MEMORY for name in names if name not in environ}
+    return {name: SMALL_MEMORY for name in names if name not in given}
 
 
 def engine_threads(cores: int, workers: int) -> int:

@@ -16,15 +16,9 @@ from baton.settings import (
     describe,
     fields_of,
     load,
+    load_with_sources,
     misspelled,
 )
-
-
-@pytest.fixture(autouse=True)
-def no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    for settings_type in (FrontendSettings, WorkerSettings):
-        for name in fields_of(settings_type):
-            monkeypatch.delenv(name.env, raising=False)
 
 
 def test_flag_wins_over_environment_and_that_over_default(monkeypatch):
@@ -106,14 +100,29 @@ def test_wrong_value_is_a_sentence_with_name_value_limit_and_remedy(
 
 def test_setting_that_a_group_does_not_have_is_refused(monkeypatch):
     monkeypatch.setenv("BATON_HTTP_PROT", "8000")
-    with pytest.raises(StartupError, match="remove BATON_HTTP_PROT"):
+    with pytest.raises(StartupError, match=r"BATON_HTTP_PROT .* mean BATON_HTTP_PORT"):
         load(FrontendSettings)
 
 
 def test_settings_of_other_processes_are_let_be(monkeypatch):
     monkeypatch.setenv("BATON_HTTP_PORT", "8001")
     monkeypatch.setenv("BATON_PARENT_PID", "1")
+    monkeypatch.setenv("BATON_STORE_ARENA_BYTES", "1GiB")
     load(RouterSettings)
+
+
+def test_what_kubernetes_adds_for_a_service_is_no_setting(monkeypatch):
+    monkeypatch.setenv("BATON_STORE_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("BATON_STORE_SERVICE_PORT_GRPC", "50051")
+    monkeypatch.setenv("BATON_STORE_PORT", "tcp://10.0.0.1:50051")
+    monkeypatch.setenv("BATON_STORE_PORT_50051_TCP_ADDR", "10.0.0.1")
+    load(KvStoreSettings)
+
+
+def test_setting_of_another_process_is_refused_by_its_old_name(monkeypatch):
+    monkeypatch.setenv("BATON_KV_ARENA_BYTES", "1GiB")
+    with pytest.raises(StartupError, match="did you mean BATON_STORE_ARENA_BYTES"):
+        load(WorkerSettings)
 
 
 def test_variable_that_looks_like_a_setting_is_reported_and_others_are_let_be():
@@ -137,12 +146,12 @@ def test_settings_cannot_be_changed():
 
 def test_describe_tells_value_and_source(monkeypatch):
     monkeypatch.setenv("BATON_GRPC_PORT", "1234")
-    settings = load(RouterSettings, ["--etcd-cluster", "blue"])
-    rows = {row.name: row for row in describe(settings, frozenset({"--etcd-cluster"}))}
+    loaded = load_with_sources(RouterSettings, ["--etcd-cluster", "blue"])
+    rows = {row.name.dotted: row for row in describe(loaded)}
     assert (rows["grpc.port"].value, rows["grpc.port"].source) == ("1234", "env")
     assert (rows["etcd.cluster"].value, rows["etcd.cluster"].source) == ("blue", "flag")
     assert (rows["grpc.reflection"].value, rows["grpc.reflection"].source) == ("true", "default")
-    assert rows["etcd.endpoints"].env == "BATON_ETCD_ENDPOINTS"
+    assert rows["etcd.endpoints"].name.env == "BATON_ETCD_ENDPOINTS"
 
 
 @pytest.mark.parametrize("settings_type", [FrontendSettings, WorkerSettings, KvStoreSettings])

@@ -9,6 +9,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from pydantic import SecretStr
 
 from baton.settings import TelemetrySettings
 from baton.telemetry import tracing
@@ -88,9 +89,11 @@ def test_callers_choice_not_to_sample_is_followed(scope):
 @pytest.mark.parametrize("scheme", ["http://", ""])
 def test_spans_reach_a_collector_over_otlp(scope, scheme):
     received: list[str] = []
+    headers: dict[str, str] = {}
 
     class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         def Export(self, request, context):  # noqa: N802  # gRPC's name
+            headers.update(context.invocation_metadata())
             received.extend(
                 span.name
                 for resource in request.resource_spans
@@ -105,13 +108,17 @@ def test_spans_reach_a_collector_over_otlp(scope, scheme):
     server.start()
     try:
         endpoint = f"{scheme}127.0.0.1:{port}"
-        tracing.configure("router", TelemetrySettings(otlp_endpoint=endpoint), "router-1")
+        settings = TelemetrySettings(
+            otlp_endpoint=endpoint, otlp_headers=SecretStr("Authorization=Bearer x=y, org=7")
+        )
+        tracing.configure("router", settings, "router-1")
         with tracing.tracer().start_as_current_span("place"):
             pass
         tracing.shutdown()
     finally:
         server.stop(0).wait()
     assert received == ["place"]
+    assert (headers["authorization"], headers["org"]) == ("Bearer x=y", "7")
 
 
 def test_shutdown_does_not_wait_for_a_stuck_collector(scope):
