@@ -10,7 +10,8 @@ from baton.bundled import root
 PROCESSES = ("frontend", "router", "prefill", "decode", "kvstore")
 USAGE = f"""usage: baton serve PROCESS [--SETTING VALUE ...]
 
-Be one process of a cluster until a signal comes: {", ".join(PROCESSES)}.
+Be one process of a cluster until a signal comes. PROCESS is one of
+{", ".join(PROCESSES)}.
 `baton serve PROCESS --help` lists its settings.
 """
 EXIT_USAGE = 2

@@ -177,7 +177,7 @@ def kv_verify(options: StoreOptions) -> None:
     options_metavar="PROCESS [--SETTING VALUE]...",
 )
 def serve(context: typer.Context) -> None:
-    """Be one process of a cluster: frontend, router, prefill, decode or kvstore."""
+    """Be one process of a cluster; `baton serve --help` says which."""
     from baton.serve import main as run
 
     run(context.args)

@@ -1,7 +1,7 @@
 """What commands see of a cluster: its instances as etcd lists them, and their health."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,7 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from baton.cli.errors import CommandError
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
-from baton.internal.v1.cluster_pb2 import Instance
+from baton.cluster.membership import Change
+from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
 from baton.rpc.channels import ChannelPool
 from baton.rpc.server import LIVENESS
 
@@ -31,6 +32,15 @@ class ClusterView:
     def instances(self) -> Mapping[str, Instance]:
         """Instances alive now, by id; a live view."""
         return self._discovery.instances
+
+    def changes(self) -> AsyncGenerator[Change, None]:
+        """Yield what changes, beginning with the instances alive now; never ends."""
+        return self._discovery.changes()
+
+    def card(self, model: str) -> ModelCard | None:
+        """Return the card of a model; of several, that with the shortest context."""
+        cards = [card for (name, _), card in self._discovery.models.items() if name == model]
+        return min(cards, key=lambda card: card.context_tokens, default=None)
 
     @property
     def synced(self) -> bool:
@@ -90,6 +100,13 @@ async def watch_cluster(endpoints: Iterable[str], cluster: str) -> AsyncIterator
         raise CommandError(f"{error}; see --etcd-endpoint.") from error
     async with etcd, Discovery(etcd, cluster) as discovery, ChannelPool() as channels:
         yield ClusterView(discovery, channels)
+
+
+def role_name(role: Role.ValueType) -> str:
+    """Return `frontend`, `decode`, …; the number of a role of a later release."""
+    if role not in Role.values():
+        return str(role)
+    return Role.Name(role).removeprefix("ROLE_").lower()
 
 
 async def health(channel: grpc.aio.Channel, service: str = "") -> str:

@@ -15,6 +15,7 @@ read blocks out of them. `close` works in every state and releases everything.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from baton.engine.events import CachedBlock, Event
 from baton.kv.layout import Layout
@@ -60,6 +61,16 @@ class EngineStats:
     decode_step_seconds: float
 
 
+class ContextLimit(Enum):
+    """What bounds the length of a sequence."""
+
+    CHECKPOINT = "checkpoint"
+    SETTING = "setting"
+    """engine.context_tokens."""
+    KV_MEMORY = "kv_memory"
+    """engine.kv_bytes: one sequence fits into it alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What does not change while an engine lives."""
@@ -68,6 +79,10 @@ class EngineInfo:
     block_bytes: int
     weights_digest: bytes
     context_tokens: int
+    context_limit: ContextLimit
+    """What bounds `context_tokens`."""
+    checkpoint_context_tokens: int
+    """The context length that the checkpoint itself has."""
     vocab_tokens: int
     eos_token_ids: tuple[int, ...]
     features: tuple[str, ...]

@@ -8,7 +8,7 @@ from baton.engine.base import Engine, EngineInfo
 from baton.engine.model_config import CheckpointError, read_config
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
-from baton.engine.sizing import BLOCK_TOKENS, max_context_tokens, page_count, scheduler_limits
+from baton.engine.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
 
@@ -43,6 +43,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
     block_bytes = BLOCK_TOKENS * TOKEN_BYTES
     pages = page_count(settings, block_bytes)
     own_context = config.context_tokens if config else _SIM_CONTEXT_TOKENS
+    context_tokens, context_limit = context_size(settings, own_context, pages)
     info = EngineInfo(
         layout=Layout(
             engine="sim/1",
@@ -56,7 +57,9 @@ def _create_sim(settings: EngineSettings) -> Engine:
         ),
         block_bytes=block_bytes,
         weights_digest=digest,
-        context_tokens=max_context_tokens(settings, own_context, pages),
+        context_tokens=context_tokens,
+        context_limit=context_limit,
+        checkpoint_context_tokens=own_context,
         vocab_tokens=vocab,
         eos_token_ids=eos,
         features=(),

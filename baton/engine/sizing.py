@@ -1,5 +1,6 @@
 """How much an engine holds, from its settings."""
 
+from baton.engine.base import ContextLimit
 from baton.engine.paged.plan import SchedulerLimits
 from baton.settings import EngineSettings, StartupError
 
@@ -33,8 +34,10 @@ def page_count(settings: EngineSettings, block_bytes: int) -> int:
     return pages
 
 
-def max_context_tokens(settings: EngineSettings, model_tokens: int, pages: int) -> int:
-    """Return the longest sequence: as set, or what the model can and the pages hold.
+def context_size(
+    settings: EngineSettings, model_tokens: int, pages: int
+) -> tuple[int, ContextLimit]:
+    """Return the longest sequence, as set, or what the model can and the pages hold, and why.
 
     Raises:
         StartupError: what is set is more than that.
@@ -50,4 +53,8 @@ def max_context_tokens(settings: EngineSettings, model_tokens: int, pages: int) 
             f"BATON_ENGINE_CONTEXT_TOKENS is {asked} and BATON_ENGINE_KV_BYTES holds the KV of "
             f"{held} tokens: raise one or lower the other."
         )
-    return asked or min(model_tokens, held)
+    if asked and asked < model_tokens:
+        return asked, ContextLimit.SETTING
+    if held < model_tokens:
+        return held, ContextLimit.KV_MEMORY
+    return model_tokens, ContextLimit.CHECKPOINT

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
-from baton.engine.base import Engine
+from baton.engine.base import ContextLimit, Engine
 from baton.engine.factory import create_engine
 from baton.internal.v1 import cluster_pb2, worker_pb2_grpc
 from baton.kv.client.client import KvStoreClient
@@ -34,6 +34,11 @@ ROLES = {
     "prefill": cluster_pb2.ROLE_PREFILL,
     "decode": cluster_pb2.ROLE_DECODE,
     "combined": cluster_pb2.ROLE_COMBINED,
+}
+CONTEXT_LIMITS = {
+    ContextLimit.CHECKPOINT: cluster_pb2.CONTEXT_LIMIT_CHECKPOINT,
+    ContextLimit.SETTING: cluster_pb2.CONTEXT_LIMIT_SETTING,
+    ContextLimit.KV_MEMORY: cluster_pb2.CONTEXT_LIMIT_KV_MEMORY,
 }
 
 
@@ -184,7 +189,7 @@ def _instance(
         model=model,
         features=engine.info.features,
         store_id=store_id,
-        http_address=process.metrics_address,
+        metrics_address=process.metrics_address,
     )
 
 
@@ -197,6 +202,8 @@ def _card(engine: Engine, model: str) -> cluster_pb2.ModelCard:
         block_tokens=info.layout.block_tokens,
         block_bytes=info.block_bytes,
         context_tokens=info.context_tokens,
+        context_limit=CONTEXT_LIMITS[info.context_limit],
+        checkpoint_context_tokens=info.checkpoint_context_tokens,
         vocab_tokens=info.vocab_tokens,
         eos_token_ids=info.eos_token_ids,
         features=info.features,

@@ -70,6 +70,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
                 role=cluster_pb2.ROLE_FRONTEND,
                 address=server.address,
                 http_address=_address(settings, http.port),
+                metrics_address=process.metrics_address,
             ),
             ttl=settings.etcd.lease_seconds,
         )

@@ -87,7 +87,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         role=ROLE_KVSTORE,
         address=server.address,
         shm_domain=arena.shm_domain,
-        http_address=process.metrics_address,
+        metrics_address=process.metrics_address,
     )
     registration = await stack.enter_async_context(
         Registration(etcd, settings.etcd.cluster, instance, ttl=settings.etcd.lease_seconds)

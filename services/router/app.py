@@ -67,7 +67,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         incarnation=process.incarnation,
         role=ROLE_ROUTER,
         address=server.address,
-        http_address=process.metrics_address,
+        metrics_address=process.metrics_address,
     )
     registration = await stack.enter_async_context(
         Registration(etcd, cluster, instance, ttl=settings.etcd.lease_seconds)

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from rich.console import Console
 from baton.cli.config_file import given_variables
 from baton.cli.errors import CommandError
 from baton.cli.local.child import Child, ServiceProcess
+from baton.cli.local.metric_targets import keep_targets
 from baton.cli.local.plan import HOST, ProcessSpec, available_cores, plan, small_memory
 from baton.cli.local.ports import require_free
 from baton.cli.local.report import Reporter
@@ -20,6 +21,7 @@ from baton.cli.local.rundir import LocalCluster, RunDirectory
 from baton.cli.local.supervisor import ETCD, Supervisor
 from baton.cli.options import ClusterOptions
 from baton.cluster.local_etcd import LocalEtcd, free_port
+from baton.internal.v1.cluster_pb2 import ModelCard
 from baton.settings import (
     SERVICE_SETTINGS,
     FrontendSettings,
@@ -44,7 +46,14 @@ class Cluster:
     etcd: tuple[str, ...]
     grpc: str
     http: str
-    logs: str
+    logs: Path
+    """Directory of the processes' log files."""
+    metric_targets: Path
+    """The metrics' addresses, for Prometheus."""
+    metrics: Mapping[str, str]
+    """`host:port` of each instance's /metrics, by id."""
+    card: ModelCard | None
+    """What workers say of the model; None: nothing yet."""
     decode_workers: int
     """Workers that decode, combined ones included."""
     start_seconds: float
@@ -99,19 +108,25 @@ async def _run(
         interrupted = _SignalHandler(supervisor, reporter)
         try:
             await supervisor.start()
-            front = supervisor.view.instances["frontend-0"]
+            view = supervisor.view
+            front = view.instances["frontend-0"]
+            name = options.model_name or model.name
             cluster = Cluster(
                 specs,
-                options.model_name or model.name,
+                name,
                 endpoints,
                 front.address,
                 front.http_address,
-                str(directory.logs),
+                directory.logs,
+                directory.metric_targets,
+                {spec.id: view.instances[spec.id].metrics_address for spec in specs},
+                view.card(name),
                 options.decode + options.combined,
                 time.monotonic() - begun,
             )
             directory.publish(LocalCluster(endpoints, options.cluster, cluster.grpc, cluster.http))
-            await body(cluster)
+            async with keep_targets(view, directory.metric_targets, options.cluster):
+                await body(cluster)
         except CommandError:
             directory.keep()
             raise

@@ -69,6 +69,11 @@ class RunDirectory:
         """etcd's data and log."""
         return self.path / "etcd"
 
+    @property
+    def metric_targets(self) -> Path:
+        """Where instances serve metrics, as Prometheus' `file_sd_configs` reads it."""
+        return self.path / "metric-targets.json"
+
     def keep(self) -> None:
         """Keep the directory after this run, until the next one."""
         self._kept = True

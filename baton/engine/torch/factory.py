@@ -7,7 +7,7 @@ from baton.engine.model_config import ModelConfig, read_config
 from baton.engine.native.build import build
 from baton.engine.native.kernels import NativeKernels, built_kernels
 from baton.engine.paged.engine import PagedEngine
-from baton.engine.sizing import BLOCK_TOKENS, max_context_tokens, page_count, scheduler_limits
+from baton.engine.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
 from baton.engine.torch.attention import PagedKv
 from baton.engine.torch.checkpoint import read_weights, weights_digest
 from baton.engine.torch.kernels import Kernels, PlainKernels
@@ -57,11 +57,14 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     values = 2 * config.layers * BLOCK_TOKENS * config.kv_heads * config.head_size
     block_bytes = values * element.itemsize
     pages = page_count(settings, block_bytes)
+    context_tokens, context_limit = context_size(settings, config.context_tokens, pages)
     info = EngineInfo(
         layout=layout,
         block_bytes=block_bytes,
         weights_digest=weights_digest(settings.model, config),
-        context_tokens=max_context_tokens(settings, config.context_tokens, pages),
+        context_tokens=context_tokens,
+        context_limit=context_limit,
+        checkpoint_context_tokens=config.context_tokens,
         vocab_tokens=config.vocab_tokens,
         eos_token_ids=config.eos_token_ids,
         features=("logprobs", "penalties", "logit_bias", "min_p"),

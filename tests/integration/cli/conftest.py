@@ -74,6 +74,10 @@ class Baton:
         until(lambda: text in self.stderr, seconds)
         return text in self.stderr
 
+    def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait for a condition; the caller asserts it."""
+        until(condition, seconds)
+
     def left(self, pids: dict[int, str], seconds: float) -> dict[int, str]:
         """Which of these processes still run after so many seconds at most."""
         until(lambda: not alive(pids), seconds)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.xdist_group("supervisor")
 """On one worker: most of these share one cluster of processes."""
 
 Start = Callable[..., Any]
+INSTANCES = {"frontend-0", "router-0", "kvstore-0", "prefill-0", "decode-0"}
 
 
 def test_up_serves_and_ctrl_c_leaves_nothing(baton: Start) -> None:
@@ -86,6 +87,32 @@ def test_dead_processes_are_reported_and_started_again(cluster: Any) -> None:
         assert run.child(identity) != pid
     asked = run.call("chat", "Hello", "--max-tokens", "4")
     assert asked.returncode == 0, asked.stderr
+
+
+def test_metrics_are_found_where_prometheus_looks_also_after_a_restart(cluster: Any) -> None:
+    run = cluster
+    assert metrics_answer(run).keys() == INSTANCES
+    before = targets(run)["decode-0"]
+    pid = run.child("decode-0")
+    os.kill(pid, signal.SIGKILL)
+    run.until(lambda: targets(run).get("decode-0", before) != before, 30)
+    assert metrics_answer(run).keys() == INSTANCES
+
+
+def targets(run: Any) -> dict[str, str]:
+    """The addresses in the file that the banner names, by instance."""
+    groups = json.loads(Path(run.line("targets")).read_text())
+    return {group["labels"]["instance"]: group["targets"][0] for group in groups}
+
+
+def metrics_answer(run: Any) -> dict[str, str]:
+    """What each target answers; fails if one does not."""
+    texts = {}
+    for name, address in targets(run).items():
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            texts[name] = answer.read().decode()
+        assert "baton_" in texts[name]
+    return texts
 
 
 def test_a_stream_goes_on_when_its_frontend_is_killed(cluster: Any) -> None:

@@ -58,7 +58,7 @@ class ServiceProcess:
     async def metrics(self) -> dict[str, float]:
         """Return what it shows at /metrics, by name with labels."""
         async with httpx.AsyncClient() as http:
-            answer = await http.get(f"http://{self.instance.http_address}/metrics")
+            answer = await http.get(f"http://{self.instance.metrics_address}/metrics")
         return parse_metrics(answer.text)
 
     async def stop(self) -> int:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Sequence
 
-from baton.engine.base import EngineInfo, SequenceRequest
+from baton.engine.base import ContextLimit, EngineInfo, SequenceRequest
 from baton.engine.events import Admitted, BlocksReady
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
@@ -16,6 +16,8 @@ INFO = EngineInfo(
     block_bytes=4,
     weights_digest=b"",
     context_tokens=32,
+    context_limit=ContextLimit.CHECKPOINT,
+    checkpoint_context_tokens=32,
     vocab_tokens=100,
     eos_token_ids=(),
     features=(),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from baton.engine.base import ContextLimit
 from baton.engine.factory import create_engine
 from baton.settings import EngineSettings, StartupError
 
@@ -46,12 +47,23 @@ def test_the_engine_says_what_it_is(checkpoints: dict[str, Path]) -> None:
     assert info.block_bytes == 3 * 2 * 16 * 2 * 24 * 4
     # What the pages hold, where that is less than the model's context.
     assert info.context_tokens == 2**20 // info.block_bytes * 16 < 4096
+    assert info.context_limit is ContextLimit.KV_MEMORY
+    assert info.checkpoint_context_tokens == 4096
     assert info.vocab_tokens == 512
     assert info.eos_token_ids == (511, 509)
     double = create_engine(engine_settings(model=checkpoints["qwen3"], dtype="float64"))
     assert double.info.layout.layout_id != info.layout.layout_id
     assert double.info.weights_digest == info.weights_digest
     assert double.info.context_tokens == 4096
+    assert double.info.context_limit is ContextLimit.CHECKPOINT
+
+
+def test_a_context_that_is_set_is_said_to_be(checkpoints: dict[str, Path]) -> None:
+    for kind in ("torch", "sim"):
+        fields = {"kind": kind, "model": checkpoints["llama"], "context_tokens": 100}
+        info = create_engine(engine_settings(**fields)).info
+        assert (info.context_tokens, info.context_limit) == (100, ContextLimit.SETTING)
+        assert info.checkpoint_context_tokens == 4096
 
 
 def test_the_simulator_needs_no_model_and_takes_one_s_vocabulary(
