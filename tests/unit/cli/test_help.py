@@ -38,6 +38,8 @@ def words(text: str) -> set[str]:
 
 
 def texts(command: Any) -> Iterator[str]:
+    if not command.add_help_option:  # it prints its own
+        return
     yield command.help or ""
     for name, inner in getattr(command, "commands", {}).items():
         yield name
