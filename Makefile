@@ -14,7 +14,7 @@ DEV := $(VENV)/.dev
 PEERS := build/peers/.made
 PROTOS := $(shell find protos -name '*.proto')
 GENERATED := baton/v1/__init__.py
-INPUTS := pyproject.toml scripts/protoc.py
+INPUTS := pyproject.toml constraints.txt scripts/protoc.py
 RELEASED := protos/released.binpb
 BUF := npx -y --loglevel=error --fetch-retries=0 -p @bufbuild/buf@1.75.0 -c
 ARGS ?=
@@ -27,7 +27,7 @@ import-once = $(BIN)/python -c 'import baton.cli.demo, services.decode.__main__,
 
 # Long downloads show as one line each; the whole story is in build/pip.log.
 pip-install = mkdir -p build && { \
-	$(BIN)/pip install --disable-pip-version-check --no-compile --progress-bar off $(1) 2>build/pip.err \
+	$(BIN)/pip install --disable-pip-version-check --no-compile --progress-bar off -c constraints.txt $(1) 2>build/pip.err \
 	| tee build/pip.log \
 	| sed -un 's/^ *Downloading \([^ ]*\) (\([0-9.]* [MG]B\)).*/  \1 (\2)/p' \
 	|| { tail -n 15 build/pip.log build/pip.err >&2; \
@@ -89,6 +89,19 @@ protos: $(DEV) $(GENERATED) ## generate code if the protos changed
 native: $(RUNTIME) ## build the engine's compiled operators for this machine; needs a C++ compiler
 	@$(call pip-install,-e '.[native]')
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m baton.engine.native.build
+
+.PHONY: dist
+dist: $(DEV) ## what a release publishes, into dist/: wheel, sdist, constraints, protos for other languages
+	@rm -rf dist
+	@mkdir -p build
+	@$(BIN)/python -m build --no-isolation >build/dist.log 2>&1 || { tail -n 15 build/dist.log >&2; exit 1; }
+	@cp constraints.txt dist/
+	@$(BIN)/python scripts/publish_protos.py dist
+	@ls dist
+
+.PHONY: wheel-check
+wheel-check: $(DEV) $(GENERATED) ## install the wheel into empty venvs and run it there; minutes
+	@$(BIN)/python -m pytest -m soak tests/integration/packaging --timeout 900
 
 .PHONY: bench-engine
 bench-engine: $(RUNTIME) native ## how near the engine is to the machine's limit; beside vLLM after bench-peers

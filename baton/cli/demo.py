@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 import baton
+from baton.cli.banner import program
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.local.cluster import Cluster, run
 from baton.cli.local.model_files import find
@@ -49,7 +50,9 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
 
     finished = run(options, model, converse, errors)
     if finished:
-        console.print("\nStopped. `make up` starts a cluster that stays.", highlight=False)
+        console.print(
+            f"\nStopped. `{program('baton')} up` starts a cluster that stays.", highlight=False
+        )
     return finished
 
 

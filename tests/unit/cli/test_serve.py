@@ -76,7 +76,7 @@ def test_another_package_of_that_name_is_not_taken(tmp_path: Path) -> None:
     [
         (("up",), "typer", "local"),
         (("demo",), "pydantic", "local"),
-        (("status",), "structlog", "server"),
+        (("config", "show"), "pydantic", "server"),
         (("serve", "decode"), "uvloop", "server"),
         (("chat", "Hello"), "rich", "cli"),
         ((), "typer", "cli"),

@@ -184,7 +184,7 @@ def _load() -> ModuleType:
         log.propagate = True
         log.setLevel(logging.WARNING)
         return library
-    raise NixlError(f"NIXL is not installed: pip install 'baton[nixl]' ({reason})")
+    raise NixlError(f"NIXL is not installed: pip install 'baton-serving[nixl]' ({reason})")
 
 
 def _errors_of(library: ModuleType) -> tuple[type[Exception], ...]:
