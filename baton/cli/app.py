@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from baton.cli.errors import CommandError
+from baton.cli.errors import EXIT_INTERRUPTED, CommandError
 from baton.cli.options import (
     ChatOptions,
     ClusterOptions,
@@ -67,7 +67,7 @@ def demo(options: WorkerOptions) -> None:
 
     cluster = ClusterOptions(**vars(options), http_port=0, grpc_port=0)
     if not run(cluster, _console(), _console(stderr=True)):
-        raise typer.Exit(130)
+        raise typer.Exit(EXIT_INTERRUPTED)
 
 
 @app.command()
@@ -95,12 +95,18 @@ def models(options: FrontendOptions) -> None:
 
 @app.command()
 @expand_options
-def status(options: EtcdOptions) -> None:
+def status(
+    options: EtcdOptions,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Show where each serves /metrics.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """List the instances of a cluster with their health and load."""
     endpoints, cluster = options.resolve()
     from baton.cli.status import status as run
 
-    run(endpoints, cluster, _console())
+    run(endpoints, cluster, _console(), metrics, json)
 
 
 @kv_app.command("stat")

@@ -4,11 +4,12 @@ import sys
 import time
 
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
 from baton.cli.options import ChatOptions
 from baton.cli.render import AnswerPrinter, print_steps, usage_line
+from baton.cli.table import TextTable, show
 from baton.client import (
     BatonClientError,
     Client,
@@ -19,7 +20,7 @@ from baton.client import (
     NotFoundError,
 )
 
-HELP = "Type a message. /new starts a new chat, /quit or Ctrl-D exits, Ctrl-C stops an answer."
+HELP = "Type a message. /new starts a new chat, /quit or Ctrl-D exits, Ctrl-C cancels an answer."
 
 
 class Conversation:
@@ -44,9 +45,12 @@ class Conversation:
         begun = time.monotonic()
         printer = AnswerPrinter(self._console)
         sampling = self._options.sampling()
-        with self._client.chat(messages, model=self._model, **sampling) as stream:
-            for event in stream:
-                printer.feed(event)
+        try:
+            with self._client.chat(messages, model=self._model, **sampling) as stream:
+                for event in stream:
+                    printer.feed(event)
+        finally:
+            printer.flush()
         self._messages = [*messages, {"role": "assistant", "content": stream.text}]
         if stream.finished is not None:
             if self._options.steps:
@@ -58,7 +62,7 @@ def chat(address: str, options: ChatOptions, question: str, console: Console) ->
     """Ask the frontend at an address one question, or converse when there is none.
 
     Raises:
-        CommandError: there is no frontend or model, or the question was refused.
+        CommandError: there is no frontend or model, or the question was refused or cancelled.
     """
     with Client(address) as client:
         try:
@@ -68,6 +72,9 @@ def chat(address: str, options: ChatOptions, question: str, console: Console) ->
                 conversation.ask(question)
             else:
                 _converse(conversation, model, options, console)
+        except KeyboardInterrupt:
+            console.print()
+            raise CommandError("cancelled by Ctrl-C.", EXIT_INTERRUPTED) from None
         except DeadlineError as error:
             raise CommandError(_timed_out(options), EXIT_FAILED) from error
         except BatonClientError as error:
@@ -80,23 +87,20 @@ def models(address: str, console: Console) -> None:
     Raises:
         CommandError: there is no frontend.
     """
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("model", style="bold")
-    table.add_column("context", justify="right")
-    table.add_column("vocabulary", justify="right")
-    table.add_column("features")
+    numbers = ("context", "vocabulary")
+    table = TextTable(("model", *numbers, "features"), right=frozenset(numbers))
     with Client(address) as client:
         try:
             for model in client.models(timeout=10.0):
-                table.add_row(
-                    model.name,
+                table.add(
+                    Text(model.name, style="bold"),
                     str(model.context_tokens),
                     str(model.vocab_tokens),
                     ", ".join(model.features),
                 )
         except BatonClientError as error:
             raise _sentence(error, address) from error
-    console.print(table)
+    show(console, table)
 
 
 def _converse(
@@ -131,7 +135,7 @@ def _turn(
     try:
         conversation.ask(question)
     except KeyboardInterrupt:
-        console.print("\n(stopped, not kept)", style="dim")
+        console.print("\n(cancelled; question and answer are not kept)", style="dim")
     except ConnectionFailedError:
         raise
     except DeadlineError:

@@ -2,27 +2,88 @@
 
 from collections.abc import Iterable
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from baton.cli.table import TextTable, show
 from baton.client import Delta, Event, Finished, Step, Usage
 
 
+class WordWrap:
+    """Breaks text that comes in pieces between words.
+
+    The word that is still coming is held back: it may not fit. Spaces are kept but at a break.
+
+    Args:
+        width: columns of the terminal.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._column = 0
+        self._spaces = ""
+        self._word = ""
+
+    def feed(self, text: str) -> str:
+        """Return what can be printed now."""
+        out = ""
+        for letter in text:
+            if letter == "\n":
+                out += self.flush() + letter
+                self._column, self._spaces = 0, ""
+            elif letter.isspace():
+                out += self.flush()
+                self._spaces += " "
+            elif cell_len(letter) > 1:  # such scripts break anywhere
+                out += self.flush()
+                self._word = letter
+                out += self.flush()
+            else:
+                self._word += letter
+                if len(self._word) >= self._width:
+                    out += self.flush()
+        return out
+
+    def flush(self) -> str:
+        """Return the word that is held back: it is whole."""
+        word, self._word = self._word, ""
+        if not word:
+            return ""
+        columns = cell_len(word)
+        if self._column and self._column + len(self._spaces) + columns > self._width:
+            before, self._column = "\n", columns
+        else:
+            before = self._spaces
+            self._column += len(before) + columns
+        self._spaces = ""
+        return before + word
+
+
 class AnswerPrinter:
-    """Prints one answer as its events arrive."""
+    """Prints one answer as its events arrive, on a terminal between words."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._wrap = WordWrap(console.width) if console.is_terminal else None
 
     def feed(self, event: Event) -> None:
         """Print the text of an event."""
         if isinstance(event, Delta) and event.text:
-            # Neither markup nor wrapping: the text is the model's, and comes in pieces.
-            self._console.print(
-                Text(printable(event.text)), end="", soft_wrap=True, highlight=False
-            )
+            text = printable(event.text)
+            self._print(self._wrap.feed(text) if self._wrap is not None else text)
         elif isinstance(event, Finished):
+            self.flush()
             self._console.print()
+
+    def flush(self) -> None:
+        """Print what was held back: the answer ends here."""
+        if self._wrap is not None:
+            self._print(self._wrap.flush())
+
+    def _print(self, text: str) -> None:
+        # Neither markup nor rich's wrapping: the text is the model's, and comes in pieces.
+        self._console.print(Text(text), end="", soft_wrap=True, highlight=False)
 
 
 def printable(text: str) -> str:
@@ -39,40 +100,27 @@ def usage_line(usage: Usage, seconds: float) -> Text:
     )
 
 
-def steps_lines(steps: Iterable[Step]) -> list[Text]:
-    """Return one line per step of a request, in columns, below a heading."""
-    heading = ("step", "instance", "start", "duration", "tokens", "cached", "moved", "")
-    rows = [heading, *map(_row, steps)]
-    widths = [max(len(row[column]) for row in rows) for column in range(7)]
-    lines = []
-    for number, row in enumerate(rows):
-        left = [row[column].ljust(widths[column]) for column in (0, 1)]
-        right = [row[column].rjust(widths[column]) for column in range(2, 7)]
-        line = Text("  ".join([*left, *right]), style="dim" if number == 0 else "")
-        lines.append(line.append(f"  {row[7]}" if row[7] else "", style="dim"))
-    return lines
-
-
-def _row(step: Step) -> tuple[str, ...]:
-    return (
-        step.name,
-        step.instance,
-        f"+{duration(step.start_seconds)}",
-        duration(step.duration_seconds),
-        str(step.tokens),
-        str(step.cached_tokens),
-        size(step.bytes) if step.bytes else "",
-        printable(step.detail),
-    )
+def steps_table(steps: Iterable[Step]) -> TextTable:
+    """Return one row per step of a request."""
+    numbers = ("start", "duration", "tokens", "cached", "moved")
+    table = TextTable(("step", "instance", *numbers), right=frozenset(numbers))
+    for step in steps:
+        table.add(
+            step.name,
+            step.instance,
+            f"+{duration(step.start_seconds)}",
+            duration(step.duration_seconds),
+            str(step.tokens),
+            str(step.cached_tokens),
+            size(step.bytes) if step.bytes else "",
+            note=printable(step.detail),
+        )
+    return table
 
 
 def print_steps(console: Console, steps: Iterable[Step]) -> None:
-    """Print the steps of a request; on a terminal long lines are cut at its edge."""
-    for line in steps_lines(steps):
-        if console.is_terminal:
-            console.print(line, no_wrap=True, overflow="ellipsis")
-        else:
-            console.print(line, soft_wrap=True)
+    """Print the steps of a request."""
+    show(console, steps_table(steps))
 
 
 def duration(seconds: float) -> str:
@@ -83,9 +131,10 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return bytes in a readable unit: `512 B`, `1.5 MiB`."""
+    """Return bytes in a readable unit, in about three digits: `512 B`, `1.5 MiB`, `64 MiB`."""
     amount, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
     while amount >= 1024 and len(units) > 1:
         amount /= 1024
         units.pop(0)
-    return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
+    digits = f"{amount:.0f}" if amount >= 100 else f"{amount:.1f}".removesuffix(".0")
+    return f"{digits} {units[0]}"

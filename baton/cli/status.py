@@ -1,18 +1,19 @@
 """`baton status`: the instances of a cluster, their health and load."""
 
 import asyncio
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from baton.cli.cluster_view import HEALTH_SECONDS, UNREACHABLE, health, watch_cluster
+from baton.cli.cluster_view import HEALTH_SECONDS, UNREACHABLE, health, role_name, watch_cluster
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.render import size
+from baton.cli.table import TextTable, show
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, worker_pb2
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
@@ -25,51 +26,116 @@ UNKNOWN = "?"
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerLoad:
+    """How busy a worker is."""
+
+    running: int
+    waiting: int
+    used_pages: int
+    total_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLoad:
+    """What a store holds."""
+
+    used_bytes: int
+    capacity_bytes: int
+    objects: int
+    leases: int
+
+
+@dataclass(frozen=True, slots=True)
 class StatusRow:
-    """One instance."""
+    """One instance. `--json` prints its fields."""
 
     id: str
     role: str
     model: str
     address: str
+    metrics_address: str
     health: str
-    load: str
-    kv: str
+    load: WorkerLoad | StoreLoad | None = None
+    """None: it has none to tell, or did not tell."""
+
+    def cells(self) -> tuple[str, str]:
+        """Return its load and its KV in words."""
+        match self.load:
+            case WorkerLoad(running, waiting, used, total):
+                return f"{running} run, {waiting} wait", f"{used}/{total} pages"
+            case StoreLoad(used, capacity, objects, _):
+                return f"{objects} objects", f"{size(used)}/{size(capacity)}"
+        silent = self.role not in ("frontend", "router") and self.health != UNREACHABLE
+        return (UNKNOWN, UNKNOWN) if silent else ("", "")
 
 
-def status(endpoints: tuple[str, ...], cluster: str, console: Console) -> None:
-    """Print a table of the instances that etcd lists.
+def status(
+    endpoints: tuple[str, ...], cluster: str, console: Console, metrics: bool, as_json: bool
+) -> None:
+    """Print the instances that etcd lists.
+
+    Args:
+        endpoints: etcd's.
+        cluster: the cluster's name.
+        console: to print on.
+        metrics: print where each serves /metrics, and not how busy it is.
+        as_json: print JSON.
 
     Raises:
         CommandError: etcd does not answer.
     """
     logs.configure("status", "status", level="error")
     rows = asyncio.run(_rows(endpoints, cluster))
-    if not rows:
+    if as_json:
+        console.print_json(json.dumps([asdict(row) for row in rows]))
+    elif not rows:
         console.print(f"Cluster {cluster!r} has no members.", highlight=False)
-        return
-    console.print(table(rows))
+    elif metrics:
+        show(console, metrics_table(rows))
+    else:
+        width = console.width if console.is_terminal else None
+        show(console, status_table(rows, width))
 
 
-def table(rows: Sequence[StatusRow]) -> Table:
-    """Return the table to print. Roles have a column only where ids do not begin with them."""
-    made = Table(box=None, pad_edge=False, header_style="dim")
+def status_table(rows: Sequence[StatusRow], width: int | None) -> TextTable:
+    """Return the table of instances, with metrics' addresses where the terminal is wide enough.
+
+    Roles have a column only where ids do not begin with them.
+    """
     roles = not all(row.id.startswith(row.role) for row in rows)
-    for name in ("instance", *(("role",) if roles else ()), "model", "address", "health", "load"):
-        made.add_column(name, no_wrap=True)
-    made.add_column("KV", overflow="fold")
+    wide = _status_table(rows, roles, metrics=True)
+    if width is None or wide.width <= width:
+        return wide
+    narrow = _status_table(rows, roles, metrics=False)
+    # Where columns do not fit in any case, there is room for everything.
+    return narrow if narrow.width <= width else wide
+
+
+def metrics_table(rows: Sequence[StatusRow]) -> TextTable:
+    """Return the table of where instances serve metrics."""
+    table = TextTable(("instance", "role", "metrics"))
     for row in rows:
-        good = row.health == "SERVING"
-        made.add_row(
+        url = f"http://{row.metrics_address}/metrics" if row.metrics_address else ""
+        table.add(Text(row.id, style="bold"), row.role, url)
+    return table
+
+
+def _status_table(rows: Sequence[StatusRow], roles: bool, metrics: bool) -> TextTable:
+    middle = ("model", "address", "health", "load", "KV")
+    table = TextTable(
+        ("instance", *(("role",) if roles else ()), *middle, *(("metrics",) if metrics else ()))
+    )
+    for row in rows:
+        table.add(
             Text(row.id, style="bold"),
             *((row.role,) if roles else ()),
-            Text(row.model),
+            row.model,
             row.address,
-            Text(row.health, style="green" if good else "red"),
-            row.load,
-            row.kv,
+            Text(row.health, style="green" if row.health == "SERVING" else "red"),
+            *row.cells(),
+            *((row.metrics_address,) if metrics else ()),
         )
-    return made
+    return table
 
 
 async def _rows(endpoints: tuple[str, ...], cluster: str) -> list[StatusRow]:
@@ -87,46 +153,45 @@ async def _rows(endpoints: tuple[str, ...], cluster: str) -> list[StatusRow]:
 
 async def _row(member: cluster_pb2.Instance, channel: grpc.aio.Channel) -> StatusRow:
     state = await health(channel)
-    load = kv = ""
+    load: WorkerLoad | StoreLoad | None = None
     if state != UNREACHABLE and member.role in WORKERS:
-        load, kv = await _worker(channel)
+        load = await _worker(channel)
     elif state != UNREACHABLE and member.role == cluster_pb2.ROLE_KVSTORE:
-        kv = await _store(channel)
-    if member.draining:
-        state = "DRAINING"
-    role = cluster_pb2.Role.Name(member.role).removeprefix("ROLE_").lower()
-    return StatusRow(member.id, role, member.model, member.address, state, load, kv)
+        load = await _store(channel)
+    return StatusRow(
+        member.id,
+        role_name(member.role),
+        member.model,
+        member.address,
+        member.metrics_address,
+        "DRAINING" if member.draining else state,
+        load,
+    )
 
 
-async def _worker(channel: grpc.aio.Channel) -> tuple[str, str]:
+async def _worker(channel: grpc.aio.Channel) -> WorkerLoad | None:
     request = worker_pb2.WatchLoadRequest()
     call: Any = WorkerServiceStub(channel).WatchLoad(request, timeout=HEALTH_SECONDS)
     try:
         response = await call.read()
     except grpc.aio.AioRpcError:
-        return UNKNOWN, UNKNOWN
+        return None
     finally:
         call.cancel()
     if not isinstance(response, worker_pb2.WatchLoadResponse):  # ended at once: it shuts down
-        return UNKNOWN, UNKNOWN
+        return None
     report = response.report
     used = report.total_pages - report.free_pages
-    return (
-        f"{report.running} run, {report.waiting} wait",
-        f"{used}/{report.total_pages} pages",
-    )
+    return WorkerLoad(report.running, report.waiting, used, report.total_pages)
 
 
-async def _store(channel: grpc.aio.Channel) -> str:
+async def _store(channel: grpc.aio.Channel) -> StoreLoad | None:
     request = kvstore_pb2.StatRequest()
     call: Any = KvStoreServiceStub(channel).Stat(request, timeout=HEALTH_SECONDS)
     try:
         stat = await call
     except grpc.aio.AioRpcError:
-        return UNKNOWN
+        return None
     finally:
         call.cancel()
-    return (
-        f"{size(stat.committed_bytes)} of {size(stat.capacity_bytes)}, {stat.objects} objects, "
-        f"{stat.leases} leases"
-    )
+    return StoreLoad(stat.committed_bytes, stat.capacity_bytes, stat.objects, stat.leases)

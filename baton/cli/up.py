@@ -5,7 +5,7 @@ import asyncio
 from rich.console import Console
 
 import baton
-from baton.cli.banner import banner
+from baton.cli.local.banner import banner
 from baton.cli.local.cluster import Cluster, run
 from baton.cli.local.model_files import find
 from baton.cli.options import ClusterOptions

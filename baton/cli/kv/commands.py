@@ -9,22 +9,19 @@ from pathlib import Path
 
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console
-from rich.table import Table
 
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.kv.stores import CALL_SECONDS, RemoteStore, run
+from baton.cli.kv.tables import objects_table, tenants_table, tiers_table
 from baton.cli.options import StoreTarget
-from baton.cli.render import size
+from baton.cli.table import TextTable, show
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.kv.keys import KEY_BYTES
 from baton.kv.objects import ObjectId
-from baton.kv.tiers import tier_name
 
 BATCH = 128
 """Objects fetched at once by `verify`."""
-FILE_COLUMNS = 1000
-"""Width of tables that are not written to a terminal: nothing is cut off."""
 
 
 def stat(target: StoreTarget, console: Console, as_json: bool) -> None:
@@ -37,28 +34,10 @@ def stat(target: StoreTarget, console: Console, as_json: bool) -> None:
     if as_json:
         console.print_json(json.dumps([MessageToDict(s) for s in stats]))
         return
-    made = _table("store", "tier", "used", "of", "objects", "evicted", "corrupt", "state")
-    for s in stats:
-        for tier in s.tiers:
-            made.add_row(
-                s.store_id,
-                tier_name(tier.tier),
-                size(tier.used_bytes),
-                size(tier.capacity_bytes),
-                str(tier.objects),
-                str(tier.evictions),
-                str(tier.bad_objects),
-                tier.failed or "ok",
-            )
-    console.print(made)
-    tenants = _table("store", "tenant", "tier", "used", "share")
-    for s in stats:
-        for t in s.tenants:
-            name = t.tenant or "(none)"
-            share = size(t.share_bytes)
-            tenants.add_row(s.store_id, name, tier_name(t.tier), size(t.used_bytes), share)
-    if tenants.row_count:
-        console.print(tenants)
+    show(console, tiers_table(stats))
+    tenants = tenants_table(stats)
+    if tenants.rows:
+        show(console, tenants)
 
 
 def ls(target: StoreTarget, console: Console, prefix: str, tenant: str | None, limit: int) -> None:
@@ -73,21 +52,7 @@ def ls(target: StoreTarget, console: Console, prefix: str, tenant: str | None, l
                 rows.append((store.address, info))
         return rows
 
-    made = _table("key", "part", "bytes", "tiers", "tenant", "layout", "store")
-    made.columns[0].min_width = 2 * KEY_BYTES  # a key that is cut short is useless
-    for address, info in run(target, act):
-        made.add_row(
-            info.key.hex(),
-            f"{info.part.group}/{info.part.shard}/{info.part.part}",
-            str(info.object_bytes),
-            "+".join(map(tier_name, info.tiers)) + (" partial" if info.partial else ""),
-            info.tenant,
-            info.layout_id.hex(),
-            address,
-        )
-    if not console.is_terminal:
-        console.width = FILE_COLUMNS
-    console.print(made)
+    show(console, objects_table(run(target, act)))
 
 
 def get(target: StoreTarget, key: str, out: Path | None) -> None:
@@ -162,12 +127,14 @@ def verify(target: StoreTarget, console: Console) -> None:
     async def act(stores: Sequence[RemoteStore]) -> list[tuple[str, int, int, int]]:
         return [(store.address, *await _verify(store)) for store in stores]
 
-    made = _table("store", "valid", "corrupt", "evicted")
+    made = TextTable(
+        ("store", "valid", "corrupt", "evicted"), right=frozenset({"valid", "corrupt", "evicted"})
+    )
     total = 0
     for address, valid, corrupt, evicted in run(target, act):
-        made.add_row(address, str(valid), str(corrupt), str(evicted))
+        made.add(address, str(valid), str(corrupt), str(evicted))
         total += corrupt
-    console.print(made)
+    show(console, made)
     if total:
         raise CommandError(f"{total} corrupt objects were found and dropped.", EXIT_FAILED)
 
@@ -238,10 +205,3 @@ def _key(text: str) -> bytes:
     if len(key) > KEY_BYTES:
         raise CommandError(f"{text!r} is longer than a key: {2 * KEY_BYTES} hexadecimal digits.")
     return key
-
-
-def _table(*columns: str) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="dim")
-    for name in columns:
-        made.add_column(name, no_wrap=True)
-    return made

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.banner import banner, context, metrics
+from baton.cli.local.banner import banner, context, metrics
 from baton.cli.local.cluster import Cluster
 from baton.internal.v1 import cluster_pb2
 from baton.internal.v1.cluster_pb2 import ModelCard

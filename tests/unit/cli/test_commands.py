@@ -128,10 +128,12 @@ def test_without_a_cluster_every_command_says_so_at_once(command: str, tmp_path:
             "BATON_ADDRESS": address,
             "BATON_ETCD_ENDPOINTS": address,
         }
-        call(*command.split(), **places)  # compiled
-        begun = time.monotonic()
-        done = call(*command.split(), **places)
-        assert time.monotonic() - begun < 1.5  # a client of etcd gives up after 3 s
+        seconds = []
+        while not seconds or (min(seconds) > 1.0 and len(seconds) < 5):  # others may run as well
+            begun = time.monotonic()
+            done = call(*command.split(), **places)
+            seconds.append(time.monotonic() - begun)
+        assert min(seconds) < 1.5  # a client of etcd gives up after 3 s
     assert done.returncode == 1
     assert address in done.stderr
     assert "`baton up`" in done.stderr

@@ -1,38 +1,63 @@
 """The table of `baton status`."""
 
-import io
 from dataclasses import replace
 
-from rich.console import Console
-
-from baton.cli.status import StatusRow, table
+from baton.cli.status import StatusRow, StoreLoad, WorkerLoad, status_table
 
 WORKER = StatusRow(
     id="prefill-0",
     role="prefill",
     model="baton-random",
     address="127.0.0.1:40485",
+    metrics_address="127.0.0.1:39999",
     health="SERVING",
-    load="0 run, 0 wait",
-    kv="0/262144 pages",
+    load=WorkerLoad(running=0, waiting=0, used_pages=0, total_pages=262144),
+)
+STORE = StatusRow(
+    id="kvstore-0",
+    role="kvstore",
+    model="",
+    address="127.0.0.1:40486",
+    metrics_address="127.0.0.1:40000",
+    health="SERVING",
+    load=StoreLoad(used_bytes=1234567, capacity_bytes=64 << 20, objects=3, leases=0),
 )
 
 
-def shown(*rows: StatusRow) -> list[str]:
-    out = io.StringIO()
-    Console(file=out, width=80).print(table(rows))
-    return [line.rstrip() for line in out.getvalue().splitlines()]
+def shown(*rows: StatusRow, width: int | None = 80) -> list[str]:
+    return [line.plain for line in status_table(rows, width).lines(width)]
 
 
-def test_a_worker_is_one_line_on_a_narrow_terminal() -> None:
-    _, line = shown(WORKER)
-    assert line == "  ".join(
-        ("prefill-0", "baton-random", "127.0.0.1:40485", "SERVING", WORKER.load, WORKER.kv)
-    )
+def test_a_worker_and_a_store_are_one_line_each_on_a_narrow_terminal() -> None:
+    _, worker, store = shown(WORKER, STORE)
+    assert worker.split("  ") == [
+        "prefill-0",
+        "baton-random",
+        "127.0.0.1:40485",
+        "SERVING",
+        "0 run, 0 wait",
+        "0/262144 pages",
+    ]
+    assert store.split()[-3:] == ["1.2", "MiB/64", "MiB"]
+
+
+def test_metrics_are_shown_where_there_is_room() -> None:
+    assert all("127.0.0.1:39999" not in line for line in shown(WORKER))
+    for width in (120, None):
+        heading, line = shown(WORKER, width=width)
+        assert heading.split()[-1] == "metrics"
+        assert line.split()[-1] == "127.0.0.1:39999"
 
 
 def test_roles_are_shown_where_ids_do_not_tell_them() -> None:
     assert "role" not in shown(WORKER)[0]
-    heading, *lines = shown(WORKER, replace(WORKER, id="gpu-7"))
+    heading, *lines = shown(WORKER, replace(WORKER, id="gpu-7"), width=120)
     assert "role" in heading
     assert all("prefill" in line for line in lines if "127" in line)
+
+
+def test_who_tells_nothing_of_its_load_is_told_from_who_has_none() -> None:
+    router = replace(WORKER, id="router-0", role="router", load=None)
+    assert replace(WORKER, load=None).cells() == ("?", "?")
+    assert replace(WORKER, load=None, health="UNREACHABLE").cells() == ("", "")
+    assert router.cells() == ("", "")
