@@ -4,14 +4,20 @@ Names begin with `baton_`, units stand in them (`_seconds`, `_bytes`, `_total`),
 values that users choose freely.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from threading import Thread
 from typing import Any, Generic, TypeVar
 from wsgiref.simple_server import WSGIServer
 
 import prometheus_client
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest, start_http_server
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Metric,
+    generate_latest,
+    start_http_server,
+)
 
 from baton.telemetry.scope import PROCESS, TelemetryScope, current
 
@@ -85,9 +91,26 @@ def latency_buckets() -> Sequence[float]:
     return (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
+class _Labelled(CollectorRegistry):
+    """A scope's registry as it is shown: each series has the scope's labels besides its own."""
+
+    def __init__(self, scope: TelemetryScope) -> None:
+        super().__init__()
+        self._scope = scope
+
+    def collect(self) -> Iterator[Metric]:
+        labels = self._scope.labels
+        for family in self._scope.registry.collect():
+            if labels:
+                family.samples = [
+                    sample._replace(labels={**labels, **sample.labels}) for sample in family.samples
+                ]
+            yield family
+
+
 def render() -> tuple[bytes, str]:
     """Return the current scope's metrics in Prometheus' text format, and its content type."""
-    return generate_latest(current().registry), CONTENT_TYPE_LATEST
+    return generate_latest(_Labelled(current())), CONTENT_TYPE_LATEST
 
 
 class Exposition:
@@ -110,5 +133,5 @@ def serve(host: str, port: int, scope: TelemetryScope = PROCESS) -> Exposition:
     Raises:
         OSError: the port is taken or the address is not one of this machine's.
     """
-    server, thread = start_http_server(port, addr=host, registry=scope.registry)
+    server, thread = start_http_server(port, addr=host, registry=_Labelled(scope))
     return Exposition(server, thread)

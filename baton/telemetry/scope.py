@@ -36,6 +36,9 @@ class TelemetryScope:
         self.registry = CollectorRegistry(auto_describe=True) if registry is None else registry
         self.families: dict[object, Any] = {}
         """Metric families by their declaration. For baton.telemetry.metrics."""
+        self.labels: dict[str, str] = {}
+        """On every series that is shown, for a process that is about one thing, for example
+        `{"model": "org/name"}`."""
         self.provider: TracerProvider | None = None
         """Sends the spans; None while there is nowhere to send them."""
         self.tracer: Tracer = NoOpTracer()

@@ -18,6 +18,7 @@ from baton.kv.verify import ALWAYS
 from baton.process.lifecycle import Process
 from baton.rpc.server import Server
 from baton.settings import StartupError, WorkerSettings
+from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
 from baton.worker.load import update_metrics
@@ -56,6 +57,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     model = settings.engine.model_name or (
         settings.engine.model.name if settings.engine.model else "sim"
     )
+    scope.current().labels["model"] = model
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
     discovery = await stack.enter_async_context(Discovery(etcd, settings.etcd.cluster))
     store = await stack.enter_async_context(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from time import monotonic
 
 from baton.internal.v1 import worker_pb2
 from baton.worker import metrics
@@ -40,26 +41,24 @@ async def load_reports(
     core: WorkerCore, instance_id: str, incarnation: str
 ) -> AsyncIterator[worker_pb2.LoadReport]:
     """Yield reports on change, and once a second without one."""
-    last = None
-    quiet = 0.0
+    last, told_at = None, monotonic()
     while True:
         report = load_report(core, instance_id, incarnation)
-        if report != last or quiet >= HEARTBEAT_SECONDS:
+        if report != last or monotonic() - told_at >= HEARTBEAT_SECONDS:
             yield report
-            last, quiet = report, 0.0
+            last, told_at = report, monotonic()
         await asyncio.sleep(POLL_SECONDS)
-        quiet += POLL_SECONDS
 
 
 async def update_metrics(core: WorkerCore) -> None:
     """Set the gauges to the engine's latest snapshot, twice a second, until cancelled."""
     block_size = str(core.engine.info.layout.block_tokens)
-    metrics.CACHE_CONFIG.labels(block_size, str(core.stats.total_pages)).set(1)
+    metrics.CACHE_CONFIG.labels(core.model, block_size, str(core.stats.total_pages)).set(1)
     while True:
         stats = core.stats
-        metrics.RUNNING.set(stats.running)
-        metrics.WAITING.set(stats.waiting)
-        metrics.KV_USAGE.set(1 - stats.free_pages / stats.total_pages)
+        metrics.RUNNING.labels(core.model).set(stats.running)
+        metrics.WAITING.labels(core.model).set(stats.waiting)
+        metrics.KV_USAGE.labels(core.model).set(1 - stats.free_pages / stats.total_pages)
         metrics.COMPUTED_TOKENS.set(stats.computed_tokens)
         metrics.CACHED_TOKENS.set(stats.cached_tokens)
         await asyncio.sleep(0.5)

@@ -1,4 +1,7 @@
-"""What workers count, besides what Kubernetes inference gateways scrape."""
+"""What workers count, and what Kubernetes inference gateways scrape.
+
+Each series of a worker carries its model as `model` besides its own labels.
+"""
 
 from baton.telemetry.metrics import Counter, Gauge
 
@@ -13,10 +16,13 @@ CACHED_TOKENS = Gauge(
     "baton_worker_cached_tokens", "Prompt tokens found instead of computed since start"
 )
 STREAMS = Gauge("baton_worker_streams", "Work streams that have not ended")
-# Names that inference gateways know from vLLM.
-WAITING = Gauge("vllm:num_requests_waiting", "Sequences that wait for a place in the batch")
-RUNNING = Gauge("vllm:num_requests_running", "Sequences in the batch")
-KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "Share of KV pages in use, 0 to 1")
+# Names and labels that inference gateways know from vLLM.
+_MODEL = ["model_name"]
+WAITING = Gauge("vllm:num_requests_waiting", "Sequences that wait for a place in the batch", _MODEL)
+RUNNING = Gauge("vllm:num_requests_running", "Sequences in the batch", _MODEL)
+KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "Share of KV pages in use, 0 to 1", _MODEL)
 CACHE_CONFIG = Gauge(
-    "vllm:cache_config_info", "KV pages of the engine", ["block_size", "num_gpu_blocks"]
+    "vllm:cache_config_info",
+    "KV pages of the engine",
+    ["model_name", "block_size", "num_gpu_blocks"],
 )

@@ -12,7 +12,7 @@ from baton.rpc.server import Server
 from baton.settings import FrontendSettings
 from baton.v1 import inference_pb2_grpc
 from services.frontend.generation.inference import Inference
-from services.frontend.grpc.servicer import SERVICE, InferenceServicer
+from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
 from services.frontend.openai.routes import Handlers, Routes
@@ -49,7 +49,13 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         settings.grpc.max_concurrent,
     )
     server = await stack.enter_async_context(
-        Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
+        Server(
+            settings.grpc,
+            process.name,
+            settings.advertise_host,
+            process.incarnation,
+            on_call_end=record_call,
+        )
     )
     servicer = InferenceServicer(inference)
     server.add(

@@ -8,8 +8,21 @@ _PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 
 ACTIVE = Gauge("baton_frontend_requests_active", "Requests that run now.")
 REQUESTS = Counter(
     "baton_frontend_requests_total",
-    "Requests that ended, by operation and reason (`ok` or a reason of the error table).",
-    ["operation", "reason"],
+    "Requests that ended, refused ones too: by surface (`http`, `grpc`), operation (`chat`, "
+    "`text_completion`, `tokenize`, `list_models`, `unknown`), model (empty where it does not "
+    "exist) and reason (`ok` or a reason of the error table).",
+    ["surface", "operation", "model", "reason"],
+)
+HTTP_REQUESTS = Counter(
+    "baton_http_requests_total",
+    "HTTP requests that ended, refused ones too, by route (`unknown`: there is none) and status.",
+    ["route", "status"],
+)
+HTTP_DURATION = Histogram(
+    "baton_http_duration_seconds",
+    "From the head of an HTTP request to the end of its answer.",
+    ["route"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
 PLACEMENT_RETRIES = Counter(
     "baton_frontend_placement_retries_total", "Placements after the first of a request."
@@ -28,20 +41,31 @@ WORKER_STREAMS = Gauge(
 LATE_FRAMES = Counter(
     "baton_frontend_late_frames_total", "Token entries of streams that were released."
 )
-PROMPT_TOKENS = Counter("baton_frontend_prompt_tokens_total", "Prompt tokens of ended requests.")
-CACHED_TOKENS = Counter(
-    "baton_frontend_cached_tokens_total", "Prompt tokens found in a cache, of ended requests."
+PROMPT_TOKENS = Counter(
+    "baton_frontend_prompt_tokens_total", "Prompt tokens of ended requests.", ["model"]
 )
-OUTPUT_TOKENS = Counter("baton_frontend_output_tokens_total", "Tokens given to clients.")
+CACHED_TOKENS = Counter(
+    "baton_frontend_cached_tokens_total",
+    "Prompt tokens found in a cache, of ended requests.",
+    ["model"],
+)
+OUTPUT_TOKENS = Counter("baton_frontend_output_tokens_total", "Tokens given to clients.", ["model"])
 DURATION = Histogram(
-    "gen_ai_server_request_duration_seconds", "From arrival to end.", buckets=_DURATION
+    "gen_ai_server_request_duration_seconds",
+    "From arrival to end, of requests that ran.",
+    ["operation", "model"],
+    buckets=_DURATION,
 )
 FIRST_TOKEN = Histogram(
-    "gen_ai_server_time_to_first_token_seconds", "From arrival to first token.", buckets=_DURATION
+    "gen_ai_server_time_to_first_token_seconds",
+    "From arrival to first token.",
+    ["operation", "model"],
+    buckets=_DURATION,
 )
 PER_TOKEN = Histogram(
     "gen_ai_server_time_per_output_token_seconds",
     "Mean time between output tokens after the first, per choice.",
+    ["operation", "model"],
     buckets=_PER_TOKEN,
 )
 SLOW_CLIENTS = Counter(

@@ -5,7 +5,7 @@ from baton.telemetry.metrics import Counter, Gauge, Histogram, latency_buckets
 PLACEMENTS = Counter(
     "baton_router_placements_total",
     "Place queries by outcome: local, remote, or the reason of a refusal",
-    ["outcome"],
+    ["model", "outcome"],
 )
 PLACE_SECONDS = Histogram(
     "baton_router_place_seconds",
@@ -15,10 +15,11 @@ PLACE_SECONDS = Histogram(
 PREDICTED_SECONDS = Histogram(
     "baton_router_predicted_ttft_seconds",
     "Predicted time to first token of placements",
+    ["model"],
     buckets=latency_buckets(),
 )
 PROMPT_TOKENS = Counter(
-    "baton_router_prompt_tokens_total", "Prompt tokens of placements", ["expected"]
+    "baton_router_prompt_tokens_total", "Prompt tokens of placements", ["model", "expected"]
 )
 PREFETCHES = Counter(
     "baton_router_prefetches_total",

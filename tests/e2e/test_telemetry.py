@@ -109,7 +109,7 @@ async def test_every_process_shows_its_metrics_and_writes_json_lines_with_its_na
         "router": "baton_router_",
         "kvstore": "baton_kv_",
         "prefill": "baton_worker_kv_put_bytes_total",
-        "decode": 'vllm:cache_config_info{block_size="16"',
+        "decode": 'vllm:cache_config_info{block_size="16",model="tiny",model_name="tiny"',
     }
     for identity in ids:
         service = cluster[identity]

@@ -16,9 +16,10 @@ from services.frontend.generation import actions
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.reconcile import reconcile
-from services.frontend.generation.telemetry import record
+from services.frontend.generation.telemetry import record_generation
 from services.frontend.metrics import PLACEMENT_RETRIES
 from services.frontend.placement.placement import Placement
+from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.event_buffer import EventBuffer, StreamEvent
 
@@ -140,6 +141,16 @@ class Generation:
         """Record why it is closed before its end, where that is not the client's wish."""
         self._outcome = reason.name
 
+    def add_to(self, record: RequestRecord) -> None:
+        """Add what it came to so far to the record of its request."""
+        progress, usage = self._progress, self._progress.usage
+        record.add(
+            len(self.request.prompt),
+            usage.cached_tokens,
+            progress.output_tokens,
+            usage.first_token_seconds,
+        )
+
     def close(self) -> None:
         """Release everything that the request holds, and record it. Idempotent."""
         on_closed, self._on_closed = self._on_closed, None
@@ -148,7 +159,7 @@ class Generation:
         self._release()
         on_closed(self)
         seconds = monotonic() - self._context.arrived
-        record(self._progress, self._operation, self._outcome, self._span, seconds)
+        record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
 
     # What workers report: called by the buffer.
 

@@ -18,6 +18,7 @@ from services.frontend.metrics import ACTIVE
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.requests import validate
 from services.frontend.requests.models import Model, Registry
+from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -86,30 +87,32 @@ class Inference:
                 await self._idle.wait()
 
     async def start(
-        self, request: GenerationRequest, operation: str, seconds: float | None = None
+        self, request: GenerationRequest, record: RequestRecord, seconds: float | None = None
     ) -> Generation:
         """Admit a request.
 
         Args:
             request: what the client sent.
-            operation: `chat` or `text_completion`, for telemetry.
+            record: filled in; one may be of several requests.
             seconds: until its deadline, at most a day; None: 600.
 
         Raises:
             BatonError: it is refused.
         """
         arrived = monotonic()
+        record.name_model(request.model)
         self._admit()
         try:
-            resolved = await self._resolve(request)
+            resolved = await self._resolve(request, record)
             cache_salt = await self._cache_salts.get(resolved.context.tenant)
             chains = await self._threads.run(
                 partial(block_key_chains, resolved.prompt, resolved.model.cards, cache_salt),
                 len(resolved.prompt),
             )
             span = tracer().start_span(
-                f"{operation} {resolved.model.name}", kind=trace.SpanKind.SERVER
+                f"{record.operation} {resolved.model.name}", kind=trace.SpanKind.SERVER
             )
+            record.follow(span)
             context = GenerationContext(
                 pool=self._pool,
                 placement_finder=self._placement_finder,
@@ -120,28 +123,39 @@ class Inference:
                 deadline=arrived
                 + min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS),
             )
-            generation = Generation(resolved, context, operation, span, self._ended)
+            ended = partial(self._ended, record)
+            generation = Generation(resolved, context, record.operation, span, ended)
             self._running.add(generation)
             return generation
         except BaseException:
             self._leave()
             raise
 
-    async def tokenize(self, model_name: str, prompt: Prompt) -> tuple[Model, list[int]]:
+    async def tokenize(
+        self, model_name: str, prompt: Prompt, record: RequestRecord
+    ) -> tuple[Model, list[int]]:
         """Return the model and the ids of a prompt.
+
+        Args:
+            model_name: as the client gave it.
+            prompt: what to tokenize.
+            record: filled in.
 
         Raises:
             BatonError: it is refused.
         """
         if not model_name:
             raise invalid_field("model", "name a model")
+        record.name_model(model_name)
         validate.check_prompt(prompt)
         model = self.registry.get(model_name)
+        record.served_model = model.name
         return model, await self._encode(model, prompt)
 
-    async def _resolve(self, request: GenerationRequest) -> ResolvedRequest:
+    async def _resolve(self, request: GenerationRequest, record: RequestRecord) -> ResolvedRequest:
         validate.check(request)
         model = self.registry.get(request.model)
+        record.served_model = model.name
         validate.check_model(request, model)
         prompt = await self._encode(model, request.prompt)
         return validate.resolve(request, model, prompt, secrets.randbits(63))
@@ -175,7 +189,8 @@ class Inference:
         self._idle.clear()
         ACTIVE.set(self.active)
 
-    def _ended(self, generation: Generation) -> None:
+    def _ended(self, record: RequestRecord, generation: Generation) -> None:
+        generation.add_to(record)
         self._running.discard(generation)
         self._leave()
 

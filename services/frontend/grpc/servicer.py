@@ -6,19 +6,28 @@ from typing import Any
 import grpc
 
 from baton.errors import BatonError, Reason
-from baton.rpc.interceptor import REQUEST_ID_KEY
+from baton.rpc.interceptor import REQUEST_ID_KEY, UNKNOWN_METHOD, CallEnd
 from baton.stream_events import event_to_proto
 from baton.telemetry.context import request_id
 from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import generation_request, messages_of
 from services.frontend.metrics import SLOW_CLIENTS
+from services.frontend.requests.record import RequestRecord, begin, current, finish
 from services.frontend.requests.request import TextPrompt
 from services.frontend.requests.request_id import identify
 
 SERVICE = "baton.v1.InferenceService"
 STALL_SECONDS = 30.0
 """A client that lets a write wait for longer is cut."""
+
+_OPERATIONS = {
+    f"/{SERVICE}/Generate": "text_completion",
+    f"/{SERVICE}/Chat": "chat",
+    f"/{SERVICE}/Tokenize": "tokenize",
+    f"/{SERVICE}/ListModels": "list_models",
+}
+"""What is recorded of a call to a method."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Response = type[inference_pb2.GenerateResponse] | type[inference_pb2.ChatResponse]
@@ -35,23 +44,25 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Generate(  # type: ignore[override]  # noqa: N802
         self, request: inference_pb2.GenerateRequest, context: Context
     ) -> None:
-        await self._stream(request, context, "text_completion", inference_pb2.GenerateResponse)
+        record = _begin("Generate")
+        await self._stream(request, context, record, inference_pb2.GenerateResponse)
 
     async def Chat(  # type: ignore[override]  # noqa: N802
         self, request: inference_pb2.ChatRequest, context: Context
     ) -> None:
-        await self._stream(request, context, "chat", inference_pb2.ChatResponse)
+        await self._stream(request, context, _begin("Chat"), inference_pb2.ChatResponse)
 
     async def Tokenize(  # noqa: N802
         self, request: inference_pb2.TokenizeRequest, context: Context
     ) -> inference_pb2.TokenizeResponse:
+        record = _begin("Tokenize")
         await _announce(context, identify(request_id.get()))
         prompt = (
             messages_of(request.messages)
             if request.messages and not request.text
             else TextPrompt(request.text)
         )
-        model, ids = await self._inference.tokenize(request.model, prompt)
+        model, ids = await self._inference.tokenize(request.model, prompt, record)
         return inference_pb2.TokenizeResponse(token_ids=ids, context_tokens=model.context_tokens)
 
     async def ListModels(  # noqa: N802
@@ -59,6 +70,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         request: inference_pb2.ListModelsRequest,  # noqa: ARG002 - it has no fields yet
         context: Context,
     ) -> inference_pb2.ListModelsResponse:
+        _begin("ListModels")
         await _announce(context, identify(request_id.get()))
         return inference_pb2.ListModelsResponse(
             models=[
@@ -77,13 +89,13 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self,
         request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest,
         context: Context,
-        operation: str,
+        record: RequestRecord,
         response_type: Response,
     ) -> None:
         identity = identify(request.context.request_id, request_id.get())
         await _announce(context, identity)
         asked = generation_request(request, identity)
-        generation = await self._inference.start(asked, operation, context.time_remaining())
+        generation = await self._inference.start(asked, record, context.time_remaining())
         writes = _Writes(context, self._stall_seconds)
         try:
             while not generation.finished:
@@ -146,6 +158,28 @@ class _Writes:
         elif self._task is not None:
             self._cut = True
             self._task.cancel()
+
+
+def record_call(end: CallEnd) -> None:
+    """Record the end of a call, unless it is of health or reflection: no client's request."""
+    operation = _OPERATIONS.get(end.method)
+    if operation is None and end.method != UNKNOWN_METHOD:
+        return
+    if not request_id.get():
+        identify()
+    try:
+        record = current()
+    except LookupError:  # refused before any method
+        record = RequestRecord("grpc")
+        record.operation = operation or record.operation
+    record.error = end.error
+    finish(record, end.code.name)
+
+
+def _begin(method: str) -> RequestRecord:
+    record = begin("grpc")
+    record.operation = _OPERATIONS[f"/{SERVICE}/{method}"]
+    return record
 
 
 async def _announce(context: Context, identity: str) -> None:

@@ -10,22 +10,24 @@ straight to it: a streamed token is one write, and no message through ASGI.
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from baton.errors import BatonError, Reason
 from services.frontend.http.asgi import Scope
 from services.frontend.metrics import SLOW_CLIENTS
 
 STALL_SECONDS = 30.0
 BUFFER_BYTES = 64 * 1024
 HEAD_BYTES = 64 * 1024
+REFUSED_SECONDS = 1.0
+"""A client that was refused has this long to close the connection."""
 _EXTENSION = "baton.connection"
-_REFUSAL = b"The head of the request is longer than %d bytes." % HEAD_BYTES
-_HEAD_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
-    b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(_REFUSAL), _REFUSAL)
-)
+
+Refuse = Callable[[BatonError], bytes]
+"""Records that a request is refused before any application sees it; returns the whole answer."""
 
 
 class Wire(Protocol):
@@ -40,6 +42,7 @@ class Wire(Protocol):
 
     @property
     def lost(self) -> bool: ...
+    def lost_error(self) -> BatonError: ...
     def write_piece(self, data: bytes) -> None: ...
     def cut(self) -> None: ...
 
@@ -57,6 +60,9 @@ class Connection(HttpToolsProtocol):
     on_lost: Callable[[], None] | None = None
     on_pause: Callable[[], None] | None = None
     on_resume: Callable[[], None] | None = None
+    refuse: Refuse
+    _cut_slow_client = False
+    _refused = False
     _reading: asyncio.TimerHandle | None = None
     _stalled: asyncio.TimerHandle | None = None
     _in_head = False
@@ -65,14 +71,19 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def limited(
-        cls, header_seconds: float, body_seconds: float, stall_seconds: float = STALL_SECONDS
+        cls,
+        refuse: Refuse,
+        header_seconds: float,
+        body_seconds: float,
+        stall_seconds: float = STALL_SECONDS,
     ) -> type["Connection"]:
-        """Return a class of connections with these limits, in seconds."""
+        """Return a class of connections with these limits, in seconds, that refuses so."""
         limits = {
             "header_seconds": header_seconds,
             # The application answers late bodies itself; this is for those that go on after that.
             "body_seconds": body_seconds + 1.0,
             "stall_seconds": stall_seconds,
+            "refuse": staticmethod(refuse),
         }
         return type("LimitedConnection", (cls,), limits)
 
@@ -89,14 +100,18 @@ class Connection(HttpToolsProtocol):
             self.on_lost()
 
     def data_received(self, data: bytes) -> None:
-        if self._head_bytes > HEAD_BYTES:
-            return  # refused, and closing
+        if self._refused:
+            return
         begun = self._in_head
         super().data_received(data)
         self._head_bytes = self._head_bytes + len(data) if begun and self._in_head else 0
         if self._head_bytes > HEAD_BYTES:
-            self.transport.write(_HEAD_TOO_LARGE)
-            self.transport.close()
+            too_long = f"the head of the request is longer than {HEAD_BYTES} bytes"
+            self._refuse(BatonError(Reason.HEAD_TOO_LARGE, too_long))
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what uvicorn cannot parse."""
+        self._refuse(BatonError(Reason.MALFORMED_HEAD, msg))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -131,6 +146,13 @@ class Connection(HttpToolsProtocol):
         """Whether the client is gone."""
         return self.transport.is_closing()
 
+    def lost_error(self) -> BatonError:
+        """Return why the client is gone."""
+        if self._cut_slow_client:
+            late = f"the client did not read for {self.stall_seconds:g} s"
+            return BatonError(Reason.SLOW_CONSUMER, late)
+        return BatonError(Reason.CANCELLED, "the client is gone")
+
     def write_piece(self, data: bytes) -> None:
         """Send a piece, not empty, of the chunked answer that has begun. Never waits."""
         if not self.transport.is_closing():
@@ -148,12 +170,24 @@ class Connection(HttpToolsProtocol):
             None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
         )
 
+    def _refuse(self, error: BatonError) -> None:
+        self._refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # an answer to something else is half sent
+            return
+        self.transport.write(copy_context().run(self.refuse, error))
+        # What the client still sends is read and dropped: closing at once would reset the
+        # connection, and the answer might be lost with it.
+        self.transport.write_eof()
+        self._expect(REFUSED_SECONDS)
+
     def _unstall(self) -> None:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
 
     def _cut_slow(self) -> None:
+        self._cut_slow_client = True
         SLOW_CLIENTS.labels("http").inc()
         self.transport.abort()
 

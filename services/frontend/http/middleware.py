@@ -1,4 +1,6 @@
-"""What every HTTP request gets: an id, its caller's trace, and an answer, whatever happens."""
+"""What every HTTP request gets: an id, its caller's trace, an answer and a record of its end."""
+
+import asyncio
 
 from opentelemetry import context as otel
 
@@ -9,6 +11,7 @@ from services.frontend.http.asgi import ASGIApp, Message, Receive, Scope, Send
 from services.frontend.http.body import ClientGoneError, header
 from services.frontend.http.connection import connection_of
 from services.frontend.http.responses import send_error
+from services.frontend.requests.record import RequestRecord, begin, finish
 from services.frontend.requests.request_id import identify
 
 log = get_logger(__name__)
@@ -23,32 +26,52 @@ class RequestMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        named = (b"x-request-id", identify(header(scope, b"x-request-id")).encode())
+        record = begin("http")
         traceparent = header(scope, b"traceparent")
         if traceparent:
             otel.attach(tracing.extract(traceparent))
-        begun = False
-
-        async def send_named(message: Message) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                message["headers"] = [*message["headers"], named]
-            await send(message)
-
+        sender = _Sender(send, identify(header(scope, b"x-request-id")))
         try:
-            await self._app(scope, receive, send_named)
+            await self._answer(scope, receive, sender, record)
+        finally:
+            status = sender.status or (record.error.http_status if record.error else 0)
+            finish(record, str(status))
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, sender: "_Sender", record: RequestRecord
+    ) -> None:
+        try:
+            await self._app(scope, receive, sender)
             return
         except ClientGoneError:
+            record.error = connection_of(scope).lost_error()
             return
+        except asyncio.CancelledError:
+            record.error = BatonError(Reason.DRAINING, "this frontend is shutting down")
+            raise
         except BatonError as error:
-            failure = error
+            record.error = error
         except Exception:
             log.exception("http.request.failed", path=scope["path"])
-            failure = BatonError(Reason.INTERNAL, "internal error")
-        if begun:
-            connection_of(
-                scope
-            ).cut()  # half an answer is there; the client must see that no more comes
+            record.error = BatonError(Reason.INTERNAL, "internal error")
+        if sender.status:
+            # Half an answer is there; the client must see that no more comes.
+            connection_of(scope).cut()
         else:
-            await send_error(send_named, failure)
+            await send_error(sender, record.error)
+
+
+class _Sender:
+    """Names the request in the head of its answer, and notes the status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self.status = 0
+        """Of the answer; 0 before it has begun."""
+        self._send = send
+        self._header = (b"x-request-id", request_id.encode())
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], self._header]
+        await self._send(message)

@@ -36,20 +36,24 @@ async def send_bytes(
     await send({"type": "http.response.body", "body": data})
 
 
-async def send_error(send: Send, error: BatonError, allow: str = "") -> None:
-    """Send an error of the table, in OpenAI's shape.
+class MethodNotAllowedError(BatonError):
+    """METHOD_NOT_ALLOWED: there is something at the path, for other methods."""
 
-    Args:
-        send: where to.
-        error: what.
-        allow: the methods that are allowed, where the error is about that.
-    """
+    def __init__(self, path: str, method: str, allow: str) -> None:
+        """Name the methods that are allowed, as the header `allow` has them."""
+        message = f"{path[:200]} does not take {method}, but {allow}"
+        super().__init__(Reason.METHOD_NOT_ALLOWED, message)
+        self.allow = allow
+
+
+async def send_error(send: Send, error: BatonError) -> None:
+    """Send an error of the table, in OpenAI's shape."""
     headers: list[tuple[bytes, bytes]] = []
     if error.retry_after is not None:
         headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
         headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
-    if allow:
-        headers.append((b"allow", allow.encode()))
+    if isinstance(error, MethodNotAllowedError):
+        headers.append((b"allow", error.allow.encode()))
     if error.reason is Reason.BODY_TIMEOUT:
         headers.append((b"connection", b"close"))
     await send_json(send, error.to_openai(), error.http_status, tuple(headers))

@@ -4,13 +4,18 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from http import HTTPStatus
 
 import uvicorn
 
+from baton.errors import BatonError
 from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp
 from services.frontend.http.connection import STALL_SECONDS, Connection
+from services.frontend.http.responses import encode
+from services.frontend.requests.record import begin, finish
+from services.frontend.requests.request_id import identify
 
 _BACKLOG = 2048
 _SEND_BUFFER_BYTES = 256 * 1024
@@ -34,6 +39,7 @@ class HttpServer:
             uvicorn.Config(
                 app,
                 http=Connection.limited(
+                    _refuse,
                     settings.header_timeout_seconds,
                     settings.body_timeout_seconds,
                     stall_seconds,
@@ -83,6 +89,20 @@ class HttpServer:
         self._task = asyncio.create_task(self._server.serve([self._socket]), name="http")
         await self._server.up.wait()
         log.info("http.server.started", host=self._settings.host, port=self.port)
+
+
+def _refuse(error: BatonError) -> bytes:
+    """Record a request that no application sees, and return the answer to it."""
+    record, identity = begin("http"), identify()
+    record.error = error
+    finish(record, str(error.http_status))
+    body = encode(error.to_openai())
+    head = (
+        f"HTTP/1.1 {error.http_status} {HTTPStatus(error.http_status).phrase}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        f"x-request-id: {identity}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 class _Server(uvicorn.Server):

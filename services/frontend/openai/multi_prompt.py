@@ -7,6 +7,7 @@ from functools import partial
 from baton.stream_events import Event
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.inference import Inference
+from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest
 
 Sink = Callable[[int, list[Event]], bool]
@@ -22,15 +23,15 @@ class Batch:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(
-        self, inference: Inference, requests: Sequence[GenerationRequest], operation: str
+        self, inference: Inference, requests: Sequence[GenerationRequest], record: RequestRecord
     ) -> None:
-        """Admit all requests.
+        """Admit all requests, which are one for the client and have one record.
 
         Raises:
             BatonError: one is refused.
         """
         for request in requests:
-            self.generations.append(await inference.start(request, operation))
+            self.generations.append(await inference.start(request, record))
 
     async def run(self, sink: Sink, on_enough: Callable[[], Awaitable[None]]) -> None:
         """Run all to their ends.

@@ -1,7 +1,8 @@
-"""What stands behind each path. Errors are raised as BatonErrors; `edge` answers with them."""
+"""What stands behind each path. Errors are raised as BatonErrors; the middleware answers them."""
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from baton.errors import BatonError, Reason
@@ -12,7 +13,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
 from services.frontend.http.body import read_json
 from services.frontend.http.connection import connection_of
-from services.frontend.http.responses import send_bytes, send_error, send_json
+from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
 from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.parse import (
@@ -27,6 +28,7 @@ from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.schema import ChatBody, CompletionBody
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.openai.templates import CHAT, COMPLETION
+from services.frontend.requests import record
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import GenerationRequest, Prompt, TextPrompt
 
@@ -55,7 +57,7 @@ class Handlers:
         prompt: Prompt = TextPrompt(body.prompt or "")
         if body.messages is not None and not body.prompt:
             prompt = conversation(body.messages)
-        model, ids = await self._inference.tokenize(body.model or "", prompt)
+        model, ids = await self._inference.tokenize(body.model or "", prompt, record.current())
         answer = {"count": len(ids), "max_model_len": model.context_tokens, "tokens": ids}
         await send_json(send, answer)
 
@@ -101,7 +103,7 @@ class Handlers:
         template = CHAT if isinstance(body, ChatBody) else COMPLETION
         batch, wire = Batch(), connection_of(scope)
         try:
-            await batch.start(self._inference, requests, template.operation)
+            await batch.start(self._inference, requests, record.current())
             resolved = [generation.request for generation in batch.generations]
             options = ResponseOptions(
                 id=template.id_prefix + request_id.get(),
@@ -122,21 +124,29 @@ class Handlers:
             batch.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Route:
+    method: str
+    operation: str
+    handler: ASGIApp
+
+
 class Routes:
     """Route a request to its handler by path and method: an ASGI application."""
 
     def __init__(self, handlers: Handlers) -> None:
-        self._model = ("GET", handlers.model)
-        self._routes: dict[str, tuple[str, ASGIApp]] = {
-            "/v1/chat/completions": ("POST", handlers.chat),
-            "/v1/completions": ("POST", handlers.completions),
-            "/v1/tokenize": ("POST", handlers.tokenize),
-            "/tokenize": ("POST", handlers.tokenize),
-            "/v1/models": ("GET", handlers.models),
-            "/health": ("GET", handlers.ready),
-            "/health/live": ("GET", handlers.live),
-            "/health/ready": ("GET", handlers.ready),
-            "/metrics": ("GET", handlers.metrics),
+        none = record.OPERATOR
+        self._model = _Route("GET", "list_models", handlers.model)
+        self._routes = {
+            "/v1/chat/completions": _Route("POST", "chat", handlers.chat),
+            "/v1/completions": _Route("POST", "text_completion", handlers.completions),
+            "/v1/tokenize": _Route("POST", "tokenize", handlers.tokenize),
+            "/tokenize": _Route("POST", "tokenize", handlers.tokenize),
+            "/v1/models": _Route("GET", "list_models", handlers.models),
+            "/health": _Route("GET", none, handlers.ready),
+            "/health/live": _Route("GET", none, handlers.live),
+            "/health/ready": _Route("GET", none, handlers.ready),
+            "/metrics": _Route("GET", none, handlers.metrics),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,13 +154,14 @@ class Routes:
         found = self._routes.get(path) or (self._model if path.startswith(_MODEL) else None)
         if found is None:
             raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
-        allowed, handler = found
+        request = record.current()
+        request.route = _MODEL + "{model}" if found is self._model else path
+        request.operation = found.operation
+        allowed = found.method
         if method == allowed or (method, allowed) == ("HEAD", "GET"):
-            await handler(scope, receive, send)
+            await found.handler(scope, receive, send)
             return
-        allow = "GET, HEAD" if allowed == "GET" else allowed
-        wrong = f"{path[:200]} does not take {method}, but {allow}"
-        await send_error(send, BatonError(Reason.METHOD_NOT_ALLOWED, wrong), allow)
+        raise MethodNotAllowedError(path, method, "GET, HEAD" if allowed == "GET" else allowed)
 
 
 def _model(model: Model) -> dict[str, Any]:

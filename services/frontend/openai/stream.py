@@ -11,6 +11,7 @@ from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.responses import KEEP_ALIVE, EventStream, error_event, send_json
 from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
+from services.frontend.requests import record
 
 KEEP_ALIVE_SECONDS = 15.0
 
@@ -79,16 +80,22 @@ async def answer_stream(
             except BatonError as error:
                 if not stream.begun:
                     raise
-                last = error_event(error)
+                last = _last_event(error)
             except Exception:
                 if not stream.begun:
                     raise
                 log.exception("http.stream.failed")
-                last = error_event(BatonError(Reason.INTERNAL, "internal error"))
+                last = _last_event(BatonError(Reason.INTERNAL, "internal error"))
     finally:
         idle.stop()
         wire.on_pause = wire.on_resume = None
     await stream.end(last)
+
+
+def _last_event(error: BatonError) -> bytes:
+    """Record an error that comes after the answer's status, and return its event."""
+    record.current().error = error
+    return error_event(error)
 
 
 class _Idle:

@@ -94,16 +94,17 @@ class PlaceSession:
             try:
                 placement = self._placer.place(query, self._number, time.monotonic())
             except BatonError as error:
-                outcome = error.reason.name.lower()
+                model, outcome = "", error.reason.name.lower()  # it may be no name of a model
                 answer = _failed(query, error)
                 span.set_attribute("error.type", outcome)
             else:
+                model = query.context.model
                 outcome = "remote" if placement.HasField("prefill") else "local"
                 answer = router_pb2.FrameFromRouter(placement=placement)
                 _observe(query, placement)
                 if span.is_recording():
                     span.set_attributes(_attributes(query, placement))
-        metrics.PLACEMENTS.labels(outcome).inc()
+        metrics.PLACEMENTS.labels(model, outcome).inc()
         metrics.PLACE_SECONDS.observe(time.perf_counter() - began)
         return answer
 
@@ -128,11 +129,13 @@ def _failed(query: router_pb2.PlaceQuery, error: BatonError) -> router_pb2.Frame
 
 def _observe(query: router_pb2.PlaceQuery, placement: router_pb2.Placement) -> None:
     prediction = placement.prediction
-    metrics.PREDICTED_SECONDS.observe(
+    model = query.context.model
+    metrics.PREDICTED_SECONDS.labels(model).observe(
         prediction.queue_seconds + prediction.transfer_seconds + prediction.prefill_seconds
     )
-    metrics.PROMPT_TOKENS.labels("cached").inc(prediction.cached_tokens)
-    metrics.PROMPT_TOKENS.labels("computed").inc(query.prompt_tokens - prediction.cached_tokens)
+    metrics.PROMPT_TOKENS.labels(model, "cached").inc(prediction.cached_tokens)
+    computed_tokens = query.prompt_tokens - prediction.cached_tokens
+    metrics.PROMPT_TOKENS.labels(model, "computed").inc(computed_tokens)
     log.debug(
         "router.placement.made",
         request_id=query.context.request_id,

@@ -58,5 +58,6 @@ async def test_placements_and_refusals_are_counted_by_outcome(world) -> None:
     frontend = world.frontend(router)
     await frontend.place()
     await frontend.ask(context={"model": "nobody"})
-    for outcome in ("local", "model_not_found"):
-        assert router.sample("baton_router_placements_total", outcome=outcome) == 1
+    for model, outcome in (("m", "local"), ("", "model_not_found")):
+        placed = {"model": model, "outcome": outcome}
+        assert router.sample("baton_router_placements_total", **placed) == 1

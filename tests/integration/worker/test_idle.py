@@ -67,12 +67,11 @@ async def test_an_idle_conversation_leaves_the_engine_and_comes_back(start_servi
         else:
             await asyncio.sleep(1.0)
             assert await held(worker) == full
-        counted = await worker.metrics()
-        assert counted.get(GET_BYTES, 0) == 0
-        assert counted.get(LEFT, 0) == (full if worker is leaving else 0)
+        assert worker.sample(GET_BYTES) == 0
+        assert worker.sample(LEFT) == (full if worker is leaving else 0)
         second = [*prompt, *answer, 7, 8, 9]
         output, end = await turn(run, 2, second)
-        fetched = (await worker.metrics()).get(GET_BYTES, 0)
+        fetched = worker.sample(GET_BYTES)
         assert fetched == (full * 16 * 16 if worker is leaving else 0)
         assert output == local_tokens(prompt_token_ids=second)
         outputs.append(output)
@@ -91,7 +90,7 @@ async def test_what_is_used_stays(start_service, open_run):
         await asyncio.sleep(0.3)
         # The answer's own block is not asked for again, and may leave.
         assert await held(worker) >= len(PROMPT) // 16
-    assert (await worker.metrics()).get(GET_BYTES, 0) == 0
+    assert worker.sample(GET_BYTES) == 0
     await emptied(worker)
 
 

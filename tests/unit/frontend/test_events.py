@@ -16,6 +16,7 @@ from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.stream import answer_stream
 from services.frontend.openai.templates import CHAT, COMPLETION
+from services.frontend.requests.record import begin
 from services.frontend.requests.request import ResolvedRequest
 
 RequestFor = Callable[..., ResolvedRequest]
@@ -181,7 +182,9 @@ async def test_an_error_before_the_first_event_is_an_answer(request_for: Request
 async def test_an_error_after_it_is_the_last_event(request_for: RequestFor) -> None:
     chunks = ChunkEncoder(COMPLETION, options(n=1), [request_for()])
     delta: list[Event] = [Delta(0, 0, [1], "hi", ())]
-    *_, last = await run(Batch(delta, BatonError(Reason.WORKER_LOST, "lost")), chunks)
+    record, lost = begin("http"), BatonError(Reason.WORKER_LOST, "lost")
+    *_, last = await run(Batch(delta, lost), chunks)
+    assert record.error is lost
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "worker_lost"
 
 

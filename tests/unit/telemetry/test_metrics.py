@@ -5,6 +5,8 @@ import urllib.request
 import pytest
 
 from baton.telemetry import metrics
+from baton.telemetry.scope import TelemetryScope
+from tests.support.metrics import parse_metrics
 
 
 def test_metrics_are_served_on_a_free_port():
@@ -27,3 +29,19 @@ def test_taken_port_is_an_error():
             metrics.serve("127.0.0.1", server.port)
     finally:
         server.close()
+
+
+def test_labels_of_the_scope_are_on_every_series_that_is_shown():
+    scope = TelemetryScope("decode", "decode-0")
+    scope.labels["model"] = "org/name"
+    counter = metrics.Counter("baton_test_shown", "Things that a test shows.", ["kind"])
+    with scope.entered():
+        counter.labels("a").inc()
+        text = metrics.render()[0].decode()
+    assert 'baton_test_shown_total{kind="a",model="org/name"} 1.0' in text
+    shown = metrics.serve("127.0.0.1", 0, scope)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{shown.port}/metrics", timeout=5) as answer:
+            assert parse_metrics(answer.read().decode()).keys() == parse_metrics(text).keys()
+    finally:
+        shown.close()

@@ -1,0 +1,162 @@
+"""What is known of a request when it ends, on either surface: a log line and metrics.
+
+Each request has one `RequestRecord`, made where it arrives. What serves it fills the record in, and
+`finish` is called once, whatever ended it.
+"""
+
+from contextvars import ContextVar
+from time import monotonic
+from typing import Literal
+
+from opentelemetry.trace import Span
+
+from baton.cluster.tenants import DEFAULT_TENANT
+from baton.errors import BatonError
+from baton.telemetry.logs import get_logger
+from services.frontend.metrics import (
+    CACHED_TOKENS,
+    DURATION,
+    FIRST_TOKEN,
+    HTTP_DURATION,
+    HTTP_REQUESTS,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    REQUESTS,
+)
+
+Surface = Literal["http", "grpc"]
+UNKNOWN = "unknown"
+OPERATOR = ""
+"""The operation of health and metrics: no client's request, so it is not recorded if it is well."""
+_MAX_NAME = 200
+
+log = get_logger(__name__)
+
+
+class RequestRecord:
+    """One request, from its arrival to its end. Belongs to the task that serves it."""
+
+    __slots__ = (
+        "began",
+        "cached_tokens",
+        "error",
+        "first_token_seconds",
+        "model",
+        "operation",
+        "output_tokens",
+        "prompt_tokens",
+        "route",
+        "served_model",
+        "surface",
+        "tenant",
+        "trace_id",
+    )
+
+    def __init__(self, surface: Surface) -> None:
+        self.surface = surface
+        self.began = monotonic()
+        self.operation = UNKNOWN
+        """`chat`, `text_completion`, `tokenize`, `list_models`; unknown where nothing is there."""
+        self.route = UNKNOWN
+        """HTTP: which of the known paths."""
+        self.tenant = DEFAULT_TENANT
+        self.model = ""
+        """As the client named it."""
+        self.served_model = ""
+        """The same once it is known to exist: the only names that metrics carry."""
+        self.error: BatonError | None = None
+        """What the client was told, or why nothing could be told; None where it got all."""
+        self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
+        self.first_token_seconds: float | None = None
+        """From arrival to the first token, of any prompt and choice."""
+        self.trace_id = ""
+
+    def name_model(self, model: str) -> None:
+        """Set the model that the client names, before it is known to exist."""
+        self.model = model if len(model) <= _MAX_NAME else model[:_MAX_NAME] + "…"
+
+    def follow(self, span: Span) -> None:
+        """Name the trace of a span that is recorded."""
+        context = span.get_span_context()
+        if context.is_valid:
+            self.trace_id = format(context.trace_id, "032x")
+
+    def add(
+        self,
+        prompt_tokens: int,
+        cached_tokens: int,
+        output_tokens: int,
+        first_token_seconds: float | None,
+    ) -> None:
+        """Add what one prompt came to."""
+        self.prompt_tokens += prompt_tokens
+        self.cached_tokens += cached_tokens
+        self.output_tokens += output_tokens
+        if self.first_token_seconds is None:
+            self.first_token_seconds = first_token_seconds
+        elif first_token_seconds is not None:
+            self.first_token_seconds = min(self.first_token_seconds, first_token_seconds)
+
+
+_current: ContextVar[RequestRecord] = ContextVar("baton_request_record")
+
+
+def begin(surface: Surface) -> RequestRecord:
+    """Return a new record, and make it the current task's."""
+    record = RequestRecord(surface)
+    _current.set(record)
+    return record
+
+
+def current() -> RequestRecord:
+    """Return the record of the request that the current task serves.
+
+    Raises:
+        LookupError: it serves none.
+    """
+    return _current.get()
+
+
+def finish(record: RequestRecord, status: str) -> None:
+    """Count an ended request and write its `request.end` line. Call it once.
+
+    Args:
+        record: what it came to.
+        status: what the client was answered: `200`, `INVALID_ARGUMENT`.
+    """
+    seconds = monotonic() - record.began
+    if record.surface == "http":
+        HTTP_REQUESTS.labels(record.route, status).inc()
+        HTTP_DURATION.labels(record.route).observe(seconds)
+    if record.operation == OPERATOR and record.error is None:
+        return
+    operation, model, error = record.operation or UNKNOWN, record.served_model, record.error
+    reason = "ok" if error is None else error.reason.name
+    REQUESTS.labels(record.surface, operation, model, reason).inc()
+    if record.prompt_tokens:  # it ran
+        DURATION.labels(operation, model).observe(seconds)
+        PROMPT_TOKENS.labels(model).inc(record.prompt_tokens)
+        CACHED_TOKENS.labels(model).inc(record.cached_tokens)
+        OUTPUT_TOKENS.labels(model).inc(record.output_tokens)
+        if record.first_token_seconds is not None:
+            FIRST_TOKEN.labels(operation, model).observe(record.first_token_seconds)
+    log.info(
+        "request.end",
+        surface=record.surface,
+        operation=operation,
+        tenant=record.tenant,
+        model=record.model,
+        status=status,
+        reason=reason,
+        field=None if error is None else error.field,
+        prompt_tokens=record.prompt_tokens,
+        cached_tokens=record.cached_tokens,
+        output_tokens=record.output_tokens,
+        ttft_seconds=_rounded(record.first_token_seconds),
+        seconds=_rounded(seconds),
+        **({"trace_id": record.trace_id} if record.trace_id else {}),
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
