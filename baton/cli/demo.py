@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 import baton
-from baton.cli.banner import program
 from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.cli.local.banner import program
 from baton.cli.local.cluster import Cluster, run
 from baton.cli.local.model_files import find
 from baton.cli.local.plan import summary
