@@ -150,6 +150,21 @@ def test_the_oldest_client_asks_the_cluster(oldest_client: Venv, server: Venv, g
     assert oldest.stdout == newest.stdout
 
 
+def test_the_extra_cli_asks_from_the_command_line(
+    wheel: str, grpc: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    venv = Venv(tmp_path_factory.mktemp("cli"))
+    venv.install(f"{wheel}[cli]", "-c", str(ROOT / "constraints.txt"))
+    models = venv.run(["baton", "models", "--address", grpc])
+    answer = venv.run(["baton", "chat", "--address", grpc, "--max-tokens", "8", "Hello"])
+    settings = venv.run(["baton", "config", "show"])
+    assert models.returncode == 0, models.stderr
+    assert "baton-tiny" in models.stdout
+    assert (answer.returncode, bool(answer.stdout.strip())) == (0, True)
+    assert settings.returncode == 2
+    assert "pip install 'baton-serving[server]'" in settings.stderr
+
+
 def test_the_client_alone_says_what_a_cluster_needs(oldest_client: Venv) -> None:
     version = oldest_client.run(["baton", "version"])
     up = oldest_client.run(["baton", "up"])

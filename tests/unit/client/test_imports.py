@@ -1,4 +1,4 @@
-"""The client is for programs that serve nothing: importing it loads what it uses, no more."""
+"""Who only asks a cluster needs no server: importing the client loads what it uses, no more."""
 
 import subprocess
 import sys
@@ -6,22 +6,46 @@ import sys
 _LOADED = """
 import sys
 before = set(sys.modules)
-import baton.client
+import {}
 print(*sorted(set(sys.modules) - before))
 """
-ALLOWED = {"baton", "cython_runtime", "google", "grpc", "grpc_status", "msgspec"}
+CLIENT = {"cython_runtime", "google", "grpc", "grpc_status", "msgspec"}
+COMMANDS = CLIENT | {"annotated_doc", "rich", "shellingham", "typer"}
+"""With the extra `cli`: typer's own dependencies included."""
 OPTIONAL = {"grpc_health", "grpc_reflection", "grpc_tools", "typing_extensions"}
 """What grpc and msgspec import by themselves where it is installed."""
 OWN = ("baton.client", "baton.errors", "baton.sampling", "baton.stream_events", "baton.v1")
 
 
-def test_the_client_loads_neither_engine_nor_server() -> None:
+def loaded(modules: str) -> set[str]:
+    """Return the modules that importing some loads, the standard library's aside."""
     done = subprocess.run(
-        [sys.executable, "-c", _LOADED], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", _LOADED.format(modules)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
-    names = done.stdout.split()
-    roots = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
-    assert {root for root in roots if not root.startswith("_")} - OPTIONAL == ALLOWED
-    own = [name for name in names if name.startswith("baton.") and not name.startswith(OWN)]
-    assert own == []
+    return {
+        name
+        for name in done.stdout.split()
+        if name.partition(".")[0] not in sys.stdlib_module_names and not name.startswith("_")
+    }
+
+
+def others(names: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in names} - OPTIONAL - {"baton"}
+
+
+def test_the_client_loads_neither_engine_nor_server() -> None:
+    names = loaded("baton.client")
+    assert others(names) == CLIENT
     assert not [name for name in names if name.startswith(("grpc_health.", "grpc_reflection."))]
+    assert not [name for name in names if name.startswith("baton.") and not name.startswith(OWN)]
+
+
+def test_asking_from_the_command_line_needs_no_server_either() -> None:
+    names = loaded("baton.cli.app, baton.cli.chat, baton.cli.local.rundir")
+    assert others(names) <= COMMANDS
+    own = [name for name in names if name.startswith("baton.")]
+    assert not [name for name in own if not name.startswith((*OWN, "baton.cli"))]
