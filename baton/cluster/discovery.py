@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
+from functools import partial
 
 from baton.cluster import keys
 from baton.cluster.catalog import CardKey, Catalog
@@ -15,17 +16,17 @@ from baton.cluster.subscription import ChangeSubscription
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
+from baton.settings import EtcdSettings
 from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-RELIST_SECONDS = 30.0
-"""Everything is listed again this often, whatever the watch brought."""
 RECONNECT_LIST_SECONDS = 3.0
 """Within this, after an etcd outage: the watch resumes at once, but it may be another etcd now."""
 FIRST_LIST_SECONDS = 2.0
 """Entering waits this long for the first list, then goes on with an empty view."""
 RETRY_SECONDS = 0.2
+_DEFAULTS = EtcdSettings()
 MAX_LOGGED = 16
 """Changes that are logged one by one when they come together; of more, their number is."""
 
@@ -38,21 +39,23 @@ class Discovery:
     Args:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
-        probe: returns whether an instance lives.
-        relist_seconds: how often to list everything again.
+        settings: how often to list everything again, and how to probe.
+        probe: returns whether an instance lives; None: one over gRPC.
     """
 
     def __init__(
         self,
         etcd: Etcd,
         cluster: str,
-        probe: LivenessProbe = is_alive,
-        relist_seconds: float = RELIST_SECONDS,
+        settings: EtcdSettings = _DEFAULTS,
+        probe: LivenessProbe | None = None,
     ) -> None:
         self._etcd = etcd
         self._range = keys.members_range(cluster)
-        self._relist_seconds = relist_seconds
-        self._membership = Membership()
+        self._relist_seconds = settings.relist_seconds
+        self._membership = Membership(settings.reprobe_seconds)
+        if probe is None:
+            probe = partial(is_alive, seconds=settings.probe_seconds)
         self._prober = Prober(self._membership, probe, self._publish)
         self._catalog = Catalog()
         self._records = RecordCache(cluster)

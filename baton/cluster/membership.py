@@ -20,9 +20,6 @@ from typing import Literal
 
 from baton.internal.v1.cluster_pb2 import Instance, Role
 
-REPROBE_SECONDS = 1.0
-"""Between two probes of a member that is down, or alive and not registered."""
-
 ChangeKind = Literal["up", "down", "update", "models"]
 
 
@@ -59,6 +56,8 @@ class _Member:
 class Membership:
     """The view of one process. Methods that return changes return them in order."""
 
+    reprobe_seconds: float
+    """Between two probes of a member that is down, or alive and not registered."""
     _members: dict[str, _Member] = field(default_factory=dict)
     _alive: dict[str, Instance] = field(default_factory=dict)
     _roles: dict[Role.ValueType, dict[str, Instance]] = field(default_factory=dict)
@@ -155,7 +154,7 @@ class Membership:
             if not member.registered:
                 del self._members[instance.id]
             else:
-                self._schedule(instance.id, member, now + REPROBE_SECONDS)
+                self._schedule(instance.id, member, now + self.reprobe_seconds)
             member.suspect = False
             if not member.alive:
                 return []
@@ -165,7 +164,7 @@ class Membership:
             member.suspect = False
             self._schedule(instance.id, member, now)
         elif not member.registered:
-            self._schedule(instance.id, member, now + REPROBE_SECONDS)
+            self._schedule(instance.id, member, now + self.reprobe_seconds)
         if member.alive:
             return []
         member.alive = True

@@ -12,22 +12,21 @@ from baton.cluster.membership import Change, Membership, Probe
 from baton.rpc.channels import open_channel
 from baton.rpc.server import INCARNATION_KEY, LIVENESS
 
-PROBE_SECONDS = 0.8
 MAX_PROBES = 64
 """Probes that run at once; more wait their turn."""
 
 LivenessProbe = Callable[[str, str], Awaitable[bool]]
-"""Takes an address and an incarnation, returns within a second whether that process lives."""
+"""Takes an address and an incarnation, returns soon whether that process lives."""
 
 
-async def is_alive(address: str, incarnation: str) -> bool:
-    """Return whether the process of this incarnation answers at `host:port` within 0.8 s.
+async def is_alive(address: str, incarnation: str, seconds: float) -> bool:
+    """Return whether the process of this incarnation answers at `host:port` within so long.
 
     Another process that got the address since does not count.
     """
     channel = open_channel(address)
     request = health_pb2.HealthCheckRequest(service=LIVENESS)
-    call: Any = health_pb2_grpc.HealthStub(channel).Check(request, timeout=PROBE_SECONDS)
+    call: Any = health_pb2_grpc.HealthStub(channel).Check(request, timeout=seconds)
     try:
         response = await call
         found = dict(await call.trailing_metadata()).get(INCARNATION_KEY)

@@ -11,14 +11,13 @@ from baton.cluster.etcd import Etcd, EtcdError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
+from baton.settings import EtcdSettings
 from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
 RETRY_SECONDS = 0.2
-ENTER_SECONDS = 1.0
-"""Entering and updating wait this long for etcd, then go on while it is tried again."""
-EXIT_SECONDS = 2.0
+_DEFAULTS = EtcdSettings()
 
 
 class Registration:
@@ -31,7 +30,8 @@ class Registration:
         cluster: the cluster's name.
         instance: the record; a copy is kept.
         cards: the models that this instance serves.
-        ttl: of the lease, in seconds: etcd drops the records this long after its last renewal.
+        settings: of the lease: etcd drops the records this long after its last renewal; and how
+            long entering, updating and leaving wait for etcd.
     """
 
     def __init__(
@@ -40,14 +40,15 @@ class Registration:
         cluster: str,
         instance: Instance,
         cards: Sequence[ModelCard] = (),
-        ttl: int = 5,
+        settings: EtcdSettings = _DEFAULTS,
     ) -> None:
         self._etcd = etcd
         self._key = keys.instance(cluster, instance.id)
         self._instance = Instance()
         self._instance.CopyFrom(instance)
         self._cards = {keys.model(cluster, card.name, card.layout_id): card for card in cards}
-        self._ttl = ttl
+        self._settings = settings
+        self._ttl = settings.lease_seconds
         self._lease = 0
         self._version = 1
         self._written = 0
@@ -71,7 +72,7 @@ class Registration:
         if not self._lease:
             return
         try:
-            async with asyncio.timeout(EXIT_SECONDS):
+            async with asyncio.timeout(self._settings.exit_seconds):
                 # The deletion of a draining record says that it left and did not fail.
                 self._instance.draining = True
                 await self._write_record()
@@ -100,7 +101,7 @@ class Registration:
 
     async def _wait_written(self) -> None:
         with suppress(TimeoutError):  # _keep_registered logs that etcd is unavailable
-            async with asyncio.timeout(ENTER_SECONDS), self._progress:
+            async with asyncio.timeout(self._settings.enter_seconds), self._progress:
                 await self._progress.wait_for(lambda: self.registered)
 
     async def _keep_registered(self) -> None:

@@ -34,8 +34,6 @@ S = TypeVar("S", bound=ProcessSettings)
 
 __all__ = ["Process", "main"]
 
-UNWIND_SECONDS = 5.0
-"""After the drain, parts get this long to shut down."""
 GARBAGE_THRESHOLD = 20_000
 """Objects made and not freed, before the collector looks at them."""
 SAME_SIGNAL_SECONDS = 0.5
@@ -81,7 +79,7 @@ def main(
     except StartupError as error:
         _complain(name, str(error))
     finally:
-        tracing.shutdown()
+        tracing.shutdown(telemetry.otlp_flush_seconds)
     sys.exit(code)
 
 
@@ -89,7 +87,7 @@ async def _live(settings: S, compose: Compose[S], name: str, instance_id: str) -
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
     stopping = asyncio.Event()
-    signals = _Signals(loop, stopping, settings.drain_seconds + UNWIND_SECONDS)
+    signals = _Signals(loop, stopping, settings.drain_seconds + settings.close_seconds)
     for number in (signal.SIGTERM, signal.SIGINT):
         # Not the loop's own handlers: these run, and arm the timer, also while the loop is stuck.
         signal.signal(number, signals.receive)

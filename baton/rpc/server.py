@@ -194,8 +194,8 @@ def server_options(settings: GrpcSettings) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", int(settings.reuse_port)),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", -1),  # the receiver's limit counts
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.keepalive_time_ms", round(settings.keepalive_seconds * 1000)),
+        ("grpc.keepalive_timeout_ms", round(settings.keepalive_timeout_seconds * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),

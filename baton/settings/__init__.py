@@ -8,11 +8,15 @@ from baton.settings.describe import Setting, describe
 from baton.settings.groups import (
     EngineSettings,
     EtcdSettings,
+    EventSettings,
+    FrontendLimits,
+    FrontendPlacement,
     GrpcSettings,
     HttpSettings,
     KvSettings,
     StoreSettings,
     TelemetrySettings,
+    WorkerConnectionSettings,
 )
 from baton.settings.load import Loaded, load, load_with_sources
 from baton.settings.names import SettingName, fields_of
@@ -33,6 +37,9 @@ __all__ = [
     "DecodeSettings",
     "EngineSettings",
     "EtcdSettings",
+    "EventSettings",
+    "FrontendLimits",
+    "FrontendPlacement",
     "FrontendSettings",
     "GrpcSettings",
     "HttpSettings",
@@ -47,6 +54,7 @@ __all__ = [
     "StartupError",
     "StoreSettings",
     "TelemetrySettings",
+    "WorkerConnectionSettings",
     "WorkerSettings",
     "describe",
     "fields_of",

@@ -7,12 +7,15 @@ from pydantic import Field
 from baton.settings.groups import (
     EngineSettings,
     EtcdSettings,
+    FrontendLimits,
+    FrontendPlacement,
     GrpcSettings,
     HttpSettings,
     KvSettings,
     SettingsGroup,
     StoreSettings,
     TelemetrySettings,
+    WorkerConnectionSettings,
 )
 from baton.settings.values import CommaList
 
@@ -29,6 +32,9 @@ class ProcessSettings(SettingsGroup):
     drain_seconds: float = Field(
         10, ge=0, le=3600, description="time for running work to finish after SIGTERM"
     )
+    close_seconds: float = Field(
+        5, gt=0, le=600, description="time to stop after that; then the process exits as it is"
+    )
     advertise_host: str = Field(
         "", description="host at which others reach this process; empty: the listening address"
     )
@@ -42,6 +48,9 @@ class FrontendSettings(ProcessSettings):
 
     grpc: GrpcSettings = GrpcSettings(port=50051)
     http: HttpSettings = HttpSettings()
+    limits: FrontendLimits = FrontendLimits()
+    placement: FrontendPlacement = FrontendPlacement()
+    workers: WorkerConnectionSettings = WorkerConnectionSettings()
     models: CommaList = Field(
         (),
         description="checkpoints to tokenize for, name=directory or directory, separated by commas",

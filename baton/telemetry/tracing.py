@@ -20,7 +20,6 @@ from baton.settings.groups import TelemetrySettings
 from baton.settings.values import parse_headers
 from baton.telemetry.scope import current
 
-_EXPORT_SECONDS = 2.0
 _MAX_TRACEPARENT = 256
 _propagator = TraceContextTextMapPropagator()
 
@@ -57,9 +56,9 @@ def configure(
     provider.add_span_processor(
         BatchSpanProcessor(
             exporter,
-            max_queue_size=4096,  # a full queue drops the oldest spans
-            schedule_delay_millis=500,
-            max_export_batch_size=512,
+            max_queue_size=settings.otlp_queue_spans,  # a full queue drops the oldest spans
+            schedule_delay_millis=settings.otlp_interval_seconds * 1000,
+            max_export_batch_size=min(512, settings.otlp_queue_spans),
         )
     )
     scope = current()
@@ -105,5 +104,5 @@ def _otlp(settings: TelemetrySettings) -> SpanExporter:
         endpoint=settings.otlp_endpoint,
         insecure=not settings.otlp_endpoint.startswith("https://"),
         headers=parse_headers(settings.otlp_headers.get_secret_value()),
-        timeout=_EXPORT_SECONDS,
+        timeout=settings.otlp_timeout_seconds,
     )

@@ -59,7 +59,9 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     )
     scope.current().labels["model"] = model
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
-    discovery = await stack.enter_async_context(Discovery(etcd, settings.etcd.cluster))
+    discovery = await stack.enter_async_context(
+        Discovery(etcd, settings.etcd.cluster, settings.etcd)
+    )
     store = await stack.enter_async_context(
         KvStoreClient(
             lambda: store_address(discovery, settings.kv.store_id),
@@ -112,7 +114,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
             settings.etcd.cluster,
             instance,
             [_card(engine, model)],
-            settings.etcd.lease_seconds,
+            settings.etcd,
         )
     )
 

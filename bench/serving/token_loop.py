@@ -89,7 +89,9 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     )
     resolved = validate.resolve(request, model, PROMPT, 1)
     now = time.monotonic()
-    context = GenerationContext(anywhere, anywhere, [], b"", Context(), now, now + 600)
+    context = GenerationContext(
+        anywhere, anywhere, [], b"", Context(), now, now + 600, 3, 2.0, 192 * 1024
+    )
     batch: Any = Batch()
     batch.generations = [Generation(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)]
     options = ResponseOptions(f"chatcmpl-{number:024}", 1, model.name, 1, False, False, False)
@@ -97,7 +99,7 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     async def send(_: Any) -> None:
         """Heads and ends are not what is measured."""
 
-    await answer_stream(batch, ChunkEncoder(CHAT, options, [resolved]), wire, send)
+    await answer_stream(batch, ChunkEncoder(CHAT, options, [resolved]), wire, send, 15.0)
 
 
 def message(position: int) -> bytes:

@@ -27,16 +27,21 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     """Start a frontend; returns when it serves."""
     stack = process.stack
     registry = Registry(load_tokenizers(settings.models))
-    threads = TokenizerThreads()
+    limits = settings.limits
+    threads = TokenizerThreads(limits.max_tokenizing)
     stack.callback(threads.close)
     cluster = settings.etcd.cluster
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
-    discovery = await stack.enter_async_context(Discovery(etcd, cluster))
+    discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
     registry.refresh(discovery.models.values())
-    pool = await stack.enter_async_context(WorkerPool(discovery.report_unreachable))
+    pool = await stack.enter_async_context(
+        WorkerPool(discovery.report_unreachable, settings.workers)
+    )
     router_client = await stack.enter_async_context(
         RouterClient(
-            partial(discovery.by_role, cluster_pb2.ROLE_ROUTER), discovery.report_unreachable
+            partial(discovery.by_role, cluster_pb2.ROLE_ROUTER),
+            discovery.report_unreachable,
+            settings.placement,
         )
     )
     process.spawn(_follow(discovery, registry, pool, router_client), "follow-cluster")
@@ -46,7 +51,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         PlacementFinder(router_client, lambda: discovery.instances),
         CacheSalts(etcd, cluster),
         threads,
-        settings.grpc.max_concurrent,
+        settings,
     )
     server = await stack.enter_async_context(
         Server(
@@ -57,11 +62,12 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             on_call_end=record_call,
         )
     )
-    servicer = InferenceServicer(inference)
+    servicer = InferenceServicer(inference, limits.stall_seconds)
     server.add(
         partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
     )
-    http = HttpServer(RequestMiddleware(Routes(Handlers(inference, settings.http))), settings.http)
+    handlers = Handlers(inference, settings.http, limits)
+    http = HttpServer(RequestMiddleware(Routes(handlers)), settings.http, limits.stall_seconds)
     await stack.enter_async_context(http)
     await http.start()
     await server.start()
@@ -78,7 +84,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
                 http_address=_address(settings, http.port),
                 metrics_address=process.metrics_address,
             ),
-            ttl=settings.etcd.lease_seconds,
+            settings=settings.etcd,
         )
     )
     server.set_ready(True)

@@ -90,7 +90,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         metrics_address=process.metrics_address,
     )
     registration = await stack.enter_async_context(
-        Registration(etcd, settings.etcd.cluster, instance, ttl=settings.etcd.lease_seconds)
+        Registration(etcd, settings.etcd.cluster, instance, settings=settings.etcd)
     )
     server.set_ready(True)
 

@@ -30,7 +30,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     stack = process.stack
     cluster = settings.etcd.cluster
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
-    discovery = await stack.enter_async_context(Discovery(etcd, cluster))
+    discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
 
     # The incarnation keeps ticket ids of a restarted router apart from those of the one before.
     fleet = Fleet(PrefixIndex(), TicketTable(f"{process.instance_id}/{process.incarnation[:8]}"))
@@ -70,7 +70,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         metrics_address=process.metrics_address,
     )
     registration = await stack.enter_async_context(
-        Registration(etcd, cluster, instance, ttl=settings.etcd.lease_seconds)
+        Registration(etcd, cluster, instance, settings=settings.etcd)
     )
 
     async def drain() -> None:

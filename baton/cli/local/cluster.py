@@ -33,7 +33,7 @@ from baton.settings import (
 from baton.settings.names import CONFIG_ENV, CONFIG_FLAG
 from baton.telemetry import logs
 
-STOP_SLACK_SECONDS = 7.0
+STOP_SLACK_SECONDS = 2.0
 """A process that drains for its time and then for this long is killed."""
 
 
@@ -102,7 +102,7 @@ async def _run(
                 spec.service,
                 spec.settings,
                 directory.logs / f"{spec.id}.log",
-                settings.drain_seconds + STOP_SLACK_SECONDS,
+                settings.drain_seconds + settings.close_seconds + STOP_SLACK_SECONDS,
             )
         supervisor = Supervisor(children, specs, endpoints, options.cluster, reporter)
         interrupted = _SignalHandler(supervisor, reporter)

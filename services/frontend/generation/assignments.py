@@ -45,6 +45,12 @@ class GenerationContext:
     """When the request came."""
     deadline: float
     """When it fails if it has not ended."""
+    max_placements: int
+    """The first one included."""
+    report_seconds: float
+    """After the last token, how long workers get to end by themselves and report usage."""
+    buffer_bytes: int
+    """Of output that waits for the client."""
 
 
 class WorkerAssignments:
@@ -65,7 +71,7 @@ class WorkerAssignments:
         self.open: dict[int, WorkerStream] = {}
         """By stream id."""
         self.failed: list[WorkerStream] = []
-        """Oldest first. At most MAX_PLACEMENTS per choice, and as many for prefill."""
+        """Oldest first. At most `max_placements` per choice, and as many for prefill."""
         self.find: Callable[[int], WorkerStream | None] = self.open.get
         """Return an open stream by its id, else None."""
         self._request = request

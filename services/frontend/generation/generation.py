@@ -23,9 +23,6 @@ from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.event_buffer import EventBuffer, StreamEvent
 
-LAST_REPORTS_SECONDS = 2.0
-"""After the last token, how long workers get to end by themselves and report usage."""
-
 Sink = Callable[[list[Event]], bool]
 """Takes events, in order, and returns whether it has enough for now. It is called synchronously by
 the connection that a worker's frames come from: it must not wait."""
@@ -66,7 +63,7 @@ class Generation:
             on_closed: called once, by the first `close`.
         """
         self.request = request
-        self.buffer = EventBuffer(self._release)
+        self.buffer = EventBuffer(self._release, context.buffer_bytes)
         self._context = context
         self._operation = operation
         self._span = span
@@ -209,6 +206,7 @@ class Generation:
             streams.open.values(),
             streams.failed,
             placements=len(self._placements),
+            max_placements=self._context.max_placements,
             placement=placement,
             report_deadline_passed=self._report_deadline_passed,
         ):
@@ -256,7 +254,8 @@ class Generation:
     def _await_reports(self) -> None:
         if self._report_timer is None:
             loop = asyncio.get_running_loop()
-            self._report_timer = loop.call_later(LAST_REPORTS_SECONDS, self._stop_awaiting)
+            seconds = self._context.report_seconds
+            self._report_timer = loop.call_later(seconds, self._stop_awaiting)
 
     def _stop_awaiting(self) -> None:
         self._report_deadline_passed = True

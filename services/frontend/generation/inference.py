@@ -10,6 +10,7 @@ from opentelemetry import trace
 
 from baton.cluster.tenants import CacheSalts
 from baton.errors import BatonError, Reason, invalid_field
+from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
@@ -30,9 +31,6 @@ from services.frontend.requests.request import (
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
 
-DEFAULT_SECONDS = 600.0
-"""Deadline of requests that have none."""
-MAX_SECONDS = 86400.0
 _OVERLOAD_RETRY_SECONDS = 1.0
 _STOP_SECONDS = 1.0
 
@@ -47,7 +45,7 @@ class Inference:
         placement_finder: PlacementFinder,
         cache_salts: CacheSalts,
         threads: TokenizerThreads,
-        max_active: int,
+        settings: FrontendSettings,
     ) -> None:
         """Put it together.
 
@@ -57,7 +55,7 @@ class Inference:
             placement_finder: decides where requests run.
             cache_salts: secrets of tenants for KV keys.
             threads: where long prompts are tokenized.
-            max_active: requests at once; more are refused.
+            settings: limits of requests, and how they are placed.
         """
         self.registry = registry
         self.draining = False
@@ -68,7 +66,8 @@ class Inference:
         self._placement_finder = placement_finder
         self._cache_salts = cache_salts
         self._threads = threads
-        self._max_active = max_active
+        self._settings = settings
+        self._limits = settings.limits
         self._idle = asyncio.Event()
         self._idle.set()
         self._running: set[Generation] = set()
@@ -94,13 +93,16 @@ class Inference:
         Args:
             request: what the client sent.
             record: filled in; one may be of several requests.
-            seconds: until its deadline, at most a day; None: 600.
+            seconds: until its deadline; None: the default.
 
         Raises:
             BatonError: it is refused.
         """
         arrived = monotonic()
         record.name_model(request.model)
+        limits = self._limits
+        if seconds is None:
+            seconds = limits.default_deadline_seconds
         self._admit()
         try:
             resolved = await self._resolve(request, record)
@@ -120,8 +122,10 @@ class Inference:
                 cache_salt=cache_salt,
                 trace=trace.set_span_in_context(span),
                 arrived=arrived,
-                deadline=arrived
-                + min(DEFAULT_SECONDS if seconds is None else seconds, MAX_SECONDS),
+                deadline=arrived + min(seconds, limits.max_deadline_seconds),
+                max_placements=self._settings.placement.max_attempts,
+                report_seconds=self._settings.workers.report_seconds,
+                buffer_bytes=limits.buffer_bytes,
             )
             ended = partial(self._ended, record)
             generation = Generation(resolved, context, record.operation, span, ended)
@@ -147,13 +151,13 @@ class Inference:
         if not model_name:
             raise invalid_field("model", "name a model")
         record.name_model(model_name)
-        validate.check_prompt(prompt)
+        validate.check_prompt(prompt, self._limits)
         model = self.registry.get(model_name)
         record.served_model = model.name
         return model, await self._encode(model, prompt)
 
     async def _resolve(self, request: GenerationRequest, record: RequestRecord) -> ResolvedRequest:
-        validate.check(request)
+        validate.check(request, self._limits)
         model = self.registry.get(request.model)
         record.served_model = model.name
         validate.check_model(request, model)
@@ -179,10 +183,10 @@ class Inference:
                 "this frontend is shutting down",
                 retry_after=_OVERLOAD_RETRY_SECONDS,
             )
-        if self.active >= self._max_active:
+        if self.active >= self._limits.max_requests:
             raise BatonError(
                 Reason.OVERLOADED,
-                f"{self._max_active} requests run already",
+                f"{self._limits.max_requests} requests run already",
                 retry_after=_OVERLOAD_RETRY_SECONDS,
             )
         self.active += 1

@@ -30,8 +30,6 @@ from services.frontend.generation.output import Output
 from services.frontend.placement.placement import Placement
 from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
-MAX_PLACEMENTS = 3
-"""Per request, the first one included."""
 _RETRYABLE = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -52,6 +50,7 @@ def reconcile(
     failed: Sequence[WorkerStream],
     *,
     placements: int,
+    max_placements: int,
     placement: Placement | None = None,
     report_deadline_passed: bool = False,
 ) -> list[Action]:
@@ -66,6 +65,7 @@ def reconcile(
             decode stream per choice.
         failed: the streams that failed, oldest first; each has its error.
         placements: how many placements the request has had.
+        max_placements: how many it may have, the first one included.
         placement: the last of them, found just now: streams that are missing start on it.
         report_deadline_passed: workers have had their time to report usage.
     """
@@ -129,7 +129,7 @@ def reconcile(
             for output in missing
         ]
     elif needs_prefill or missing:
-        if placements >= MAX_PLACEMENTS:
+        if placements >= max_placements:
             return [Fail(failed[-1].error if failed else worker_lost())]
         actions.append(Place(frozenset(stream.instance for stream in failed)))
     return actions

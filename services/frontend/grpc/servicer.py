@@ -18,8 +18,6 @@ from services.frontend.requests.request import TextPrompt
 from services.frontend.requests.request_id import identify
 
 SERVICE = "baton.v1.InferenceService"
-STALL_SECONDS = 30.0
-"""A client that lets a write wait for longer is cut."""
 
 _OPERATIONS = {
     f"/{SERVICE}/Generate": "text_completion",
@@ -36,7 +34,8 @@ Response = type[inference_pb2.GenerateResponse] | type[inference_pb2.ChatRespons
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     """Answers clients. Errors are BatonErrors, which the server's interceptor turns into status."""
 
-    def __init__(self, inference: Inference, stall_seconds: float = STALL_SECONDS) -> None:
+    def __init__(self, inference: Inference, stall_seconds: float) -> None:
+        """Serve `inference`; a client that lets a write wait for `stall_seconds` is cut."""
         self._inference = inference
         self._stall_seconds = stall_seconds
 

@@ -1,8 +1,8 @@
 """One HTTP connection: uvicorn's protocol with the limits that it lacks.
 
 A client gets a limited time for the head of a request and for its body, and is cut when it does
-not read: 30 s after its connection's buffer (64 KiB) filled up. A head that is still not complete
-after 64 KiB is refused.
+not read for a while after its connection's buffer (64 KiB) filled up. A head that is too long is
+refused.
 
 A handler finds the connection in the scope, and may write the pieces of a response that has begun
 straight to it: a streamed token is one write, and no message through ASGI.
@@ -16,12 +16,11 @@ from typing import Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from baton.errors import BatonError, Reason
+from baton.settings import HttpSettings
 from services.frontend.http.asgi import Scope
 from services.frontend.metrics import SLOW_CLIENTS
 
-STALL_SECONDS = 30.0
 BUFFER_BYTES = 64 * 1024
-HEAD_BYTES = 64 * 1024
 REFUSED_SECONDS = 1.0
 """A client that was refused has this long to close the connection."""
 _EXTENSION = "baton.connection"
@@ -50,13 +49,13 @@ class Wire(Protocol):
 class Connection(HttpToolsProtocol):
     """A client's connection, on the event loop, which owns its timers and ends with it.
 
-    A head has `header_seconds`, a body `body_seconds`; 64 KiB may wait for a client that does not
-    read, for `stall_seconds`. `limited` makes the class that a server uses.
+    `limited` makes the class that a server uses.
     """
 
-    header_seconds = 10.0
-    body_seconds = 30.0
-    stall_seconds = STALL_SECONDS
+    header_seconds: float
+    body_seconds: float
+    stall_seconds: float
+    head_bytes: int
     on_lost: Callable[[], None] | None = None
     on_pause: Callable[[], None] | None = None
     on_resume: Callable[[], None] | None = None
@@ -71,17 +70,14 @@ class Connection(HttpToolsProtocol):
 
     @classmethod
     def limited(
-        cls,
-        refuse: Refuse,
-        header_seconds: float,
-        body_seconds: float,
-        stall_seconds: float = STALL_SECONDS,
+        cls, refuse: Refuse, settings: HttpSettings, stall_seconds: float
     ) -> type["Connection"]:
-        """Return a class of connections with these limits, in seconds, that refuses so."""
+        """Return a class of connections with these limits, that refuses so."""
         limits = {
-            "header_seconds": header_seconds,
+            "header_seconds": settings.header_timeout_seconds,
+            "head_bytes": settings.max_head_bytes,
             # The application answers late bodies itself; this is for those that go on after that.
-            "body_seconds": body_seconds + 1.0,
+            "body_seconds": settings.body_timeout_seconds + 1.0,
             "stall_seconds": stall_seconds,
             "refuse": staticmethod(refuse),
         }
@@ -105,8 +101,8 @@ class Connection(HttpToolsProtocol):
         begun = self._in_head
         super().data_received(data)
         self._head_bytes = self._head_bytes + len(data) if begun and self._in_head else 0
-        if self._head_bytes > HEAD_BYTES:
-            too_long = f"the head of the request is longer than {HEAD_BYTES} bytes"
+        if self._head_bytes > self.head_bytes:
+            too_long = f"the head of the request is longer than {self.head_bytes} bytes"
             self._refuse(BatonError(Reason.HEAD_TOO_LARGE, too_long))
 
     def send_400_response(self, msg: str) -> None:

@@ -12,15 +12,13 @@ from baton.errors import BatonError
 from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp
-from services.frontend.http.connection import STALL_SECONDS, Connection
+from services.frontend.http.connection import Connection
 from services.frontend.http.responses import encode
 from services.frontend.requests.record import begin, finish
 from services.frontend.requests.request_id import identify
 
 _BACKLOG = 2048
 _SEND_BUFFER_BYTES = 256 * 1024
-_IDLE_SECONDS = 75
-_CLOSE_SECONDS = 1
 
 log = get_logger(__name__)
 
@@ -28,9 +26,7 @@ log = get_logger(__name__)
 class HttpServer:
     """Serves an application from `start` until the context is left."""
 
-    def __init__(
-        self, app: ASGIApp, settings: HttpSettings, stall_seconds: float = STALL_SECONDS
-    ) -> None:
+    def __init__(self, app: ASGIApp, settings: HttpSettings, stall_seconds: float) -> None:
         """Serve `app`; clients that do not read for `stall_seconds` are cut."""
         self._settings = settings
         self._socket: socket.socket | None = None
@@ -38,12 +34,7 @@ class HttpServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=Connection.limited(
-                    _refuse,
-                    settings.header_timeout_seconds,
-                    settings.body_timeout_seconds,
-                    stall_seconds,
-                ),
+                http=Connection.limited(_refuse, settings, stall_seconds),
                 loop="none",
                 ws="none",
                 lifespan="off",
@@ -52,8 +43,8 @@ class HttpServer:
                 proxy_headers=False,
                 server_header=False,
                 backlog=_BACKLOG,
-                timeout_keep_alive=_IDLE_SECONDS,
-                timeout_graceful_shutdown=_CLOSE_SECONDS,
+                timeout_keep_alive=settings.idle_timeout_seconds,
+                timeout_graceful_shutdown=settings.close_seconds,
             )
         )
 

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.limits import MAX_OUTPUTS
 from baton.sampling import PARAMETERS, SamplingParams
 from services.frontend.openai.schema import (
     ChatBody,
@@ -84,16 +83,22 @@ def chat_request(body: ChatBody, request_id: str) -> GenerationRequest:
     )
 
 
-def completion_requests(body: CompletionBody, request_id: str) -> list[GenerationRequest]:
-    """Return the requests of a text completion, one per prompt, unchecked."""
+def completion_requests(
+    body: CompletionBody, request_id: str, max_outputs: int
+) -> list[GenerationRequest]:
+    """Return the requests of a text completion, one per prompt, unchecked.
+
+    Raises:
+        BatonError: prompts times `n` is more than `max_outputs`.
+    """
     limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     sampling = _sampling(body, max_tokens=limit)
     n = 1 if body.n is None else body.n
     prompts = _prompts(body.prompt)
-    if len(prompts) * max(n, 1) > MAX_OUTPUTS and n <= MAX_OUTPUTS:
+    if len(prompts) * max(n, 1) > max_outputs and n <= max_outputs:
         raise invalid_field(
             "prompt",
-            f"{len(prompts)} prompts with n = {n}; prompts times n is at most {MAX_OUTPUTS}",
+            f"{len(prompts)} prompts with n = {n}; prompts times n is at most {max_outputs}",
         )
     return [
         GenerationRequest(

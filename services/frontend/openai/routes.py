@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from baton.errors import BatonError, Reason
-from baton.settings import HttpSettings
+from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
 from services.frontend.generation.inference import Inference
@@ -38,8 +38,11 @@ _MODEL = "/v1/models/"
 class Handlers:
     """Serve the endpoints of the HTTP API. One object per frontend, used on the loop's thread."""
 
-    def __init__(self, inference: Inference, settings: HttpSettings) -> None:
+    def __init__(
+        self, inference: Inference, settings: HttpSettings, limits: FrontendLimits
+    ) -> None:
         self._inference = inference
+        self._limits = limits
         self._settings = settings
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,7 +52,7 @@ class Handlers:
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = read_completion(await self._read(scope, receive))
-        requests = completion_requests(body, request_id.get())
+        requests = completion_requests(body, request_id.get(), self._limits.max_outputs)
         await self._complete(body, requests, scope, send)
 
     async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,7 +119,7 @@ class Handlers:
             )
             if body.stream:
                 chunks = ChunkEncoder(template, options, resolved)
-                await answer_stream(batch, chunks, wire, send)
+                await answer_stream(batch, chunks, wire, send, self._settings.keep_alive_seconds)
             else:
                 whole = WholeEncoder(template, options, resolved)
                 await answer_whole(batch, whole, wire, send)

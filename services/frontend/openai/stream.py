@@ -13,8 +13,6 @@ from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.requests import record
 
-KEEP_ALIVE_SECONDS = 15.0
-
 log = get_logger(__name__)
 
 
@@ -44,7 +42,7 @@ async def answer_stream(
     chunks: ChunkEncoder,
     wire: Wire,
     send: Send,
-    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+    keep_alive_seconds: float,
 ) -> None:
     """Send events as they happen. An error after the first one is an event, and the last one.
 

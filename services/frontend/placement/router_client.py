@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from baton.errors import BatonError
 from baton.internal.v1 import cluster_pb2, router_pb2
+from baton.settings import FrontendPlacement
 from services.frontend.placement.session import (
     RouterSession,
     RouterTimeoutError,
@@ -25,10 +26,12 @@ class RouterClient:
         self,
         routers: Callable[[], Sequence[cluster_pb2.Instance]],
         suspect: Callable[[str], None],
+        settings: FrontendPlacement,
     ) -> None:
         """Choose among what `routers` returns, those alive now; tell `suspect` which one failed."""
         self._routers = routers
         self._suspect = suspect
+        self._settings = settings
         self._session: RouterSession | None = None
         # Those that were replaced may still hold tickets.
         self._open: dict[asyncio.Task[None], RouterSession] = {}
@@ -80,7 +83,8 @@ class RouterClient:
             raise RouterUnavailableError
         previous = session.instance.id if session is not None and session.closed else ""
         others = [router for router in routers if router.id != previous]
-        session = self._session = RouterSession(random.choice(others or routers), self._suspect)
+        router = random.choice(others or routers)
+        session = self._session = RouterSession(router, self._suspect, self._settings)
         task = asyncio.create_task(session.wait_closed())
         self._open[task] = session
         task.add_done_callback(self._open.pop)

@@ -13,14 +13,10 @@ from baton.rpc.channels import open_channel
 from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
+from baton.settings import FrontendPlacement
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import TICKETS
 
-MAX_PENDING = 4096
-"""Queries that may wait for an answer; more are refused with OVERLOADED."""
-_ANSWER_SECONDS = 2.0
-_SILENCE_SECONDS = 0.5
-_WRITE_SECONDS = 5.0
 _MAX_FRAMES = 64
 _MAX_KEY_BYTES = 1024 * 1024
 """Frames of a message but the first, and their keys: well within the 4 MiB that a server reads."""
@@ -59,13 +55,19 @@ class Ticket:
 class RouterSession:
     """One Place call. Owned by `RouterClient`; lives on the event loop.
 
-    A router that takes longer than 5 s for a message, or 2 s for an answer, closes the session;
-    with it go the tickets that the router handed out on it. Queries are bounded by MAX_PENDING,
-    tickets to return by those that were handed out.
+    A router that takes longer than `write_seconds` for a message, or `answer_seconds` for an
+    answer, closes the session; with it go the tickets that the router handed out on it. Queries
+    are bounded by `max_pending`, tickets to return by those that were handed out.
     """
 
-    def __init__(self, instance: cluster_pb2.Instance, suspect: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        instance: cluster_pb2.Instance,
+        suspect: Callable[[str], None],
+        settings: FrontendPlacement,
+    ) -> None:
         self.instance = instance
+        self._settings = settings
         self._suspect = partial(suspect, instance.id)
         self._channel = open_channel(instance.address)
         self._query_ids = itertools.count(1)
@@ -75,7 +77,7 @@ class RouterSession:
         self._call: ClientStream[_Frame, router_pb2.PlaceResponse] = ClientStream(
             router_pb2_grpc.RouterServiceStub(self._channel).Place(),  # type: ignore[call-arg]  # the stub wants an iterator
             SendQueue(self._pack),
-            _WRITE_SECONDS,
+            settings.write_seconds,
         )
         self._call.send(hello())
         self._greeted = False
@@ -92,22 +94,22 @@ class RouterSession:
 
         Raises:
             RouterUnavailableError: the session closed.
-            RouterTimeoutError: no answer came within 2 s.
+            RouterTimeoutError: no answer came in time.
             BatonError: OVERLOADED, too many queries wait.
         """
         if self.closed:
             raise RouterUnavailableError
-        if len(self._pending) >= MAX_PENDING:
+        if len(self._pending) >= self._settings.max_pending:
             raise BatonError(Reason.OVERLOADED, "too many requests wait", retry_after=1.0)
         number = query.correlation_id = next(self._query_ids)
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
-        silence = loop.call_later(_SILENCE_SECONDS, self._suspect)
+        silence = loop.call_later(self._settings.suspect_seconds, self._suspect)
         self._pending[number] = answer
         self._call.send(query)
         response: router_pb2.FrameFromRouter | None = None
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
+            async with asyncio.timeout(self._settings.answer_seconds):
                 response = await answer
             return response
         except TimeoutError:

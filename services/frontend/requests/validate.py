@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from baton import sampling
 from baton.cluster.tenants import DEFAULT_TENANT
 from baton.errors import BatonError, Reason, invalid_field
-from baton.limits import MAX_CHOICES, MAX_MESSAGES
+from baton.settings import FrontendLimits
 from baton.v1 import common_pb2
 from services.frontend.requests.models import Model
 from services.frontend.requests.request import (
@@ -31,7 +31,7 @@ _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
 _SPEAKER = re.compile(r"[A-Za-z0-9_-]{0,64}")
 
 
-def check(request: GenerationRequest) -> None:
+def check(request: GenerationRequest, limits: FrontendLimits) -> None:
     """Check everything that does not depend on the model.
 
     Raises:
@@ -52,8 +52,8 @@ def check(request: GenerationRequest) -> None:
         raise invalid_field("cache_scope", "the model's policy does not allow a shared cache")
     if request.priority not in _PRIORITIES:
         raise invalid_field("priority", f"{request.priority} is not a priority class")
-    _whole("n", request.n, 1, MAX_CHOICES)
-    check_prompt(request.prompt)
+    _whole("n", request.n, 1, limits.max_choices)
+    check_prompt(request.prompt, limits)
     with _invalid_parameter():
         sampling.check(request.sampling, request.names)
     if request.resume is not None:
@@ -143,7 +143,7 @@ def resolve(
     )
 
 
-def check_prompt(prompt: Prompt) -> None:
+def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
     """Check a prompt alone, as `check` does.
 
     Raises:
@@ -159,8 +159,10 @@ def check_prompt(prompt: Prompt) -> None:
         case ChatPrompt(messages):
             if not messages:
                 raise invalid_field("messages", "at least one message is needed")
-            if len(messages) > MAX_MESSAGES:
-                raise invalid_field("messages", f"{len(messages)} messages, at most {MAX_MESSAGES}")
+            if len(messages) > limits.max_messages:
+                raise invalid_field(
+                    "messages", f"{len(messages)} messages, at most {limits.max_messages}"
+                )
             for index, message in enumerate(messages):
                 if message.role not in ROLES:
                     raise invalid_field(

@@ -26,7 +26,6 @@ T = TypeVar("T")
 
 LONG_CHARACTERS = 8192
 """Longer texts are tokenized on another thread, so that the streams do not wait for them."""
-_MAX_QUEUED = 64
 _PREFIX_TOKENS = 6
 
 
@@ -120,19 +119,20 @@ class Tokenizer:
 class TokenizerThreads:
     """Runs long tokenizations off the loop; refuses when too many wait already."""
 
-    def __init__(self, threads: int = 1) -> None:
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="tokenize")
+    def __init__(self, max_queued: int) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
+        self._max_queued = max_queued
         self._queued = 0
 
     async def run(self, work: Callable[[], T], characters: int) -> T:
         """Return `work()`, run on another thread if it deals with many characters.
 
         Raises:
-            BatonError: OVERLOADED, 64 wait already.
+            BatonError: OVERLOADED, too many wait already.
         """
         if characters <= LONG_CHARACTERS:
             return work()
-        if self._queued >= _MAX_QUEUED:
+        if self._queued >= self._max_queued:
             raise BatonError(Reason.OVERLOADED, "too many long prompts at once", retry_after=1.0)
         self._queued += 1
         try:

@@ -12,14 +12,13 @@ from baton.internal.v1 import router_pb2, worker_pb2, worker_pb2_grpc
 from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
+from baton.settings import WorkerConnectionSettings
 from services.frontend.metrics import LATE_FRAMES, WORKER_STREAMS
 from services.frontend.workers.event_buffer import EventBuffer, StreamLost
 
-MAX_QUEUED_FRAMES = 4096
 MAX_FRAMES_PER_MESSAGE = 64
 MAX_TOKENS_PER_MESSAGE = 65536
 """Of all frames in a message but the first; 5 bytes each, of the 4 MiB that a server reads."""
-_WRITE_SECONDS = 5.0
 
 
 class ConnectionLostError(Exception):
@@ -31,8 +30,8 @@ class WorkerConnection:
 
     Frames go out in the order in which they were given; those queued while a message is written
     leave together in the next one. A worker that lets the bounded queue fill up, or takes longer
-    than 5 s for a message, counts as lost. Stream ids are never used twice, so a frame of a
-    released stream finds no buffer.
+    than `write_seconds` for a message, counts as lost. Stream ids are never used twice, so a frame
+    of a released stream finds no buffer.
     """
 
     def __init__(
@@ -41,6 +40,7 @@ class WorkerConnection:
         channel: grpc.aio.Channel,
         stream_ids: "itertools.count[int]",
         on_lost: Callable[["WorkerConnection", BatonError], None],
+        settings: WorkerConnectionSettings,
     ) -> None:
         self.target = target
         self._stream_ids = stream_ids
@@ -49,8 +49,8 @@ class WorkerConnection:
         """By stream id, of the open streams."""
         self._call: ClientStream[worker_pb2.FrameToWorker, worker_pb2.RunResponse] = ClientStream(
             worker_pb2_grpc.WorkerServiceStub(channel).Run(),  # type: ignore[call-arg]  # the stub wants an iterator, grpc.aio does not
-            SendQueue(_pack, limit=MAX_QUEUED_FRAMES),
-            _WRITE_SECONDS,
+            SendQueue(_pack, limit=settings.max_queued),
+            settings.write_seconds,
         )
         self._call.send(worker_pb2.FrameToWorker(hello=hello()))
         self._greeted = False

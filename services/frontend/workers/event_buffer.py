@@ -9,7 +9,6 @@ from baton.internal.v1 import worker_pb2
 from baton.telemetry.logs import get_logger
 from baton.v1 import common_pb2
 
-LIMIT_BYTES = 192 * 1024
 # Roughly what Python spends on them.
 _EVENT_BYTES = 160
 _TOKEN_BYTES = 40
@@ -82,13 +81,14 @@ class EventBuffer:
     """A bounded queue with one consumer, for all streams of one request; lives on the event loop.
 
     Events go to the consumer at once, and are queued here while there is none or it is paused: at
-    most 192 KiB (another 64 may be queued in the connection's own buffer). An event that does not
-    fit fails the request: the queue is dropped, `on_overflow` is called at once, and `run` raises
-    SLOW_CONSUMER. Producers never wait. A consumer that raises fails only its own request.
+    most `limit_bytes` (another 64 KiB may be in the connection's own buffer). An event that does
+    not fit fails the request: the queue is dropped, `on_overflow` is called at once, and `run`
+    raises SLOW_CONSUMER. Producers never wait. A consumer that raises fails only its own request.
     """
 
-    def __init__(self, on_overflow: Callable[[], None]) -> None:
+    def __init__(self, on_overflow: Callable[[], None], limit_bytes: int) -> None:
         self._on_overflow = on_overflow
+        self._limit_bytes = limit_bytes
         self._events: list[StreamEvent] = []
         self._bytes = 0
         self._error: BatonError | None = None
@@ -207,11 +207,12 @@ class EventBuffer:
     def _fits(self, cost: int) -> bool:
         if self._error is not None:
             return False
-        if self._bytes + cost > LIMIT_BYTES:
+        if self._bytes + cost > self._limit_bytes:
             self.fail(
                 BatonError(
                     Reason.SLOW_CONSUMER,
-                    f"the client did not read: more than {LIMIT_BYTES // 1024} KiB of output wait",
+                    "the client did not read: more than "
+                    f"{self._limit_bytes // 1024} KiB of output wait",
                 )
             )
             self._on_overflow()

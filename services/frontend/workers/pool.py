@@ -9,12 +9,11 @@ import grpc
 from baton.errors import BatonError
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.rpc.channels import open_channel
+from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import CONNECTIONS, CONNECTIONS_LOST
 from services.frontend.workers.connection import WorkerConnection
 
-SILENCE_SECONDS = 1.0
-"""A worker with open streams that sends nothing for this long is probed."""
 _WATCH_SECONDS = 0.25
 
 log = get_logger(__name__)
@@ -26,9 +25,10 @@ class WorkerPool:
     Opened at first use; dropped when it breaks or its worker leaves the cluster.
     """
 
-    def __init__(self, suspect: Callable[[str], None]) -> None:
+    def __init__(self, suspect: Callable[[str], None], settings: WorkerConnectionSettings) -> None:
         """Pass `suspect` the instance id of every worker whose connection broke or fell silent."""
         self._suspect = suspect
+        self._settings = settings
         self._stream_ids = itertools.count(1)
         self._connections: dict[tuple[str, str], WorkerConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -53,7 +53,9 @@ class WorkerPool:
         connection = self._connections.get(key)
         if connection is None:
             channel = open_channel(target.address)
-            connection = WorkerConnection(target, channel, self._stream_ids, self._lost)
+            connection = WorkerConnection(
+                target, channel, self._stream_ids, self._lost, self._settings
+            )
             self._connections[key] = connection
             CONNECTIONS.set(len(self._connections))
             task = asyncio.create_task(_close_channel_after(connection, channel))
@@ -89,7 +91,7 @@ class WorkerPool:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             for connection in self._connections.values():
-                if connection.is_silent(SILENCE_SECONDS):
+                if connection.is_silent(self._settings.suspect_seconds):
                     self._suspect(connection.target.instance_id)
 
 

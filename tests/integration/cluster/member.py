@@ -20,7 +20,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         address=server.address,
     )
     registration = await enter(
-        Registration(etcd, settings.etcd.cluster, instance, ttl=settings.etcd.lease_seconds)
+        Registration(etcd, settings.etcd.cluster, instance, settings=settings.etcd)
     )
 
     async def drain() -> None:

@@ -12,13 +12,15 @@ from baton.cluster.probe import is_alive
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, ModelCard
 from baton.rpc.server import Server
-from baton.settings import GrpcSettings
+from baton.settings import EtcdSettings, GrpcSettings
 from tests.support.etcdctl import delete
 from tests.support.wait import eventually
 
 LAYOUT = b"L" * 16
 SOON = 1.0 + 0.5
 """Seconds: what is promised, and what a busy test machine may add."""
+
+QUICK = EtcdSettings(lease_seconds=2)
 
 
 def worker(number: int = 1, incarnation: str = "i-1", **fields) -> Instance:
@@ -191,8 +193,8 @@ async def test_restart_at_the_same_id_is_down_and_up_and_the_old_process_takes_n
 async def test_process_whose_id_was_taken_does_not_take_it_back(etcd_client, cluster):
     key = keys.instance(cluster, "w1")
     async with (
-        Registration(etcd_client, cluster, worker(incarnation="old"), ttl=2) as old,
-        Registration(etcd_client, cluster, worker(incarnation="new"), ttl=2),
+        Registration(etcd_client, cluster, worker(incarnation="old"), settings=QUICK) as old,
+        Registration(etcd_client, cluster, worker(incarnation="new"), settings=QUICK),
     ):
         await old.update(draining=True)
         await asyncio.sleep(1)
@@ -201,7 +203,7 @@ async def test_process_whose_id_was_taken_does_not_take_it_back(etcd_client, clu
 
 
 async def test_record_that_was_deleted_is_written_again(etcd_client, cluster):
-    async with Registration(etcd_client, cluster, worker(), ttl=2):
+    async with Registration(etcd_client, cluster, worker(), settings=QUICK):
         await delete(etcd_client.endpoints, keys.instance(cluster, "w1"))
         async with Discovery(etcd_client, cluster) as view:
             await eventually(lambda: "w1" in view.instances, 2)
@@ -223,11 +225,11 @@ async def test_model_card_outlives_the_worker_that_published_it(etcd_client, clu
     cards = [ModelCard(name="org/tiny", layout_id=LAYOUT, context_tokens=512)]
     serves = {"model": "org/tiny", "layout_id": LAYOUT}
     async with Discovery(etcd_client, cluster, probe=lives) as view:
-        async with Registration(etcd_client, cluster, worker(1, **serves), cards, ttl=2):
+        async with Registration(etcd_client, cluster, worker(1, **serves), cards, settings=QUICK):
             await eventually(lambda: key in view.models, SOON)
             created = view.models[key].created_seconds
             assert created > 0
-            second = Registration(etcd_client, cluster, worker(2, **serves), cards, ttl=2)
+            second = Registration(etcd_client, cluster, worker(2, **serves), cards, settings=QUICK)
             await second.__aenter__()
             await eventually(lambda: len(view.instances) == 2, SOON)
         # The first leaves; the second serves on, so the card stays, here and for newcomers.

@@ -11,8 +11,11 @@ from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd, free_port
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance
+from baton.settings import EtcdSettings
 from tests.support.etcdctl import compact, delete
 from tests.support.wait import eventually
+
+QUICK = EtcdSettings(lease_seconds=2)
 
 
 def worker(number: int = 1) -> Instance:
@@ -51,9 +54,9 @@ class Record:
 async def test_killed_and_restarted_etcd_drops_no_instance_and_the_watch_resumes(own_etcd):
     async with (
         Etcd(own_etcd.endpoints, timeout=1.0) as etcd,
-        Discovery(etcd, "c", probe=is_dead, relist_seconds=3600) as view,
-        Registration(etcd, "c", worker(1), ttl=2),
-        Registration(etcd, "c", worker(2), ttl=2),
+        Discovery(etcd, "c", probe=is_dead, settings=EtcdSettings(relist_seconds=3600)) as view,
+        Registration(etcd, "c", worker(1), settings=QUICK),
+        Registration(etcd, "c", worker(2), settings=QUICK),
         Record(view) as record,
     ):
         await eventually(lambda: len(view.instances) == 2, 1)
@@ -61,7 +64,7 @@ async def test_killed_and_restarted_etcd_drops_no_instance_and_the_watch_resumes
         await asyncio.sleep(3)  # longer than the leases
         assert len(view.instances) == 2
         await own_etcd.start()
-        async with Registration(etcd, "c", worker(3), ttl=2):
+        async with Registration(etcd, "c", worker(3), settings=QUICK):
             await eventually(lambda: "w3" in view.instances, 5)
             await asyncio.sleep(2.5)  # the leases would have lapsed, had nobody kept them
             assert record.seen == [("up", "w1"), ("up", "w2"), ("up", "w3")]
@@ -74,8 +77,8 @@ async def test_etcd_that_lost_everything_drops_no_live_instance(tmp_path):
     second = LocalEtcd(tmp_path / "second", client_port=port)
     async with (
         Etcd(first.endpoints, timeout=1.0) as etcd,
-        Discovery(etcd, "c", probe=lives, relist_seconds=3600) as view,
-        Registration(etcd, "c", worker(1), ttl=2),
+        Discovery(etcd, "c", probe=lives, settings=EtcdSettings(relist_seconds=3600)) as view,
+        Registration(etcd, "c", worker(1), settings=QUICK),
         Record(view) as record,
     ):
         for _ in range(20):  # revisions that the next etcd will not have reached
@@ -84,7 +87,7 @@ async def test_etcd_that_lost_everything_drops_no_live_instance(tmp_path):
         await first.kill()
         await second.start()
         try:
-            async with Registration(etcd, "c", worker(2), ttl=2):
+            async with Registration(etcd, "c", worker(2), settings=QUICK):
                 await eventually(lambda: "w2" in view.instances, 5)
                 await eventually(lambda: record.seen[-1] == ("up", "w2"), 1)
                 assert record.seen == [("up", "w1"), ("up", "w2")]
@@ -100,7 +103,7 @@ async def test_start_without_etcd_blocks_nothing_and_members_appear_when_it_come
     async with (
         Etcd((f"127.0.0.1:{port}",), timeout=1.0) as etcd,
         Discovery(etcd, "c", probe=lives) as view,
-        Registration(etcd, "c", worker(1), ttl=2) as registration,
+        Registration(etcd, "c", worker(1), settings=QUICK) as registration,
     ):
         assert loop.time() - began < 4
         assert not view.synced
@@ -125,7 +128,7 @@ async def test_history_compacted_during_a_cut_means_list_again(etcd_client, clus
     await write(2)
     async with (
         Etcd((proxy.address,), timeout=1.0) as far,
-        Discovery(far, cluster, probe=is_dead, relist_seconds=3600) as view,
+        Discovery(far, cluster, probe=is_dead, settings=EtcdSettings(relist_seconds=3600)) as view,
     ):
         assert len(view.instances) == 2
         await proxy.cut()
@@ -149,7 +152,9 @@ async def test_listing_now_and_then_mends_a_view_that_the_watch_left_wrong(
         await asyncio.sleep(3600)
 
     monkeypatch.setattr(etcd_client, "watch", deaf)
-    async with Discovery(etcd_client, cluster, probe=is_dead, relist_seconds=0.5) as view:
+    async with Discovery(
+        etcd_client, cluster, probe=is_dead, settings=EtcdSettings(relist_seconds=0.5)
+    ) as view:
         await etcd_client.put(keys.instance(cluster, "w1"), keys.encode(worker(1)))
         await eventually(lambda: "w1" in view.instances, 2)
         await delete(etcd_client.endpoints, keys.instance(cluster, "w1"))
@@ -173,7 +178,7 @@ async def test_view_uses_next_to_no_cpu_during_an_etcd_outage(own_etcd):
     async with (
         Etcd(own_etcd.endpoints, timeout=1.0) as etcd,
         Discovery(etcd, "c", probe=lives),
-        Registration(etcd, "c", worker(1), ttl=2),
+        Registration(etcd, "c", worker(1), settings=QUICK),
     ):
         await own_etcd.kill()
         await asyncio.sleep(0.5)
@@ -186,7 +191,7 @@ async def test_view_uses_next_to_no_cpu_during_an_etcd_outage(own_etcd):
 async def test_cut_again_and_again_loses_nothing(etcd_client, cluster, proxy, cuts):
     async with (
         Etcd((proxy.address,), timeout=1.0) as far,
-        Discovery(far, cluster, probe=is_dead, relist_seconds=3600) as view,
+        Discovery(far, cluster, probe=is_dead, settings=EtcdSettings(relist_seconds=3600)) as view,
     ):
         for number in range(cuts):
             await proxy.cut()

@@ -33,9 +33,9 @@ async def ask(port: int) -> bytes:
 
 async def test_two_http_servers_share_a_port_and_its_connections() -> None:
     settings = HttpSettings(port=free_port(), reuse_port=True)
-    async with HttpServer(named(b"one"), settings) as one:
+    async with HttpServer(named(b"one"), settings, 30) as one:
         await one.start()
-        async with HttpServer(named(b"two"), settings) as two:
+        async with HttpServer(named(b"two"), settings, 30) as two:
             await two.start()
             answers = [await ask(settings.port) for _ in range(64)]
         assert {b"one" in answer for answer in answers} == {True, False}
@@ -44,9 +44,9 @@ async def test_two_http_servers_share_a_port_and_its_connections() -> None:
 
 async def test_a_port_is_not_shared_unless_both_say_so() -> None:
     port = free_port()
-    async with HttpServer(named(b"one"), HttpSettings(port=port)) as one:
+    async with HttpServer(named(b"one"), HttpSettings(port=port), 30) as one:
         await one.start()
-        async with HttpServer(named(b"two"), HttpSettings(port=port, reuse_port=True)) as two:
+        async with HttpServer(named(b"two"), HttpSettings(port=port, reuse_port=True), 30) as two:
             with pytest.raises(StartupError, match=r"http\.port"):
                 await two.start()
 

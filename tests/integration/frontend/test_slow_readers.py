@@ -92,7 +92,7 @@ async def test_small_answers_leave_at_once() -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async with HttpServer(app, HttpSettings(port=0)) as server:
+    async with HttpServer(app, HttpSettings(port=0), 30) as server:
         await server.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")

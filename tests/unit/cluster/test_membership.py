@@ -4,8 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from baton.cluster.membership import REPROBE_SECONDS, Change, Membership, Probe
+from baton.cluster.membership import Change, Membership, Probe
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance
+
+REPROBE_SECONDS = 1.0
 
 
 def worker(number: int = 1, incarnation: str = "i-1", **fields) -> Instance:
@@ -23,7 +25,7 @@ def probe(view: Membership, now: float) -> Probe:
 
 
 def test_record_brings_an_instance_up_once():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     assert kinds(view.on_put(worker(), 0)) == [("up", "i-1")]
     assert view.on_put(worker(), 1) == []
     assert view.by_role(ROLE_DECODE) == [worker()]
@@ -31,7 +33,7 @@ def test_record_brings_an_instance_up_once():
 
 
 def test_changed_record_is_an_update():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     assert kinds(view.on_put(worker(draining=True), 1)) == [("update", "i-1")]
     assert view.alive["w1"].draining
@@ -39,13 +41,13 @@ def test_changed_record_is_an_update():
 
 
 def test_new_incarnation_is_down_then_up():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     assert kinds(view.on_put(worker(incarnation="i-2"), 1)) == [("down", "i-1"), ("up", "i-2")]
 
 
 def test_record_that_names_another_address_is_another_process():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     changes = view.on_put(worker(address="127.0.0.1:9", role=ROLE_PREFILL), 1)
     assert kinds(changes) == [("down", "i-1"), ("up", "i-1")]
@@ -53,7 +55,7 @@ def test_record_that_names_another_address_is_another_process():
 
 
 def test_expired_lease_alone_removes_nothing():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     assert view.on_delete("w1", 5) == []
     assert "w1" in view.alive
@@ -62,7 +64,7 @@ def test_expired_lease_alone_removes_nothing():
 
 
 def test_lapsed_lease_and_failed_probe_remove():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     view.on_delete("w1", 5)
     assert kinds(view.on_probed(probe(view, 5), answered=False, now=6)) == [("down", "i-1")]
@@ -71,7 +73,7 @@ def test_lapsed_lease_and_failed_probe_remove():
 
 
 def test_live_instance_without_a_record_is_probed_until_it_is_registered_again():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     view.on_delete("w1", 5)
     view.on_probed(probe(view, 5), answered=True, now=5.1)
@@ -82,14 +84,14 @@ def test_live_instance_without_a_record_is_probed_until_it_is_registered_again()
 
 
 def test_record_deleted_while_draining_removes_at_once():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(draining=True), 0)
     assert kinds(view.on_delete("w1", 1)) == [("down", "i-1")]
     assert view.start_probes(9, 10) == []
 
 
 def test_suspect_that_answers_stays_without_a_change():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     view.on_unreachable("w1", 1)
     assert view.on_probed(probe(view, 1), answered=True, now=1.1) == []
@@ -97,7 +99,7 @@ def test_suspect_that_answers_stays_without_a_change():
 
 
 def test_suspect_that_does_not_answer_is_down_and_comes_back_when_it_does():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     view.on_unreachable("w1", 1)
     assert kinds(view.on_probed(probe(view, 1), answered=False, now=2)) == [("down", "i-1")]
@@ -110,7 +112,7 @@ def test_suspect_that_does_not_answer_is_down_and_comes_back_when_it_does():
 
 
 def test_hidden_instance_whose_record_goes_is_forgotten():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     view.on_unreachable("w1", 1)
     view.on_probed(probe(view, 1), answered=False, now=2)
@@ -120,7 +122,7 @@ def test_hidden_instance_whose_record_goes_is_forgotten():
 
 
 def test_many_suspicions_make_one_probe():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     for _ in range(100):
         view.on_unreachable("w1", 1)
@@ -133,7 +135,7 @@ def test_many_suspicions_make_one_probe():
 
 
 def test_later_suspicion_does_not_put_off_a_probe_that_is_due():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     view.on_unreachable("w1", 1)
     view.on_unreachable("w1", 1.5)
@@ -141,7 +143,7 @@ def test_later_suspicion_does_not_put_off_a_probe_that_is_due():
 
 
 def test_probe_of_an_earlier_incarnation_says_nothing():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(), 0)
     view.on_unreachable("w1", 1)
     stale = probe(view, 1)
@@ -151,7 +153,7 @@ def test_probe_of_an_earlier_incarnation_says_nothing():
 
 
 def test_list_finds_what_the_watch_missed():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     view.on_put(worker(1), 0)
     view.on_put(worker(2), 0)
     changes = view.on_list([worker(2, "i-9"), worker(3)], 1)
@@ -160,7 +162,7 @@ def test_list_finds_what_the_watch_missed():
 
 
 def test_no_more_probes_start_than_allowed_and_the_rest_follow():
-    view = Membership()
+    view = Membership(REPROBE_SECONDS)
     for number in range(10):
         view.on_put(worker(number), 0)
     view.on_list([], 1)
@@ -178,7 +180,7 @@ class AnyOrder(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.now = 0.0
-        self.view = Membership()
+        self.view = Membership(REPROBE_SECONDS)
         self.folded: dict[str, Instance] = {}
         self.lives: dict[str, Instance] = {}  # processes that answer
         self.records: dict[str, Instance] = {}  # what the view was told of etcd

@@ -8,16 +8,17 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2
 from services.frontend.workers.event_buffer import (
-    LIMIT_BYTES,
     EventBuffer,
     StreamEvent,
     StreamLost,
     TokensReceived,
 )
 
+LIMIT_BYTES = 192 * 1024
+
 
 def box(cuts: list[bool] | None = None) -> EventBuffer:
-    return EventBuffer(lambda: None if cuts is None else cuts.append(True))
+    return EventBuffer(lambda: None if cuts is None else cuts.append(True), LIMIT_BYTES)
 
 
 class Taker:

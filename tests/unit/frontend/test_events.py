@@ -204,7 +204,7 @@ async def test_a_client_that_does_not_read_holds_its_requests(request_for: Reque
     async def send(message: Any) -> None:
         pass
 
-    answering = asyncio.create_task(answer_stream(batch, chunks, wire, send))
+    answering = asyncio.create_task(answer_stream(batch, chunks, wire, send, 15))
     await asyncio.sleep(0.01)
     assert wire.on_pause is not None
     assert wire.on_resume is not None

@@ -14,7 +14,6 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.stream_events import ChoiceFinished, Delta, Event, Finished, Started
 from baton.v1 import common_pb2
-from services.frontend.generation import generation
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation
 from services.frontend.placement.placement import Placement
@@ -76,7 +75,9 @@ class Run:
 
     def __init__(self, request: ResolvedRequest, cluster: Any, seconds: float = 60.0) -> None:
         now = time.monotonic()
-        context = GenerationContext(cluster, cluster, [], b"", Context(), now, now + seconds)
+        context = GenerationContext(
+            cluster, cluster, [], b"", Context(), now, now + seconds, 3, 0.02, 192 * 1024
+        )
         self.events: list[Event] = []
         self.closed = 0
         self.generation = Generation(request, context, "chat", trace.INVALID_SPAN, self._close)
@@ -149,7 +150,6 @@ async def test_missing_tokens_are_asked_of_another_worker(request_for: RequestFo
 async def test_workers_that_do_not_report_are_waited_for_only_a_moment(
     request_for: RequestFor, monkeypatch: pytest.MonkeyPatch, paused: bool
 ) -> None:
-    monkeypatch.setattr(generation, "LAST_REPORTS_SECONDS", 0.02)
     cluster = Cluster()
     run = Run(request_for(max_tokens=1), cluster)
     following = asyncio.create_task(run.to_end())

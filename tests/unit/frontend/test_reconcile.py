@@ -23,7 +23,7 @@ from services.frontend.generation.actions import (
     UpdateSources,
 )
 from services.frontend.generation.output import Output
-from services.frontend.generation.reconcile import MAX_PLACEMENTS, reconcile
+from services.frontend.generation.reconcile import reconcile
 from services.frontend.placement.placement import Placement
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
@@ -32,6 +32,8 @@ SOURCES = [kvstore_pb2.KvSource(store_id="store", address="host:1")]
 PLACE = Place(frozenset())
 A, B = 64, 65
 """Tokens."""
+
+MAX_PLACEMENTS = 3
 
 
 class Connection:
@@ -112,6 +114,7 @@ def decide(
         streams,
         failed,
         placements=placements,
+        max_placements=MAX_PLACEMENTS,
         placement=placement,
         report_deadline_passed=late,
     )

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 
-from baton.process import lifecycle
 from baton.process.lifecycle import Process, main
 from baton.rpc.server import Server
 from baton.settings import RouterSettings, StartupError
@@ -68,5 +67,4 @@ async def compose(process: Process, settings: RouterSettings) -> None:
 
 
 if __name__ == "__main__":
-    lifecycle.UNWIND_SECONDS = float(os.environ.get("UNWIND_SECONDS", lifecycle.UNWIND_SECONDS))
     main(RouterSettings, compose, "router")

@@ -138,7 +138,7 @@ def test_second_signal_exits_at_once(run):
 
 
 def test_stuck_process_exits_when_its_time_is_over(run):
-    service = run("stuck-start", BATON_DRAIN_SECONDS="0", UNWIND_SECONDS="0.3")
+    service = run("stuck-start", BATON_DRAIN_SECONDS="0", BATON_CLOSE_SECONDS="0.3")
     assert service.line() == "starting"
     code, _, err = service.end(signal.SIGTERM)
     assert code == 1
@@ -146,7 +146,7 @@ def test_stuck_process_exits_when_its_time_is_over(run):
 
 
 def test_process_whose_lines_nobody_reads_exits_all_the_same(run):
-    service = run("unread", BATON_DRAIN_SECONDS="0", UNWIND_SECONDS="0.3")
+    service = run("unread", BATON_DRAIN_SECONDS="0", BATON_CLOSE_SECONDS="0.3")
     assert service.line() == "flooding"
     _until_full(service.err)
     service.process.send_signal(signal.SIGTERM)

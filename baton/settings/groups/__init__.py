@@ -1,0 +1,33 @@
+"""The groups that processes' settings are composed of."""
+
+from baton.settings.groups.base import SettingsGroup
+from baton.settings.groups.common import (
+    EtcdSettings,
+    EventSettings,
+    GrpcSettings,
+    TelemetrySettings,
+)
+from baton.settings.groups.engine import EngineSettings
+from baton.settings.groups.frontend import (
+    FrontendLimits,
+    FrontendPlacement,
+    HttpSettings,
+    WorkerConnectionSettings,
+)
+from baton.settings.groups.store import StoreSettings
+from baton.settings.groups.worker import KvSettings
+
+__all__ = [
+    "EngineSettings",
+    "EtcdSettings",
+    "EventSettings",
+    "FrontendLimits",
+    "FrontendPlacement",
+    "GrpcSettings",
+    "HttpSettings",
+    "KvSettings",
+    "SettingsGroup",
+    "StoreSettings",
+    "TelemetrySettings",
+    "WorkerConnectionSettings",
+]

@@ -1,0 +1,107 @@
+"""Groups of every process, and of several."""
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from baton.settings.groups.base import MIB, SettingsGroup
+from baton.settings.values import Bytes, Endpoints, OtlpHeaders, Port
+
+
+class GrpcSettings(SettingsGroup):
+    """The process's gRPC server."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: Port = Field(0, description="port to listen on; 0 takes a free one")
+    reuse_port: bool = Field(
+        False, description="share the port with processes that are set to share it too"
+    )
+    reflection: bool = Field(True, description="let tools list services and messages")
+    max_concurrent: int = Field(
+        10_000, ge=1, le=1_000_000, description="calls served at once; more are rejected"
+    )
+    max_message_bytes: Bytes = Field(
+        4 * MIB, ge=64 * 1024, le=1024 * MIB, description="longest message received"
+    )
+    keepalive_seconds: float = Field(
+        10, ge=5, le=7200, description="a connection that was silent for so long is pinged"
+    )
+    keepalive_timeout_seconds: float = Field(
+        5, ge=0.1, le=600, description="and is closed where no answer comes within this"
+    )
+
+
+class EtcdSettings(SettingsGroup):
+    """The etcd that the cluster registers in."""
+
+    endpoints: Endpoints = Field(
+        ("127.0.0.1:2379",), description="etcd's addresses, host:port, separated by commas"
+    )
+    cluster: str = Field(
+        "local",
+        pattern=r"^[A-Za-z0-9._-]{1,64}$",
+        description="name of the cluster; clusters that share an etcd do not see each other",
+    )
+    lease_seconds: int = Field(
+        5, ge=2, le=300, description="TTL of a member's lease; it is probed when the lease expires"
+    )
+    relist_seconds: float = Field(
+        30, gt=0, le=86400, description="all records are read again this often, beside the watch"
+    )
+    probe_seconds: float = Field(
+        0.8, gt=0, le=60, description="time for an instance that is suspect to answer a probe"
+    )
+    reprobe_seconds: float = Field(
+        1, gt=0, le=600, description="between two probes of an instance that is not back yet"
+    )
+    enter_seconds: float = Field(
+        1, gt=0, le=600, description="wait for etcd at the start; registering goes on after it"
+    )
+    exit_seconds: float = Field(
+        2, gt=0, le=600, description="time to remove the record when the process stops"
+    )
+
+
+class TelemetrySettings(SettingsGroup):
+    """Logs, traces and metrics."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least severe level that is logged"
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto", description="auto: console on a terminal, JSON elsewhere"
+    )
+    otlp_endpoint: str = Field(
+        "", description="OpenTelemetry collector, http://host:4317; empty: no traces are sent"
+    )
+    otlp_headers: OtlpHeaders = Field(
+        SecretStr(""), description="headers sent to the collector, name=value, separated by commas"
+    )
+    otlp_timeout_seconds: float = Field(
+        2, gt=0, le=600, description="time for the collector to take one batch of spans"
+    )
+    otlp_interval_seconds: float = Field(
+        0.5, gt=0, le=600, description="spans wait so long for others to be sent with"
+    )
+    otlp_queue_spans: int = Field(
+        4096, ge=1, le=1_000_000, description="spans that may wait; more are dropped"
+    )
+    otlp_flush_seconds: float = Field(
+        3, ge=0, le=600, description="time to send what is left when the process stops"
+    )
+    sample_ratio: float = Field(
+        1.0, ge=0, le=1, description="share of new traces sampled; a caller's decision is kept"
+    )
+    metrics_host: str = Field("127.0.0.1", min_length=1, description="address of /metrics")
+    metrics_port: Port = Field(0, description="port of /metrics; 0 takes a free one")
+
+
+class EventSettings(SettingsGroup):
+    """The stream of KV events that routers watch."""
+
+    flush_seconds: float = Field(
+        0.01, gt=0, le=10, description="changes within it are one message to each router"
+    )
+    heartbeat_seconds: float = Field(
+        1, gt=0, le=60, description="a message is sent after so long without a change"
+    )

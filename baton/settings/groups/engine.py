@@ -1,0 +1,73 @@
+"""The group of a worker's engine."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from baton.settings.groups.base import MIB, SettingsGroup
+from baton.settings.values import Bytes, Cores
+
+
+class EngineSettings(SettingsGroup):
+    """A worker's engine."""
+
+    kind: Literal["torch", "sim"] = Field(
+        "torch", description="torch computes the model, sim only takes the time that one would"
+    )
+    model: Path | None = Field(None, description="checkpoint directory (Hugging Face layout)")
+    model_name: str = Field(
+        "",
+        pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?$",
+        description="name that clients request; empty: the directory's name",
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
+        "auto", description="element type; auto takes the checkpoint's"
+    )
+    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
+    kv_bytes: Bytes = Field(
+        512 * MIB, ge=64 * 1024, description="memory for the engine's own KV pages"
+    )
+    kv_idle_seconds: float = Field(
+        30,
+        ge=0,
+        le=86400,
+        description="KV that no request used for this long leaves the engine's pages if the store "
+        "holds it, and is fetched again when needed; 0: never",
+    )
+    max_running: int = Field(64, ge=1, le=65536, description="sequences in one batch")
+    max_waiting: int = Field(
+        256, ge=0, le=1_000_000, description="sequences that may wait; more are rejected"
+    )
+    chunk_tokens: int = Field(
+        512, ge=1, le=1_000_000, description="prompt tokens computed in one step, at most"
+    )
+    decode_chunk_tokens: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="the same for a step that also decodes, which it delays; 0: 32 on a decode "
+        "worker, chunk_tokens elsewhere",
+    )
+    threads: int = Field(0, ge=0, le=4096, description="compute threads; 0: the library's choice")
+    cores: Cores = Field(
+        (), description="CPU cores to pin compute threads to, like 0,2-3; empty: not pinned"
+    )
+    native: Literal["auto", "off", "required"] = Field(
+        "auto",
+        description="compiled operators on CPU: auto takes them where they were built "
+        "(python -m baton.engine.native.build), required builds them at start",
+    )
+    context_tokens: int = Field(
+        0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
+    )
+    sim_prefill_tokens_per_second: float = Field(
+        20000, gt=0, description="sim: prompt tokens prefilled per second"
+    )
+    sim_decode_step_seconds: float = Field(0.005, ge=0, description="sim: one decode step")
+    sim_decode_sequence_seconds: float = Field(
+        0.0001, ge=0, description="sim: added to a decode step by each sequence in it"
+    )
+    sim_time_scale: float = Field(
+        1.0, ge=0, description="sim: factor on all its times; 0 takes no time at all"
+    )

@@ -1,0 +1,113 @@
+"""Groups of the frontend."""
+
+from pydantic import Field
+
+from baton.limits import MAX_CHOICES
+from baton.settings.groups.base import MIB, SettingsGroup
+from baton.settings.values import Bytes, Port
+
+
+class HttpSettings(SettingsGroup):
+    """The frontend's HTTP server."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: Port = Field(8000, description="port to listen on; 0 takes a free one")
+    reuse_port: bool = Field(
+        False, description="share the port with processes that are set to share it too"
+    )
+    max_body_bytes: Bytes = Field(
+        4 * MIB, ge=1024, le=1024 * MIB, description="longest request body"
+    )
+    header_timeout_seconds: float = Field(
+        10, gt=0, le=600, description="time for a client to send a request's head"
+    )
+    body_timeout_seconds: float = Field(
+        30, gt=0, le=3600, description="time for a client to send a request's body"
+    )
+    idle_timeout_seconds: int = Field(
+        75, ge=1, le=86400, description="a connection without a request is closed after so long"
+    )
+    keep_alive_seconds: float = Field(
+        15, gt=0, le=3600, description="a stream without an event gets a comment after so long"
+    )
+    max_head_bytes: Bytes = Field(
+        64 * 1024, ge=1024, le=16 * MIB, description="longest head of a request"
+    )
+    close_seconds: int = Field(
+        1, ge=0, le=600, description="time for answers to end when the server stops"
+    )
+
+
+class FrontendLimits(SettingsGroup):
+    """What clients may ask for, and how long they may take."""
+
+    max_requests: int = Field(
+        10_000, ge=1, le=1_000_000, description="requests at once; more are refused as OVERLOADED"
+    )
+    default_deadline_seconds: float = Field(
+        600, gt=0, le=604_800, description="deadline of a request that has none"
+    )
+    max_deadline_seconds: float = Field(
+        86_400, gt=0, le=604_800, description="longest deadline; a longer one becomes this"
+    )
+    max_messages: int = Field(4096, ge=1, le=1_000_000, description="messages of one conversation")
+    max_choices: int = Field(
+        MAX_CHOICES, ge=1, le=MAX_CHOICES, description="answers to one prompt (n)"
+    )
+    max_outputs: int = Field(
+        128, ge=1, le=4096, description="prompts of one text completion times n"
+    )
+    max_tokenizing: int = Field(
+        64, ge=1, le=65_536, description="long prompts that wait to be tokenized; more are refused"
+    )
+    stall_seconds: float = Field(
+        30, gt=0, le=3600, description="a client that does not read for so long is cut off"
+    )
+    buffer_bytes: Bytes = Field(
+        192 * 1024,
+        ge=16 * 1024,
+        le=1024 * MIB,
+        description="output that waits for a client that does not read; more ends its request",
+    )
+
+
+class FrontendPlacement(SettingsGroup):
+    """How requests get workers."""
+
+    max_attempts: int = Field(
+        3, ge=1, le=100, description="placements of one request, the first included"
+    )
+    answer_seconds: float = Field(
+        2,
+        gt=0,
+        le=60,
+        description="time for a router to answer; then the request is placed at random",
+    )
+    suspect_seconds: float = Field(
+        0.5, gt=0, le=60, description="a router that has not answered for so long is probed"
+    )
+    write_seconds: float = Field(5, gt=0, le=600, description="time for a router to take a message")
+    max_pending: int = Field(
+        4096, ge=1, le=1_000_000, description="requests that wait for a router; more are refused"
+    )
+
+
+class WorkerConnectionSettings(SettingsGroup):
+    """The frontend's connections to workers."""
+
+    suspect_seconds: float = Field(
+        1,
+        gt=0,
+        le=60,
+        description="a worker that sent nothing for so long, and has work, is probed",
+    )
+    write_seconds: float = Field(5, gt=0, le=600, description="time for a worker to take a message")
+    max_queued: int = Field(
+        4096,
+        ge=64,
+        le=1_000_000,
+        description="messages that wait for a worker; with more it counts as lost",
+    )
+    report_seconds: float = Field(
+        2, gt=0, le=60, description="wait for the workers' reports of usage after the last token"
+    )
