@@ -26,7 +26,6 @@ RECONNECT_LIST_SECONDS = 3.0
 FIRST_LIST_SECONDS = 2.0
 """Entering waits this long for the first list, then goes on with an empty view."""
 RETRY_SECONDS = 0.2
-_DEFAULTS = EtcdSettings()
 MAX_LOGGED = 16
 """Changes that are logged one by one when they come together; of more, their number is."""
 
@@ -47,7 +46,7 @@ class Discovery:
         self,
         etcd: Etcd,
         cluster: str,
-        settings: EtcdSettings = _DEFAULTS,
+        settings: EtcdSettings = EtcdSettings(),
         probe: LivenessProbe | None = None,
     ) -> None:
         self._etcd = etcd

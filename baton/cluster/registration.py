@@ -17,7 +17,6 @@ from baton.telemetry.logs import get_logger
 log = get_logger(__name__)
 
 RETRY_SECONDS = 0.2
-_DEFAULTS = EtcdSettings()
 
 
 class Registration:
@@ -40,7 +39,7 @@ class Registration:
         cluster: str,
         instance: Instance,
         cards: Sequence[ModelCard] = (),
-        settings: EtcdSettings = _DEFAULTS,
+        settings: EtcdSettings = EtcdSettings(),
     ) -> None:
         self._etcd = etcd
         self._key = keys.instance(cluster, instance.id)

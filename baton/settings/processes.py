@@ -7,15 +7,21 @@ from pydantic import Field
 from baton.settings.groups import (
     EngineSettings,
     EtcdSettings,
+    EventSettings,
     FrontendLimits,
     FrontendPlacement,
     GrpcSettings,
     HttpSettings,
     KvSettings,
+    LoadSettings,
+    RouterLimits,
+    RouterPlacement,
     SettingsGroup,
     StoreSettings,
     TelemetrySettings,
+    WatchSettings,
     WorkerConnectionSettings,
+    WorkerLimits,
 )
 from baton.settings.values import CommaList
 
@@ -60,17 +66,9 @@ class FrontendSettings(ProcessSettings):
 class RouterSettings(ProcessSettings):
     """The process that places requests."""
 
-    disaggregation: Literal["auto", "always", "never"] = Field(
-        "auto",
-        description="prefill on another worker than decode: auto where it pays, always, never",
-    )
-    replication_threshold: int = Field(
-        4,
-        ge=0,
-        le=1_000_000,
-        description="requests within about 10 s that waited beside the KV of their prefix, or "
-        "fetched it from another store, before one more store prefetches it; 0: never",
-    )
+    limits: RouterLimits = RouterLimits()
+    placement: RouterPlacement = RouterPlacement()
+    watch: WatchSettings = WatchSettings()
 
 
 class WorkerSettings(ProcessSettings):
@@ -81,6 +79,9 @@ class WorkerSettings(ProcessSettings):
     )
     engine: EngineSettings = EngineSettings()
     kv: KvSettings = KvSettings()
+    limits: WorkerLimits = WorkerLimits()
+    load: LoadSettings = LoadSettings()
+    events: EventSettings = EventSettings()
 
 
 class PrefillSettings(WorkerSettings):
@@ -103,6 +104,7 @@ class KvStoreSettings(ProcessSettings):
     """The KV transfer service."""
 
     store: StoreSettings = StoreSettings()
+    events: EventSettings = EventSettings()
 
 
 SERVICE_SETTINGS: dict[str, type[ProcessSettings]] = {

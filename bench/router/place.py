@@ -17,6 +17,7 @@ from baton.internal.v1 import router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
 from baton.rpc.channels import open_channel
 from baton.rpc.protocol import hello
+from baton.settings import RouterPlacement
 from bench.harness import cli
 from bench.harness.child import helper
 from bench.harness.table import Table
@@ -39,7 +40,13 @@ def pure(roles: Roles, seconds: float, threshold: int) -> tuple[float, float]:
         (by the clock, by CPU time: what an otherwise idle core would do).
     """
     where = fleet(roles)
-    replication = Replication(HotPrefixTracker(threshold), lambda _: None) if threshold else None
+    replication = (
+        Replication(
+            HotPrefixTracker(RouterPlacement(replication_threshold=threshold)), lambda _: None
+        )
+        if threshold
+        else None
+    )
     placer = Placer(where, replication=replication)
     queries = [query(number, chain) for number, chain in enumerate(chains())]
 

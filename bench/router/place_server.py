@@ -6,7 +6,7 @@ import sys
 import uvloop
 
 from baton.rpc.server import Server
-from baton.settings import GrpcSettings
+from baton.settings import GrpcSettings, RouterPlacement
 from baton.telemetry import logs
 from bench.router.fleet import FLEETS, THRESHOLD, Roles, fleet
 from services.router.api.placer import Replication
@@ -18,7 +18,9 @@ async def serve(roles: Roles) -> None:
     """Serve a fleet until standard input ends; prints the address."""
     logs.configure("bench", "bench", "warning")
     async with Server(GrpcSettings(port=0), "bench") as server:
-        replication = Replication(HotPrefixTracker(THRESHOLD), lambda _: None)
+        replication = Replication(
+            HotPrefixTracker(RouterPlacement(replication_threshold=THRESHOLD)), lambda _: None
+        )
         service = RouterService(fleet(roles), replication=replication)
         server.add(service.register, SERVICE_NAME)
         await server.start()

@@ -29,7 +29,7 @@ WARM_UP_SECONDS = 2.0
 LOAD_SECONDS = 10.0
 SETTINGS = {
     # Every request takes the whole path, and spends a while in each part of it.
-    "BATON_DISAGGREGATION": "always",
+    "BATON_PLACEMENT_DISAGGREGATION": "always",
     "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "4000",
 }
 # Who is killed, and how often clients try again.

@@ -107,7 +107,7 @@ async def ask_all(options: argparse.Namespace) -> list[Measured]:
     async with collecting() as (collector, endpoint):
         settings = {
             "BATON_TELEMETRY_OTLP_ENDPOINT": endpoint,
-            "BATON_DISAGGREGATION": "always",
+            "BATON_PLACEMENT_DISAGGREGATION": "always",
             "BATON_ENGINE_CHUNK_TOKENS": str(options.chunk),
             "BATON_ENGINE_KV_BYTES": "1GiB",
             "BATON_STORE_ARENA_BYTES": "1GiB",

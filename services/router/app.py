@@ -19,11 +19,6 @@ from services.router.state.fleet import Fleet
 from services.router.state.tickets import TicketTable
 from services.router.watch.cluster_watch import ClusterWatch
 
-_READY_SECONDS = 2.0
-_DRAIN_NOTICE_SECONDS = 0.3
-"""Frontends see that the router drains and move to another one before their streams end."""
-_FLUSH_SECONDS = 2.0
-
 
 async def compose(process: Process, settings: RouterSettings) -> None:
     """Watch the cluster, serve, register; ready once etcd was listed."""
@@ -34,26 +29,29 @@ async def compose(process: Process, settings: RouterSettings) -> None:
 
     # The incarnation keeps ticket ids of a restarted router apart from those of the one before.
     fleet = Fleet(PrefixIndex(), TicketTable(f"{process.instance_id}/{process.incarnation[:8]}"))
-    watch = ClusterWatch(discovery, fleet)
+    watch = ClusterWatch(discovery, fleet, settings.watch)
     process.spawn(watch.run(), "cluster watch")
     process.spawn(watch.run_maintenance(), "maintenance")
 
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
-    policy = Policy(disaggregation=settings.disaggregation)
+    limits, placement = settings.limits, settings.placement
+    policy = Policy(
+        disaggregation=placement.disaggregation, max_queue_seconds=placement.max_queue_seconds
+    )
     replication = None
-    if settings.replication_threshold:
-        prefetcher = Prefetcher(fleet.store_address)
+    if placement.replication_threshold:
+        prefetcher = Prefetcher(fleet.store_address, placement)
         process.spawn(prefetcher.run(), "prefetcher")
-        prefixes = HotPrefixTracker(settings.replication_threshold, policy)
+        prefixes = HotPrefixTracker(placement, policy)
         replication = Replication(prefixes, prefetcher.submit)
-    service = RouterService(fleet, policy, replication=replication)
+    service = RouterService(fleet, policy, limits, replication)
     server.add(service.register, SERVICE_NAME)
     await server.start()
 
     async def open_service() -> None:
-        await watch.wait_ready(_READY_SECONDS)
+        await watch.wait_ready(limits.ready_seconds)
         service.open()
         server.set_ready(True)
 
@@ -76,8 +74,9 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     async def drain() -> None:
         server.set_ready(False)
         await registration.update(draining=True)
-        await asyncio.sleep(_DRAIN_NOTICE_SECONDS)
+        # Frontends see that the router drains and move to another one before their streams end.
+        await asyncio.sleep(limits.drain_notice_seconds)
         service.stop()
-        await server.drain(_FLUSH_SECONDS)
+        await server.drain(limits.drain_flush_seconds)
 
     process.on_drain(drain)

@@ -213,7 +213,7 @@ class LocalCluster:
         directory = self.directory_of(instance_id)
         return {
             "models": (f"{MODEL}={self._model}",),
-            "disaggregation": "always",
+            "placement.disaggregation": "always",
             "engine.kind": self.shape.engine,
             "engine.model": self._model,
             "engine.model_name": MODEL,
@@ -227,7 +227,7 @@ class LocalCluster:
 
     async def _wait_routed(self) -> None:
         """Wait until the router knows every pool's load: requests went through them."""
-        apart = self.shape.settings.get("disaggregation", "always") == "always"
+        apart = self.shape.settings.get("placement.disaggregation", "always") == "always"
         pool = {worker.instance_id for worker in self.prefills} if apart else set()
         async with asyncio.timeout(READY_SECONDS):
             while not await self.client.models():

@@ -14,8 +14,9 @@ from baton.settings.groups.frontend import (
     HttpSettings,
     WorkerConnectionSettings,
 )
+from baton.settings.groups.router import RouterLimits, RouterPlacement, WatchSettings
 from baton.settings.groups.store import StoreSettings
-from baton.settings.groups.worker import KvSettings
+from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
 
 __all__ = [
     "EngineSettings",
@@ -26,8 +27,13 @@ __all__ = [
     "GrpcSettings",
     "HttpSettings",
     "KvSettings",
+    "LoadSettings",
+    "RouterLimits",
+    "RouterPlacement",
     "SettingsGroup",
     "StoreSettings",
     "TelemetrySettings",
+    "WatchSettings",
     "WorkerConnectionSettings",
+    "WorkerLimits",
 ]

@@ -10,8 +10,9 @@ from baton.internal.v1.router_pb2_grpc import (
     RouterServiceServicer,
     add_RouterServiceServicer_to_server,
 )
+from baton.settings import RouterLimits
 from services.router.api.placer import Placer, Replication
-from services.router.api.session import STALL_SECONDS, PlaceSession, Requests
+from services.router.api.session import PlaceSession, Requests
 from services.router.policy.costs import Policy
 from services.router.policy.placement import DEFAULT_POLICY
 from services.router.state.fleet import Fleet
@@ -25,7 +26,7 @@ class RouterService(RouterServiceServicer):
     Args:
         fleet: where to place.
         policy: constants of the cost model.
-        stall_seconds: a frontend that reads no answer for this long is cut off.
+        limits: how many answers may wait for a frontend, and for how long.
         replication: as `Placer` takes it.
     """
 
@@ -33,11 +34,11 @@ class RouterService(RouterServiceServicer):
         self,
         fleet: Fleet,
         policy: Policy = DEFAULT_POLICY,
-        stall_seconds: float = STALL_SECONDS,
+        limits: RouterLimits = RouterLimits(),
         replication: Replication | None = None,
     ) -> None:
         self._fleet = fleet
-        self._stall_seconds = stall_seconds
+        self._limits = limits
         self._placer = Placer(fleet, policy, replication)
         self._numbers = itertools.count(1)
         self._sessions: set[PlaceSession] = set()
@@ -72,7 +73,7 @@ class RouterService(RouterServiceServicer):
             )
         if self._stopping:
             raise _draining()
-        session = PlaceSession(next(self._numbers), self._fleet, self._placer, self._stall_seconds)
+        session = PlaceSession(next(self._numbers), self._fleet, self._placer, self._limits)
         self._sessions.add(session)
         try:
             await session.serve(request_iterator, context)

@@ -12,6 +12,7 @@ from baton.internal.v1 import router_pb2
 from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
+from baton.settings import RouterLimits
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from services.router import metrics
@@ -20,10 +21,7 @@ from services.router.state.fleet import Fleet
 
 log = get_logger(__name__)
 
-MAX_ANSWERS = 1024
-"""Answers that may wait for a frontend to read them. Beyond, no more of its queries are read."""
 MAX_ANSWERS_PER_MESSAGE = 64
-STALL_SECONDS = 30.0
 _FLUSH_SECONDS = 1.0
 
 Requests = AsyncIterator[router_pb2.PlaceRequest]
@@ -38,10 +36,10 @@ class PlaceSession:
         number: of the session, unique in this router.
         fleet: where tickets are.
         placer: decides.
-        stall_seconds: a frontend that reads no answer for this long is cut off.
+        limits: how many answers may wait for a frontend, and for how long.
     """
 
-    def __init__(self, number: int, fleet: Fleet, placer: Placer, stall_seconds: float) -> None:
+    def __init__(self, number: int, fleet: Fleet, placer: Placer, limits: RouterLimits) -> None:
         self._number = number
         self._fleet = fleet
         self._placer = placer
@@ -53,8 +51,8 @@ class PlaceSession:
             self._handle,
             self._end,
             linger_seconds=_FLUSH_SECONDS,
-            pause_at=MAX_ANSWERS,
-            stall_seconds=stall_seconds,
+            pause_at=limits.max_answers,
+            stall_seconds=limits.stall_seconds,
         )
 
     async def serve(self, requests: Requests, context: Any) -> None:

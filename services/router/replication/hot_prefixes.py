@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from baton.kv.keys import KEY_BYTES
+from baton.settings import RouterPlacement
 from services.router.policy.costs import Policy, admission_wait_seconds
 from services.router.policy.placement import DEFAULT_POLICY, Decision
 from services.router.prefix_index.match import Match
@@ -20,8 +21,6 @@ from services.router.state.worker import Worker
 HALF_LIFE_SECONDS = 10.0
 MIN_WAIT_SECONDS = 0.02
 """A shorter wait is no reason to replicate anything."""
-COOLDOWN_SECONDS = 30.0
-"""A store is not asked for the same prefix again for this long, whether or not it succeeded."""
 MAX_BLOCKS = 4096
 """Of one task: what one Prefetch takes."""
 MAX_SOURCES = 4
@@ -66,15 +65,21 @@ class HotPrefixTracker:
     """Demand by prefix. No I/O and no clock; one loop owns it; at most `limit` prefixes are kept.
 
     Args:
-        threshold: placements, within about HALF_LIFE_SECONDS, that make a prefix hot; at least 1.
+        settings: how many placements, within about HALF_LIFE_SECONDS, make a prefix hot, at least
+            1; and how long a store is not asked for the same prefix again.
         policy: constants of the cost model.
         limit: most prefixes, and most cooldowns, that are kept.
     """
 
     def __init__(
-        self, threshold: int, policy: Policy = DEFAULT_POLICY, *, limit: int = MAX_PREFIXES
+        self,
+        settings: RouterPlacement,
+        policy: Policy = DEFAULT_POLICY,
+        *,
+        limit: int = MAX_PREFIXES,
     ) -> None:
-        self._threshold = threshold
+        self._threshold = settings.replication_threshold
+        self._cooldown_seconds = settings.replication_cooldown_seconds
         self._policy = policy
         self._limit = limit
         self._demand: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
@@ -118,7 +123,7 @@ class HotPrefixTracker:
         if not store_id:
             return None
         self._reset(keys, blocks)
-        self._cooldowns[store_id, last] = now + COOLDOWN_SECONDS
+        self._cooldowns[store_id, last] = now + self._cooldown_seconds
         if len(self._cooldowns) > self._limit:
             self._cooldowns.popitem(last=False)
         return PrefetchTask(

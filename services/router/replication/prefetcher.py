@@ -16,40 +16,38 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.rpc.cancelled import task_is_cancelled
 from baton.rpc.channels import ChannelPool
+from baton.settings import RouterPlacement
 from baton.telemetry.logs import get_logger
 from services.router import metrics
 from services.router.replication.hot_prefixes import PrefetchTask
 
 log = get_logger(__name__)
 
-MAX_QUEUED = 64
-"""Prefetches that wait; one more is dropped."""
-MAX_CONCURRENT = 2
-"""At a time, of this router."""
-STALE_SECONDS = 5.0
-"""A prefetch that waited longer is dropped: what was hot then need not be now."""
-STORE_COOLDOWN_SECONDS = 30.0
-"""A store that failed, or prefetched nothing, is not asked for this long."""
-BYTES_PER_SECOND = 256e6
-"""Of one prefetch and the pause after it; two at a time take half of what a store was measured to
-fetch over gRPC."""
 MIN_SECONDS = 5.0
 SLOWEST_BYTES_PER_SECOND = 16e6
-MAX_SECONDS = 60.0
 
 
 class Prefetcher:
     """A bounded queue of prefetches, and the calls that `run` makes for them.
 
-    One loop owns it. `submit` never blocks; MAX_QUEUED bounds what waits, MAX_CONCURRENT the calls.
+    One loop owns it. `submit` never blocks; settings bound what waits and runs. A prefetch is paced
+    by a pause after it: two at a time take half of what a store was measured to fetch over gRPC.
 
     Args:
         address_of: returns a store's address; None for one that is not in the cluster.
+        settings: bounds and times of prefetches.
     """
 
-    def __init__(self, address_of: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        address_of: Callable[[str], str | None],
+        settings: RouterPlacement = RouterPlacement(),
+    ) -> None:
+        self._settings = settings
         self._address_of = address_of
-        self._queue: asyncio.Queue[tuple[float, PrefetchTask]] = asyncio.Queue(MAX_QUEUED)
+        self._queue: asyncio.Queue[tuple[float, PrefetchTask]] = asyncio.Queue(
+            settings.prefetch_queued
+        )
         self._cooling_down: dict[str, float] = {}
         """Until when, by store."""
         self._channels = ChannelPool()
@@ -64,22 +62,28 @@ class Prefetcher:
     async def run(self) -> None:
         """Make the calls until cancelled."""
         async with self._channels, asyncio.TaskGroup() as group:
-            for _ in range(MAX_CONCURRENT):
+            for _ in range(self._settings.prefetch_concurrent):
                 group.create_task(self._work())
 
     async def _work(self) -> None:
+        settings = self._settings
         while True:
             submitted, task = await self._queue.get()
             began = time.monotonic()
             self._cooling_down = {k: t for k, t in self._cooling_down.items() if t > began}
-            if began - submitted > STALE_SECONDS or task.store_id in self._cooling_down:
+            # What was hot then need not be now.
+            is_stale = began - submitted > settings.prefetch_stale_seconds
+            if is_stale or task.store_id in self._cooling_down:
                 metrics.PREFETCHES.labels("dropped").inc()
                 continue
             blocks = await self._prefetch(task)
             if not blocks:
-                self._cooling_down[task.store_id] = time.monotonic() + STORE_COOLDOWN_SECONDS
+                self._cooling_down[task.store_id] = (
+                    time.monotonic() + settings.store_cooldown_seconds
+                )
             took = time.monotonic() - began
-            await asyncio.sleep(max(0.0, blocks * task.block_bytes / BYTES_PER_SECOND - took))
+            paced = blocks * task.block_bytes / settings.prefetch_bytes_per_second
+            await asyncio.sleep(max(0.0, paced - took))
 
     async def _prefetch(self, task: PrefetchTask) -> int:
         """Return how many of the blocks the store has now; 0 where the call failed."""
@@ -95,7 +99,10 @@ class Prefetcher:
         request = pb.PrefetchRequest(
             layout_id=task.layout_id, keys=task.keys, sources=sources, tenant=task.tenant
         )
-        seconds = min(MAX_SECONDS, MIN_SECONDS + task.size_bytes / SLOWEST_BYTES_PER_SECOND)
+        seconds = min(
+            self._settings.prefetch_max_seconds,
+            MIN_SECONDS + task.size_bytes / SLOWEST_BYTES_PER_SECOND,
+        )
         stub: Any = KvStoreServiceStub(self._channels.get(address))
         call = stub.Prefetch(request, timeout=seconds)
         try:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from baton.cluster.discovery import Discovery
 from baton.cluster.membership import Change
 from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
+from baton.settings import WatchSettings
 from services.router import metrics
 from services.router.state.fleet import WORKER_ROLES, Fleet
 from services.router.watch.watch_streams import watch_instance
@@ -27,11 +28,13 @@ class ClusterWatch:
     Args:
         discovery: the live instances and models.
         fleet: what to keep up to date.
+        settings: when a stream is broken.
     """
 
-    def __init__(self, discovery: Discovery, fleet: Fleet) -> None:
+    def __init__(self, discovery: Discovery, fleet: Fleet, settings: WatchSettings) -> None:
         self._discovery = discovery
         self._fleet = fleet
+        self._settings = settings
         self._watch_streams: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -88,5 +91,10 @@ class ClusterWatch:
             self._fleet.put(instance)
             if change.kind == "up":
                 self._watch_streams[instance.id] = group.create_task(
-                    watch_instance(instance, self._fleet, self._discovery.report_unreachable)
+                    watch_instance(
+                        instance,
+                        self._fleet,
+                        self._discovery.report_unreachable,
+                        self._settings,
+                    )
                 )

@@ -16,22 +16,23 @@ from baton.kv.events.replica import BlockDelta, BlockReplica
 from baton.rpc.backoff import Backoff
 from baton.rpc.channels import open_channel
 from baton.rpc.streams.client import receive
+from baton.settings import WatchSettings
 from baton.telemetry.logs import get_logger
 from services.router import metrics
 from services.router.state.fleet import WORKER_ROLES, Fleet
 
 log = get_logger(__name__)
 
-IDLE_TIMEOUT_SECONDS = 2.0
-"""Both streams send at least once a second; a longer pause is a broken stream."""
 _FIRST_RETRY_SECONDS = 0.1
-_LAST_RETRY_SECONDS = 1.0
 _SLICE_KEYS = 4096
 """Blocks that are taken into the index at once: a few milliseconds of the event loop."""
 
 
 async def watch_instance(
-    instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
+    instance: Instance,
+    fleet: Fleet,
+    on_broken: Callable[[str], None],
+    settings: WatchSettings,
 ) -> None:
     """Keep a fleet up to date about one instance until cancelled.
 
@@ -39,19 +40,24 @@ async def watch_instance(
         instance: what to watch.
         fleet: what to keep up to date; it knows the instance already.
         on_broken: called with the instance's id whenever a stream from it broke.
+        settings: when a stream is broken, and how soon it is opened again.
     """
     channel = open_channel(instance.address)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_watch_events(channel, instance, fleet, on_broken))
+            group.create_task(_watch_events(channel, instance, fleet, on_broken, settings))
             if instance.role in WORKER_ROLES:
-                group.create_task(_watch_load(channel, instance, fleet, on_broken))
+                group.create_task(_watch_load(channel, instance, fleet, on_broken, settings))
     finally:
         await channel.close(None)
 
 
 async def _watch_load(
-    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
+    channel: grpc.aio.Channel,
+    instance: Instance,
+    fleet: Fleet,
+    on_broken: Callable[[str], None],
+    settings: WatchSettings,
 ) -> None:
     stub: Any = WorkerServiceStub(channel)
 
@@ -64,11 +70,15 @@ async def _watch_load(
         on_broken(instance_id)
 
     request = worker_pb2.WatchLoadRequest()
-    await _watch("load", instance.id, lambda: stub.WatchLoad(request), apply, broken)
+    await _watch("load", instance.id, lambda: stub.WatchLoad(request), apply, broken, settings)
 
 
 async def _watch_events(
-    channel: grpc.aio.Channel, instance: Instance, fleet: Fleet, on_broken: Callable[[str], None]
+    channel: grpc.aio.Channel,
+    instance: Instance,
+    fleet: Fleet,
+    on_broken: Callable[[str], None],
+    settings: WatchSettings,
 ) -> None:
     stub: Any = KvEventServiceStub(channel)
     replica = BlockReplica()
@@ -89,7 +99,7 @@ async def _watch_events(
             await asyncio.sleep(_FIRST_RETRY_SECONDS)
         return not replica.stale
 
-    await _watch("events", instance.id, open_call, apply, on_broken)
+    await _watch("events", instance.id, open_call, apply, on_broken, settings)
 
 
 async def _watch(
@@ -98,13 +108,14 @@ async def _watch(
     open_call: Callable[[], Any],
     apply: Callable[[Any], Awaitable[bool]],
     on_broken: Callable[[str], None],
+    settings: WatchSettings,
 ) -> None:
     """Apply a stream's messages for ever; reopen it when it breaks or `apply` returns False."""
-    backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
+    backoff = Backoff(_FIRST_RETRY_SECONDS, settings.retry_seconds)
     is_broken = False
     while True:
         try:
-            async with aclosing(receive(open_call(), IDLE_TIMEOUT_SECONDS)) as messages:
+            async with aclosing(receive(open_call(), settings.silence_seconds)) as messages:
                 async for message in messages:
                     if is_broken:
                         is_broken = False

@@ -145,8 +145,8 @@ async def test_another_process_at_the_address_is_no_sign_of_life(etcd_client, cl
         Discovery(etcd_client, cluster) as view,
     ):
         await server.start()
-        assert await is_alive(server.address, "newcomer")
-        assert not await is_alive(server.address, "i-1")
+        assert await is_alive(server.address, "newcomer", 0.8)
+        assert not await is_alive(server.address, "i-1", 0.8)
         await etcd_client.put(
             keys.instance(cluster, "w1"), keys.encode(worker(address=server.address))
         )
@@ -170,7 +170,7 @@ async def test_process_with_no_place_for_another_call_lives():
         async with grpc.aio.insecure_channel(server.address) as channel:
             held = asyncio.ensure_future(channel.unary_unary("/test.Busy/Hold")(b"", timeout=5))
             await asyncio.sleep(0.1)
-            assert await is_alive(server.address, "i-1")
+            assert await is_alive(server.address, "i-1", 0.8)
             release.set()
             await held
 

@@ -117,7 +117,7 @@ async def test_a_waited_for_prefix_reaches_the_other_store_and_counts_as_local_t
 
 async def test_nothing_is_prefetched_where_replication_is_off(hosts) -> None:
     world, stores, (a, _) = hosts
-    frontend = world.frontend(await world.router({"replication_threshold": 0}))
+    frontend = world.frontend(await world.router({"placement.replication_threshold": 0}))
     await ready_on(frontend, "wa")
     await a.load(**WAIT)
     for _ in range(30):

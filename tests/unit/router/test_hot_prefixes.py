@@ -7,11 +7,11 @@ import pytest
 
 from baton.internal.v1 import kvevents_pb2
 from baton.kv.keys import pack
+from baton.settings import RouterPlacement
 from services.router.policy.costs import PlacementQuery
 from services.router.policy.placement import place
 from services.router.prefix_index.index import PrefixIndex
 from services.router.replication.hot_prefixes import (
-    COOLDOWN_SECONDS,
     HALF_LIFE_SECONDS,
     LENGTHS,
     HotPrefixTracker,
@@ -24,6 +24,8 @@ DRAM, DISK, ENGINE = kvevents_pb2.TIER_DRAM, kvevents_pb2.TIER_DISK, kvevents_pb
 LAYOUT = b"L" * 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
 TOKENS = 16
+
+COOLDOWN_SECONDS = RouterPlacement().replication_cooldown_seconds
 
 
 def combined(id: str, store: str, pending: int = 0) -> Worker:  # noqa: A002  # as in Worker
@@ -56,7 +58,9 @@ class Cluster:
 
     def __init__(self, threshold: int = 4, limit: int = 1000) -> None:
         self.index = PrefixIndex()
-        self.prefixes = HotPrefixTracker(threshold, limit=limit)
+        self.prefixes = HotPrefixTracker(
+            RouterPlacement(replication_threshold=threshold), limit=limit
+        )
         self.prefilled_on: list[str] = []
 
     def ask(self, workers: list[Worker], now: float = 0.0, chain=CHAIN) -> PrefetchTask | None:

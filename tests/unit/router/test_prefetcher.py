@@ -13,10 +13,13 @@ from baton.internal.v1.kvstore_pb2_grpc import (
     add_KvStoreServiceServicer_to_server,
 )
 from baton.rpc.server import Server
-from baton.settings import GrpcSettings
+from baton.settings import GrpcSettings, RouterPlacement
 from services.router.replication.hot_prefixes import PrefetchTask
-from services.router.replication.prefetcher import MAX_CONCURRENT, MAX_QUEUED, Prefetcher
+from services.router.replication.prefetcher import Prefetcher
 from tests.support.wait import eventually
+
+MAX_CONCURRENT = RouterPlacement().prefetch_concurrent
+MAX_QUEUED = RouterPlacement().prefetch_queued
 
 
 class PrefetchingStore(KvStoreServiceServicer):

@@ -10,13 +10,16 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.internal.v1.worker_pb2 import LoadReport
 from baton.rpc.protocol import hello
+from baton.settings import RouterLimits
 from services.router.api.service import RouterService
-from services.router.api.session import MAX_ANSWERS, MAX_ANSWERS_PER_MESSAGE
+from services.router.api.session import MAX_ANSWERS_PER_MESSAGE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import TicketTable
 
 LAYOUT = b"L" * 16
+
+MAX_ANSWERS = RouterLimits().max_answers
 
 
 class Stream:
@@ -85,7 +88,7 @@ async def test_a_frontend_that_reads_nothing_is_read_no_further_and_then_cut_off
     fleet: Fleet,
 ) -> None:
     stream = Stream(10 * MAX_ANSWERS, reading=False)
-    call = begin(serving(fleet, stall_seconds=0.2), stream)
+    call = begin(serving(fleet, limits=RouterLimits(stall_seconds=0.2)), stream)
     await asyncio.sleep(0.1)
     assert not call.done()
     # What is kept, one message in the writer's hand, one answer in the reader's.
@@ -97,7 +100,7 @@ async def test_a_frontend_that_reads_nothing_is_read_no_further_and_then_cut_off
 async def test_a_frontend_that_reads_on_in_time_gets_every_answer_in_order(fleet: Fleet) -> None:
     count = 3 * MAX_ANSWERS
     stream = Stream(count, reading=False, ends=True)
-    call = begin(serving(fleet, stall_seconds=5.0), stream)
+    call = begin(serving(fleet, limits=RouterLimits(stall_seconds=5.0)), stream)
     await asyncio.sleep(0.1)
     stream.read_on()
     async with asyncio.timeout(10):
