@@ -14,9 +14,11 @@ from baton.settings.groups import (
     HttpSettings,
     KvSettings,
     LoadSettings,
+    PeerSettings,
     RouterLimits,
     RouterPlacement,
     SettingsGroup,
+    StoreLimits,
     StoreSettings,
     TelemetrySettings,
     WatchSettings,
@@ -104,6 +106,8 @@ class KvStoreSettings(ProcessSettings):
     """The KV transfer service."""
 
     store: StoreSettings = StoreSettings()
+    peers: PeerSettings = PeerSettings()
+    limits: StoreLimits = StoreLimits()
     events: EventSettings = EventSettings()
 
 

@@ -24,8 +24,6 @@ from baton.worker.core import WorkerCore
 from baton.worker.load import update_metrics
 from baton.worker.service import WorkerService
 
-STORE_SECONDS = 2.0
-"""A worker may become ready without its store, after so long."""
 DECODE_CHUNK_TOKENS = 32
 """Prompt tokens in a step of a decode worker, unless set otherwise: other streams decode on."""
 
@@ -67,8 +65,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
             lambda: store_address(discovery, settings.kv.store_id),
             process.instance_id,
             process.incarnation,
-            transports=settings.kv.transports,
-            verify=settings.kv.verify,
+            settings=settings.kv,
         )
     )
 
@@ -79,6 +76,8 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         process.incarnation,
         lambda error: process.die(f"the engine failed: {error!r}"),
         settings.engine.cores,
+        settings.kv,
+        settings.limits,
     )
     core.start()
     stack.push_async_callback(core.stop)
@@ -90,19 +89,19 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
-    service = WorkerService(core, process.instance_id, process.incarnation)
+    service = WorkerService(core, process.instance_id, process.incarnation, settings.load)
     server.add(
         lambda grpc_server: worker_pb2_grpc.add_WorkerServiceServicer_to_server(
             service, grpc_server
         ),
         "baton.internal.v1.WorkerService",
     )
-    events = KvEventService(core.block_events)
+    events = KvEventService(core.block_events, settings.events)
     server.add(events.register, KV_EVENTS)
     await server.start()
 
     # Without a store all KV is computed here: give it a moment before requests may come.
-    attached = await store.wait_connected(STORE_SECONDS)
+    attached = await store.wait_connected(settings.kv.connect_seconds)
     if not attached:
         log.warning("kv.store.unavailable", store=settings.kv.store_id)
     store_id = store.store_id or settings.kv.store_id
@@ -121,7 +120,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     if not attached:
 
         async def name_store() -> None:
-            while not await store.wait_connected(STORE_SECONDS):
+            while not await store.wait_connected(settings.kv.connect_seconds):
                 pass
             await registration.update(store_id=store.store_id, shm_domain=store.shm_domain)
 

@@ -12,6 +12,7 @@ from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
+from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
 from baton.worker.convert import sequence_request
 from baton.worker.engine_loop import EngineLoop
@@ -43,6 +44,8 @@ class WorkerCore:
         epoch: str,
         on_failed: Callable[[BaseException], None],
         cores: Sequence[int] = (),
+        kv: KvSettings = KvSettings(),
+        limits: WorkerLimits = WorkerLimits(),
     ) -> None:
         """Put the parts together.
 
@@ -53,7 +56,11 @@ class WorkerCore:
             epoch: new at every start; tells routers that the prefix cache began empty.
             on_failed: called when the engine fails for good.
             cores: which the engine computes on; empty: any.
+            kv: how KV is published and waited for.
+            limits: of streams and sessions.
         """
+        self.limits = limits
+        self._kv = kv
         self.engine = engine
         self.store = store
         self.model = model
@@ -68,7 +75,11 @@ class WorkerCore:
         self._scratch = memoryview(bytearray(engine.info.block_bytes))
         self._fetch_rate = FetchRate()
         self._publisher = KvPublisher(
-            engine, store, self._io, lambda: self.stats.prefill_tokens_per_second
+            engine,
+            store,
+            self._io,
+            lambda: self.stats.prefill_tokens_per_second,
+            kv.publish_batches,
         )
         self._loop = EngineLoop(engine, self._deliver, on_failed, cores)
         self.streams: dict[int, WorkStream] = {}
@@ -138,6 +149,8 @@ class WorkerCore:
             self._publisher,
             sink,
             on_ended,
+            self._kv.wait_seconds,
+            self.limits.default_deadline_seconds,
         )
         self.streams[stream.sequence_id] = stream
         metrics.STREAMS.set(len(self.streams))

@@ -5,12 +5,9 @@ from collections.abc import AsyncIterator
 from time import monotonic
 
 from baton.internal.v1 import worker_pb2
+from baton.settings import LoadSettings
 from baton.worker import metrics
 from baton.worker.core import WorkerCore
-
-POLL_SECONDS = 0.05
-"""A change is reported within this time; many changes within it are one report."""
-HEARTBEAT_SECONDS = 1.0
 
 
 def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_pb2.LoadReport:
@@ -38,16 +35,16 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
 
 
 async def load_reports(
-    core: WorkerCore, instance_id: str, incarnation: str
+    core: WorkerCore, instance_id: str, incarnation: str, settings: LoadSettings
 ) -> AsyncIterator[worker_pb2.LoadReport]:
-    """Yield reports on change, and once a second without one."""
+    """Yield reports on change, and a heartbeat without one."""
     last, told_at = None, monotonic()
     while True:
         report = load_report(core, instance_id, incarnation)
-        if report != last or monotonic() - told_at >= HEARTBEAT_SECONDS:
+        if report != last or monotonic() - told_at >= settings.heartbeat_seconds:
             yield report
             last, told_at = report, monotonic()
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(settings.interval_seconds)
 
 
 async def update_metrics(core: WorkerCore) -> None:

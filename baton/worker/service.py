@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from baton.internal.v1 import worker_pb2, worker_pb2_grpc
+from baton.settings import LoadSettings
 from baton.worker.core import WorkerCore
 from baton.worker.load import load_reports
 from baton.worker.session import RunSession
@@ -12,10 +13,13 @@ from baton.worker.session import RunSession
 class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     """The gRPC face of a worker: one RunSession per frontend, load reports for routers."""
 
-    def __init__(self, core: WorkerCore, instance_id: str, incarnation: str) -> None:
+    def __init__(
+        self, core: WorkerCore, instance_id: str, incarnation: str, load: LoadSettings
+    ) -> None:
         self._core = core
         self._instance_id = instance_id
         self._incarnation = incarnation
+        self._load = load
 
     async def Run(  # type: ignore[override]  # noqa: N802 - it writes by itself
         self, request_iterator: AsyncIterator[worker_pb2.RunRequest], context: Any
@@ -27,5 +31,7 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
         request: worker_pb2.WatchLoadRequest,  # noqa: ARG002
         context: Any,  # noqa: ARG002
     ) -> AsyncIterator[worker_pb2.WatchLoadResponse]:
-        async for report in load_reports(self._core, self._instance_id, self._incarnation):
+        async for report in load_reports(
+            self._core, self._instance_id, self._incarnation, self._load
+        ):
             yield worker_pb2.WatchLoadResponse(report=report)

@@ -14,9 +14,6 @@ from baton.worker.convert import failed_frame
 from baton.worker.core import WorkerCore
 from baton.worker.stream import WorkStream
 
-MAX_FRAMES = 8192
-"""Frames that may wait to be sent. A frontend that is further behind is cut: its clients are served
-elsewhere, and the engine never waits for it."""
 MAX_FRAMES_PER_MESSAGE = 64
 """A frontend that is behind catches up at a lower cost per frame."""
 
@@ -26,7 +23,8 @@ log = get_logger(__name__)
 class RunSession:
     """One frontend's Run call: dispatches its frames to streams, and queues theirs for it.
 
-    Owned by the call's handler, on the asyncio loop. What it queues is bounded by MAX_FRAMES. The
+    Owned by the call's handler, on the asyncio loop. What it queues is bounded: a frontend that is
+    further behind is cut, its clients are served elsewhere, and the engine never waits for it. The
     call's end, however it comes, cancels every stream that it opened.
     """
 
@@ -34,7 +32,7 @@ class RunSession:
         self._core = core
         self._streams: dict[int, WorkStream] = {}
         self._queue: SendQueue[worker_pb2.FrameFromWorker, worker_pb2.RunResponse]
-        self._queue = SendQueue(_pack, limit=MAX_FRAMES)
+        self._queue = SendQueue(_pack, limit=core.limits.max_frames)
         self._stream: ServerStream[worker_pb2.RunRequest] = ServerStream(
             self._queue, self._handle, self.cancel
         )

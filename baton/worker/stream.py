@@ -20,8 +20,6 @@ from baton.worker.kv.fetch import FetchResult, SequenceFetch
 from baton.worker.kv.fetch_plan import plan_fetch
 from baton.worker.kv.publish import KvPublisher, SequencePublish
 
-DEFAULT_TIMEOUT_SECONDS = 600.0
-
 E = TypeVar("E")
 
 log = get_logger(__name__)
@@ -52,7 +50,11 @@ class WorkStream:
         publisher: KvPublisher,
         sink: FrameSink,
         on_ended: Callable[["WorkStream"], None],
+        kv_wait_seconds: float,
+        default_timeout: float,
     ) -> None:
+        self._kv_wait_seconds = kv_wait_seconds
+        self._default_timeout = default_timeout
         self.stream_id = start.stream_id
         self.sequence_id = request.id
         self.ticket = start.ticket
@@ -144,7 +146,7 @@ class WorkStream:
     async def _run(self) -> None:
         self._begun = True
         request_id.set(self._start.context.request_id)
-        timeout = self._start.timeout.ToNanoseconds() / 1e9 or DEFAULT_TIMEOUT_SECONDS
+        timeout = self._start.timeout.ToNanoseconds() / 1e9 or self._default_timeout
         kind = self._start.WhichOneof("work") or "work"
         caller = extract(self._start.traceparent)
         with tracer().start_as_current_span(kind, caller, trace.SpanKind.SERVER) as span:
@@ -215,7 +217,9 @@ class WorkStream:
         self._added = True
 
     async def _fetch_kv(self, admitted: Admitted) -> FetchResult:
-        plan = plan_fetch(self._start, self._request, admitted, self._block_tokens)
+        plan = plan_fetch(
+            self._start, self._request, admitted, self._block_tokens, self._kv_wait_seconds
+        )
         if not plan.keys:
             return FetchResult()
         with tracer().start_as_current_span("kv.get", kind=trace.SpanKind.CLIENT) as span:

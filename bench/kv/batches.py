@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from baton.kv.client.client import KvStoreClient
+from baton.settings import KvSettings
 from bench.kv.sizes import COUNT, GIB, MIB
 
 LAYOUT = b"L" * 16
@@ -27,7 +28,9 @@ def names(batches: int) -> list[list[bytes]]:
 async def attached(address: str, transport: str = "shm") -> AsyncIterator[KvStoreClient]:
     """Connect to a store and wait until the client has mapped the arena, if it can."""
     name = secrets.token_hex(4)
-    async with KvStoreClient(lambda: address, "bench", name, transports=[transport]) as client:
+    async with KvStoreClient(
+        lambda: address, "bench", name, settings=KvSettings(transports=(transport,))
+    ) as client:
         if not await client.wait_connected(60) or client.transport != transport:
             raise SystemExit(f"no connection to the store at {address} by {transport}")
         while not client.memory_mapped:

@@ -57,14 +57,22 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     nixl = None
     if NIXL in own.peer_transports:
         nixl = nixl_thread(arena, process.instance_id, process.incarnation)
-    peers = PeerPool(store, process.incarnation, nixl=nixl, verify=own.verify != NEVER)
+    peers = PeerPool(
+        store,
+        process.incarnation,
+        nixl=nixl,
+        verify=own.verify != NEVER,
+        settings=settings.peers,
+    )
     store.set_peers(await stack.enter_async_context(peers))
 
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
-    server.add(KvStoreService(store, NixlSender(store, nixl)).register, SERVICE_NAME)
-    server.add(KvEventService(events).register, EVENTS_NAME)
+    server.add(
+        KvStoreService(store, NixlSender(store, nixl), settings.limits).register, SERVICE_NAME
+    )
+    server.add(KvEventService(events, settings.events).register, EVENTS_NAME)
     await server.start()
     if nixl is not None:
         # After the server: peers take a refused connection as proof that nothing is written.
@@ -74,7 +82,7 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         opening = disk_setup.open_disk(
             store,
             own.disk_path,
-            own.disk_bytes,
+            own,
             lambda: server.set_part(DISK_PART, False),
             verify=own.verify != NEVER,
         )

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from baton.settings import StartupError
-from baton.settings.groups import StoreSettings
+from baton.settings import StartupError, StoreSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.disk.context import DiskContext
 from services.kvstore.disk.file import SLAB_BYTES, DiskFile, Record
@@ -37,7 +36,7 @@ def check(settings: StoreSettings) -> None:
 async def open_disk(
     store: Store,
     path: Path,
-    data_bytes: int,
+    settings: StoreSettings,
     on_failed: Callable[[], None],
     *,
     verify: bool,
@@ -49,7 +48,7 @@ async def open_disk(
     Args:
         store: whose tier it will be.
         path: the file.
-        data_bytes: for objects.
+        settings: how many bytes it has for objects, and when it counts as failed.
         on_failed: called once if the disk cannot be used, now or later.
         verify: whether what is loaded is checked.
     """
@@ -60,7 +59,7 @@ async def open_disk(
         on_failed()
 
     opening = asyncio.get_running_loop().run_in_executor(
-        None, _open, path, data_bytes // SLAB_BYTES * SLAB_BYTES
+        None, _open, path, settings.disk_bytes // SLAB_BYTES * SLAB_BYTES
     )
     try:
         file, records = await asyncio.shield(opening)
@@ -73,7 +72,7 @@ async def open_disk(
         if opening.exception() is None:
             opening.result()[0].close()
         raise
-    disk = add_disk(store, file, records, failed, verify=verify)
+    disk = add_disk(store, file, records, failed, settings, verify=verify)
     log.info("kv.disk.ready", path=str(path), objects=len(disk.index), direct=file.is_direct)
 
 
@@ -82,6 +81,7 @@ def add_disk(
     file: DiskFile,
     records: Iterable[Record],
     on_failed: Callable[[str], None] = lambda _: None,
+    settings: StoreSettings = StoreSettings(),
     *,
     verify: bool = True,
 ) -> DiskTier:
@@ -92,6 +92,7 @@ def add_disk(
         file: where objects go.
         records: what it holds already.
         on_failed: called once with the reason when the disk is switched off.
+        settings: when it counts as failed.
         verify: whether what is loaded is checked.
     """
 
@@ -110,6 +111,7 @@ def add_disk(
         store.commit_one,
         on_failed=failed,
         on_change=store.schedule_flush,
+        settings=settings,
     )
     store.disk = store.waits.disk = disk
     store.events.on_disk = index.__contains__

@@ -3,8 +3,6 @@
 import secrets
 from dataclasses import dataclass
 
-MAX_SESSIONS = 4096
-
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -21,7 +19,7 @@ class Sessions:
     before it opens another stream; streams that are open stay open.
     """
 
-    def __init__(self, limit: int = MAX_SESSIONS) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
         self._sessions: dict[str, Session] = {}
 

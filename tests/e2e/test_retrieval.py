@@ -22,7 +22,7 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.kv.tiers import TIERS
 from baton.sampling import SamplingParams
-from baton.settings import EngineSettings
+from baton.settings import EngineSettings, KvSettings
 from baton.transports import SHM, TRANSPORTS
 from tests.support.cluster import LocalCluster
 from tests.support.model import MODEL, TRAINED
@@ -247,7 +247,9 @@ async def test_two_exchanged_objects_are_noticed_or_answer_wrongly(
         swapped += [(keys[0][block], keys[1][block]) for block in blocks]
     [path] = running.directory_of("kvstore-0").glob("*.arena")
     address = running.kvstore.address
-    async with KvStoreClient(lambda: address, "saboteur", "1", transports=[SHM]) as store:
+    async with KvStoreClient(
+        lambda: address, "saboteur", "1", settings=KvSettings(transports=(SHM,))
+    ) as store:
         assert await store.wait_connected(5)
         await exchange(store, path, info.layout.layout_id, info.block_bytes, swapped)
 

@@ -18,7 +18,7 @@ from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.events.service import KvEventService
 from baton.rpc.channels import open_channel
 from baton.rpc.server import Server
-from baton.settings import GrpcSettings
+from baton.settings import EventSettings, GrpcSettings, KvSettings, PeerSettings, StoreSettings
 from baton.transports import GRPC, NIXL, PEER_TRANSPORTS
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
@@ -27,7 +27,6 @@ from services.kvstore.disk_setup import open_disk
 from services.kvstore.memory.arena import Arena
 from services.kvstore.peers.pool import PeerPool
 from services.kvstore.peers.transports.nixl.agent import LIBRARIES
-from services.kvstore.peers.transports.nixl.receiver import PUSH_SECONDS
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
@@ -101,9 +100,10 @@ async def running_store(
     disk_path: Path | None = None,
     disk_bytes: int = 64 * MIB,
     quotas: dict[str, int] | None = None,
+    disk_stall_seconds: float = 5.0,
     verify: bool = True,
     peer_transport: str = GRPC,
-    push_seconds: float = PUSH_SECONDS,
+    push_seconds: float = 2.0,
     retry_seconds: float = 0.5,
 ) -> AsyncIterator[RunningStore]:
     """Run a store until the context is left. `peer_transport` is the best that it uses."""
@@ -123,7 +123,8 @@ async def running_store(
         await touch_arena(store)
         if disk_path is not None:
             stack.push_async_callback(store.close_disk)
-            await open_disk(store, disk_path, disk_bytes, lambda: None, verify=verify)
+            settings = StoreSettings(disk_bytes=disk_bytes, disk_stall_seconds=disk_stall_seconds)
+            await open_disk(store, disk_path, settings, lambda: None, verify=verify)
         incarnation = secrets.token_hex(4)
         nixl = None
         if peer_transport == NIXL:
@@ -133,8 +134,9 @@ async def running_store(
                 store,
                 incarnation,
                 nixl=nixl,
-                push_seconds=push_seconds,
-                retry_seconds=retry_seconds,
+                settings=PeerSettings(
+                    nixl_push_seconds=push_seconds, nixl_retry_seconds=retry_seconds
+                ),
             )
         )
         store.set_peers(peers)
@@ -143,7 +145,7 @@ async def running_store(
         server = await stack.enter_async_context(Server(GrpcSettings(port=port), "kvstore"))
         pushes = NixlSender(store, nixl)
         server.add(KvStoreService(store, pushes).register, SERVICE_NAME)
-        server.add(KvEventService(log, 0.2).register, EVENTS_NAME)
+        server.add(KvEventService(log, EventSettings(heartbeat_seconds=0.2)).register, EVENTS_NAME)
         await server.start()
         server.set_ready(True)
         if nixl is not None:
@@ -161,7 +163,10 @@ async def connected(
     """A client that is attached; `transports` as KvStoreClient takes them, both if none."""
     resolve = address if callable(address) else lambda: address
     async with KvStoreClient(
-        resolve, client_id, "1", transports=transports or ("shm", "grpc")
+        resolve,
+        client_id,
+        "1",
+        settings=KvSettings(transports=tuple(transports or ("shm", "grpc"))),
     ) as client:
         assert await client.wait_connected(seconds)
         yield client

@@ -1,7 +1,6 @@
 """How a client attaches to a store: get a session, prove shared memory, open streams."""
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +18,9 @@ from baton.rpc.channels import open_channel
 from baton.rpc.protocol import VERSION, check_version
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
-from baton.transports import GRPC, SHM, TRANSPORTS
+from baton.settings import KvSettings
+from baton.transports import GRPC, SHM
 
-OPEN_SECONDS = 3.0
-"""For each step of attaching."""
 MAX_QUEUED = 65_536
 """Frames that may wait to be written to a stream; one with more is stuck and is closed."""
 
@@ -52,6 +50,8 @@ class Attachment:
     get: GetStream
     put: PutStream
     channel: grpc.aio.Channel
+    open_seconds: float
+    """For each step of attaching, and a lookup."""
     closing: AsyncExitStack
 
     async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
@@ -62,7 +62,7 @@ class Attachment:
             BatonError: it refuses.
         """
         try:
-            return await KvStoreServiceStub(self.channel).Lookup(request, timeout=OPEN_SECONDS)
+            return await KvStoreServiceStub(self.channel).Lookup(request, timeout=self.open_seconds)
         except grpc.RpcError as error:
             refusal = BatonError.from_rpc_error(error)
             if refusal.reason is Reason.INVALID_FIELD:
@@ -75,22 +75,23 @@ class Attachment:
 
 
 async def attach(
-    address: str, client_id: str, incarnation: str, transports: Sequence[str] = TRANSPORTS
+    address: str, client_id: str, incarnation: str, settings: KvSettings = KvSettings()
 ) -> Attachment:
-    """Attach to the store at `host:port` with the best of `transports` that works.
+    """Attach to the store at `host:port` with the best of the transports that works.
 
     Raises:
         StoreUnavailableError: it cannot be reached, refuses, or shares none of the transports.
     """
+    transports, seconds = settings.transports, settings.open_seconds
     async with AsyncExitStack() as stack:
         try:
             channel = open_channel(address)
             stack.push_async_callback(channel.close, None)
-            session = await open_session(channel, client_id, incarnation)
+            session = await open_session(channel, client_id, incarnation, seconds)
             opening = pb.Open(session_id=session.session_id)
             arena, lock = _map(session, opening, stack) if SHM in transports else (None, None)
-            get, readable = await open_get(channel, opening, stack)
-            put, writable = await open_put(channel, opening, stack)
+            get, readable = await open_get(channel, opening, stack, seconds)
+            put, writable = await open_put(channel, opening, stack, seconds)
             if {readable, writable} != {SHM}:
                 arena = None  # the file at that path is another one than the store's
             if (GRPC if arena is None else SHM) not in transports:
@@ -108,12 +109,13 @@ async def attach(
             get=get,
             put=put,
             channel=channel,
+            open_seconds=seconds,
             closing=stack.pop_all(),
         )
 
 
 async def open_session(
-    channel: grpc.aio.Channel, client_id: str, incarnation: str
+    channel: grpc.aio.Channel, client_id: str, incarnation: str, seconds: float
 ) -> pb.AttachResponse:
     """Ask a store for a session.
 
@@ -124,13 +126,13 @@ async def open_session(
     request = pb.AttachRequest(
         client_id=client_id, incarnation=incarnation, protocol_version=VERSION
     )
-    session = await KvStoreServiceStub(channel).Attach(request, timeout=OPEN_SECONDS)
+    session = await KvStoreServiceStub(channel).Attach(request, timeout=seconds)
     check_version(session.protocol_version, f"store {session.store_id}")
     return session
 
 
 async def open_get(
-    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
+    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack, seconds: float
 ) -> tuple[GetStream, str]:
     """Open a Get stream, which `stack` then closes; return it and its transport.
 
@@ -146,7 +148,7 @@ async def open_get(
     stream: GetStream = ClientStream(call(), SendQueue(limit=MAX_QUEUED))
     stack.push_async_callback(stream.aclose)
     stream.send(pb.GetRequest(open=opening))
-    async with asyncio.timeout(OPEN_SECONDS):
+    async with asyncio.timeout(seconds):
         response = await stream.read()
     if not isinstance(response, pb.GetResponse):
         raise BatonError(Reason.INTERNAL, "the store sent data before it was asked for any")
@@ -154,7 +156,7 @@ async def open_get(
 
 
 async def open_put(
-    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack
+    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack, seconds: float
 ) -> tuple[PutStream, str]:
     """Open a Put stream, as `open_get` does a Get stream."""
     call: Any = channel.stream_stream(
@@ -165,7 +167,7 @@ async def open_put(
     stream: PutStream = ClientStream(call(), SendQueue(limit=MAX_QUEUED))
     stack.push_async_callback(stream.aclose)
     stream.send(pb.PutRequest(open=opening))
-    async with asyncio.timeout(OPEN_SECONDS):
+    async with asyncio.timeout(seconds):
         return stream, (await stream.read()).opened.transport
 
 

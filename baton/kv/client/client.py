@@ -15,12 +15,11 @@ from baton.kv.client.reservation import Reservation
 from baton.kv.keys import pack
 from baton.kv.objects import MAX_READ_KEYS, MAX_RESERVE_KEYS, check_key_count, object_ids_for
 from baton.kv.verify import ALWAYS, NEVER
+from baton.settings import KvSettings
 from baton.telemetry import tracing
-from baton.transports import SHM, TRANSPORTS
+from baton.transports import SHM
 
 __all__ = ["FetchedObject", "KvFetch", "KvStoreClient", "Reservation", "StoreUnavailableError"]
-
-RESERVE_SECONDS = 5.0
 
 
 class KvStoreClient:
@@ -33,8 +32,8 @@ class KvStoreClient:
         resolve: returns the store's address now, `host:port`; None while there is none.
         client_id: this process's instance id.
         incarnation: this process's incarnation.
-        transports: which may be used, of `shm` and `grpc`; shm is taken where it works.
-        verify: which copies are checked, one of `baton.kv.verify`.
+        settings: which transports may be used, which copies are checked, and how long the store
+            may take.
         executor: where more than a little is hashed; None: a thread of the client's own.
     """
 
@@ -44,12 +43,12 @@ class KvStoreClient:
         client_id: str,
         incarnation: str,
         *,
-        transports: Sequence[str] = TRANSPORTS,
-        verify: str = ALWAYS,
+        settings: KvSettings = KvSettings(),
         executor: Executor | None = None,
     ) -> None:
-        self._store = Reconnector(resolve, client_id, incarnation, transports)
-        self._verify = verify
+        self._store = Reconnector(resolve, client_id, incarnation, settings)
+        self._settings = settings
+        self._verify = settings.verify
         self._own_executor: Executor | None = None
         if executor is None:
             executor = self._own_executor = ThreadPoolExecutor(1, thread_name_prefix="kv-digest")
@@ -154,7 +153,7 @@ class KvStoreClient:
             tenant=tenant,
         )
         pending.start()
-        return KvFetch(connection, pending, wait)
+        return KvFetch(connection, pending, wait, self._settings.silence_seconds)
 
     async def lookup(self, keys: Sequence[bytes], layout_id: bytes) -> list[bool]:
         """Return which objects the store holds now, per key; nothing is leased or fetched.
@@ -211,7 +210,7 @@ class KvStoreClient:
         )
         try:
             response = await connection.puts.request(
-                reservation_id, pb.PutRequest(reserve=frame), RESERVE_SECONDS
+                reservation_id, pb.PutRequest(reserve=frame), self._settings.reserve_seconds
             )
         except asyncio.CancelledError:
             # What the response would have given must not stay reserved.
@@ -224,6 +223,7 @@ class KvStoreClient:
             object_bytes,
             response.reserved,
             self._executor,
+            self._settings.commit_seconds,
         )
 
     async def will_not_come(self, keys: Sequence[bytes], layout_id: bytes) -> None:

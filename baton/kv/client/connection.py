@@ -19,14 +19,14 @@ class StoreConnection:
     breaks once, for good: then every call that waits on it raises StoreUnavailableError.
     """
 
-    def __init__(self, attachment: Attachment) -> None:
+    def __init__(self, attachment: Attachment, staging_bytes: int) -> None:
         self._attachment = attachment
         self.store_id = attachment.store_id
         self.epoch = attachment.epoch
         self.shm_domain = attachment.shm_domain
         self.arena = attachment.arena
         self.lock = attachment.lock
-        self.staging = StagingPool()
+        self.staging = StagingPool(staging_bytes)
         self.transport = GRPC if attachment.arena is None else SHM
         self.broken = asyncio.Event()
         self.reason = ""

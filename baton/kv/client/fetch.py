@@ -12,9 +12,6 @@ from baton.kv.client.pending import PendingObjects
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """A batch ends here, so that leases are released while later objects are still copied."""
-GRACE_SECONDS = 20.0
-"""Beyond the wait itself, how long a silent store is believed to be alive: it may be pacing leases,
-and a store that is gone breaks the stream sooner."""
 STOP_SECONDS = 1.0
 """How long what is on its way may take after `stop_waiting`."""
 
@@ -26,10 +23,18 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
     come or was bad.
     """
 
-    def __init__(self, connection: StoreConnection, pending: PendingObjects, wait: float) -> None:
+    def __init__(
+        self, connection: StoreConnection, pending: PendingObjects, wait: float, silence: float
+    ) -> None:
+        """Follow `pending`, whose objects may take `wait` seconds to be there.
+
+        A store that is silent for `silence` seconds beyond that is believed to be gone: it may be
+        pacing leases, and one that is really gone breaks the stream sooner.
+        """
+        self._silence = silence
         self._connection = connection
         self._pending = pending
-        self._silent_after = time.monotonic() + wait + GRACE_SECONDS
+        self._silent_after = time.monotonic() + wait + silence
         self._batch: list[FetchedObject] = []
         """With the consumer now."""
         self._stop_at = 0.0
@@ -62,7 +67,7 @@ class KvFetch(AsyncIterator[list[FetchedObject]]):
     async def __anext__(self) -> list[FetchedObject]:
         self._release_batch()
         pending = self._pending
-        silent_after = max(self._silent_after, time.monotonic() + GRACE_SECONDS)
+        silent_after = max(self._silent_after, time.monotonic() + self._silence)
         while not pending.arrived:
             if pending.complete or self._closed:
                 await self.aclose()

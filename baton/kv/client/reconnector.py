@@ -1,17 +1,17 @@
 """Keeps a client attached to its store, and attaches it anew when the store starts anew."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from baton.kv.arena.file import MappedArena
 from baton.kv.client.attach import StoreUnavailableError, attach
 from baton.kv.client.connection import StoreConnection
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
+from baton.settings import KvSettings
 from baton.telemetry.logs import get_logger
 
 FIRST_RETRY_SECONDS = 0.05
-LAST_RETRY_SECONDS = 2.0
 MAP_AGAIN_SECONDS = 0.1
 
 log = get_logger(__name__)
@@ -26,7 +26,7 @@ class Reconnector:
         resolve: returns the store's address now, `host:port`; None while there is none.
         client_id: this process's instance id.
         incarnation: this process's incarnation.
-        transports: which may be used, best first.
+        settings: which transports may be used, and how long the store may take.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class Reconnector:
         resolve: Callable[[], str | None],
         client_id: str,
         incarnation: str,
-        transports: Sequence[str],
+        settings: KvSettings,
     ) -> None:
         self._resolve = resolve
         self._client_id = client_id
         self._incarnation = incarnation
-        self._transports = transports
+        self._settings = settings
         self.connection: StoreConnection | None = None
         """None while there is none; it may just have broken."""
         self._connected = asyncio.Condition()
@@ -80,7 +80,7 @@ class Reconnector:
         return True
 
     async def _run(self) -> None:
-        backoff = Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+        backoff = Backoff(FIRST_RETRY_SECONDS, self._settings.retry_seconds)
         while True:
             address = self._resolve()
             if address is not None:
@@ -96,8 +96,8 @@ class Reconnector:
 
     async def _stay_attached(self, address: str) -> None:
         """Attach and stay until the connection breaks."""
-        attachment = await attach(address, self._client_id, self._incarnation, self._transports)
-        connection = StoreConnection(attachment)
+        attachment = await attach(address, self._client_id, self._incarnation, self._settings)
+        connection = StoreConnection(attachment, self._settings.staging_bytes)
         mapping = None
         if connection.arena is not None:
             mapping = start_background(_map_memory(connection.arena), "kv-map-memory")

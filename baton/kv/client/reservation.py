@@ -12,7 +12,6 @@ from baton.kv.digest import start_digest
 from baton.kv.objects import MAX_CHUNK_BYTES, ObjectId
 from baton.kv.wire import bulk
 
-COMMIT_SECONDS = 15.0
 INLINE_BYTES = 256 * 1024
 """Less than this is hashed on the event loop: the way to a thread and back would cost more."""
 
@@ -32,7 +31,9 @@ class Reservation:
         object_bytes: int,
         response: pb.Reserved,
         executor: Executor,
+        commit_seconds: float,
     ) -> None:
+        self._commit_seconds = commit_seconds
         self._connection = connection
         self._id = reservation_id
         self._ids = object_ids
@@ -114,7 +115,7 @@ class Reservation:
         digests = b"".join([self._digests[index] for index in indexes])
         frame = pb.Commit(correlation_id=self._id, indexes=indexes, digests=digests)
         response = await connection.puts.request(
-            self._id, pb.PutRequest(commit=frame), COMMIT_SECONDS
+            self._id, pb.PutRequest(commit=frame), self._commit_seconds
         )
         for index in indexes:
             self.slots.pop(index)

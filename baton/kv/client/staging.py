@@ -3,14 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 
-MAX_KEPT_BYTES = 128 * 1024 * 1024
-"""Of buffers that are not in use; what is released beyond it is freed."""
-
 
 class StagingPool:
-    """Buffers of one connection, for any thread; those not in use are bounded."""
+    """Buffers of one connection, for any thread. Those not in use are bounded: more are freed."""
 
-    def __init__(self, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
+    def __init__(self, max_kept_bytes: int) -> None:
         self._max_kept_bytes = max_kept_bytes
         self._kept: dict[int, list[memoryview]] = {}
         self._kept_bytes = 0

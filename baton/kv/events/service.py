@@ -13,25 +13,23 @@ from baton.internal.v1.kvevents_pb2_grpc import (
     add_KvEventServiceServicer_to_server,
 )
 from baton.kv.events.log import EventLog, SlowSubscriberError
+from baton.settings import EventSettings
 
 SERVICE_NAME = "baton.internal.v1.KvEventService"
-HEARTBEAT_SECONDS = 1.0
-FLUSH_SECONDS = 0.01
-"""Changes within it make one message, for each message wakes every subscriber."""
 MAX_EVERY_NTH = 65_536
 
 
 class KvEventService(KvEventServiceServicer):
-    """Serves a snapshot or the missed events, then live ones, and a heartbeat each quiet second.
+    """Serves a snapshot or the missed events, then live ones, and a heartbeat where none comes.
 
-    Lives on the running event loop, on which alone the log is written to; flushes the log 10 ms
-    after a change. A subscriber that lags behind its bounded queue is cut with SLOW_CONSUMER and
-    watches anew.
+    Lives on the running event loop, on which alone the log is written to. Changes within a moment
+    make one message, for each message wakes every subscriber. A subscriber that lags behind its
+    bounded queue is cut with SLOW_CONSUMER and watches anew.
     """
 
-    def __init__(self, log: EventLog, heartbeat_seconds: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(self, log: EventLog, settings: EventSettings = EventSettings()) -> None:
         self._log = log
-        self._heartbeat_seconds = heartbeat_seconds
+        self._settings = settings
         self._loop = asyncio.get_running_loop()
         log.on_pending = self._flush_soon
 
@@ -67,13 +65,13 @@ class KvEventService(KvEventServiceServicer):
             self._log.unsubscribe(subscription)
 
     def _flush_soon(self) -> None:
-        self._loop.call_later(FLUSH_SECONDS, self._log.flush)
+        self._loop.call_later(self._settings.flush_seconds, self._log.flush)
 
     async def _next(self, awake: asyncio.Event) -> pb.WatchResponse | None:
         """Wait for a message in the queue; return a heartbeat where none comes."""
         awake.clear()
         try:
-            async with asyncio.timeout(self._heartbeat_seconds):
+            async with asyncio.timeout(self._settings.heartbeat_seconds):
                 await awake.wait()
         except TimeoutError:
             return self._log.heartbeat()

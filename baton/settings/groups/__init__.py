@@ -15,7 +15,7 @@ from baton.settings.groups.frontend import (
     WorkerConnectionSettings,
 )
 from baton.settings.groups.router import RouterLimits, RouterPlacement, WatchSettings
-from baton.settings.groups.store import StoreSettings
+from baton.settings.groups.store import PeerSettings, StoreLimits, StoreSettings
 from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
 
 __all__ = [
@@ -28,9 +28,11 @@ __all__ = [
     "HttpSettings",
     "KvSettings",
     "LoadSettings",
+    "PeerSettings",
     "RouterLimits",
     "RouterPlacement",
     "SettingsGroup",
+    "StoreLimits",
     "StoreSettings",
     "TelemetrySettings",
     "WatchSettings",

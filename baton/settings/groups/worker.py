@@ -51,12 +51,6 @@ class KvSettings(SettingsGroup):
     publish_batches: int = Field(
         4, ge=1, le=64, description="batches of new KV on their way to the store at a time"
     )
-    max_queued: int = Field(
-        65_536,
-        ge=64,
-        le=1_000_000,
-        description="messages that wait for the store; with more the connection is closed",
-    )
     staging_bytes: Bytes = Field(
         128 * MIB, ge=0, description="memory kept for KV on its way over gRPC"
     )

@@ -7,9 +7,6 @@ from baton.engine.base import SequenceRequest
 from baton.engine.events import Admitted
 from baton.internal.v1 import kvstore_pb2, worker_pb2
 
-KV_WAIT_SECONDS = 60.0
-"""How long a stream waits for the prompt's KV unless the frontend says that prefill is done."""
-
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
@@ -24,11 +21,17 @@ class FetchPlan:
 
 
 def plan_fetch(
-    start: worker_pb2.Start, request: SequenceRequest, admitted: Admitted, block_tokens: int
+    start: worker_pb2.Start,
+    request: SequenceRequest,
+    admitted: Admitted,
+    block_tokens: int,
+    wait_seconds: float,
 ) -> FetchPlan:
     """Return what the sequence of a Start fetches, given what the engine has of it.
 
     A last, partial block is fetched only by a stream that prepares: the others compute it anyway.
+    Streams wait for the prompt's KV for `wait_seconds`, unless the frontend says that prefill is
+    done.
     """
     prompt = len(request.prompt)
     blocks = (prompt + len(request.output)) // block_tokens
@@ -36,12 +39,12 @@ def plan_fetch(
     match start.WhichOneof("work"):
         case "prepare":
             sources = start.prepare.sources
-            wait, blocks = KV_WAIT_SECONDS, len(admitted.keys)
+            wait, blocks = wait_seconds, len(admitted.keys)
         case "prefill":
             sources = start.prefill.sources
         case _:
             sources = start.generate.sources
             if start.generate.wait_for_kv:
                 # No store will get blocks of the output: wait for the prompt's.
-                wait, blocks = KV_WAIT_SECONDS, prompt // block_tokens
+                wait, blocks = wait_seconds, prompt // block_tokens
     return FetchPlan(admitted.keys[admitted.cached_tokens // block_tokens : blocks], sources, wait)

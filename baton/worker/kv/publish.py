@@ -19,9 +19,6 @@ BATCH_BYTES = 8 * 1024 * 1024
 """A batch is small, so that readers copy blocks out while the next ones are copied in, and large
 enough that its two round trips to the store cost little beside the copying."""
 BATCH_BLOCKS = 64
-MAX_BATCHES_IN_FLIGHT = 4
-"""One is copied while the reserve or commit of others is on the wire, which takes longer than
-copying a batch of small blocks."""
 
 log = get_logger(__name__)
 
@@ -75,6 +72,8 @@ class KvPublisher:
         store: where they go.
         io: the thread that copies.
         prefill_rate: returns the engine's prompt tokens per second, 0 while unknown.
+        batches_in_flight: one is copied while the reserve or commit of others is on the wire,
+            which takes longer than copying a batch of small blocks.
     """
 
     def __init__(
@@ -83,11 +82,13 @@ class KvPublisher:
         store: KvStoreClient,
         io: Executor,
         prefill_rate: Callable[[], float],
+        batches_in_flight: int,
     ) -> None:
         self._engine = engine
         self._store = store
         self._io = io
         self._prefill_rate = prefill_rate
+        self._batches_in_flight = batches_in_flight
         self._batch_blocks = max(1, min(BATCH_BLOCKS, BATCH_BYTES // engine.info.block_bytes))
         self._queue: deque[_Block] = deque()
         self._wake = asyncio.Event()
@@ -116,7 +117,7 @@ class KvPublisher:
     async def run(self) -> None:
         """Publish until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(MAX_BATCHES_IN_FLIGHT):
+            for _ in range(self._batches_in_flight):
                 tasks.create_task(self._publish_batches())
 
     async def _publish_batches(self) -> None:

@@ -8,6 +8,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import MAX_READ_KEYS
 from baton.rpc.streams.send_queue import SendQueue
+from baton.settings import StoreLimits
 from baton.telemetry import tracing
 from baton.transports import GRPC, SHM
 from services.kvstore.api.fields import objects_of, sources_of, tenant_of
@@ -17,9 +18,6 @@ from services.kvstore.peers.transports.nixl.sender import PushStream, Send
 from services.kvstore.reads.read_request import ReadRequest, ReadResult
 from services.kvstore.store import GET, Store
 
-MAX_READS = 4096
-"""Reads of one stream that are not answered in full, or still have leases."""
-MAX_WAIT_SECONDS = 3600.0
 INSTANT_SECONDS = 5.0
 """How long a read without a wait may take to fetch what sources hold."""
 _READY_OBJECTS = 4096
@@ -33,6 +31,7 @@ class GetStream:
 
     Args:
         store: the store.
+        limits: how many reads there may be at a time, and how long they may wait.
         shared: the reader maps the arena, and needs no bytes.
         pushes: makes the part for NIXL: what this reader, if it is a store, asks to be written
             into its memory.
@@ -41,11 +40,13 @@ class GetStream:
     def __init__(
         self,
         store: Store,
+        limits: StoreLimits = StoreLimits(),
         *,
         shared: bool = False,
         pushes: Callable[[Send], PushStream] | None = None,
     ) -> None:
         self._store = store
+        self._limits = limits
         self._shared = shared
         self._reads: dict[int, ReadRequest] = {}
         """Requests that are not answered in full or still have leases, by correlation id."""
@@ -142,14 +143,16 @@ class GetStream:
         number = frame.correlation_id
         if number <= 0 or number in self._reads:
             raise invalid_field("correlation_id", "is above 0 and not in use")
-        if len(self._reads) >= MAX_READS:
+        if len(self._reads) >= self._limits.max_reads:
             raise BatonError(
-                Reason.NO_CAPACITY, f"a stream has at most {MAX_READS} reads", retry_after=1
+                Reason.NO_CAPACITY,
+                f"a stream has at most {self._limits.max_reads} reads",
+                retry_after=1,
             )
         ids = objects_of(frame, MAX_READ_KEYS)
         wait = frame.wait.seconds + frame.wait.nanos / 1e9
-        if not 0 <= wait <= MAX_WAIT_SECONDS:
-            raise invalid_field("wait", f"is 0 to {MAX_WAIT_SECONDS:g} s")
+        if not 0 <= wait <= self._limits.max_wait_seconds:
+            raise invalid_field("wait", f"is 0 to {self._limits.max_wait_seconds:g} s")
         tenant, sources = tenant_of(frame.tenant), sources_of(frame.sources)
         now = self._store.clock()
         deadline = now + (wait or INSTANT_SECONDS)

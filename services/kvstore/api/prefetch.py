@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
+from baton.settings import StoreLimits
 from services.kvstore.api.fields import objects_of, sources_of, tenant_of
 from services.kvstore.memory.slot import Lease
 from services.kvstore.reads.read_request import ReadRequest, ReadResult
@@ -12,9 +13,6 @@ from services.kvstore.store import Store
 
 MAX_KEYS = 4096
 """In one Prefetch."""
-MAX_PREFETCHES = 16
-"""At a time; one more is refused, for readers come first."""
-MAX_SECONDS = 60.0
 LEASE_SECONDS = 0.5
 """Beyond its time, how long a prefetch may wait for room to lease what has arrived."""
 
@@ -22,12 +20,13 @@ LEASE_SECONDS = 0.5
 class Prefetches:
     """The prefetches of one store, which a router asks for. Owned by KvStoreService.
 
-    Objects are fetched like those that a reader waits for, and evicted like all others. Bounded by
-    MAX_PREFETCHES at a time.
+    Objects are fetched like those that a reader waits for, and evicted like all others. Bounded:
+    one too many is refused, for readers come first.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, limits: StoreLimits) -> None:
         self._store = store
+        self._limits = limits
         self._running = 0
 
     async def run(self, request: pb.PrefetchRequest, seconds: float) -> pb.PrefetchResponse:
@@ -44,14 +43,14 @@ class Prefetches:
         sources = sources_of(request.sources)
         if not sources:
             raise invalid_field("sources", "are 1 or more")
-        if self._running >= MAX_PREFETCHES:
+        if self._running >= self._limits.max_prefetches:
             raise BatonError(
                 Reason.NO_CAPACITY,
-                f"a store has at most {MAX_PREFETCHES} prefetches",
+                f"a store has at most {self._limits.max_prefetches} prefetches",
                 retry_after=1,
             )
         store, reader = self._store, _PrefetchReader(self._store)
-        now, seconds = store.clock(), min(seconds, MAX_SECONDS)
+        now, seconds = store.clock(), min(seconds, self._limits.prefetch_seconds)
         read = ReadRequest(reader, 1, ids, now + seconds, instant=True, tenant=tenant)
         read.set_sources(sources, store.store_id)
         self._running += 1

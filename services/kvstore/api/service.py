@@ -20,6 +20,7 @@ from baton.kv.objects import MAX_READ_KEYS
 from baton.kv.wire import bulk
 from baton.rpc.protocol import VERSION, check_version
 from baton.rpc.streams.server import ServerStream
+from baton.settings import StoreLimits
 from baton.transports import GRPC, SHM
 from services.kvstore.api import admin
 from services.kvstore.api.fields import objects_of
@@ -31,11 +32,7 @@ from services.kvstore.sessions import Session, Sessions
 from services.kvstore.store import Store
 
 SERVICE_NAME = "baton.internal.v1.KvStoreService"
-OPEN_SECONDS = 10.0
-"""How long a new stream may take to say who it is."""
 MAX_NAME = 256
-LINGER_SECONDS = 5.0
-"""How long a client that says nothing more may take to read its last answers."""
 
 Request = TypeVar("Request")
 
@@ -59,17 +56,15 @@ class KvStoreService(KvStoreServiceServicer):
     Args:
         store: the store.
         nixl: writes into the memory of stores that ask for it.
-        linger_seconds: see LINGER_SECONDS.
+        limits: what clients may hold, and how long they may take.
     """
 
-    def __init__(
-        self, store: Store, nixl: NixlSender, linger_seconds: float = LINGER_SECONDS
-    ) -> None:
+    def __init__(self, store: Store, nixl: NixlSender, limits: StoreLimits = StoreLimits()) -> None:
         self._store = store
         self._nixl = nixl
-        self._linger_seconds = linger_seconds
-        self._prefetches = Prefetches(store)
-        self._sessions = Sessions()
+        self._limits = limits
+        self._prefetches = Prefetches(store, limits)
+        self._sessions = Sessions(limits.max_sessions)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server: `Server.add(service.register, SERVICE_NAME)`."""
@@ -114,7 +109,7 @@ class KvStoreService(KvStoreServiceServicer):
         request_iterator: AsyncIterator[pb.PutRequest | bulk.WriteBulk],
         context: Any,
     ) -> None:
-        opening = await _first(request_iterator)
+        opening = await _first(request_iterator, self._limits.open_seconds)
         if not isinstance(opening, pb.PutRequest):
             raise invalid_field("open", "is the first frame")
         _, shared = self._open(opening)
@@ -126,8 +121,13 @@ class KvStoreService(KvStoreServiceServicer):
     async def Get(  # type: ignore[override]  # noqa: N802  # it writes its responses itself
         self, request_iterator: AsyncIterator[pb.GetRequest], context: Any
     ) -> None:
-        session, shared = self._open(await _first(request_iterator))
-        stream = GetStream(self._store, shared=shared, pushes=partial(self._nixl.stream, session))
+        session, shared = self._open(await _first(request_iterator, self._limits.open_seconds))
+        stream = GetStream(
+            self._store,
+            self._limits,
+            shared=shared,
+            pushes=partial(self._nixl.stream, session),
+        )
         stream.send_queue.put(pb.GetResponse(opened=_opened(shared)))
         await self._serve(stream, request_iterator, context)
 
@@ -199,14 +199,17 @@ class KvStoreService(KvStoreServiceServicer):
         self, stream: PutStream | GetStream, requests: AsyncIterator[Any], context: Any
     ) -> None:
         server: ServerStream[Any] = ServerStream(
-            stream.send_queue, stream.handle, stream.close, linger_seconds=self._linger_seconds
+            stream.send_queue,
+            stream.handle,
+            stream.close,
+            linger_seconds=self._limits.linger_seconds,
         )
         await server.serve(requests, context)
 
 
-async def _first(requests: AsyncIterator[Request]) -> Request:
+async def _first(requests: AsyncIterator[Request], seconds: float) -> Request:
     try:
-        async with asyncio.timeout(OPEN_SECONDS):
+        async with asyncio.timeout(seconds):
             return await anext(requests)
     except TimeoutError as error:
         raise BatonError(Reason.DEADLINE, "no open frame came in time") from error

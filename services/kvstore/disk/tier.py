@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from baton.kv.objects import ObjectId
+from baton.settings import StoreSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.disk.context import DiskContext
 from services.kvstore.disk.load import Loader, Waiters
@@ -11,11 +12,6 @@ from services.kvstore.disk.spill import Spiller
 from services.kvstore.memory.slot import Slot
 
 log = get_logger(__name__)
-
-MAX_ERRORS = 3
-"""Failed reads or writes after which the disk is switched off."""
-STALL_SECONDS = 5.0
-"""A batch that takes longer means that the disk hangs."""
 
 
 class DiskListener(Protocol):
@@ -46,6 +42,7 @@ class DiskTier:
         commit: makes a loaded object readable.
         on_failed: called once with a sentence when the disk is switched off.
         on_change: called after each batch; `flush` is to follow.
+        settings: how many errors, and how long a batch, mean that the disk fails or hangs.
     """
 
     def __init__(
@@ -57,7 +54,10 @@ class DiskTier:
         *,
         on_failed: Callable[[str], None],
         on_change: Callable[[], None],
+        settings: StoreSettings,
     ) -> None:
+        self._max_errors = settings.disk_max_errors
+        self._stall_seconds = settings.disk_stall_seconds
         self.index = context.index
         self.counts = context.counts
         self.failed = ""
@@ -108,14 +108,14 @@ class DiskTier:
         """Notice a disk that hangs."""
         self._loader.tick(now)
         since = self._busy_since()
-        if since is not None and now - since > STALL_SECONDS:
-            self._switch_off(f"it does not answer for {STALL_SECONDS:g} s", now)
+        if since is not None and now - since > self._stall_seconds:
+            self._switch_off(f"it does not answer for {self._stall_seconds:g} s", now)
 
     async def close(self) -> None:
         """End the threads and close the file, which keeps what was written."""
         self.failed = self.failed or "closed"
         threads = (self._loader.thread, self._spiller.thread)
-        ended = [await thread.stop(STALL_SECONDS) for thread in threads]
+        ended = [await thread.stop(self._stall_seconds) for thread in threads]
         if all(ended):
             self._file.close()
 
@@ -127,7 +127,7 @@ class DiskTier:
         if error is not None:
             self.counts.errors += 1
             log.error("kv.disk.batch_failed", path=str(self._file.path), error=str(error))
-            if self.counts.errors >= MAX_ERRORS:
+            if self.counts.errors >= self._max_errors:
                 self._switch_off(str(error), now)
         self._on_change()
 

@@ -10,6 +10,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import GetStream, open_get, open_session
 from baton.rpc.backoff import Backoff
 from baton.rpc.channels import open_channel
+from baton.settings import PeerSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.peers.requests import PeerRequests
 from services.kvstore.peers.transports.nixl.receiver import NixlReceiver
@@ -18,8 +19,6 @@ from services.kvstore.store import Store
 log = get_logger(__name__)
 
 FIRST_RETRY_SECONDS = 0.05
-LAST_RETRY_SECONDS = 2.0
-PROBE_SECONDS = 1.0
 
 
 class PeerConnection:
@@ -32,11 +31,18 @@ class PeerConnection:
         nixl: the transport `nixl` among those of `requests`, if there is one.
         store: flushed when the peer answered.
         incarnation: of this store's process.
+        settings: how long the peer may take.
     """
 
     def __init__(
-        self, requests: PeerRequests, nixl: NixlReceiver | None, store: Store, incarnation: str
+        self,
+        requests: PeerRequests,
+        nixl: NixlReceiver | None,
+        store: Store,
+        incarnation: str,
+        settings: PeerSettings,
     ) -> None:
+        self._settings = settings
         self.requests = requests
         self.nixl = nixl
         self._store = store
@@ -60,7 +66,8 @@ class PeerConnection:
         return 0.0 if self._idle_since is None else now - self._idle_since
 
     async def _run(self) -> None:
-        source, backoff = self.requests.source, Backoff(FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS)
+        source, settings = self.requests.source, self._settings
+        backoff = Backoff(FIRST_RETRY_SECONDS, settings.retry_seconds)
         channel = open_channel(source.address)
         try:
             while True:
@@ -75,8 +82,12 @@ class PeerConnection:
                     self._stream = None
                     self.requests.closed(self._store.clock())
                     self._store.schedule_flush()
-                nixl = self.nixl
-                if nixl is not None and nixl.quarantined and await is_refused(source.address):
+                nixl, seconds = self.nixl, settings.probe_seconds
+                if (
+                    nixl is not None
+                    and nixl.quarantined
+                    and await is_refused(source.address, seconds)
+                ):
                     nixl.peer_died()
                 await asyncio.sleep(backoff.next())
         finally:
@@ -85,10 +96,11 @@ class PeerConnection:
     async def _open(
         self, channel: grpc.aio.Channel, stack: AsyncExitStack
     ) -> tuple[GetStream, str]:
-        session = await open_session(channel, self._store.store_id, self._incarnation)
+        seconds = self._settings.open_seconds
+        session = await open_session(channel, self._store.store_id, self._incarnation, seconds)
         if session.store_id != self.requests.source.store_id:
             raise BatonError(Reason.NOT_FOUND, f"{session.store_id} answers at its address")
-        stream, _ = await open_get(channel, pb.Open(session_id=session.session_id), stack)
+        stream, _ = await open_get(channel, pb.Open(session_id=session.session_id), stack, seconds)
         return stream, session.epoch
 
     async def _receive(self, stream: GetStream, epoch: str) -> None:
@@ -101,14 +113,14 @@ class PeerConnection:
             self._store.schedule_flush()
 
 
-async def is_refused(address: str) -> bool:
+async def is_refused(address: str, seconds: float) -> bool:
     """Return whether a host refuses connections to an address: the process there is dead.
 
     No answer proves nothing: the host, or the way to it, may come back.
     """
     host, _, port = address.rpartition(":")
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
+        async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except ConnectionRefusedError:
         return True

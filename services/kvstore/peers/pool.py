@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 from baton.kv.objects import ObjectId
+from baton.settings import PeerSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.peers.connection import PeerConnection
 from services.kvstore.peers.inflight import InFlight
@@ -13,37 +14,26 @@ from services.kvstore.peers.requests import PeerRequests
 from services.kvstore.peers.transports.base import PeerTransport
 from services.kvstore.peers.transports.grpc import GrpcTransport
 from services.kvstore.peers.transports.nixl.push import NOTIFICATION, Push
-from services.kvstore.peers.transports.nixl.receiver import (
-    FIRST_RETRY_SECONDS,
-    PUSH_SECONDS,
-    NixlReceiver,
-)
+from services.kvstore.peers.transports.nixl.receiver import NixlReceiver
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.reads.read_request import ReadRequest, Source
 from services.kvstore.store import Store
 
 log = get_logger(__name__)
 
-MAX_PEERS = 256
-"""Nothing is requested of a further peer: reads that named it wait for their other sources."""
-IDLE_SECONDS = 30.0
-"""A connection is closed after this long without anything to request."""
-
 
 class PeerPool:
     """Requests from other stores what is missing here. Use as an async context manager.
 
-    Owned by the process, on the event loop; one thread checks what peers have written. Bounded:
-    MAX_PEERS connections, each with one stream, and one window of bytes under way for all of them.
+    Owned by the process, on the event loop; one thread checks what peers have written. Bounded
+    by `max_peers` connections, each with one stream, and one window of bytes under way for all.
 
     Args:
         store: where objects go.
         incarnation: of this store's process.
         nixl: this store's agent; None: all objects come over gRPC.
         verify: whether received bytes are checked against their digest.
-        idle_seconds: see IDLE_SECONDS.
-        push_seconds: see `transports.nixl.receiver`.
-        retry_seconds: see `transports.nixl.receiver`.
+        settings: of the connections and transports.
     """
 
     def __init__(
@@ -53,20 +43,16 @@ class PeerPool:
         *,
         nixl: NixlThread | None = None,
         verify: bool = True,
-        idle_seconds: float = IDLE_SECONDS,
-        push_seconds: float = PUSH_SECONDS,
-        retry_seconds: float = FIRST_RETRY_SECONDS,
+        settings: PeerSettings = PeerSettings(),
     ) -> None:
         self._store = store
         self._incarnation = incarnation
-        self._idle_seconds = idle_seconds
+        self._settings = settings
         window = store.table.cap_bytes // 4
         self._in_flight = InFlight(store, window_bytes=window, verify=verify)
         self._nixl = nixl
         if nixl is not None:
             nixl.on_notification = self._on_notification
-        self._push_seconds = push_seconds
-        self._retry_seconds = retry_seconds
         self._push_ids = count(1)
         self._checker = ThreadPoolExecutor(1, "kv-check")
         self._connections: dict[Source, PeerConnection] = {}
@@ -93,8 +79,8 @@ class PeerPool:
         for source in request.sources:
             connection = self._connections.get(source)
             if connection is None:
-                if len(self._connections) >= MAX_PEERS:
-                    continue
+                if len(self._connections) >= self._settings.max_peers:
+                    continue  # the read waits for its other sources
                 connection = self._connections[source] = self._connect(source)
             connection.requests.fetch(request, object_id)
 
@@ -109,24 +95,27 @@ class PeerPool:
         """Send what was decided since the last time, and close connections that are idle."""
         for source, connection in list(self._connections.items()):
             connection.flush(now)
-            if connection.idle_for(now) > self._idle_seconds:
+            if connection.idle_for(now) > self._settings.idle_seconds:
                 connection.task.cancel()
                 del self._connections[source]
 
     def _connect(self, source: Source) -> PeerConnection:
-        transports: list[PeerTransport] = [GrpcTransport(self._in_flight)]
+        transports: list[PeerTransport] = [
+            GrpcTransport(self._in_flight, self._settings.stall_seconds)
+        ]
         receiver = None
         if self._nixl is not None:
             receiver = NixlReceiver(
                 self._in_flight,
                 self._nixl,
                 self._push_ids,
-                push_seconds=self._push_seconds,
-                retry_seconds=self._retry_seconds,
+                self._settings,
             )
             transports.insert(0, receiver)
         requests = PeerRequests(source, self._in_flight, self._store.waits, transports)
-        connection = PeerConnection(requests, receiver, self._store, self._incarnation)
+        connection = PeerConnection(
+            requests, receiver, self._store, self._incarnation, self._settings
+        )
         self._watch(connection.task)
         return connection
 

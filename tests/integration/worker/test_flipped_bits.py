@@ -20,7 +20,7 @@ from baton.engine.factory import create_engine
 from baton.internal.v1 import worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.verify import ALWAYS, NEVER
-from baton.settings import EngineSettings
+from baton.settings import EngineSettings, KvSettings
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
 from services.kvstore.api.admin import stat
@@ -130,7 +130,10 @@ async def rig(
         proxy = await stack.enter_async_context(FlippingProxy(store.address, draw))
         client = await stack.enter_async_context(
             KvStoreClient(
-                lambda: proxy.address, "worker", "1", transports=[transport], verify=verify
+                lambda: proxy.address,
+                "worker",
+                "1",
+                settings=KvSettings(transports=(transport,), verify=verify),
             )
         )
         assert await client.wait_connected(10)

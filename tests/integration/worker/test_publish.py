@@ -74,7 +74,7 @@ async def rig(directory: Path, reservation_seconds: float = 10.0) -> AsyncIterat
         connected(store.address, "shm", client_id="reader") as reader,
     ):
         with ThreadPoolExecutor(1) as io:
-            publisher = KvPublisher(cast("Engine", pages), writer, io, lambda: 0.0)
+            publisher = KvPublisher(cast("Engine", pages), writer, io, lambda: 0.0, 4)
             running = asyncio.create_task(publisher.run())
             yield Rig(store, pages, publisher, reader, running)
             assert not running.done()

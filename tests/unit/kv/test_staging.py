@@ -6,7 +6,7 @@ from baton.kv.client.staging import StagedSlots, StagingPool
 
 
 def test_a_slot_has_no_buffer_before_it_is_looked_at() -> None:
-    staging = StagingPool()
+    staging = StagingPool(1 << 20)
     buffer = staging.acquire(8)
     staging.release(buffer)
     slots = StagedSlots(staging, [3, 5], 8)
@@ -20,7 +20,7 @@ def test_a_slot_has_no_buffer_before_it_is_looked_at() -> None:
 
 
 def test_a_buffer_that_was_sent_serves_the_next_object() -> None:
-    slots = StagedSlots(StagingPool(), range(3), 8)
+    slots = StagedSlots(StagingPool(1 << 20), range(3), 8)
     first = slots[0]
     slots.pop(0)
     slots.pop(1)  # was never looked at
@@ -31,7 +31,7 @@ def test_a_buffer_that_was_sent_serves_the_next_object() -> None:
 
 
 def test_what_somebody_may_still_write_to_is_not_used_again() -> None:
-    staging = StagingPool()
+    staging = StagingPool(1 << 20)
     slots = StagedSlots(staging, [0], 8)
     buffer = slots[0]
     slots.clear()

@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from baton.internal.v1 import kvstore_pb2 as pb
+from baton.settings import StoreLimits
 from services.kvstore.api.admin import stat
-from services.kvstore.api.get import MAX_READS, GetStream
+from services.kvstore.api.get import GetStream
 from services.kvstore.store import Store
 from tests.unit.kvstore.conftest import LAYOUT, PAGE, make_store, object_id
+
+MAX_READS = StoreLimits().max_reads
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.wire.lease import LeasedObject
+from baton.settings import PeerSettings
 from services.kvstore.api.admin import stat
 from services.kvstore.memory.slot import State
 from services.kvstore.peers.inflight import InFlight
@@ -16,8 +17,6 @@ from services.kvstore.peers.transfer import Outcome, Transfer
 from services.kvstore.peers.transports.nixl.endpoint import Endpoint
 from services.kvstore.peers.transports.nixl.push import PUSH_BYTES, in_pushes
 from services.kvstore.peers.transports.nixl.receiver import (
-    ANSWER_SECONDS,
-    LAST_RETRY_SECONDS,
     NixlReceiver,
 )
 from services.kvstore.store import Store
@@ -25,6 +24,10 @@ from tests.unit.kvstore.conftest import MIB, make_store, object_id
 
 SIZE = 4096
 AGENT = "peer/1"
+
+SETTINGS = PeerSettings(nixl_push_seconds=1, nixl_retry_seconds=2)
+ANSWER_SECONDS = SETTINGS.nixl_answer_seconds
+LAST_RETRY_SECONDS = SETTINGS.nixl_max_retry_seconds
 
 
 class Nixl:
@@ -88,7 +91,7 @@ def states(transfers: list[Transfer]) -> set[State]:
 def world(tmp_path: Path) -> Iterator[World]:
     with make_store(tmp_path, clock=lambda: 0.0) as store:
         in_flight, nixl = InFlight(store, MIB), Nixl()
-        receiver = NixlReceiver(in_flight, nixl, count(1), push_seconds=1, retry_seconds=2)  # type: ignore[arg-type]
+        receiver = NixlReceiver(in_flight, nixl, count(1), SETTINGS)  # type: ignore[arg-type]
         yield World(store, in_flight, nixl, receiver, count(1))
         assert receiver.idle
         assert nixl.expected == 0

@@ -35,7 +35,7 @@ class Network:
         source = Source(name, f"{name}:1")
         if source not in self.requests:
             self.requests[source] = PeerRequests(
-                source, self.in_flight, self.store.waits, [GrpcTransport(self.in_flight)]
+                source, self.in_flight, self.store.waits, [GrpcTransport(self.in_flight, 5)]
             )
         return self.requests[source]
 

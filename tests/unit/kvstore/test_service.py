@@ -10,6 +10,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.rpc.protocol import VERSION
+from baton.settings import StoreLimits
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import KvStoreService
 from services.kvstore.peers.transports.nixl.sender import NixlSender
@@ -85,7 +86,7 @@ async def test_a_handler_that_stays_in_a_write_holds_nothing(
         now = stat(store)
         return (now.leases, now.reservations, now.waiters)
 
-    service = KvStoreService(store, NixlSender(store, None), linger_seconds=0.05)
+    service = KvStoreService(store, NixlSender(store, None), StoreLimits(linger_seconds=0.05))
     gone, context = asyncio.Event(), Context(reads=1)
     requests = frames(*said(await session_of(service)), more=gone)
     async with asyncio.timeout(5):

@@ -1,10 +1,12 @@
 """Settings: where values come from, and what a person reads when one is wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from baton.settings import (
+    SERVICE_SETTINGS,
     DecodeSettings,
     FrontendSettings,
     GrpcSettings,
@@ -166,3 +168,14 @@ def test_help_lists_flags_with_their_variables(capsys):
     text = capsys.readouterr().out
     assert "--engine-kv-bytes" in text
     assert "BATON_ENGINE_KV_BYTES" in text
+
+
+def test_every_setting_is_read_by_some_part():
+    root = Path(__file__).parents[3]
+    sources = [*root.glob("baton/**/*.py"), *root.glob("services/**/*.py")]
+    code = "".join(
+        path.read_text() for path in sources if "settings" not in path.relative_to(root).parts
+    )
+    read = set(re.findall(r"\.(\w+)", code))
+    names = {name for kind in SERVICE_SETTINGS.values() for name in fields_of(kind)}
+    assert [name.dotted for name in names if name.path[-1] not in read] == []

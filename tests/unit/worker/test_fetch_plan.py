@@ -7,10 +7,12 @@ from baton.engine.events import Admitted
 from baton.internal.v1.kvstore_pb2 import KvSource
 from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, Start
 from baton.sampling import SamplingParams
-from baton.worker.kv.fetch_plan import KV_WAIT_SECONDS, plan_fetch
+from baton.worker.kv.fetch_plan import plan_fetch
 
 SOURCES = [KvSource(store_id="peer")]
 KEYS = tuple(bytes([number]) * 16 for number in range(5))
+
+KV_WAIT_SECONDS = 60.0
 
 
 def plan(cached_tokens: int = 0, output: tuple[int, ...] = (), **work: object):
@@ -18,7 +20,9 @@ def plan(cached_tokens: int = 0, output: tuple[int, ...] = (), **work: object):
     request = SequenceRequest(1, b"root", [7] * 40, SamplingParams(), output=output)
     blocks = -(-(40 + len(output)) // 16)
     start = Start(**work)  # type: ignore[arg-type]
-    return plan_fetch(start, request, Admitted(1, cached_tokens, KEYS[:blocks]), 16)
+    return plan_fetch(
+        start, request, Admitted(1, cached_tokens, KEYS[:blocks]), 16, KV_WAIT_SECONDS
+    )
 
 
 def test_a_stream_that_prepares_waits_for_every_block_the_partial_one_too() -> None:

@@ -9,18 +9,18 @@ from services.kvstore.peers.inflight import InFlight
 from services.kvstore.peers.transfer import Transfer
 from services.kvstore.peers.transports.base import PeerTransport
 
-STALL_SECONDS = 5.0
-"""Without a chunk, while some are awaited, after which other peers may bring the same objects."""
-
 
 class GrpcTransport(PeerTransport):
     """Receives chunks of one peer, and hashes them as they arrive. Always up.
 
     Args:
         in_flight: the transfers of all peers, and their slots.
+        stall_seconds: without a chunk, while some are awaited, after which other peers may bring
+            the same objects.
     """
 
-    def __init__(self, in_flight: InFlight) -> None:
+    def __init__(self, in_flight: InFlight, stall_seconds: float) -> None:
+        self._stall_seconds = stall_seconds
         self._in_flight = in_flight
         self._receiving: dict[int, Transfer] = {}
         """By the peer's lease."""
@@ -85,7 +85,7 @@ class GrpcTransport(PeerTransport):
         return complete + broken
 
     def overdue(self, now: float) -> Sequence[Transfer]:
-        if not self._receiving or self._received_at + STALL_SECONDS > now:
+        if not self._receiving or self._received_at + self._stall_seconds > now:
             return ()
         late = list(self._receiving.values())
         self._receiving.clear()

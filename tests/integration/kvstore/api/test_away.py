@@ -17,7 +17,7 @@ from baton.kv.client.attach import attach
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.rpc.protocol import VERSION
 from baton.rpc.server import Server
-from baton.settings import GrpcSettings
+from baton.settings import GrpcSettings, KvSettings
 from tests.support.stores import LAYOUT, connected, get, keys_of, put, running_store
 from tests.support.wait import eventually
 
@@ -141,7 +141,7 @@ async def test_a_client_without_a_common_transport_stays_away(tmp_path: Path) ->
     async with running_store(tmp_path) as store:
         hidden = store.store.arena.path.rename(tmp_path / "hidden")
         async with KvStoreClient(
-            lambda: store.address, "client", "1", transports=["shm"]
+            lambda: store.address, "client", "1", settings=KvSettings(transports=("shm",))
         ) as client:
             assert not await client.wait_connected(0.5)
             hidden.rename(store.store.arena.path)

@@ -12,6 +12,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.kv.client.client import KvStoreClient
 from baton.kv.verify import ALWAYS, NEVER
+from baton.settings import KvSettings
 from services.kvstore.api.admin import stat
 from tests.support.proxy import MARK_BYTES, FlippingProxy
 from tests.support.stores import LAYOUT, RunningStore
@@ -26,7 +27,7 @@ BATCH = 50
 @asynccontextmanager
 async def client_of(address: str, transport: str, verify: str) -> AsyncIterator[KvStoreClient]:
     async with KvStoreClient(
-        lambda: address, "client", "1", transports=[transport], verify=verify
+        lambda: address, "client", "1", settings=KvSettings(transports=(transport,), verify=verify)
     ) as client:
         assert await client.wait_connected(10)
         assert client.transport == transport

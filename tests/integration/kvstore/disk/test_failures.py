@@ -7,7 +7,6 @@ import pytest
 
 from baton.kv.objects import ObjectId
 from services.kvstore.api import admin
-from services.kvstore.disk import tier as disk_tier
 from services.kvstore.disk.file import DiskFile, Record
 from tests.integration.kvstore.disk.objects import (
     DISK,
@@ -86,9 +85,12 @@ async def test_a_failing_disk_leaves_memory_alone(
 async def test_a_disk_that_hangs_holds_nobody_up_and_writes_into_no_foreign_slot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_tier, "STALL_SECONDS", 0.5)
     async with running_store(
-        tmp_path, 4 * MIB, disk_path=tmp_path / "disk", reservation_seconds=0.3
+        tmp_path,
+        4 * MIB,
+        disk_path=tmp_path / "disk",
+        disk_stall_seconds=0.5,
+        reservation_seconds=0.3,
     ) as running:
         async with connected(running.address, "shm") as client:
             await fill(running, client, 100)

@@ -35,8 +35,8 @@ async def stream_to(
     async with AsyncExitStack() as stack:
         channel = open_channel(store.address)
         stack.push_async_callback(channel.close, None)
-        session = await open_session(channel, client_id, incarnation)
-        stream, _ = await open_get(channel, pb.Open(session_id=session.session_id), stack)
+        session = await open_session(channel, client_id, incarnation, 3)
+        stream, _ = await open_get(channel, pb.Open(session_id=session.session_id), stack, 3)
         yield stream
 
 

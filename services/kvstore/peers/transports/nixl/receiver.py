@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.wire.bulk import ReadBulk
+from baton.settings import PeerSettings
 from baton.transports import NIXL
 from services.kvstore.memory.slot import Slot
 from services.kvstore.peers.inflight import InFlight
@@ -12,13 +13,8 @@ from services.kvstore.peers.transports.base import PeerTransport
 from services.kvstore.peers.transports.nixl.push import Push, in_pushes, size_of
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 
-ANSWER_SECONDS = 2.0
-"""How long objects wait for the first answer to an offer, before gRPC brings them."""
-PUSH_SECONDS = 2.0
-"""How long a push may take, and that much more for what is under way:"""
 SLOWEST_BYTES_PER_SECOND = 16 * 1024 * 1024
-FIRST_RETRY_SECONDS = 2.0
-LAST_RETRY_SECONDS = 60.0
+"""What is under way gives a push more time."""
 
 
 class NixlReceiver(PeerTransport):
@@ -34,8 +30,8 @@ class NixlReceiver(PeerTransport):
         in_flight: the transfers of all peers, and their slots.
         nixl: this store's agent.
         push_ids: numbers of pushes; one sequence for all peers.
-        push_seconds: see PUSH_SECONDS.
-        retry_seconds: see FIRST_RETRY_SECONDS.
+        settings: how long objects wait for the first answer to an offer, how long a push may take,
+            and the pauses after it failed.
     """
 
     def __init__(
@@ -43,15 +39,14 @@ class NixlReceiver(PeerTransport):
         in_flight: InFlight,
         nixl: NixlThread,
         push_ids: Iterator[int],
-        *,
-        push_seconds: float = PUSH_SECONDS,
-        retry_seconds: float = FIRST_RETRY_SECONDS,
+        settings: PeerSettings = PeerSettings(),
     ) -> None:
+        self._settings = settings
         self._in_flight = in_flight
         self._nixl = nixl
         self._push_ids = push_ids
-        self._push_seconds = push_seconds
-        self._first_retry = self._retry = retry_seconds
+        self._push_seconds = settings.nixl_push_seconds
+        self._first_retry = self._retry = settings.nixl_retry_seconds
         self._epoch = ""
         self._open = self._up = self._offered = False
         self._answer_until = 0.0
@@ -95,7 +90,7 @@ class NixlReceiver(PeerTransport):
         if self._given_up:
             self._abandon(list(self._given_up))
         elif now >= self._next_offer:
-            self._answer_until = now + ANSWER_SECONDS
+            self._answer_until = now + self._settings.nixl_answer_seconds
 
     def closed(self, now: float) -> None:
         if self._up and self._live:
@@ -224,4 +219,4 @@ class NixlReceiver(PeerTransport):
 
     def _offer_later(self, now: float) -> None:
         self._next_offer = now + self._retry
-        self._retry = min(2 * self._retry, LAST_RETRY_SECONDS)
+        self._retry = min(2 * self._retry, self._settings.nixl_max_retry_seconds)
