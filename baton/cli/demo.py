@@ -48,12 +48,12 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
         except BatonClientError as error:
             raise CommandError(f"The question was not answered: {error}", EXIT_FAILED) from error
 
-    finished = run(options, model, converse, errors)
-    if finished:
+    ended = run(options, model, converse, errors)
+    if not ended.interrupted:
         console.print(
             f"\nStopped. `{program('baton')} up` starts a cluster that stays.", highlight=False
         )
-    return finished
+    return not ended.interrupted
 
 
 @asynccontextmanager

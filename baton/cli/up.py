@@ -25,5 +25,5 @@ def up(options: ClusterOptions, console: Console, errors: Console) -> None:
 
     model = find(options.model, with_weights=options.engine != "sim")
     console.print(f"Starting Baton {baton.__version__} …")
-    run(options, model, serve, errors)
-    console.print("Stopped.")
+    ended = run(options, model, serve, errors)
+    console.print(f"Stopped. Logs: {ended.logs}", soft_wrap=True, highlight=False)

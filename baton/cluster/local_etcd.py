@@ -75,10 +75,18 @@ class LocalEtcd:
         data_dir: where it keeps its data; the caller removes it.
         client_port: port for clients; 0 takes a free one.
         peer_port: port for other servers; 0 takes a free one.
+        log_path: where its output is appended; None: `etcd.log` in `data_dir`.
     """
 
-    def __init__(self, data_dir: Path, client_port: int = 0, peer_port: int = 0) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        client_port: int = 0,
+        peer_port: int = 0,
+        log_path: Path | None = None,
+    ) -> None:
         self._data_dir = data_dir
+        self._log_path = log_path or data_dir / "etcd.log"
         self._client_port = client_port or free_port()
         self._peer_port = peer_port or free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -103,7 +111,7 @@ class LocalEtcd:
     @property
     def log_path(self) -> Path:
         """File with the output of all its starts."""
-        return self._data_dir / "etcd.log"
+        return self._log_path
 
     def log_tail(self) -> str:
         """Return the last lines of its log."""

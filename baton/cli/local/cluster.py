@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -18,6 +19,7 @@ from baton.cli.local.plan import HOST, ProcessSpec, available_cores, plan, small
 from baton.cli.local.ports import require_free
 from baton.cli.local.report import Reporter
 from baton.cli.local.rundir import LocalCluster, RunDirectory
+from baton.cli.local.running_requests import running_requests, waiting_sentence
 from baton.cli.local.supervisor import ETCD, Supervisor
 from baton.cli.options import ClusterOptions
 from baton.cluster.local_etcd import LocalEtcd, free_port
@@ -59,16 +61,25 @@ class Cluster:
     start_seconds: float
 
 
+class Ended(NamedTuple):
+    """How a cluster's life ended."""
+
+    interrupted: bool
+    """A signal ended it."""
+    logs: Path
+    """Directory of the log files, which stay."""
+
+
 def run(
     options: ClusterOptions,
     model: Path,
     body: Callable[[Cluster], Awaitable[None]],
     console: Console,
-) -> bool:
+) -> Ended:
     """Start a cluster, await `body`, stop the cluster. Call it on the main thread.
 
     Returns:
-        Whether `body` returned; False if a signal ended it. A second signal kills.
+        How it ended. A second signal kills.
 
     Raises:
         CommandError: the cluster cannot start; its logs are kept.
@@ -81,23 +92,29 @@ async def _run(
     model: Path,
     body: Callable[[Cluster], Awaitable[None]],
     reporter: Reporter,
-) -> bool:
+) -> Ended:
     begun = time.monotonic()
-    with RunDirectory() as directory, (directory.path / "supervisor.log").open("w") as log:
+    with RunDirectory() as directory, (directory.logs / "supervisor.log").open("w") as log:
         logs.configure("supervisor", "supervisor", stream=log)
-        own_etcd = None if options.etcd_endpoints else LocalEtcd(directory.etcd_data)
+        own_etcd = (
+            None
+            if options.etcd_endpoints
+            else LocalEtcd(directory.etcd_data, log_path=directory.logs / f"{ETCD}.log")
+        )
         endpoints = own_etcd.endpoints if own_etcd is not None else options.etcd_endpoints
         memory = {}
         if options.model is None:
             services = ("prefill", "decode", "kvstore")
             given = (given_variables(options.config, service) for service in services)
             memory = small_memory(set().union(*given))
+        drain_seconds = 0.0
         specs = plan(_choose_ports(options), model, endpoints, available_cores(), memory)
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         for spec in specs:
             settings = _settings_of(spec)
             if isinstance(settings, FrontendSettings):
                 _require_ports(settings)
+                drain_seconds = settings.drain_seconds
             children[spec.id] = ServiceProcess(
                 spec.service,
                 spec.settings,
@@ -106,6 +123,7 @@ async def _run(
             )
         supervisor = Supervisor(children, specs, endpoints, options.cluster, reporter)
         interrupted = _SignalHandler(supervisor, reporter)
+        view = None
         try:
             await supervisor.start()
             view = supervisor.view
@@ -127,16 +145,18 @@ async def _run(
             directory.publish(LocalCluster(endpoints, options.cluster, cluster.grpc, cluster.http))
             async with keep_targets(view, directory.metric_targets, options.cluster):
                 await body(cluster)
-        except CommandError:
-            directory.keep()
-            raise
         except asyncio.CancelledError:
             if not interrupted:
                 raise
         finally:
             interrupted.stopping()
+            if interrupted and view is not None:
+                own = {spec.id for spec in specs}
+                running = await running_requests(i for i in view.instances.values() if i.id in own)
+                with suppress(OSError):  # the terminal may be gone
+                    reporter.info(waiting_sentence(running, drain_seconds))
             await supervisor.stop()
-        return not interrupted
+        return Ended(bool(interrupted), directory.logs)
 
 
 def _choose_ports(options: ClusterOptions) -> ClusterOptions:
@@ -194,5 +214,5 @@ class _SignalHandler:
         elif not self._received:
             self._received = True
             with suppress(OSError):  # the terminal may be gone
-                self._reporter.info("Stopping: running requests may finish. Ctrl-C again kills.")
+                self._reporter.info("Stopping. Ctrl-C again kills.")
             self._task.cancel()

@@ -19,13 +19,17 @@ class Reporter:
 
     def info(self, sentence: str) -> None:
         """Print a sentence about normal operation."""
-        self._console.print(Text(sentence))
+        self._print(sentence)
 
     def warn(self, sentence: str, lines: Sequence[str] = ()) -> None:
         """Print a sentence about a failure, with log lines below it."""
-        self._console.print(Text(sentence, style="yellow"), soft_wrap=True)
+        self._print(sentence, "yellow")
         for line in lines:
-            self._console.print(Text(f"  | {printable(line)}", style="dim"), soft_wrap=True)
+            self._print(f"  | {printable(line)}", "dim")
+
+    def _print(self, sentence: str, style: str = "") -> None:
+        # Between words on a terminal; whole in a file.
+        self._console.print(Text(sentence, style=style), soft_wrap=not self._console.is_terminal)
 
     def died(self, name: str, pid: int, code: int, lived: float, log_path: Path) -> None:
         """Print that a process ended that should be running."""

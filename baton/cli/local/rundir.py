@@ -1,7 +1,8 @@
 """Where one run of a local cluster keeps logs, etcd's data and its addresses.
 
-A run holds a lock on its directory as long as it lives. Directories whose lock is free were left
-by a run that was killed or failed to start; the next run removes them.
+A run holds a lock on its directory as long as it lives. Of a run that has ended only the logs stay,
+for the last few runs. A directory whose lock is free and that has more was left by a run that was
+killed; the next run clears it.
 """
 
 import fcntl
@@ -19,6 +20,11 @@ from baton.cli.errors import CommandError
 _LOCK = "lock"
 _CLUSTER = "cluster.json"
 _PREFIX = "run-"
+_LOGS = "logs"
+KEPT_RUNS = 5
+"""The logs of so many ended runs stay."""
+KEPT_BYTES = 64 << 20
+"""Logs of ended runs take no more than this; those of the last run stay however long they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,51 +38,46 @@ class LocalCluster:
 
 
 class RunDirectory:
-    """One run's directory. Leaving removes it, unless `keep` was called."""
+    """One run's directory. Leaving removes all but the logs."""
 
     def __init__(self, base: Path | None = None) -> None:
         """Make and lock a directory under `base` (default: `base_directory()`)."""
         self._base = base or base_directory()
         self._lock = -1
-        self._kept = False
         self.path = Path()
 
     def __enter__(self) -> Self:
         self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._base.stat().st_uid != os.getuid() or self._base.is_symlink():
             raise CommandError(f"{self._base} belongs to another user: set XDG_RUNTIME_DIR.")
-        remove_stale(self._base)
+        clear_ended(self._base)
         made = Path(tempfile.mkdtemp(prefix="new-", dir=self._base))
         self._lock = os.open(made / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Only now by the name that `remove_stale` looks for: it is locked.
+        # Only now by the name that `clear_ended` looks for: it is locked.
         self.path = made.rename(made.with_name(f"{_PREFIX}{os.getpid()}-{made.name[4:]}"))
         self.logs.mkdir()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._kept:
-            shutil.rmtree(self.path, ignore_errors=True)
+        _keep_logs(self.path)
         os.close(self._lock)
+        clear_ended(self._base)
 
     @property
     def logs(self) -> Path:
         """One file per process."""
-        return self.path / "logs"
+        return self.path / _LOGS
 
     @property
     def etcd_data(self) -> Path:
-        """etcd's data and log."""
+        """etcd's data."""
         return self.path / "etcd"
 
     @property
     def metric_targets(self) -> Path:
         """Where instances serve metrics, as Prometheus' `file_sd_configs` reads it."""
         return self.path / "metric-targets.json"
-
-    def keep(self) -> None:
-        """Keep the directory after this run, until the next one."""
-        self._kept = True
 
     def publish(self, cluster: LocalCluster) -> None:
         """Let other commands find the cluster."""
@@ -104,11 +105,43 @@ def running(base: Path | None = None) -> LocalCluster | None:
     return None
 
 
-def remove_stale(base: Path) -> None:
-    """Remove the directories of runs that have ended."""
-    for directory in _runs(base):
-        if _is_stale(directory):
+def clear_ended(base: Path) -> None:
+    """Remove what ended runs left, but the logs of the last ones."""
+    ended = [directory for directory in _runs(base) if _is_stale(directory)]
+    for directory in ended:
+        _keep_logs(directory)
+    total = 0
+    newest_first = sorted(filter(Path.is_dir, ended), key=_last_written, reverse=True)
+    for number, directory in enumerate(newest_first):
+        total += sum(size for size, _ in _log_files(directory))
+        if number and (number >= KEPT_RUNS or total > KEPT_BYTES):
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _keep_logs(directory: Path) -> None:
+    """Remove all of a run's directory but its logs, and all of it if nothing was logged."""
+    if not any(size for size, _ in _log_files(directory)):
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    for entry in directory.iterdir():
+        if entry.is_dir() and entry.name != _LOGS:
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != _LOGS:
+            entry.unlink(missing_ok=True)
+
+
+def _last_written(directory: Path) -> float:
+    return max((written for _, written in _log_files(directory)), default=0.0)
+
+
+def _log_files(directory: Path) -> list[tuple[int, float]]:
+    """Return the size and the time of the last write of each log file."""
+    logs = directory / _LOGS
+    try:
+        found = [path.stat() for path in logs.iterdir()]
+    except FileNotFoundError:  # another run cleared it just now
+        return []
+    return [(one.st_size, one.st_mtime) for one in found]
 
 
 def _runs(base: Path) -> Iterator[Path]:

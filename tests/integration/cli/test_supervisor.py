@@ -44,8 +44,28 @@ def test_up_serves_and_ctrl_c_leaves_nothing(baton: Start) -> None:
     run.process.send_signal(signal.SIGINT)
     assert run.process.wait(20) == 0, run.stderr
     assert run.left(pids, 0.5) == {}
-    assert list((run.directory / "run" / "baton").iterdir()) == []
     assert list((run.directory / "arena").iterdir()) == []
+    (kept,) = (run.directory / "run" / "baton").iterdir()  # no etcd data, no record of the cluster
+    (logs,) = kept.iterdir()
+    assert run.stdout.splitlines()[-1] == f"Stopped. Logs: {logs}"
+    names = INSTANCES | {"etcd", "supervisor"}
+    assert {path.name for path in logs.iterdir()} == {f"{name}.log" for name in names}
+    assert "process stopped" in (logs / "frontend-0.log").read_text()
+    assert "No request runs: stopping at once." in run.stderr
+
+
+def test_ctrl_c_says_what_it_waits_for(baton: Start) -> None:
+    run = baton("up", BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.05")
+    run.until_up()
+    with Client(run.line("gRPC"), timeout=60.0) as client:
+        stream = client.generate("Once", model="tiny", max_tokens=100, ignore_eos=True)
+        with stream:
+            next(stream)
+            run.process.send_signal(signal.SIGINT)
+            said = "Waiting for 1 request to finish on frontend-0, up to 10 s; Ctrl-C again kills."
+            assert run.says(said, 5), run.stderr
+            assert len(stream.answer().token_ids) == 100  # it finished
+    assert run.process.wait(20) == 0, run.stderr
 
 
 def test_a_killed_supervisor_orphans_nothing(baton: Start) -> None:

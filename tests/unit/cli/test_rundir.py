@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.rundir import LocalCluster, RunDirectory, running
+from baton.cli.local.rundir import KEPT_BYTES, KEPT_RUNS, LocalCluster, RunDirectory, running
 
 CLUSTER = LocalCluster(("127.0.0.1:1",), "local", "127.0.0.1:2", "127.0.0.1:3")
 _HOLD = """
@@ -30,7 +30,7 @@ def test_a_live_run_is_found_and_gone_afterwards(tmp_path: Path) -> None:
         assert running(tmp_path) == CLUSTER
         assert run.logs.is_dir()
     assert running(tmp_path) is None
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []  # nothing was logged
 
 
 def test_the_newest_of_several_runs_is_found(tmp_path: Path) -> None:
@@ -42,14 +42,47 @@ def test_the_newest_of_several_runs_is_found(tmp_path: Path) -> None:
         assert running(tmp_path) == newer
 
 
-def test_a_kept_directory_stays_until_the_next_run(tmp_path: Path) -> None:
-    with RunDirectory(tmp_path) as run:
-        run.publish(CLUSTER)
-        run.keep()
-    assert run.path.is_dir()
+def test_of_an_ended_run_the_logs_stay_and_nothing_else(tmp_path: Path) -> None:
+    run = ended(tmp_path, "it served", 1)
+    assert [path.relative_to(run) for path in files(run)] == [Path("logs/etcd.log")]
+    assert (run / "logs" / "etcd.log").read_text() == "it served"
+    assert [path.name for path in run.iterdir()] == ["logs"]
     assert running(tmp_path) is None
     with RunDirectory(tmp_path):
-        assert not run.path.exists()
+        assert files(run)
+
+
+def test_logs_of_the_last_runs_stay(tmp_path: Path) -> None:
+    runs = [ended(tmp_path, "x", moment) for moment in range(1, KEPT_RUNS + 3)]
+    assert [run.exists() for run in runs] == [False] * 2 + [True] * KEPT_RUNS
+
+
+def test_logs_are_bounded_in_size_and_the_last_ones_stay_however_long(tmp_path: Path) -> None:
+    small, large, last = (ended(tmp_path, "x", moment) for moment in (1, 2, 3))
+    with (large / "logs" / "etcd.log").open("ab") as log:
+        log.truncate(KEPT_BYTES)
+    os.utime(large / "logs" / "etcd.log", (2, 2))
+    with RunDirectory(tmp_path):
+        assert [run.exists() for run in (small, large, last)] == [False, False, True]
+    with (last / "logs" / "etcd.log").open("ab") as log:
+        log.truncate(2 * KEPT_BYTES)
+    with RunDirectory(tmp_path):
+        assert last.exists()
+
+
+def ended(base: Path, text: str, moment: int) -> Path:
+    """The directory of a run that has ended, whose log was written at a moment."""
+    with RunDirectory(base) as run:
+        run.publish(CLUSTER)
+        run.etcd_data.mkdir()
+        (run.etcd_data / "member").write_text("data")
+        (run.logs / "etcd.log").write_text(text)
+        os.utime(run.logs / "etcd.log", (moment, moment))
+    return run.path
+
+
+def files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL])

@@ -1,0 +1,52 @@
+"""How many requests frontends still run, as their metrics tell, and a sentence about it."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, Instance
+
+_METRIC = "baton_frontend_requests_active"
+_SECONDS = 0.5
+
+
+async def running_requests(instances: Iterable[Instance]) -> dict[str, int]:
+    """Return how many requests run, by id of the frontend, of those that answer at once."""
+    frontends = [one for one in instances if one.role == ROLE_FRONTEND and one.metrics_address]
+    counts = await asyncio.gather(*(_count(one.metrics_address) for one in frontends))
+    return {one.id: count for one, count in zip(frontends, counts, strict=True)}
+
+
+def waiting_sentence(running: Mapping[str, int], seconds: float) -> str:
+    """Return what a cluster that stops waits for.
+
+    Args:
+        running: requests by frontend.
+        seconds: after which they are cut off.
+    """
+    busy = {name: count for name, count in sorted(running.items()) if count}
+    if not busy:
+        return "No request runs: stopping at once."
+    requests = "1 request" if sum(busy.values()) == 1 else f"{sum(busy.values())} requests"
+    where = (
+        f"on {next(iter(busy))}"
+        if len(busy) == 1
+        else f"({', '.join(f'{count} on {name}' for name, count in busy.items())})"
+    )
+    return f"Waiting for {requests} to finish {where}, up to {seconds:g} s; Ctrl-C again kills."
+
+
+async def _count(metrics_address: str) -> int:
+    try:
+        text = await asyncio.to_thread(_read, f"http://{metrics_address}/metrics")
+    except OSError:  # it hangs or is gone: there is nothing to tell
+        return 0
+    families = text_string_to_metric_families(text)
+    return int(sum(s.value for family in families for s in family.samples if s.name == _METRIC))
+
+
+def _read(url: str) -> str:
+    with urlopen(url, timeout=_SECONDS) as answer:
+        return str(answer.read().decode())

@@ -1,0 +1,25 @@
+"""What a cluster that stops says it waits for."""
+
+import pytest
+
+from baton.cli.local.running_requests import waiting_sentence
+
+
+@pytest.mark.parametrize(
+    ("running", "said"),
+    [
+        ({}, "No request runs: stopping at once."),
+        ({"frontend-0": 0}, "No request runs: stopping at once."),
+        (
+            {"frontend-0": 1, "frontend-1": 0},
+            "Waiting for 1 request to finish on frontend-0, up to 7.5 s; Ctrl-C again kills.",
+        ),
+        (
+            {"frontend-1": 1, "frontend-0": 12},
+            "Waiting for 13 requests to finish (12 on frontend-0, 1 on frontend-1), up to 7.5 s; "
+            "Ctrl-C again kills.",
+        ),
+    ],
+)
+def test_requests_are_counted_by_frontend(running: dict[str, int], said: str) -> None:
+    assert waiting_sentence(running, 7.5) == said
