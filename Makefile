@@ -55,6 +55,7 @@ lint: $(DEV) $(GENERATED) protos-lint ## what `make test` checks before the test
 	@$(BIN)/ruff format --check --quiet --output-format concise || { echo "badly formatted: make fix" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/python scripts/architecture.py --check
+	@$(BIN)/python -m scripts.docs --check
 	@mkdir -p build
 	@$(BIN)/lint-imports --no-logo >build/imports.log || { cat build/imports.log >&2; exit 1; }
 	@$(BIN)/mypy --no-error-summary
@@ -80,6 +81,7 @@ fix: $(DEV) ## mend what can be mended: formatting, lint
 	@$(BIN)/ruff check --fix --quiet || true
 	@$(BIN)/ruff format --quiet
 	@$(BIN)/python scripts/architecture.py
+	@$(BIN)/python -m scripts.docs
 
 .PHONY: protos
 protos: $(DEV) $(GENERATED) ## generate code if the protos changed

@@ -45,52 +45,94 @@ HTTP_STATUS: dict[Code, int] = {
 class Reason(Enum):
     """Every reason: its gRPC code, OpenAI type and code, and HTTP status where the code's differs.
 
+    What stands below each is for docs/errors.md: what it means, and what a caller can do.
+
     The first reason of a gRPC code stands for errors of that code that name no reason.
     """
 
     INVALID_FIELD = Code.INVALID_ARGUMENT, "invalid_request_error", "invalid_value"
+    """A field of the request is wrong; the error names it and its limit. Correct the field."""
     CONTEXT_LENGTH_EXCEEDED = (
         Code.INVALID_ARGUMENT,
         "invalid_request_error",
         "context_length_exceeded",
     )
+    """Prompt and output together are longer than the model's context. Shorten the prompt or ask
+    for fewer tokens."""
     UNSUPPORTED_PARAMETER = Code.INVALID_ARGUMENT, "invalid_request_error", "unsupported_parameter"
+    """A parameter, or a value of it, that is not supported. Leave it out."""
     MALFORMED_BODY = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_body"
+    """The body is no JSON, or has a value of a wrong type. Correct the body."""
     TEMPLATE_FAILED = Code.INVALID_ARGUMENT, "invalid_request_error", "template_failed"
+    """The model's chat template refused the messages. Send roles and an order that the model
+    takes."""
     METHOD_NOT_ALLOWED = Code.INVALID_ARGUMENT, "invalid_request_error", "method_not_allowed", 405
+    """The path takes another HTTP method, which `allow` names."""
     MALFORMED_HEAD = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_head"
+    """The head of the request is not HTTP/1.1. Correct the client."""
     HEAD_TOO_LARGE = Code.INVALID_ARGUMENT, "invalid_request_error", "head_too_large", 431
+    """The head of the request is longer than `http.max_head_bytes`. Send fewer or shorter
+    headers."""
     BODY_TIMEOUT = Code.INVALID_ARGUMENT, "invalid_request_error", "request_timeout", 408
+    """The body did not arrive in time (`http.body_timeout_seconds`). Send it faster."""
     UNSUPPORTED_MEDIA_TYPE = (
         Code.INVALID_ARGUMENT,
         "invalid_request_error",
         "unsupported_media_type",
         415,
     )
+    """The body is not JSON by its content type, or is compressed. Send plain `application/json`."""
     OUT_OF_RANGE = Code.OUT_OF_RANGE, "invalid_request_error", "out_of_range"
+    """A position is beyond what there is. Correct the request."""
     FAILED_PRECONDITION = Code.FAILED_PRECONDITION, "invalid_request_error", "failed_precondition"
+    """The request does not fit the state of the system. Do not repeat it unchanged."""
     PROTOCOL_MISMATCH = Code.FAILED_PRECONDITION, "invalid_request_error", "protocol_mismatch"
+    """Two processes speak different versions of an internal protocol. Run the same version of
+    both."""
     INVALID_API_KEY = Code.UNAUTHENTICATED, "invalid_request_error", "invalid_api_key"
+    """The key is missing or unknown. Send a valid one."""
     PERMISSION_DENIED = Code.PERMISSION_DENIED, "permission_error", "permission_denied"
+    """The caller may not do this. Ask who runs the service."""
     NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "not_found"
+    """There is nothing at this path or of this name. Correct the name."""
     MODEL_NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "model_not_found"
+    """No worker serves this model. `GET /v1/models` lists those that are served."""
     ALREADY_EXISTS = Code.ALREADY_EXISTS, "conflict_error", "already_exists"
+    """There is one of this name already. Choose another name."""
     ABORTED = Code.ABORTED, "conflict_error", "aborted"
+    """The operation was ended by another one. Try it again."""
     SLOW_CONSUMER = Code.ABORTED, "conflict_error", "slow_consumer"
+    """The reader fell behind its bounded buffer and was cut off. Read faster, or raise
+    `limits.buffer_bytes` and `limits.stall_seconds`."""
     RATE_LIMITED = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded"
+    """Too many requests in a short time. Wait as long as `retry-after` says."""
     NO_CAPACITY = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "no_capacity"
+    """There is no room for this now: memory, pages or places. Try again later, or add capacity."""
     BODY_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "body_too_large", 413
+    """The body is longer than `http.max_body_bytes`. Send less, or raise the limit."""
     CANCELLED = Code.CANCELLED, "cancelled", "cancelled"
+    """The caller ended the request."""
     UNIMPLEMENTED = Code.UNIMPLEMENTED, "unsupported", "unsupported"
+    """The method is not there. Update the client or the server."""
     UNAVAILABLE = Code.UNAVAILABLE, "server_error", "unavailable"
+    """The process cannot serve now, or cannot be reached. Try again after a moment."""
     OVERLOADED = Code.UNAVAILABLE, "server_error", "overloaded"
+    """All queues are full: `limits.max_requests`, `engine.max_waiting` or the longest wait. Try
+    again later, or add workers."""
     DRAINING = Code.UNAVAILABLE, "server_error", "draining"
+    """The process is shutting down. Try again: another one answers."""
     NO_WORKER = Code.UNAVAILABLE, "server_error", "no_worker"
+    """No worker of the model is alive and ready. Look at `baton status`."""
     WORKER_LOST = Code.UNAVAILABLE, "server_error", "worker_lost"
+    """The request's worker was lost, and so were those that took over. Try again."""
     DEADLINE = Code.DEADLINE_EXCEEDED, "timeout", "deadline_exceeded"
+    """The request did not end before its deadline. Allow more time, or ask for less."""
     INTERNAL = Code.INTERNAL, "server_error", "internal"
+    """A fault of the software; the log has the details by request id. Report it."""
     UNKNOWN = Code.UNKNOWN, "server_error", "unknown"
+    """An error without a known reason, usually from a proxy or another version."""
     DATA_LOSS = Code.DATA_LOSS, "server_error", "data_loss"
+    """Data was found damaged and could not be replaced. Try again; look at the logs."""
 
     def __init__(
         self, code: Code, openai_type: str, openai_code: str, http_status: int | None = None

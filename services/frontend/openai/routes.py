@@ -46,16 +46,19 @@ class Handlers:
         self._settings = settings
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a conversation, whole or as server-sent events."""
         body = read_chat(await self._read(scope, receive))
         requests = [chat_request(body, request_id.get())]
         await self._complete(body, requests, scope, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Continue prompts, whole or as server-sent events."""
         body = read_completion(await self._read(scope, receive))
         requests = completion_requests(body, request_id.get(), self._limits.max_outputs)
         await self._complete(body, requests, scope, send)
 
     async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Return the token ids of a prompt or of messages, and the model's context."""
         body = read_tokenize(await self._read(scope, receive))
         prompt: Prompt = TextPrompt(body.prompt or "")
         if body.messages is not None and not body.prompt:
@@ -65,10 +68,12 @@ class Handlers:
         await send_json(send, answer)
 
     async def models(self, _: Scope, __: Receive, send: Send) -> None:
+        """List the models that can be asked now."""
         listed = [_model(model) for model in self._inference.registry.listed()]
         await send_json(send, {"object": "list", "data": listed})
 
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Describe one model."""
         name = scope["path"].removeprefix(_MODEL)
         for model in self._inference.registry.listed():
             if model.name == name:
@@ -79,15 +84,18 @@ class Handlers:
         )
 
     async def live(self, _: Scope, __: Receive, send: Send) -> None:
+        """Say that the process lives."""
         await send_json(send, {"status": "ok"})
 
     async def ready(self, _: Scope, __: Receive, send: Send) -> None:
+        """Say whether new requests are welcome: 503 while draining."""
         draining = self._inference.draining
         await send_json(
             send, {"status": "draining" if draining else "ok"}, 503 if draining else 200
         )
 
     async def metrics(self, _: Scope, __: Receive, send: Send) -> None:
+        """Return the frontend's metrics as Prometheus reads them."""
         data, kind = render()
         await send_bytes(send, data, 200, ((b"content-type", kind.encode()),))
 
@@ -139,8 +147,8 @@ class Routes:
 
     def __init__(self, handlers: Handlers) -> None:
         none = record.OPERATOR
-        self._model = _Route("GET", "list_models", handlers.model)
-        self._routes = {
+        self.one_model = _Route("GET", "list_models", handlers.model)
+        self.by_path = {
             "/v1/chat/completions": _Route("POST", "chat", handlers.chat),
             "/v1/completions": _Route("POST", "text_completion", handlers.completions),
             "/v1/tokenize": _Route("POST", "tokenize", handlers.tokenize),
@@ -154,11 +162,11 @@ class Routes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        found = self._routes.get(path) or (self._model if path.startswith(_MODEL) else None)
+        found = self.by_path.get(path) or (self.one_model if path.startswith(_MODEL) else None)
         if found is None:
             raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
         request = record.current()
-        request.route = _MODEL + "{model}" if found is self._model else path
+        request.route = _MODEL + "{model}" if found is self.one_model else path
         request.operation = found.operation
         allowed = found.method
         if method == allowed or (method, allowed) == ("HEAD", "GET"):

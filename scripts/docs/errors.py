@@ -1,0 +1,53 @@
+"""docs/errors.md, from the table in baton/errors.py."""
+
+import ast
+from pathlib import Path
+
+from baton import errors
+from baton.errors import Reason
+from scripts.docs.table import code, table
+
+HEAD = ("reason", "gRPC", "HTTP", "OpenAI `type`", "OpenAI `code`", "what it means, what to do")
+INTRODUCTION = """# Errors
+
+An error has a reason, which is the same over gRPC and HTTP. Over gRPC it is the `reason` of ErrorInfo (domain
+`baton`) in the status's details, with BadRequest where a field is wrong and RetryInfo where trying again may
+help. Over HTTP it is OpenAI's error object; `param` names the field, `retry-after` says when to try again.
+After the first event of a stream the error is the last event. Every answer names its request in
+`x-request-id`, and so do the log lines of all processes that had to do with it.
+
+Match on the reason, or on `code` over HTTP, never on the message.
+
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    texts = _texts()
+    rows = [
+        (
+            code(reason.name),
+            code(reason.code.name),
+            str(reason.http_status),
+            code(reason.openai_type),
+            code(reason.openai_code),
+            texts[reason.name],
+        )
+        for reason in Reason
+    ]
+    return INTRODUCTION + table(HEAD, rows)
+
+
+def _texts() -> dict[str, str]:
+    """Return the text that stands below each reason in the source."""
+    module = ast.parse(Path(errors.__file__).read_text())
+    (kind,) = (n for n in module.body if isinstance(n, ast.ClassDef) and n.name == "Reason")
+    texts = {}
+    for node, following in zip(kind.body, kind.body[1:], strict=False):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            text = following.value if isinstance(following, ast.Expr) else None
+            if not isinstance(text, ast.Constant):
+                raise SystemExit(f"baton/errors.py: say below {name} what it means and what to do")
+            texts[name] = str(text.value)
+    return texts
