@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,22 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(build, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return target
+
+
+@pytest.fixture(scope="session")
+def publish_protos() -> Callable[[Path], Path]:
+    """Publish the protos into a directory, as `make dist` does."""
+
+    def publish(target: Path) -> Path:
+        script = ROOT / "scripts" / "publish_protos.py"
+        subprocess.run([sys.executable, str(script), str(target)], check=True, timeout=60)
+        return target
+
+    return publish
+
+
+@pytest.fixture(scope="session")
+def published(
+    publish_protos: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    return publish_protos(tmp_path_factory.mktemp("published"))
