@@ -16,6 +16,7 @@ from prometheus_client import (
     CollectorRegistry,
     Metric,
     generate_latest,
+    make_wsgi_app,
     start_http_server,
 )
 
@@ -133,5 +134,14 @@ def serve(host: str, port: int, scope: TelemetryScope = PROCESS) -> Exposition:
     Raises:
         OSError: the port is taken or the address is not one of this machine's.
     """
-    server, thread = start_http_server(port, addr=host, registry=_Labelled(scope))
+    registry = _Labelled(scope)
+    show = make_wsgi_app(registry)
+
+    def show_as_text(environ: dict[str, Any], start_response: Any) -> Any:
+        # In OpenMetrics, which Prometheus prefers, the library writes `vllm:x` as `vllm_x`.
+        environ.pop("HTTP_ACCEPT", None)
+        return show(environ, start_response)
+
+    server, thread = start_http_server(port, addr=host, registry=registry)
+    server.set_app(show_as_text)
     return Exposition(server, thread)

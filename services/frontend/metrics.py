@@ -58,8 +58,8 @@ DURATION = Histogram(
 )
 FIRST_TOKEN = Histogram(
     "gen_ai_server_time_to_first_token_seconds",
-    "From arrival to first token.",
-    ["operation", "model"],
+    "From the arrival of a prompt to its first token; counted when that comes.",
+    ["model"],
     buckets=_DURATION,
 )
 PER_TOKEN = Histogram(

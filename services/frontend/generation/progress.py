@@ -11,6 +11,7 @@ from services.frontend.generation.assignments import GenerationContext, WorkerAs
 from services.frontend.generation.output import Output
 from services.frontend.generation.reconcile import worker_lost
 from services.frontend.generation.usage import RequestUsage
+from services.frontend.metrics import FIRST_TOKEN
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.event_buffer import (
     EventBuffer,
@@ -88,6 +89,9 @@ class RequestProgress:
             stream.first_at = monotonic()
             if self.usage.first_token_at is None:
                 self.usage.first_token_at = stream.first_at
+                # Now, not at the end: streams may run for minutes.
+                seconds = self.usage.first_token_seconds or 0.0
+                FIRST_TOKEN.labels(self.request.model.name).observe(seconds)
         delta = output.push(token_ids, logprobs)
         stream.tokens += len(delta.token_ids)
         events.append(delta)

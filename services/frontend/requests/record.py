@@ -16,7 +16,6 @@ from baton.telemetry.logs import get_logger
 from services.frontend.metrics import (
     CACHED_TOKENS,
     DURATION,
-    FIRST_TOKEN,
     HTTP_DURATION,
     HTTP_REQUESTS,
     OUTPUT_TOKENS,
@@ -138,8 +137,6 @@ def finish(record: RequestRecord, status: str) -> None:
         PROMPT_TOKENS.labels(model).inc(record.prompt_tokens)
         CACHED_TOKENS.labels(model).inc(record.cached_tokens)
         OUTPUT_TOKENS.labels(model).inc(record.output_tokens)
-        if record.first_token_seconds is not None:
-            FIRST_TOKEN.labels(operation, model).observe(record.first_token_seconds)
     log.info(
         "request.end",
         surface=record.surface,

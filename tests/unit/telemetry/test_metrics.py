@@ -34,14 +34,17 @@ def test_taken_port_is_an_error():
 def test_labels_of_the_scope_are_on_every_series_that_is_shown():
     scope = TelemetryScope("decode", "decode-0")
     scope.labels["model"] = "org/name"
-    counter = metrics.Counter("baton_test_shown", "Things that a test shows.", ["kind"])
+    counter = metrics.Counter("test:shown", "Things that a test shows.", ["kind"])
     with scope.entered():
         counter.labels("a").inc()
         text = metrics.render()[0].decode()
-    assert 'baton_test_shown_total{kind="a",model="org/name"} 1.0' in text
+    assert 'test:shown_total{kind="a",model="org/name"} 1.0' in text
     shown = metrics.serve("127.0.0.1", 0, scope)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{shown.port}/metrics", timeout=5) as answer:
+        url = f"http://127.0.0.1:{shown.port}/metrics"
+        as_prometheus = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+        asked = urllib.request.Request(url, headers=as_prometheus)
+        with urllib.request.urlopen(asked, timeout=5) as answer:
             assert parse_metrics(answer.read().decode()).keys() == parse_metrics(text).keys()
     finally:
         shown.close()
