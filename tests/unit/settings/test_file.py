@@ -123,3 +123,12 @@ def test_no_group_is_named_like_a_process():
         name for settings_type in SERVICE_SETTINGS.values() for name in settings_type.model_fields
     }
     assert groups.isdisjoint(SERVICE_SETTINGS)
+
+
+def test_the_documents_example_is_right(tmp_path):
+    page = (Path(__file__).parents[3] / "docs/configuration.md").read_text()
+    path = tmp_path / "baton.toml"
+    path.write_text(page.split("```toml\n")[1].split("```")[0])
+    for process, settings_type in SERVICE_SETTINGS.items():
+        load(settings_type, [f"--config={path}"], process)
+    assert load(DecodeSettings, [f"--config={path}"], "decode").engine.max_running == 128

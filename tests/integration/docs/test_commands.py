@@ -1,0 +1,100 @@
+"""Every command of the documents runs, against the cluster that docs/running.md starts by hand.
+
+A block of `sh` or `python` whose info string says `norun` is passed over.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from baton.cluster.local_etcd import free_port
+
+ROOT = Path(__file__).parents[3]
+DOCUMENTS = (
+    "docs/running.md",
+    "README.md",
+    *sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("docs/*.md")
+        if path.name not in ("running.md",)
+    ),
+)
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PORTS = re.compile(r"\b(2379|2380|8000|50051|910[1-5])\b")
+SECONDS = 60.0
+
+
+def blocks() -> list[tuple[str, str, str]]:
+    """Return every block that runs: where it stands, its language, its text."""
+    found = []
+    for name in DOCUMENTS:
+        text = (ROOT / name).read_text()
+        for match in BLOCK.finditer(text):
+            line = text[: match.start()].count("\n") + 1
+            found.append((f"{name}:{line}", match[1], match[2]))
+    return found
+
+
+def script(directory: Path) -> str:
+    """Return one shell script of all blocks; it says on standard output which one it is at."""
+    lines = ["set -euo pipefail", f"cd {ROOT}"]
+    for number, (place, language, text) in enumerate(blocks()):
+        lines.append(f"echo '### {place}'")
+        if language == "python":
+            file = directory / f"block-{number}.py"
+            file.write_text(_with_free_ports(text))
+            lines.append(f"python {file}")
+        else:
+            lines.append(_with_free_ports(text))
+    return "\n".join(lines)
+
+
+_free: dict[str, int] = {}
+
+
+def _with_free_ports(text: str) -> str:
+    return PORTS.sub(lambda match: str(_free.setdefault(match[0], free_port())), text)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    etcd = Path(sys.executable).with_name("etcd")
+    commands = {"baton": f"{sys.executable} -m baton", "python": sys.executable, "etcd": str(etcd)}
+    for name, command in commands.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod(0o755)
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("BATON_")}
+    return {
+        **inherited,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+        "BATON_ENGINE_KIND": "sim",
+        "BATON_ENGINE_SIM_TIME_SCALE": "0",
+        "BATON_STORE_ARENA_DIR": str(tmp_path),
+    }
+
+
+def test_every_command_runs(tmp_path: Path, environment: dict[str, str]) -> None:
+    with (tmp_path / "said").open("w+") as said:
+        shell = subprocess.Popen(
+            ["bash", "-c", script(tmp_path)],
+            env=environment,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = shell.wait(SECONDS)
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
+        said.seek(0)
+        assert code == 0, said.read()[-4000:]
