@@ -157,12 +157,12 @@ def test_the_extra_cli_asks_from_the_command_line(
     venv.install(f"{wheel}[cli]", "-c", str(ROOT / "constraints.txt"))
     models = venv.run(["baton", "models", "--address", grpc])
     answer = venv.run(["baton", "chat", "--address", grpc, "--max-tokens", "8", "Hello"])
-    settings = venv.run(["baton", "config", "show"])
+    router = venv.run(["baton", "serve", "router"])
     assert models.returncode == 0, models.stderr
     assert "baton-tiny" in models.stdout
     assert (answer.returncode, bool(answer.stdout.strip())) == (0, True)
-    assert settings.returncode == 2
-    assert "pip install 'baton-serving[server]'" in settings.stderr
+    assert router.returncode == 2
+    assert "pip install 'baton-serving[server]'" in router.stderr
 
 
 def test_the_client_alone_says_what_a_cluster_needs(oldest_client: Venv) -> None:
