@@ -36,8 +36,11 @@ def show(process: str, config: Path | None, console: Console) -> None:
         table.add_column("setting", style="bold", no_wrap=True)
         table.add_column("value", overflow="fold", min_width=14)
         table.add_column("source", no_wrap=True)
-        for row in describe(loaded):
+        rows = describe(loaded)
+        for row in rows:
             source = Text(row.source, style="" if row.source == "default" else "yellow")
             table.add_row(row.name.env, Text(row.value), source)
         console.print(table)
+        for kind, place in dict.fromkeys((row.source, row.place) for row in rows if row.place):
+            console.print(f"{kind}: {place}", soft_wrap=True, highlight=False, markup=False)
         console.print()

@@ -53,7 +53,7 @@ def given_in_file(path: Path, process: str) -> dict[str, str]:
         loaded = load_with_sources(SERVICE_SETTINGS[process], arguments, process, {})
     except StartupError as error:
         raise CommandError(str(error)) from error
-    return {row.name.dotted: row.value for row in describe(loaded) if row.source.startswith("file")}
+    return {row.name.dotted: row.value for row in describe(loaded) if row.source == "file"}
 
 
 def given_variables(path: Path | None, process: str) -> set[str]:

@@ -6,6 +6,7 @@ from pydantic import BaseModel, SecretStr
 
 from baton.settings.load import Loaded, S
 from baton.settings.names import SettingName, leaves
+from baton.settings.sources import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,10 @@ class Setting:
     name: SettingName
     value: str
     """As text; secrets are hidden."""
-    source: str
-    """`flag`, `env`, `secret`, `file` or `default`; a file's path follows."""
+    source: Kind
+    """Where the value is from."""
+    place: str = ""
+    """The path of a `file` or `secret`."""
 
 
 def describe(loaded: Loaded[S]) -> list[Setting]:
@@ -24,8 +27,9 @@ def describe(loaded: Loaded[S]) -> list[Setting]:
     rows = []
     for name, _ in leaves(type(loaded.settings)):
         one = loaded.given.get(name.dotted)
-        source = "default" if one is None else f"{one.kind} {one.place}".strip()
-        rows.append(Setting(name, text(value_of(loaded.settings, name)), source))
+        kind: Kind = "default" if one is None else one.kind
+        place = "" if one is None else one.place
+        rows.append(Setting(name, text(value_of(loaded.settings, name)), kind, place))
     return rows
 
 

@@ -82,7 +82,8 @@ def test_config_show_tells_which_file_a_value_is_from(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BATON_HTTP_PORT", raising=False)
-    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("COLUMNS", "80")
     result = CliRunner().invoke(app, ["config", "show", "frontend", "--config", str(config)])
     (line,) = [line for line in result.output.splitlines() if "BATON_HTTP_PORT" in line]
-    assert line.split() == ["BATON_HTTP_PORT", "9000", "file", str(config)]
+    assert line.split() == ["BATON_HTTP_PORT", "9000", "file"]
+    assert f"file: {config}" in result.output.splitlines()

@@ -47,7 +47,7 @@ def test_secret_is_hidden_and_its_source_is_told(tmp_path):
     assert "sesame" not in repr(loaded)
     loaded = load_with_sources(RouterSettings, environ={f"{NAME}_FILE": str(path)})
     (row,) = [row for row in describe(loaded) if row.name.secret]
-    assert (row.value, row.source) == ("********", f"secret {path}")
+    assert (row.value, row.source, row.place) == ("********", "secret", str(path))
 
 
 def test_no_error_shows_a_secret():
