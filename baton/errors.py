@@ -123,6 +123,8 @@ class Reason(Enum):
     """The process is shutting down. Try again: another one answers."""
     NO_WORKER = Code.UNAVAILABLE, "server_error", "no_worker"
     """No worker of the model is alive and ready. Look at `baton status`."""
+    MODEL_LOADING = Code.UNAVAILABLE, "server_error", "model_loading"
+    """The frontend is fetching the model's tokenizer from its workers. Try again after a moment."""
     WORKER_LOST = Code.UNAVAILABLE, "server_error", "worker_lost"
     """The request's worker was lost, and so were those that took over. Try again."""
     DEADLINE = Code.DEADLINE_EXCEEDED, "timeout", "deadline_exceeded"

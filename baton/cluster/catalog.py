@@ -8,10 +8,11 @@ of a model that a live worker serves stays in view.
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from baton.cluster.keys import model_variant
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 
 CardKey = tuple[str, str]
-"""A model's name and its layout's id in hex."""
+"""A model's name and the variant that workers serve (`keys.model_variant`)."""
 
 
 class Catalog:
@@ -24,7 +25,7 @@ class Catalog:
 
     @property
     def cards(self) -> Mapping[CardKey, ModelCard]:
-        """Cards by name and layout; a live view."""
+        """Cards by name and variant; a live view."""
         return MappingProxyType(self._cards)
 
     def on_put(self, key: CardKey, card: ModelCard) -> bool:
@@ -49,14 +50,14 @@ class Catalog:
     def on_instance_up(self, instance: Instance) -> None:
         """Keep the model of an instance that came into view."""
         if instance.layout_id:
-            key = (instance.model, instance.layout_id.hex())
+            key = (instance.model, model_variant(instance))
             self._serving[key] = self._serving.get(key, 0) + 1
 
     def on_instance_down(self, instance: Instance) -> bool:
         """Drop the model of an instance that went out of view, unless another or etcd keeps it."""
         if not instance.layout_id:
             return False
-        key = (instance.model, instance.layout_id.hex())
+        key = (instance.model, model_variant(instance))
         self._serving[key] -= 1
         if self._serving[key]:
             return False

@@ -86,7 +86,7 @@ class Discovery:
 
     @property
     def models(self) -> Mapping[CardKey, ModelCard]:
-        """Model cards by (name, layout id in hex); a live view."""
+        """Model cards by name and variant; a live view."""
         return self._catalog.cards
 
     def by_role(self, role: Role.ValueType) -> list[Instance]:

@@ -5,6 +5,8 @@ from typing import TypeVar
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
+from baton.internal.v1.cluster_pb2 import Instance, ModelCard
+
 M = TypeVar("M", bound=Message)
 
 
@@ -18,12 +20,20 @@ def instance(cluster: str, instance_id: str) -> str:
 
 
 def models(cluster: str) -> str:
-    """Return the prefix of `ModelCard` records; the name and the layout's id in hex follow."""
+    """Return the prefix of `ModelCard` records; the name and its variant follow."""
     return f"/baton/{cluster}/models/"
 
 
-def model(cluster: str, name: str, layout_id: bytes) -> str:
-    return f"{models(cluster)}{name}/{layout_id.hex()}"
+def model(cluster: str, name: str, variant: str) -> str:
+    return f"{models(cluster)}{name}/{variant}"
+
+
+def model_variant(served: Instance | ModelCard) -> str:
+    """Return which of the cards of its name describes a worker, or a card is.
+
+    Workers of one name may differ: in layout, or while a model is replaced, in the tokenizer.
+    """
+    return f"{served.layout_id.hex()}.{served.tokenizer_digest.hex()}"
 
 
 def tenant(cluster: str, name: str) -> str:

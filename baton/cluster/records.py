@@ -29,11 +29,11 @@ class RecordCache:
         return key.removeprefix(self._instances)
 
     def card_key(self, key: str) -> CardKey | None:
-        """Return the model's name and layout whose card is at a key; None: it is no such key."""
+        """Return the model's name and variant whose card is at a key; None: it is no such key."""
         if not key.startswith(self._models):
             return None
-        name, _, layout_id = key.removeprefix(self._models).rpartition("/")
-        return name, layout_id
+        name, _, variant = key.removeprefix(self._models).rpartition("/")
+        return name, variant
 
     def decode(self, key: str, value: bytes) -> Instance | ModelCard | None:
         """Return the record at a key; None: it is none of ours or unreadable."""

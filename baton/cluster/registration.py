@@ -45,7 +45,9 @@ class Registration:
         self._key = keys.instance(cluster, instance.id)
         self._instance = Instance()
         self._instance.CopyFrom(instance)
-        self._cards = {keys.model(cluster, card.name, card.layout_id): card for card in cards}
+        self._cards = {
+            keys.model(cluster, card.name, keys.model_variant(card)): card for card in cards
+        }
         self._settings = settings
         self._ttl = settings.lease_seconds
         self._lease = 0

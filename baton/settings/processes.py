@@ -25,7 +25,6 @@ from baton.settings.groups import (
     WorkerConnectionSettings,
     WorkerLimits,
 )
-from baton.settings.values import CommaList
 
 _Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,128}$")]
 
@@ -59,10 +58,6 @@ class FrontendSettings(ProcessSettings):
     limits: FrontendLimits = FrontendLimits()
     placement: FrontendPlacement = FrontendPlacement()
     workers: WorkerConnectionSettings = WorkerConnectionSettings()
-    models: CommaList = Field(
-        (),
-        description="checkpoints to tokenize for, name=directory or directory, separated by commas",
-    )
 
 
 class RouterSettings(ProcessSettings):

@@ -99,9 +99,6 @@ def _headers(value: SecretStr) -> SecretStr:
 Bytes = Annotated[int, BeforeValidator(_bytes)]
 """A number of bytes: `1048576`, `512MiB`, `1GiB`."""
 
-CommaList = Annotated[tuple[str, ...], BeforeValidator(_comma_list)]
-"""Values separated by commas."""
-
 Cores = Annotated[tuple[int, ...], BeforeValidator(_cores)]
 """Numbers of processor cores and ranges of them, separated by commas: `0,2-3`."""
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
@@ -20,6 +21,7 @@ from baton.rpc.server import Server
 from baton.settings import StartupError, WorkerSettings
 from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
+from baton.tokenizer_files import TokenizerFiles
 from baton.worker.core import WorkerCore
 from baton.worker.load import update_metrics
 from baton.worker.service import WorkerService
@@ -51,6 +53,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     if settings.kv.verify != ALWAYS:
         log.warning("kv.verify.reduced", verify=settings.kv.verify)
     check_cores(settings.engine.cores)
+    tokenizer = _read_tokenizer(settings.engine.model)
     engine = await asyncio.to_thread(_load_engine, settings)
     model = settings.engine.model_name or (
         settings.engine.model.name if settings.engine.model else "sim"
@@ -89,7 +92,9 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     server = await stack.enter_async_context(
         Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
     )
-    service = WorkerService(core, process.instance_id, process.incarnation, settings.load)
+    service = WorkerService(
+        core, process.instance_id, process.incarnation, settings.load, tokenizer
+    )
     server.add(
         lambda grpc_server: worker_pb2_grpc.add_WorkerServiceServicer_to_server(
             service, grpc_server
@@ -107,12 +112,16 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     store_id = store.store_id or settings.kv.store_id
     instance = _instance(process, settings, engine, model, server.address, store_id)
     instance.shm_domain = store.shm_domain
+    card = _card(engine, model)
+    if tokenizer is not None:
+        instance.tokenizer_digest = card.tokenizer_digest = tokenizer.digest
+        card.tokenizer_bytes = tokenizer.size
     registration = await stack.enter_async_context(
         Registration(
             etcd,
             settings.etcd.cluster,
             instance,
-            [_card(engine, model)],
+            [card],
             settings.etcd,
         )
     )
@@ -173,6 +182,21 @@ def _load_engine(settings: WorkerSettings) -> Engine:
     engine = create_engine(engine_settings)
     engine.warm_up()
     return engine
+
+
+def _read_tokenizer(directory: Path | None) -> TokenizerFiles | None:
+    """Return the files of the model's tokenizer, which frontends fetch; None: it has none.
+
+    Raises:
+        StartupError: a file cannot be read, or they are too long.
+    """
+    if directory is None or not (directory / "tokenizer.json").exists():
+        log.warning("worker.tokenizer.absent", directory=str(directory or ""))
+        return None
+    try:
+        return TokenizerFiles.read(directory)
+    except (OSError, ValueError) as error:
+        raise StartupError(f"The model's tokenizer cannot be served: {error}.") from error
 
 
 def _instance(

@@ -15,6 +15,7 @@ from opentelemetry.context import Context
 
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.sampling import SamplingParams
+from baton.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assignments import GenerationContext
@@ -119,7 +120,7 @@ def message(position: int) -> bytes:
 
 async def cost() -> float:
     """Return microseconds of CPU per token."""
-    tokenizer = Tokenizer.load(tokenizer_only("token-loop"))
+    tokenizer = Tokenizer.load(TokenizerFiles.read(tokenizer_only("token-loop")))
     card = cluster_pb2.ModelCard(name="m", context_tokens=4096, vocab_tokens=8192)
     model = Model("m", tokenizer, (card,))
     connection = DetachedConnection()

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from baton.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from bench.harness.cluster import Cluster, cluster
@@ -48,7 +49,7 @@ SETTINGS = {
 
 def prompts(model: Path, count: int, seed: int = 1) -> list[str]:
     """Return texts that are exactly 128 tokens in the model's chat template."""
-    tokenizer = Tokenizer.load(model)
+    tokenizer = Tokenizer.load(TokenizerFiles.read(model))
     draw = random.Random(seed)
     made: list[str] = []
     while len(made) < count:

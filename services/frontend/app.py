@@ -15,25 +15,33 @@ from services.frontend.generation.inference import Inference
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
+from services.frontend.models.loader import TokenizerLoader
 from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
-from services.frontend.requests.models import Registry, load_tokenizers
+from services.frontend.requests.models import Registry
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
+
+_LOAD_SECONDS = 10.0
+"""For the tokenizers of models that are served already, before clients may come."""
 
 
 async def compose(process: Process, settings: FrontendSettings) -> None:
     """Start a frontend; returns when it serves."""
     stack = process.stack
-    registry = Registry(load_tokenizers(settings.models))
+    registry = Registry()
     limits = settings.limits
     threads = TokenizerThreads(limits.max_tokenizing)
     stack.callback(threads.close)
     cluster = settings.etcd.cluster
     etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
-    registry.refresh(discovery.models.values())
+    registry.set_cards(discovery.models.values())
+    loader = await stack.enter_async_context(
+        TokenizerLoader(registry, lambda: discovery.instances.values())
+    )
+    loader.update()
     pool = await stack.enter_async_context(
         WorkerPool(discovery.report_unreachable, settings.workers)
     )
@@ -44,7 +52,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             settings.placement,
         )
     )
-    process.spawn(_follow(discovery, registry, pool, router_client), "follow-cluster")
+    process.spawn(_follow(discovery, registry, loader, pool, router_client), "follow-cluster")
     inference = Inference(
         registry,
         pool,
@@ -69,6 +77,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     handlers = Handlers(inference, settings.http, limits)
     http = HttpServer(RequestMiddleware(Routes(handlers)), settings.http, limits.stall_seconds)
     await stack.enter_async_context(http)
+    # Beside others on its port, it would refuse models that they serve.
+    await loader.wait_loaded(_LOAD_SECONDS)
     await http.start()
     await server.start()
     stack.push_async_callback(inference.stop)
@@ -87,7 +97,13 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             settings=settings.etcd,
         )
     )
-    server.set_ready(True)
+
+    async def become_ready() -> None:
+        await loader.wait_listed()
+        if not inference.draining:
+            server.set_ready(True)
+
+    process.spawn(become_ready(), "become ready")
 
     async def drain() -> None:
         inference.draining = True
@@ -104,12 +120,19 @@ def _address(settings: FrontendSettings, port: int) -> str:
 
 
 async def _follow(
-    discovery: Discovery, registry: Registry, pool: WorkerPool, router_client: RouterClient
+    discovery: Discovery,
+    registry: Registry,
+    loader: TokenizerLoader,
+    pool: WorkerPool,
+    router_client: RouterClient,
 ) -> None:
     """Keep the models, the worker pool and the session with a router true to the cluster."""
     async for change in discovery.changes():
-        registry.refresh(discovery.models.values())
-        if change.kind != "models":
+        if change.kind == "models":
+            registry.set_cards(discovery.models.values())
+            loader.update()
+        else:
             alive = change.kind != "down"
+            registry.follow(change.instance, alive=alive)
             pool.follow(change.instance, alive=alive)
             router_client.follow(change.instance, alive=alive)

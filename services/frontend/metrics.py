@@ -71,3 +71,10 @@ PER_TOKEN = Histogram(
 SLOW_CLIENTS = Counter(
     "baton_frontend_slow_clients_total", "Clients cut because they did not read.", ["surface"]
 )
+MODELS = Gauge("baton_frontend_models", "Models that can be asked now.")
+TOKENIZER_LOADS = Counter(
+    "baton_frontend_tokenizer_loads_total",
+    "Tokenizers fetched from workers: `ok`, `failed` (another worker is asked), or `refused` "
+    "(damaged: its models cannot be asked).",
+    ["outcome"],
+)

@@ -212,7 +212,6 @@ class LocalCluster:
     def _settings_of(self, instance_id: str) -> dict[str, object]:
         directory = self.directory_of(instance_id)
         return {
-            "models": (f"{MODEL}={self._model}",),
             "placement.disaggregation": "always",
             "engine.kind": self.shape.engine,
             "engine.model": self._model,

@@ -54,7 +54,7 @@ def plan(
     Raises:
         CommandError: the options describe no working cluster.
     """
-    _check(options, model)
+    _check(options)
     name = options.model_name or model.name
     shared = {
         "BATON_ETCD_ENDPOINTS": ",".join(etcd),
@@ -77,7 +77,6 @@ def plan(
     front = shared | {
         "BATON_HTTP_PORT": str(options.http_port),
         "BATON_GRPC_PORT": str(options.grpc_port),
-        "BATON_MODELS": f"{name}={model}",
         "OMP_NUM_THREADS": "1",
     }
     if options.frontends > 1:
@@ -156,7 +155,7 @@ def _several(
         yield ProcessSpec(identity, service, stop, MappingProxyType(full))
 
 
-def _check(options: ClusterOptions, model: Path) -> None:
+def _check(options: ClusterOptions) -> None:
     for role in ("prefill", "decode", "combined"):
         count = getattr(options, role)
         if not 0 <= count <= MAX_WORKERS:
@@ -172,5 +171,3 @@ def _check(options: ClusterOptions, model: Path) -> None:
             f"HTTP and gRPC cannot share port {options.http_port}: change --http-port or "
             "--grpc-port."
         )
-    if "," in str(model):
-        raise CommandError(f"The model's path {str(model)!r} has a comma in it: rename it.")

@@ -75,24 +75,19 @@ class Handlers:
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
         """Describe one model."""
         name = scope["path"].removeprefix(_MODEL)
-        for model in self._inference.registry.listed():
-            if model.name == name:
-                await send_json(send, _model(model))
-                return
-        raise BatonError(
-            Reason.MODEL_NOT_FOUND, f"the model {name[:200]!r} does not exist", field="model"
-        )
+        await send_json(send, _model(self._inference.registry.get(name)))
 
     async def live(self, _: Scope, __: Receive, send: Send) -> None:
         """Say that the process lives."""
         await send_json(send, {"status": "ok"})
 
     async def ready(self, _: Scope, __: Receive, send: Send) -> None:
-        """Say whether new requests are welcome: 503 while draining."""
-        draining = self._inference.draining
-        await send_json(
-            send, {"status": "draining" if draining else "ok"}, 503 if draining else 200
-        )
+        """Say whether new requests are welcome: 503 while draining, and before the first model."""
+        if self._inference.draining:
+            status = "draining"
+        else:
+            status = "ok" if self._inference.registry.opened else "no_model"
+        await send_json(send, {"status": status}, 200 if status == "ok" else 503)
 
     async def metrics(self, _: Scope, __: Receive, send: Send) -> None:
         """Return the frontend's metrics as Prometheus reads them."""

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Set
 
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
+from services.frontend.requests.models import Model
 
 _PREFILL = (cluster_pb2.ROLE_PREFILL,)
 _DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
@@ -14,7 +15,7 @@ _DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
 
 def random_placement(
     instances: Mapping[str, cluster_pb2.Instance],
-    model: str,
+    model: Model,
     excluded: Set[str],
     draw: random.Random,
 ) -> router_pb2.Placement | None:
@@ -24,14 +25,17 @@ def random_placement(
 
     Args:
         instances: the instances alive, by id.
-        model: the model's name.
+        model: the model; workers with another tokenizer are not used.
         excluded: ids that must not be used.
         draw: the source of randomness.
     """
     workers = [
         one
         for one in instances.values()
-        if one.model == model and not one.draining and one.id not in excluded
+        if one.model == model.name
+        and one.tokenizer_digest == model.tokenizer_digest
+        and not one.draining
+        and one.id not in excluded
     ]
     decodes = [one for one in workers if one.role in _DECODE]
     if not decodes:

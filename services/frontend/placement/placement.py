@@ -89,12 +89,13 @@ class PlacementFinder:
             excluded_instances=sorted(excluded),
             output_tokens=output_tokens,
             traceparent=inject(),
+            tokenizer_digest=request.model.tokenizer_digest,
         )
         query.context.attempt = attempt
         try:
             return Placement(*await self._router_client.place(query), attempt)
         except RouterUnavailableError:
-            decision = random_placement(self._instances(), request.model.name, excluded, self._draw)
+            decision = random_placement(self._instances(), request.model, excluded, self._draw)
         if decision is None:
             raise BatonError(
                 Reason.NO_WORKER,

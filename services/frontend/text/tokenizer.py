@@ -7,13 +7,13 @@ template (or chat_template.jinja beside it) and the names of the special tokens.
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import tokenizers
 
 from baton.errors import BatonError, Reason
+from baton.tokenizer_files import TokenizerFiles
 from services.frontend.text.chat_template import ChatTemplate, Message
 from services.frontend.text.detokenizer import (
     ByteDetokenizer,
@@ -43,26 +43,21 @@ class Tokenizer:
         self._token_bytes = TokenBytes(self._text_bytes)
 
     @classmethod
-    def load(cls, directory: Path) -> "Tokenizer":
-        """Read a checkpoint's tokenizer. Blocks for up to a second for large vocabularies.
+    def load(cls, files: TokenizerFiles) -> "Tokenizer":
+        """Read a checkpoint's tokenizer. Blocks, and holds the interpreter's lock: see ADR 15.
 
         Raises:
-            OSError: a file cannot be read.
             ValueError: a file is not what it should be; the message says which.
         """
-        path = directory / "tokenizer.json"
         try:
-            backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-        except Exception as error:
-            # The library raises bare Exception.
-            if isinstance(error, OSError):
-                raise
-            raise ValueError(f"{path} is not a tokenizer: {error}") from error
+            backend = tokenizers.Tokenizer.from_str(files.tokenizer.decode())
+        except Exception as error:  # the library raises bare Exception
+            raise ValueError(f"tokenizer.json is not a tokenizer: {error}") from error
         backend.no_truncation()
         backend.no_padding()
-        config = _config(directory / "tokenizer_config.json")
+        config = _config(files.config)
         template = ChatTemplate(
-            _template_source(directory / "chat_template.jinja", config),
+            _template_source(files.chat_template, config),
             _token_text(config.get("bos_token")),
             _token_text(config.get("eos_token")),
         )
@@ -144,18 +139,18 @@ class TokenizerThreads:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _config(path: Path) -> dict[str, Any]:
-    if not path.exists():
+def _config(data: bytes | None) -> dict[str, Any]:
+    if data is None:
         return {}
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a JSON object: {error}") from error
+        raise ValueError(f"tokenizer_config.json is not a JSON object: {error}") from error
 
 
-def _template_source(path: Path, config: dict[str, Any]) -> str | None:
-    if path.exists():
-        return path.read_text(encoding="utf-8")
+def _template_source(data: bytes | None, config: dict[str, Any]) -> str | None:
+    if data is not None:
+        return data.decode()
     source = config.get("chat_template")
     if isinstance(source, list):  # several, by name
         named = {entry.get("name"): entry.get("template") for entry in source}

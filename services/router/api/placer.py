@@ -64,6 +64,8 @@ class Placer:
                 Reason.MODEL_NOT_FOUND, f"no worker serves the model {model!r}", field="model"
             )
         workers = self._fleet.workers(model)
+        if query.tokenizer_digest:
+            workers = [one for one in workers if one.tokenizer_digest == query.tokenizer_digest]
         matches = {chain.layout_id: self._match(chain) for chain in query.chains}
         decision = place(
             PlacementQuery(

@@ -140,6 +140,7 @@ class Fleet:
             pending_prompt_tokens=report.pending_prompt_tokens + in_flight.prompt_tokens,
             free_pages=report.free_pages - in_flight.pages,
             total_pages=report.total_pages,
+            tokenizer_digest=instance.tokenizer_digest,
             draining=instance.draining or report.draining,
             stale=worker_id in self._stale,
         )

@@ -27,6 +27,8 @@ class Worker:
     pending_prompt_tokens: int
     free_pages: int
     total_pages: int
+    tokenizer_digest: bytes = b""
+    """Which tokenizer made the tokens that its model understands."""
     draining: bool = False
     stale: bool = False
     """Its load stream is broken: the worker may be dead, and the numbers are old."""

@@ -221,7 +221,7 @@ async def test_unreadable_record_is_skipped(etcd_client, cluster):
 
 
 async def test_model_card_outlives_the_worker_that_published_it(etcd_client, cluster):
-    key = ("org/tiny", LAYOUT.hex())
+    key = ("org/tiny", f"{LAYOUT.hex()}.")
     cards = [ModelCard(name="org/tiny", layout_id=LAYOUT, context_tokens=512)]
     serves = {"model": "org/tiny", "layout_id": LAYOUT}
     async with Discovery(etcd_client, cluster, probe=lives) as view:

@@ -15,6 +15,7 @@ from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
 from baton.rpc.channels import open_channel
 from baton.rpc.server import Server
 from baton.settings import GrpcSettings
+from baton.tokenizer_files import TokenizerFiles
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 from tests.support.doubles.letters import CONTEXT, EOS, LAYOUT, MODEL, letter_id, said, write_model
 from tests.support.doubles.router import ScriptedRouter
@@ -83,16 +84,27 @@ class Stage:
     def workers(self) -> list[ScriptedWorker]:
         return [m.double for m in self.members.values() if isinstance(m.double, ScriptedWorker)]
 
-    async def add(self, name: str, role: cluster_pb2.Role.ValueType) -> Member:
+    async def add(
+        self,
+        name: str,
+        role: cluster_pb2.Role.ValueType,
+        tokenizer: TokenizerFiles | None = None,
+        model: str = MODEL,
+    ) -> Member:
+        """Start a double and register it; workers with the stage's tokenizer or another one."""
         worker = role != cluster_pb2.ROLE_ROUTER
         instance = cluster_pb2.Instance(
             id=name,
             incarnation=secrets.token_hex(4),
             role=role,
-            model=MODEL if worker else "",
+            model=model if worker else "",
             layout_id=LAYOUT if worker else b"",
         )
         double = ScriptedWorker(name) if worker else ScriptedRouter()
+        tokenizer = tokenizer or TokenizerFiles.read(self.model_dir)
+        if isinstance(double, ScriptedWorker):
+            double.tokenizer = tokenizer
+            instance.tokenizer_digest = tokenizer.digest
         stack = await self.stack.enter_async_context(AsyncExitStack())
         server = await stack.enter_async_context(
             Server(GrpcSettings(port=0), name, incarnation=instance.incarnation)
@@ -103,7 +115,7 @@ class Stage:
         proxy = await stack.enter_async_context(TcpProxy(server.address))
         instance.address = proxy.address
         card = cluster_pb2.ModelCard(
-            name=MODEL,
+            name=model,
             weights_digest=b"W" * 16,
             layout_id=LAYOUT,
             block_tokens=16,
@@ -112,6 +124,8 @@ class Stage:
             vocab_tokens=257,
             eos_token_ids=[EOS],
             features=["logprobs", "penalties", "logit_bias", "min_p"],
+            tokenizer_digest=tokenizer.digest,
+            tokenizer_bytes=tokenizer.size,
         )
         await stack.enter_async_context(
             Registration(self.client, self.cluster, instance, [card] if worker else [])
@@ -131,8 +145,7 @@ class Stage:
 
     async def start_frontend(self, settings: Settings = NO_SETTINGS) -> None:
         """Start the frontend; it knows the doubles that were added before."""
-        joined = {"models": (f"{MODEL}={self.model_dir}",)}
-        self.frontend = await self.services("frontend", {**joined, **settings}, "frontend")
+        self.frontend = await self.services("frontend", settings, "frontend")
         self.grpc_address = self.frontend.address
         self.http_url = f"http://{self.frontend.instance.http_address}"
 

@@ -371,17 +371,9 @@ async def test_heads_have_a_limit(stage: Any) -> None:
         assert answer.status_code == 200
 
 
-async def test_settings_that_need_a_person(empty_stage: Any, tmp_path: Any) -> None:
+async def test_settings_that_need_a_person(empty_stage: Any) -> None:
     from baton.settings import StartupError
-    from services.frontend.requests.models import load_tokenizers
 
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(StartupError, match=r"has no config\.json: give"):
-        load_tokenizers([f"m={tmp_path / 'empty'}"])
-    with pytest.raises(StartupError, match="does not exist"):
-        load_tokenizers([str(tmp_path / "none")])
-    with pytest.raises(StartupError, match="given twice"):
-        load_tokenizers([f"m={empty_stage.model_dir}", f"m={empty_stage.model_dir}"])
     await empty_stage.start_frontend()
     port = int(empty_stage.http_url.rpartition(":")[2])
     with pytest.raises(StartupError, match=r"http\.port .* stop what uses it"):

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
+
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.internal.v1.worker_pb2_grpc import (
@@ -12,6 +14,7 @@ from baton.internal.v1.worker_pb2_grpc import (
     add_WorkerServiceServicer_to_server,
 )
 from baton.rpc.protocol import hello
+from baton.tokenizer_files import TokenizerFiles
 from baton.v1 import common_pb2
 from tests.support.doubles.letters import EOS, letter_id, said
 
@@ -29,6 +32,8 @@ class Script:
     """Prefill ends once it is set."""
     fetched: asyncio.Event = field(default_factory=asyncio.Event)
     """Prompts' KV is in place once it is set; being told that no more comes sets it."""
+    transfer: asyncio.Event = field(default_factory=asyncio.Event)
+    """The tokenizer's pieces after the first come once it is set."""
     fail: BatonError | None = None
     """Work fails at once with it."""
     decode_offset: int = 0
@@ -39,6 +44,7 @@ class Script:
         self.first_token.set()
         self.committed.set()
         self.fetched.set()
+        self.transfer.set()
 
 
 class ScriptedWorker(WorkerServiceServicer):
@@ -56,6 +62,10 @@ class ScriptedWorker(WorkerServiceServicer):
         self.streams: dict[int, asyncio.Task[None]] = {}
         self.calls = 0
         """Run calls that are open."""
+        self.tokenizer: TokenizerFiles | None = None
+        """What it serves to frontends, whatever digest they ask for."""
+        self.transfers = 0
+        """How often it was asked for its tokenizer."""
         self._go: dict[int, asyncio.Future[Sequence[int]]] = {}
 
     def kinds(self) -> list[str]:
@@ -114,6 +124,15 @@ class ScriptedWorker(WorkerServiceServicer):
             for stream, task in mine.items():
                 task.cancel()
                 self.streams.pop(stream, None)
+
+    async def GetTokenizer(self, request: Any, context: Any) -> None:  # noqa: N802
+        self.transfers += 1
+        if self.tokenizer is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "another tokenizer")
+            return
+        for chunk in self.tokenizer.chunks():
+            await context.write(chunk)
+            await self.script.transfer.wait()
 
     async def _work(self, start: worker_pb2.Start, out: asyncio.Queue[Any]) -> None:
         stream = start.stream_id

@@ -57,14 +57,14 @@ def test_several_frontends_share_the_ports() -> None:
     assert "BATON_GRPC_REUSE_PORT" not in specs["decode-0"].settings
 
 
-def test_workers_know_their_store_and_the_frontend_its_model() -> None:
+def test_workers_know_their_store_and_their_model() -> None:
     specs = specs_of(ClusterOptions(model_name="org/tiny", dtype="float32", engine="sim"))
     worker = specs["prefill-1"].settings
     assert worker["BATON_KV_STORE_ID"] == "kvstore-0"
     assert worker["BATON_ENGINE_MODEL"] == str(MODEL)
     assert worker["BATON_ENGINE_KIND"] == "sim"
     assert worker["BATON_ENGINE_DTYPE"] == "float32"
-    assert specs["frontend-0"].settings["BATON_MODELS"] == f"org/tiny={MODEL}"
+    assert worker["BATON_ENGINE_MODEL_NAME"] == "org/tiny"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,6 @@ def test_what_makes_no_cluster_is_refused(options: ClusterOptions, said: str) ->
 
 def test_two_free_ports_are_not_the_same_port() -> None:
     assert specs_of(ClusterOptions(http_port=0, grpc_port=0))
-
-
-def test_a_comma_in_the_models_path_is_refused() -> None:
-    with pytest.raises(CommandError, match="comma"):
-        plan(ClusterOptions(), Path("/models/a,b"), ("127.0.0.1:1",), (0, 1))
 
 
 def test_the_summary_counts_roles() -> None:

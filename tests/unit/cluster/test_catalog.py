@@ -4,7 +4,7 @@ from baton.cluster.catalog import Catalog
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 
 LAYOUT = b"L" * 16
-KEY = ("tiny", LAYOUT.hex())
+KEY = ("tiny", f"{LAYOUT.hex()}.")
 CARD = ModelCard(name="tiny", layout_id=LAYOUT)
 WORKER = Instance(id="w1", model="tiny", layout_id=LAYOUT)
 
@@ -42,7 +42,7 @@ def test_card_stays_when_its_workers_go_and_etcd_holds_it():
 def test_list_drops_cards_that_etcd_no_longer_holds():
     catalog = Catalog()
     catalog.on_put(KEY, CARD)
-    other = ("other", LAYOUT.hex())
+    other = ("other", f"{LAYOUT.hex()}.")
     assert catalog.on_list([(other, ModelCard(name="other", layout_id=LAYOUT))])
     assert list(catalog.cards) == [other]
     assert not catalog.on_list([(other, ModelCard(name="other", layout_id=LAYOUT))])
@@ -52,3 +52,20 @@ def test_instances_without_a_model_change_nothing():
     catalog = Catalog()
     catalog.on_instance_up(Instance(id="router"))
     assert not catalog.on_instance_down(Instance(id="router"))
+
+
+def test_card_goes_with_the_last_worker_that_has_its_tokenizer():
+    catalog = Catalog()
+    digests = (b"A" * 32, b"B" * 32)
+    keys = [("tiny", f"{LAYOUT.hex()}.{digest.hex()}") for digest in digests]
+    for key, digest in zip(keys, digests, strict=True):
+        card = ModelCard(name="tiny", layout_id=LAYOUT, tokenizer_digest=digest)
+        assert catalog.on_put(key, card)
+        worker = Instance(id="w", model="tiny", layout_id=LAYOUT, tokenizer_digest=digest)
+        catalog.on_instance_up(worker)
+        assert not catalog.on_delete(key)
+    assert list(catalog.cards) == keys
+    assert catalog.on_instance_down(
+        Instance(id="w", model="tiny", layout_id=LAYOUT, tokenizer_digest=digests[0])
+    )
+    assert list(catalog.cards) == keys[1:]

@@ -11,7 +11,7 @@ from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance, TenantPolicy
 def test_members_range_holds_instances_and_models_but_no_tenants():
     start, end = keys.members_range("blue")
     assert start <= keys.instance("blue", "a") < end
-    assert start <= keys.model("blue", "org/tiny", b"\xff" * 16) < end
+    assert start <= keys.model("blue", "org/tiny", "ff.ff") < end
     assert not start <= keys.tenant("blue", "default") < end
     assert not start <= keys.instance("blue2", "a") < end
     assert not start <= keys.instance("blu", "a") < end

@@ -87,6 +87,20 @@ def test_a_placement_names_workers_as_they_are_registered(fleet: Fleet) -> None:
     assert placement.prediction.prefill_seconds == pytest.approx(1.03)
 
 
+def test_a_prompt_goes_to_workers_with_the_tokenizer_that_made_it(fleet: Fleet) -> None:
+    for name in ("p2", "d2"):
+        upgraded = instance(name, WORKERS[name])
+        upgraded.tokenizer_digest = b"new"
+        fleet.put(upgraded)
+    for _ in range(4):
+        placement = Placer(fleet).place(ask(tokenizer_digest=b"new"), 1, 0.0)
+        assert placement.decode.instance_id == "d2"
+        assert placement.prefill.instance_id in ("", "p2")
+    with pytest.raises(BatonError) as refused:
+        Placer(fleet).place(ask(tokenizer_digest=b"gone"), 1, 0.0)
+    assert refused.value.reason is Reason.NO_WORKER
+
+
 def test_keys_in_the_query_find_what_events_stored(fleet: Fleet) -> None:
     fleet.index.add_blocks("d2", kvevents_pb2.TIER_ENGINE, CHAIN)
     placement = Placer(fleet).place(ask(), 1, 0.0)

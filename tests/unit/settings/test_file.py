@@ -33,7 +33,7 @@ cores = [0, 2]
 acme = "1GiB"
 
 [frontend]
-models = ["a=/x", "/y"]
+advertise_host = "front"
 
 [frontend.http]
 port = 9000
@@ -56,7 +56,7 @@ def config(tmp_path: Path) -> Path:
 def test_one_file_serves_all_processes(config):
     flags = ["--config", str(config)]
     frontend = load(FrontendSettings, flags, "frontend")
-    assert (frontend.http.port, frontend.models) == (9000, ("a=/x", "/y"))
+    assert (frontend.http.port, frontend.advertise_host) == (9000, "front")
     assert (frontend.grpc.port, frontend.grpc.reflection) == (50051, False)
     assert frontend.etcd.endpoints == ("10.0.0.1:2379", "10.0.0.2:2379")
     decode = load(DecodeSettings, flags, "decode")

@@ -62,7 +62,6 @@ def test_lists_sizes_and_paths_are_read(monkeypatch):
     ).store
     assert store.arena_bytes == 1048576
     assert store.tenant_bytes == {"acme": 1024**3, "b": 2 * 1024**2}
-    assert load(FrontendSettings, ["--models", "a=/x,/y"]).models == ("a=/x", "/y")
 
 
 def test_roles_default_to_the_process():

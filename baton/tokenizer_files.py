@@ -1,0 +1,126 @@
+"""The files that a tokenizer is read from, and the digest that names them.
+
+Workers have them beside their weights and serve them to frontends (WorkerService.GetTokenizer).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+
+from baton.internal.v1.worker_pb2 import (
+    TOKENIZER_FILE_CHAT_TEMPLATE,
+    TOKENIZER_FILE_CONFIG,
+    TOKENIZER_FILE_TOKENIZER,
+    GetTokenizerResponse,
+    TokenizerFile,
+)
+
+MAX_BYTES = 64 * 1024 * 1024
+"""All files of a tokenizer together."""
+CHUNK_BYTES = 1024 * 1024
+
+_NAMES = {
+    TOKENIZER_FILE_TOKENIZER: "tokenizer.json",
+    TOKENIZER_FILE_CONFIG: "tokenizer_config.json",
+    TOKENIZER_FILE_CHAT_TEMPLATE: "chat_template.jinja",
+}
+"""The names in a checkpoint, which are never anything else: no name travels."""
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """The bytes of a tokenizer's files; None for one that is not there."""
+
+    tokenizer: bytes
+    config: bytes | None = None
+    chat_template: bytes | None = None
+
+    @classmethod
+    def read(cls, directory: Path) -> "TokenizerFiles":
+        """Read a checkpoint's files.
+
+        Raises:
+            OSError: one cannot be read, or there is no tokenizer.json.
+            ValueError: together they are longer than 64 MiB.
+        """
+        paths = [directory / name for name in _NAMES.values()]
+        size = sum(path.stat().st_size for path in paths if path.exists())
+        if size > MAX_BYTES:
+            raise ValueError(
+                f"the tokenizer's files in {directory} have {size} bytes; at most {MAX_BYTES} "
+                "can be served"
+            )
+        tokenizer, *others = paths
+        config, template = (path.read_bytes() if path.exists() else None for path in others)
+        return cls(tokenizer.read_bytes(), config, template)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(len(data) for _, data in self._present())
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 over number, length and bytes of each file that is there: 32 bytes."""
+        digest = sha256(b"baton.tokenizer.1\0")
+        for file, data in self._present():
+            digest.update(file.to_bytes(4, "little") + len(data).to_bytes(8, "little"))
+            digest.update(data)
+        return digest.digest()
+
+    def chunks(self) -> Iterator[GetTokenizerResponse]:
+        """Yield the files in pieces of at most CHUNK_BYTES; an empty file is one empty piece."""
+        for file, data in self._present():
+            for start in range(0, max(1, len(data)), CHUNK_BYTES):
+                yield GetTokenizerResponse(file=file, data=data[start : start + CHUNK_BYTES])
+
+    def _present(self) -> Iterator[tuple[TokenizerFile.ValueType, bytes]]:
+        named = zip(_NAMES, (self.tokenizer, self.config, self.chat_template), strict=True)
+        return ((file, data) for file, data in named if data is not None)
+
+
+class TokenizerAssembly:
+    """Files that come in pieces. Holds at most as many bytes as it was promised.
+
+    Args:
+        size: bytes of all files, as the model's card says.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._received = 0
+        self._files: dict[int, bytearray] = {}
+
+    def add(self, piece: GetTokenizerResponse) -> None:
+        """Take the next piece.
+
+        Raises:
+            ValueError: more bytes came than promised, or of a file that is none of these.
+        """
+        self._received += len(piece.data)
+        if self._received > min(self._size, MAX_BYTES):
+            raise ValueError(f"more than {min(self._size, MAX_BYTES)} bytes came")
+        if piece.file not in _NAMES:
+            raise ValueError(f"there is no file {piece.file}")
+        self._files.setdefault(piece.file, bytearray()).extend(piece.data)
+
+    def verified(self, digest: bytes) -> TokenizerFiles:
+        """Return the files, whole. Hashes them: 40 ms for 64 MiB.
+
+        Raises:
+            ValueError: they are not those that the digest names.
+        """
+        present = {file: bytes(data) for file, data in self._files.items()}
+        files = TokenizerFiles(
+            present.get(TOKENIZER_FILE_TOKENIZER, b""),
+            present.get(TOKENIZER_FILE_CONFIG),
+            present.get(TOKENIZER_FILE_CHAT_TEMPLATE),
+        )
+        if files.digest != digest:
+            raise ValueError(
+                f"{self._received} bytes came with the digest {files.digest.hex()[:16]} instead of "
+                f"{digest.hex()[:16]}"
+            )
+        return files

@@ -1,0 +1,1 @@
+"""Tokenizers of models that workers register: fetched from them, and loaded."""

@@ -1,0 +1,130 @@
+"""Loads the tokenizers that model cards name, from the workers that serve them."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+from baton.internal.v1.cluster_pb2 import Instance
+from baton.process.background import start_background
+from baton.rpc.backoff import Backoff
+from baton.telemetry.logs import get_logger
+from baton.tokenizer_files import TokenizerFiles
+from services.frontend.metrics import MODELS, TOKENIZER_LOADS
+from services.frontend.models.fetch import FetchError, fetch_tokenizer
+from services.frontend.requests.models import Registry
+from services.frontend.text.tokenizer import Tokenizer
+
+MAX_LOADS = 2
+"""Tokenizers that are fetched at once: each may have 64 MiB. More wait their turn."""
+_FIRST_RETRY_SECONDS = 0.2
+_LAST_RETRY_SECONDS = 5.0
+_SAMPLE = "A 1 é\n"
+
+log = get_logger(__name__)
+
+
+class TokenizerLoader:
+    """One task per tokenizer that the registry lacks; lives on the event loop.
+
+    A task asks the workers in random order until one gave the files, and ends when no card names
+    the tokenizer any more. Nothing is written to disk.
+    """
+
+    def __init__(self, registry: Registry, instances: Callable[[], Iterable[Instance]]) -> None:
+        """Load for a registry, from the workers among the `instances` alive."""
+        self._registry = registry
+        self._instances = instances
+        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(MAX_LOADS)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="load-tokenizer")
+        self._listed = asyncio.Event()
+
+    async def __aenter__(self) -> "TokenizerLoader":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def update(self) -> None:
+        """Load what the registry lacks now, and stop loading what it does not need any more."""
+        missing, sizes = self._registry.missing(), self._registry.wanted()
+        for digest in self._tasks.keys() - missing:
+            self._tasks.pop(digest).cancel()
+        for digest in missing - self._tasks.keys():
+            work = self._load(digest, sizes[digest])
+            self._tasks[digest] = start_background(work, "load tokenizer")
+        listed = self._registry.listed()
+        MODELS.set(len(listed))
+        if listed:
+            self._listed.set()
+
+    async def wait_loaded(self, seconds: float) -> None:
+        """Return once what was missing is loaded or refused, at the latest after `seconds`."""
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=seconds)
+
+    async def wait_listed(self) -> None:
+        """Return once there has been a model that can be asked."""
+        await self._listed.wait()
+
+    async def _load(self, digest: bytes, size: int) -> None:
+        short = digest.hex()[:16]
+        async with self._slots:
+            begun = monotonic()
+            files = await self._fetch(digest, size)
+            fetched = monotonic()
+            try:
+                loop = asyncio.get_running_loop()
+                tokenizer = await loop.run_in_executor(self._thread, _parse, files)
+            except ValueError as error:
+                TOKENIZER_LOADS.labels("refused").inc()
+                log.error("model.tokenizer.refused", digest=short, error=str(error))
+                self._registry.refuse_tokenizer(digest, str(error))
+            else:
+                TOKENIZER_LOADS.labels("ok").inc()
+                log.info(
+                    "model.tokenizer.loaded",
+                    digest=short,
+                    bytes=files.size,
+                    fetch_seconds=round(fetched - begun, 4),
+                    parse_seconds=round(monotonic() - fetched, 4),
+                )
+                self._registry.add_tokenizer(digest, tokenizer)
+        del self._tasks[digest]
+        self.update()
+
+    async def _fetch(self, digest: bytes, size: int) -> TokenizerFiles:
+        """Return the files from the first worker that gives them whole."""
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
+        tried: set[str] = set()
+        while True:
+            serving = [one for one in self._instances() if one.tokenizer_digest == digest]
+            untried = [one for one in serving if one.incarnation not in tried]
+            if not untried:
+                tried.clear()
+                await asyncio.sleep(backoff.next())
+                continue
+            worker = random.choice(untried)
+            tried.add(worker.incarnation)
+            try:
+                return await fetch_tokenizer(worker.address, digest, size)
+            except FetchError as error:
+                TOKENIZER_LOADS.labels("failed").inc()
+                log.warning("model.tokenizer.fetch_failed", peer=worker.id, error=str(error))
+
+
+def _parse(files: TokenizerFiles) -> Tokenizer:
+    """Read a tokenizer and use it once; whatever a damaged one does is a ValueError."""
+    try:
+        tokenizer = Tokenizer.load(files)
+        tokenizer.decode(tokenizer.encode(_SAMPLE))
+    except BaseException as error:  # a panic of the library is no Exception
+        raise ValueError(f"{error}"[:500]) from error
+    return tokenizer
