@@ -49,7 +49,7 @@ LONG: dict[str, Any] = {**SHORT, "max_tokens": 3000}
 LIMITS = {
     "engine.sim_decode_step_seconds": 0.01,
     "engine.max_waiting": 512,
-    "grpc.max_concurrent": MANY,
+    "limits.max_requests": MANY,
     "grpc.max_message_bytes": 65536,
     "http.max_body_bytes": 65536,
     "http.body_timeout_seconds": 0.5,
