@@ -45,7 +45,7 @@ def settings(options: argparse.Namespace) -> dict[str, str]:
         "BATON_ENGINE_CHUNK_TOKENS": "200000",
         "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": str(options.step),
         "BATON_ENGINE_SIM_DECODE_SEQUENCE_SECONDS": "0",
-        "BATON_GRPC_MAX_CONCURRENT": most,
+        "BATON_LIMITS_MAX_REQUESTS": most,
         "BATON_DRAIN_SECONDS": "1",
     }
 

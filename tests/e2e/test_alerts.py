@@ -29,7 +29,7 @@ log = get_logger(__name__)
 RULES = ROOT / "docs" / "alerts.yaml"
 PROMETHEUS = shutil.which("prometheus")
 LATE = {
-    "grpc.max_concurrent": 12,
+    "limits.max_requests": 12,
     "engine.max_running": 4,
     "engine.kv_bytes": 64 * 1024,
     "engine.sim_prefill_tokens_per_second": 300.0,
