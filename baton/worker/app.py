@@ -59,7 +59,9 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         settings.engine.model.name if settings.engine.model else "sim"
     )
     scope.current().labels["model"] = model
-    etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
+    etcd = await stack.enter_async_context(
+        Etcd(settings.etcd.endpoints, settings.etcd.timeout_seconds)
+    )
     discovery = await stack.enter_async_context(
         Discovery(etcd, settings.etcd.cluster, settings.etcd)
     )

@@ -35,7 +35,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     threads = TokenizerThreads(limits.max_tokenizing)
     stack.callback(threads.close)
     cluster = settings.etcd.cluster
-    etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
+    etcd = await stack.enter_async_context(
+        Etcd(settings.etcd.endpoints, settings.etcd.timeout_seconds)
+    )
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
     registry.set_cards(discovery.models.values())
     loader = await stack.enter_async_context(

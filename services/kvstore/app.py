@@ -88,7 +88,9 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         )
         process.spawn(opening, "kv-disk")
 
-    etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
+    etcd = await stack.enter_async_context(
+        Etcd(settings.etcd.endpoints, settings.etcd.timeout_seconds)
+    )
     instance = Instance(
         id=process.instance_id,
         incarnation=process.incarnation,

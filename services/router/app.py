@@ -24,7 +24,9 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     """Watch the cluster, serve, register; ready once etcd was listed."""
     stack = process.stack
     cluster = settings.etcd.cluster
-    etcd = await stack.enter_async_context(Etcd(settings.etcd.endpoints))
+    etcd = await stack.enter_async_context(
+        Etcd(settings.etcd.endpoints, settings.etcd.timeout_seconds)
+    )
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
 
     # The incarnation keeps ticket ids of a restarted router apart from those of the one before.

@@ -45,6 +45,7 @@ class EtcdSettings(SettingsGroup):
     lease_seconds: int = Field(
         5, ge=2, le=300, description="TTL of a member's lease; it is probed when the lease expires"
     )
+    timeout_seconds: float = Field(3, gt=0, le=600, description="time for etcd to answer a request")
     relist_seconds: float = Field(
         30, gt=0, le=86400, description="all records are read again this often, beside the watch"
     )
