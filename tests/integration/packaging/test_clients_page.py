@@ -24,7 +24,7 @@ GENERATE_SECONDS = 60.0
 def blocks(heading: str, language: str) -> list[str]:
     """Return the code blocks of a section of the page."""
     (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
-    return re.findall(rf"^```{language}\n(.*?)^```", section, re.M | re.S)
+    return re.findall(rf"^```{language}\b[^\n]*\n(.*?)^```", section, re.M | re.S)
 
 
 async def run(*command: str, directory: Path, seconds: float) -> tuple[int | None, str, str]:
