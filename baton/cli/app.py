@@ -218,9 +218,7 @@ def main() -> NoReturn:
     try:
         app(prog_name="baton")
     except CommandError as error:
-        _console(stderr=True).print(
-            f"baton: {error}", markup=False, highlight=False, soft_wrap=not sys.stderr.isatty()
-        )
+        _console(stderr=True).print(f"baton: {error}", markup=False, highlight=False)
         raise SystemExit(error.code) from None
     raise SystemExit(0)
 
@@ -228,4 +226,6 @@ def main() -> NoReturn:
 def _console(stderr: bool = False) -> "Console":
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    stream = sys.stderr if stderr else sys.stdout
+    # In a file a sentence is a line: who reads it there wraps it, or searches it.
+    return Console(stderr=stderr, soft_wrap=not stream.isatty())

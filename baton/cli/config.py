@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from baton.cli.errors import CommandError
+from baton.cli.table import TextTable
+from baton.cli.table import show as print_table
 from baton.settings import SERVICE_SETTINGS, StartupError, describe, load_with_sources
 from baton.settings.names import CONFIG_FLAG
 
@@ -31,16 +32,13 @@ def show(process: str, config: Path | None, console: Console) -> None:
             loaded = load_with_sources(SERVICE_SETTINGS[name], arguments, name)
         except StartupError as error:
             raise CommandError(str(error)) from error
-        table = Table(box=None, pad_edge=False, header_style="dim", title=f"{name}:")
-        table.title_justify = "left"
-        table.add_column("setting", style="bold", no_wrap=True)
-        table.add_column("value", overflow="fold", min_width=14)
-        table.add_column("source", no_wrap=True)
+        table = TextTable(("setting", "source"), note_heading="value")
         rows = describe(loaded)
         for row in rows:
             source = Text(row.source, style="" if row.source == "default" else "yellow")
-            table.add_row(row.name.env, Text(row.value), source)
-        console.print(table)
+            table.add(Text(row.name.env, style="bold"), source, note=row.value)
+        console.print(Text(f"{name}:", style="italic"))
+        print_table(console, table)
         for kind, place in dict.fromkeys((row.source, row.place) for row in rows if row.place):
             console.print(f"{kind}: {place}", soft_wrap=True, highlight=False, markup=False)
         console.print()

@@ -24,6 +24,8 @@ class TextTable:
     headings: Sequence[str]
     right: frozenset[str] = frozenset()
     """Headings of columns that are numbers."""
+    note_heading: str = ""
+    """Above notes; without it they are beside the point, and dim."""
     shared: frozenset[str] = frozenset()
     """Headings of columns that are said once, above, where all rows agree and room is short."""
     rows: list[tuple[list[Text], str]] = field(default_factory=list)
@@ -54,22 +56,31 @@ class TextTable:
             for cells, note in self.rows:
                 yield from self._block(cells, note, width)
             return
-        yield self._line([Text(heading, style="dim") for heading in self.headings], widths)
+        headings = self._line([Text(heading, style="dim") for heading in self.headings], widths)
+        yield self._beside(headings, Text(self.note_heading, style="dim"))
         for cells, note in self.rows:
-            line = self._line(cells, widths)
-            end = sum(widths) + GAP * len(widths)
-            if note and (width is None or end + Text(note).cell_len <= width):
-                line.pad_right(end - line.cell_len)
-                yield line.append(note, style="dim")
+            line, words = self._line(cells, widths), self._words(note)
+            if width is None or self.width + GAP + Text(note).cell_len <= width:
+                yield self._beside(line, Text(" ").join(words))
             else:
                 yield line
-                yield from _filled(_words(note), width)
+                yield from _filled(words, width)
 
     def _widths(self) -> list[int]:
         return [
             max([len(heading), *(cells[column].cell_len for cells, _ in self.rows)])
             for column, heading in enumerate(self.headings)
         ]
+
+    def _beside(self, line: Text, note: Text) -> Text:
+        """Return the line with the note behind its columns."""
+        if note.plain:
+            line.pad_right(self.width + GAP - line.cell_len)
+            line.append_text(note)
+        return line
+
+    def _words(self, note: str) -> list[Text]:
+        return [Text(word, style="" if self.note_heading else "dim") for word in note.split()]
 
     def _line(self, cells: Sequence[Text], widths: Sequence[int]) -> Text:
         line = Text()
@@ -85,7 +96,7 @@ class TextTable:
     def _block(self, cells: Sequence[Text], note: str, width: int) -> Iterator[Text]:
         yield cells[0]
         yield from _filled(self._pairs(cells, self.headings[1:]), width, GAP)
-        yield from _filled(_words(note), width)
+        yield from _filled(self._words(note), width)
 
     def _pairs(self, cells: Sequence[Text], wanted: Collection[str]) -> list[Text]:
         return [
@@ -106,7 +117,8 @@ class TextTable:
 
     def _without(self, left_out: Collection[str]) -> "TextTable":
         kept = [n for n, heading in enumerate(self.headings) if heading not in left_out]
-        table = TextTable([self.headings[n] for n in kept], self.right, self.shared)
+        headings = [self.headings[n] for n in kept]
+        table = TextTable(headings, self.right, self.note_heading, self.shared)
         table.rows = [([cells[n] for n in kept], note) for cells, note in self.rows]
         return table
 
@@ -132,10 +144,6 @@ def _filled(
         empty = False
     if not empty:
         yield line
-
-
-def _words(note: str) -> list[Text]:
-    return [Text(word, style="dim") for word in note.split()]
 
 
 def _text(cell: Cell) -> Text:

@@ -28,8 +28,7 @@ class Reporter:
             self._print(f"  | {printable(line)}", "dim")
 
     def _print(self, sentence: str, style: str = "") -> None:
-        # Between words on a terminal; whole in a file.
-        self._console.print(Text(sentence, style=style), soft_wrap=not self._console.is_terminal)
+        self._console.print(Text(sentence, style=style))
 
     def died(self, name: str, pid: int, code: int, lived: float, log_path: Path) -> None:
         """Print that a process ended that should be running."""

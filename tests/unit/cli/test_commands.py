@@ -167,6 +167,6 @@ def test_config_show_says_where_values_come_from() -> None:
     done = call("config", "show", "frontend", BATON_HTTP_PORT="8123", COLUMNS="80")
     assert done.returncode == 0
     (http,) = [line for line in done.stdout.splitlines() if line.startswith("BATON_HTTP_PORT")]
-    assert http.split() == ["BATON_HTTP_PORT", "8123", "env"]
+    assert http.split() == ["BATON_HTTP_PORT", "env", "8123"]
     (grpc,) = [line for line in done.stdout.splitlines() if line.startswith("BATON_GRPC_PORT")]
-    assert grpc.split() == ["BATON_GRPC_PORT", "50051", "default"]
+    assert grpc.split() == ["BATON_GRPC_PORT", "default", "50051"]

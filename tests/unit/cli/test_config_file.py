@@ -85,5 +85,5 @@ def test_config_show_tells_which_file_a_value_is_from(
     monkeypatch.setenv("COLUMNS", "80")
     result = CliRunner().invoke(app, ["config", "show", "frontend", "--config", str(config)])
     (line,) = [line for line in result.output.splitlines() if "BATON_HTTP_PORT" in line]
-    assert line.split() == ["BATON_HTTP_PORT", "9000", "file"]
+    assert line.split() == ["BATON_HTTP_PORT", "file", "9000"]
     assert f"file: {config}" in result.output.splitlines()

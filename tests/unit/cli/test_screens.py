@@ -123,6 +123,18 @@ def test_what_all_objects_share_is_said_once_where_room_is_short() -> None:
     assert [line.split()[0] for line in lines[2:]] == ["00" * 16, "01" * 16]
 
 
+def test_a_note_under_a_heading_is_a_last_column_that_may_take_lines() -> None:
+    table = TextTable(("setting", "source"), note_heading="value")
+    table.add("BATON_ETCD_CLUSTER", "default", note="local")
+    table.add("BATON_PEERS", "env", note=" ".join(ADDRESSES * 3))
+    heading, short, *long = terminal(table, WIDTH)
+    assert heading.split() == ["setting", "source", "value"]
+    assert short == "BATON_ETCD_CLUSTER  default  local"
+    assert long[0] == "BATON_PEERS         env"
+    assert " ".join(long[1:]).split() == [*ADDRESSES] * 3
+    assert max(map(len, long)) <= WIDTH
+
+
 def terminal(table: TextTable, width: int) -> list[str]:
     out = io.StringIO()
     show(Console(file=out, width=width, force_terminal=True, no_color=True), table)
