@@ -37,7 +37,7 @@ def require(path: Path, with_weights: bool) -> Path:
         missing.append("*.safetensors")
     if missing:
         raise CommandError(
-            f"The checkpoint {str(path)!r} lacks {' and '.join(missing)}: download it again, or "
+            f"The checkpoint {str(path)!r} lacks {', '.join(missing)}: download it again, or "
             "give another directory with --model."
         )
     return path.resolve()

@@ -4,6 +4,7 @@ import errno
 import socket
 
 from baton.cli.errors import CommandError
+from baton.cli.local.rundir import running
 
 
 def require_free(host: str, port: int, flag: str, variable: str) -> None:
@@ -21,9 +22,16 @@ def require_free(host: str, port: int, flag: str, variable: str) -> None:
             probe.bind((host.strip("[]"), port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                problem = "is in use: stop what uses it, or choose another"
+                use = "in use by the cluster that runs here" if _is_ours(port) else "in use"
+                problem = f"is {use}: stop what uses it, or choose another"
             else:
                 problem = f"cannot be listened on ({error.strerror}): choose another"
             raise CommandError(
                 f"Port {port} on {host} {problem} with {flag} or {variable} (0 takes a free one)."
             ) from error
+
+
+def _is_ours(port: int) -> bool:
+    local = running()
+    ports = [address.rpartition(":")[2] for address in (local.http, local.grpc)] if local else []
+    return str(port) in ports
