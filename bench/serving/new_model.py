@@ -23,6 +23,7 @@ from baton.client import AsyncClient
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
+from baton.telemetry import logs
 from bench.harness import ROOT, cli
 from bench.harness.child import process
 from bench.harness.cluster import Cluster, cluster
@@ -123,6 +124,7 @@ async def join(up: Cluster, etcd: str, checkpoint: Path, name: str, gaps: Gaps) 
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    logs.configure("bench", "bench", "error")
     results = []
     table = Table(
         ("model", "<10"),
