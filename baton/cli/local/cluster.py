@@ -94,7 +94,7 @@ async def _run(
     reporter: Reporter,
 ) -> Ended:
     begun = time.monotonic()
-    with RunDirectory() as directory, (directory.logs / "supervisor.log").open("w") as log:
+    with RunDirectory() as directory, directory.supervisor_log.open("w") as log:
         logs.configure("supervisor", "supervisor", stream=log)
         own_etcd = (
             None

@@ -21,6 +21,7 @@ _LOCK = "lock"
 _CLUSTER = "cluster.json"
 _PREFIX = "run-"
 _LOGS = "logs"
+_SUPERVISOR_LOG = "supervisor.log"
 KEPT_RUNS = 5
 """The logs of so many ended runs stay."""
 KEPT_BYTES = 64 << 20
@@ -68,6 +69,11 @@ class RunDirectory:
     def logs(self) -> Path:
         """One file per process."""
         return self.path / _LOGS
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor itself logs."""
+        return self.logs / _SUPERVISOR_LOG
 
     @property
     def etcd_data(self) -> Path:
@@ -119,8 +125,8 @@ def clear_ended(base: Path) -> None:
 
 
 def _keep_logs(directory: Path) -> None:
-    """Remove all of a run's directory but its logs, and all of it if nothing was logged."""
-    if not any(size for size, _ in _log_files(directory)):
+    """Remove all of a run's directory but its logs, and all of it if no process logged anything."""
+    if not any(size for size, _ in _log_files(directory, but=_SUPERVISOR_LOG)):
         shutil.rmtree(directory, ignore_errors=True)
         return
     for entry in directory.iterdir():
@@ -134,11 +140,11 @@ def _last_written(directory: Path) -> float:
     return max((written for _, written in _log_files(directory)), default=0.0)
 
 
-def _log_files(directory: Path) -> list[tuple[int, float]]:
-    """Return the size and the time of the last write of each log file."""
+def _log_files(directory: Path, but: str = "") -> list[tuple[int, float]]:
+    """Return the size and the time of the last write of each log file, except one by its name."""
     logs = directory / _LOGS
     try:
-        found = [path.stat() for path in logs.iterdir()]
+        found = [path.stat() for path in logs.iterdir() if path.name != but]
     except FileNotFoundError:  # another run cleared it just now
         return []
     return [(one.st_size, one.st_mtime) for one in found]

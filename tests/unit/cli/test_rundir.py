@@ -52,6 +52,12 @@ def test_of_an_ended_run_the_logs_stay_and_nothing_else(tmp_path: Path) -> None:
         assert files(run)
 
 
+def test_a_run_that_started_nothing_leaves_nothing(tmp_path: Path) -> None:
+    with RunDirectory(tmp_path) as run:
+        run.supervisor_log.write_text("etcd is unavailable")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_logs_of_the_last_runs_stay(tmp_path: Path) -> None:
     runs = [ended(tmp_path, "x", moment) for moment in range(1, KEPT_RUNS + 3)]
     assert [run.exists() for run in runs] == [False] * 2 + [True] * KEPT_RUNS
