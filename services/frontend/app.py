@@ -41,7 +41,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
     registry.set_cards(discovery.models.values())
     loader = await stack.enter_async_context(
-        TokenizerLoader(registry, lambda: discovery.instances.values())
+        TokenizerLoader(registry, lambda: discovery.instances.values(), settings.workers)
     )
     loader.update()
     pool = await stack.enter_async_context(

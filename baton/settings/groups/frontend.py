@@ -108,6 +108,16 @@ class WorkerConnectionSettings(SettingsGroup):
         le=1_000_000,
         description="messages that wait for a worker; with more it counts as lost",
     )
+    tokenizer_seconds: float = Field(
+        60, gt=0, le=3600, description="time for a worker to send a model's tokenizer"
+    )
+    tokenizer_silence_seconds: float = Field(
+        3,
+        gt=0,
+        le=600,
+        description="a worker that sends nothing of it for so long is given up; "
+        "another one is asked",
+    )
     report_seconds: float = Field(
         2, gt=0, le=60, description="wait for the workers' reports of usage after the last token"
     )

@@ -9,6 +9,7 @@ from time import monotonic
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
+from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
 from baton.tokenizer_files import TokenizerFiles
 from services.frontend.metrics import MODELS, TOKENIZER_LOADS
@@ -32,8 +33,14 @@ class TokenizerLoader:
     the tokenizer any more. Nothing is written to disk.
     """
 
-    def __init__(self, registry: Registry, instances: Callable[[], Iterable[Instance]]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        instances: Callable[[], Iterable[Instance]],
+        settings: WorkerConnectionSettings,
+    ) -> None:
         """Load for a registry, from the workers among the `instances` alive."""
+        self._settings = settings
         self._registry = registry
         self._instances = instances
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -114,7 +121,7 @@ class TokenizerLoader:
             worker = random.choice(untried)
             tried.add(worker.incarnation)
             try:
-                return await fetch_tokenizer(worker.address, digest, size)
+                return await fetch_tokenizer(worker.address, digest, size, self._settings)
             except FetchError as error:
                 TOKENIZER_LOADS.labels("failed").inc()
                 log.warning("model.tokenizer.fetch_failed", peer=worker.id, error=str(error))

@@ -9,7 +9,6 @@ import pytest
 
 from baton.internal.v1 import cluster_pb2
 from baton.tokenizer_files import TokenizerFiles
-from services.frontend.models import fetch
 from tests.support.wait import eventually
 
 DECODE = cluster_pb2.ROLE_DECODE
@@ -23,7 +22,7 @@ async def front(empty_stage: Any) -> Any:
     empty_stage.router.place = lambda _: empty_stage.place(
         next(name for name in sorted(empty_stage.members) if name.startswith("d"))
     )
-    await empty_stage.start_frontend()
+    await empty_stage.start_frontend({"workers.tokenizer_silence_seconds": 0.5})
     empty_stage.http = await empty_stage.stack.enter_async_context(
         httpx.AsyncClient(base_url=empty_stage.http_url)
     )
@@ -97,10 +96,7 @@ async def test_a_worker_that_dies_in_the_transfer_is_replaced_by_another(
     assert front.frontend.sample(LOADS, outcome="ok") == 1
 
 
-async def test_a_worker_that_sends_nothing_is_given_up(
-    front: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "SILENCE_SECONDS", 0.1)
+async def test_a_worker_that_sends_nothing_is_given_up(front: Any) -> None:
     member = await front.add("d0", DECODE)
     member.double.script.transfer.clear()
     await eventually(lambda: front.frontend.sample(LOADS, outcome="failed"))
