@@ -18,7 +18,10 @@ log = get_logger(__name__)
 
 
 def target_groups(instances: Iterable[Instance], cluster: str) -> list[Mapping[str, object]]:
-    """Return one group per instance that serves metrics, in order of id."""
+    """Return one group per instance that serves metrics, in order of id.
+
+    The model is no label here: each series carries its own.
+    """
     return [
         {
             "targets": [one.metrics_address],
@@ -26,7 +29,6 @@ def target_groups(instances: Iterable[Instance], cluster: str) -> list[Mapping[s
                 "cluster": cluster,
                 "instance": one.id,
                 "role": role_name(one.role),
-                **({"model": one.model} if one.model else {}),
             },
         }
         for one in sorted(instances, key=lambda one: one.id)

@@ -16,7 +16,7 @@ def test_each_instance_is_a_target_with_labels() -> None:
     assert target_groups(instances, "blue") == [
         {
             "targets": ["127.0.0.1:1"],
-            "labels": {"cluster": "blue", "instance": "decode-0", "role": "decode", "model": "m"},
+            "labels": {"cluster": "blue", "instance": "decode-0", "role": "decode"},
         },
         {
             "targets": ["127.0.0.1:2"],
