@@ -84,7 +84,8 @@ def test_no_workers_is_exit_code_2(checkpoint: str) -> None:
 def test_a_port_in_use_is_exit_code_2(
     taken_port: int, checkpoint: str, flag: str, variable: str
 ) -> None:
-    done = call("up", "--model", checkpoint, **{variable: str(taken_port)})
+    ports = {"BATON_HTTP_PORT": "0", "BATON_GRPC_PORT": "0", variable: str(taken_port)}
+    done = call("up", "--model", checkpoint, **ports)
     assert done.returncode == 2
     assert f"Port {taken_port} on 127.0.0.1 is in use" in done.stderr
     assert flag in done.stderr
