@@ -158,9 +158,10 @@ async def test_drain_lets_running_calls_end_and_takes_no_new_ones(serve):
 
 @pytest.mark.serial
 async def test_leaving_cancels_calls_that_do_not_end(serve):
-    ended = asyncio.Event()
+    entered, ended = asyncio.Event(), asyncio.Event()
 
     async def hang(request, context):
+        entered.set()
         try:
             await asyncio.sleep(60)
         finally:
@@ -168,7 +169,7 @@ async def test_leaving_cancels_calls_that_do_not_end(serve):
 
     async with serve(hang) as (server, _, call):
         running = asyncio.create_task(call("UnaryUnary", b""))
-        await asyncio.sleep(0.1)
+        await entered.wait()
         began = time.monotonic()
         await server.drain(0.2)
         assert time.monotonic() - began < 2
