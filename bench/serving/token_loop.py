@@ -20,6 +20,7 @@ from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation
+from services.frontend.models.registry import Model
 from services.frontend.openai.encoder import ChunkEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.response import ResponseOptions
@@ -27,7 +28,6 @@ from services.frontend.openai.stream import answer_stream
 from services.frontend.openai.templates import CHAT
 from services.frontend.placement.placement import Placement
 from services.frontend.requests import validate
-from services.frontend.requests.models import Model
 from services.frontend.requests.request import GenerationRequest, TokenPrompt
 from services.frontend.text.tokenizer import Tokenizer
 from services.frontend.workers.connection import WorkerConnection

@@ -16,10 +16,10 @@ from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_c
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
 from services.frontend.models.loader import TokenizerLoader
+from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
-from services.frontend.requests.models import Registry
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
 

@@ -16,9 +16,9 @@ from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.generation import Generation
 from services.frontend.metrics import ACTIVE
+from services.frontend.models.registry import Model, Registry
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.requests import validate
-from services.frontend.requests.models import Model, Registry
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import (
     ChatPrompt,

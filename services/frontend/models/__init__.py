@@ -1,1 +1,1 @@
-"""Tokenizers of models that workers register: fetched from them, and loaded."""
+"""The models that can be asked, and their tokenizers: fetched from the workers, and loaded."""

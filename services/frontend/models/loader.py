@@ -14,7 +14,7 @@ from baton.telemetry.logs import get_logger
 from baton.tokenizer_files import TokenizerFiles
 from services.frontend.metrics import MODELS, TOKENIZER_LOADS
 from services.frontend.models.fetch import FetchError, fetch_tokenizer
-from services.frontend.requests.models import Registry
+from services.frontend.models.registry import Registry
 from services.frontend.text.tokenizer import Tokenizer
 
 MAX_LOADS = 2

@@ -14,6 +14,7 @@ from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
 from services.frontend.http.body import read_json
 from services.frontend.http.connection import connection_of
 from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
+from services.frontend.models.registry import Model
 from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.parse import (
@@ -29,7 +30,6 @@ from services.frontend.openai.schema import ChatBody, CompletionBody
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.openai.templates import CHAT, COMPLETION
 from services.frontend.requests import record
-from services.frontend.requests.models import Model
 from services.frontend.requests.request import GenerationRequest, Prompt, TextPrompt
 
 _MODEL = "/v1/models/"

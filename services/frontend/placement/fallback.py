@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Set
 
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
-from services.frontend.requests.models import Model
+from services.frontend.models.registry import Model
 
 _PREFILL = (cluster_pb2.ROLE_PREFILL,)
 _DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)

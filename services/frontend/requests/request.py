@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
-from services.frontend.requests.models import Model
+from services.frontend.models.registry import Model
 from services.frontend.text.chat_template import Message
 
 

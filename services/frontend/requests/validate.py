@@ -15,7 +15,7 @@ from baton.cluster.tenants import DEFAULT_TENANT
 from baton.errors import BatonError, Reason, invalid_field
 from baton.settings import FrontendLimits
 from baton.v1 import common_pb2
-from services.frontend.requests.models import Model
+from services.frontend.models.registry import Model
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,

@@ -7,8 +7,8 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
+from services.frontend.models.registry import Model, Registry
 from services.frontend.placement.fallback import random_placement
-from services.frontend.requests.models import Model, Registry
 
 A, B = b"A" * 32, b"B" * 32
 """Digests of two tokenizers."""
