@@ -136,6 +136,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             warm = replace(base, output_tokens=16, concurrency=64, requests=600)
             await asyncio.to_thread(run, warm)
             for name, tokens, clients, requests in LOADS:
+                if name not in options.loads:
+                    continue
                 load = replace(
                     base,
                     output_tokens=tokens,
@@ -144,8 +146,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 )
                 results.append(await under(up, load, name))
                 show(table, results[-1])
-    for few, many in zip(results[::3], results[1::3], strict=True):
-        print(f"one more token ({few['surface']}): {slope(few, many):.2f} us")
+    if set(options.loads) == {name for name, *_ in LOADS}:
+        for few, many in zip(results[::3], results[1::3], strict=True):
+            print(f"one more token ({few['surface']}): {slope(few, many):.2f} us")
     print(f"peers, {PEERS_NOTE}:")
     for name, peer in PEERS.items():
         print(f"  {name:38}" + "".join(f"{value:8g} {unit}" for unit, value in peer.items()))
@@ -154,6 +157,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--surfaces", nargs="+", choices=SURFACES, default=SURFACES)
+    names = [name for name, *_ in LOADS]
+    parser.add_argument("--loads", nargs="+", choices=names, default=names)
     parser.add_argument("--prefill", type=int, default=0, help="prefill workers")
     parser.add_argument("--decode", type=int, default=0, help="decode workers")
     parser.add_argument("--combined", type=int, default=1, help="workers that do both")

@@ -1,6 +1,7 @@
 """Every command of the documents runs, against the cluster that docs/running.md starts by hand.
 
-A block of `sh` or `python` whose info string says `norun` is passed over.
+A block of `sh` or `python` whose info string says `norun` is passed over. Python runs as a file,
+and typed into an interpreter.
 """
 
 import os
@@ -49,6 +50,7 @@ def script(directory: Path) -> str:
             file = directory / f"block-{number}.py"
             file.write_text(_with_free_ports(text))
             lines.append(f"python {file}")
+            lines.append(f"if python -i -q < {file} 2>&1 | grep -B9 Error; then exit 1; fi")
         else:
             lines.append(_with_free_ports(text))
     return "\n".join(lines)

@@ -1,14 +1,17 @@
 """KV of idle conversations leaves the engine and comes back, whole workers and stores."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
 from baton.internal.v1 import kvevents_pb2, kvevents_pb2_grpc
 from baton.internal.v1.worker_pb2 import Generate, StreamFinished
+from baton.kv.client.client import KvStoreClient
 from baton.kv.events.replica import BlockReplica
 from baton.rpc.channels import open_channel
 from tests.integration.worker.conftest import MIB, SIM, at_baseline, local_tokens
+from tests.support.stores import keys_of
 from tests.support.wait import eventually
 
 PROMPT = list(range(100, 333))
@@ -94,13 +97,32 @@ async def test_what_is_used_stays(start_service, open_run):
     await emptied(worker)
 
 
-@pytest.mark.parametrize("store", ["away", "too small"])
+async def occupy(store, stack: AsyncExitStack) -> None:
+    """Reserve all that a store lets be reserved, until the stack is left."""
+    client = await stack.enter_async_context(KvStoreClient(lambda: store.address, "other", "1"))
+    await client.wait_connected(5)
+    for size in (64 * 1024, 4096, 256):
+        number = 0
+        while True:
+            keys = keys_of(64, f"{size}-{number}")
+            reservation = await client.reserve(keys, bytes(16), size)
+            stack.push_async_callback(reservation.aclose)
+            number += 1
+            if len(reservation.slots) < len(keys):
+                break
+
+
+@pytest.mark.parametrize("store", ["away", "full"])
 async def test_what_the_store_does_not_hold_stays(start_service, open_run, store: str):
     settings = SIM | {IDLE: 0.5}
-    if store == "too small":
-        # Half of its arena may be reserved at once: this many blocks do not fit.
-        settings["store.arena_bytes"] = MIB
-        await start_service("kvstore", settings, instance_id="store")
+    async with AsyncExitStack() as stack:
+        if store == "full":
+            settings |= {"store.arena_bytes": MIB, "store.reservation_seconds": 60}
+            await occupy(await start_service("kvstore", settings, instance_id="store"), stack)
+        await _stays(start_service, open_run, settings)
+
+
+async def _stays(start_service, open_run, settings) -> None:
     worker = await start_service("decode", settings)
     run = await open_run(worker.address)
     prompts = [[(13 * i + 1009 * n) % 30_000 for i in range(2_000)] for n in range(3)]

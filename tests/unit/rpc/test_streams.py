@@ -211,11 +211,12 @@ async def test_a_client_that_leaves_closes_the_stream() -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut_though_a_write_is_stuck() -> None:
-    server = Echo(limit=4, answer=bytes(1024 * 1024))
+    server = Echo(limit=24, answer=bytes(1024 * 1024))
     async with serving(server) as call:
         opened = call()
-        for _ in range(24):  # answered by more than gRPC takes into its own buffers
-            await opened.write(b"x")
+        await opened.write(b"x 24")  # more than gRPC takes into its own buffers
+        await asyncio.sleep(0.1)
+        await opened.write(b"x 24")
         await asyncio.wait_for(server.served.wait(), 5)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             while await opened.read() is not grpc.aio.EOF:

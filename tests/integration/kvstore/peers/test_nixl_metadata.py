@@ -46,8 +46,13 @@ def offer(endpoint: pb.NixlEndpoint) -> pb.GetRequest:
 
 async def test_damaged_or_foreign_metadata_is_refused_and_harms_nobody(a: Side, b: Side) -> None:
     await put(a.client, keys_of(COUNT), SIZE)
-    await get(b.client, keys_of(1), SIZE, 5, [a.store.source])
-    assert b.came("nixl") == SIZE
+    # On a machine that stands still for seconds NIXL gives way to gRPC, and comes back.
+    await put(a.client, keys_of(COUNT, "try"), SIZE)
+    for key in keys_of(COUNT, "try"):
+        await get(b.client, [key], SIZE, 5, [a.store.source])
+        if came := b.came("nixl"):
+            break
+    assert came == SIZE
     good = b.store.nixl.endpoint.message()
     name, incarnation = good.agent.split("/")
 
@@ -84,7 +89,7 @@ async def test_damaged_or_foreign_metadata_is_refused_and_harms_nobody(a: Side, 
             assert (await stream.read()).nixl_answer.agent == ""
     # The one whose name was used is still known, and reached.
     assert await fetch(b, [a.store.source]) == EVERYTHING
-    assert b.came("nixl") == COUNT * SIZE
+    assert b.came("nixl") == (1 + COUNT) * SIZE
     assert b.came("grpc") == 0
 
 
