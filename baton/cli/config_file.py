@@ -30,10 +30,12 @@ def take_defaults(context: typer.Context, path: Path | None) -> Path | None:
     """
     if path is None:
         return None
+    processes = dict.fromkeys(process for process, _ in _OPTIONS.values())
+    given = {process: given_in_file(path, process) for process in processes}
     context.default_map = {
-        option: value
+        option: given[process][name]
         for option, (process, name) in _OPTIONS.items()
-        if (value := given_in_file(path, process).get(name)) is not None
+        if name in given[process]
     }
     return path
 
