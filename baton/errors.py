@@ -243,11 +243,21 @@ class BatonError(Exception):
         """Return the error of a failed call, of gRPC's synchronous and asyncio API alike."""
         if not isinstance(error, grpc.aio.AioRpcError | grpc.Call):
             return cls(Reason.UNKNOWN, str(error))
-        metadata: Any = error.trailing_metadata()
+        return cls.from_trailers(error.trailing_metadata(), error.code(), error.details())
+
+    @classmethod
+    def from_trailers(cls, metadata: Any, code: Code, details: str | None) -> "BatonError":
+        """Return the error of a call that ended so, seen from either side.
+
+        Args:
+            metadata: its trailing metadata, pairs or None; a status in there wins.
+            code: its status code.
+            details: what was said with it; empty or None: the code's name.
+        """
         for key, value in metadata or ():
             if key == STATUS_DETAILS_KEY and isinstance(value, bytes):
                 return cls.from_status(status_pb2.Status.FromString(value))
-        return cls(Reason.of_code(error.code()), error.details() or error.code().name)
+        return cls(Reason.of_code(code), details or code.name)
 
 
 def invalid_field(field: str, message: str) -> BatonError:

@@ -23,9 +23,7 @@ from typing import Any
 
 import grpc
 
-from baton.errors import BatonError, Reason
-
-_RICH_STATUS = "grpc-status-details-bin"
+from baton.errors import STATUS_DETAILS_KEY, BatonError, Reason
 
 
 class BatonClientError(Exception):
@@ -153,7 +151,7 @@ def client_error(failure: grpc.RpcError, request_id: str) -> BatonClientError:
     """
     code = failure.code()
     trailers: Any = failure.trailing_metadata() or ()
-    if _RICH_STATUS not in dict(trailers):
+    if STATUS_DETAILS_KEY not in dict(trailers):
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             return ConnectionFailedError(failure.details() or "connection lost", request_id)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # gRPC's own words depend on the moment

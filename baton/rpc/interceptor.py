@@ -13,14 +13,13 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import status_pb2  # type: ignore[import-untyped,unused-ignore]
 from opentelemetry import context as otel
 
-from baton.errors import STATUS_DETAILS_KEY, BatonError, Reason, abort
+from baton.errors import BatonError, Reason, abort
 from baton.telemetry import tracing
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
-from baton.telemetry.metrics import Counter, Gauge, Histogram
+from baton.telemetry.metrics import Counter, Gauge, Histogram, call_buckets
 
 log = get_logger(__name__)
 
@@ -35,7 +34,7 @@ DURATION = Histogram(
     "baton_rpc_duration_seconds",
     "From a call's arrival to its end; of a stream that lives as long as its client, that life.",
     ["method"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+    buckets=call_buckets(),
 )
 
 UNKNOWN_METHOD = "unknown"
@@ -57,8 +56,6 @@ class CallEnd:
     code: grpc.StatusCode
     error: BatonError | None
     """What its caller was told; None where it succeeded."""
-    seconds: float
-    """Since it arrived."""
 
 
 OnCallEnd = Callable[[CallEnd], None]
@@ -157,7 +154,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
                 error = raised
                 await abort(context, raised)
             except grpc.aio.AbortError:  # the handler ended the call itself
-                error = _aborted(context)
+                trailers = context.trailing_metadata()
+                error = BatonError.from_trailers(trailers, context.code(), context.details())
                 raise
             except asyncio.CancelledError:
                 error = _cancelled(context, left) if error is None else error
@@ -178,7 +176,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
         CALLS.labels(method, code.name).inc()
         DURATION.labels(method).observe(seconds)
         if self._on_end is not None:
-            self._on_end(CallEnd(method, code, error, seconds))
+            self._on_end(CallEnd(method, code, error))
 
 
 class _Caller:
@@ -210,14 +208,6 @@ def _refuse_method(method: str) -> Behavior:
         raise BatonError(Reason.UNIMPLEMENTED, f"there is no method {method[:200]}")
 
     return refuse
-
-
-def _aborted(context: Any) -> BatonError:
-    """Return the error that a handler aborted its call with."""
-    for key, value in context.trailing_metadata() or ():
-        if key == STATUS_DETAILS_KEY:
-            return BatonError.from_status(status_pb2.Status.FromString(value))
-    return BatonError(Reason.of_code(context.code()), str(context.details()))
 
 
 def _cancelled(context: Any, given: float | None) -> BatonError:

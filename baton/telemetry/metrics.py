@@ -116,6 +116,11 @@ class _Labelled(CollectorRegistry):
             yield family
 
 
+def call_buckets() -> Sequence[float]:
+    """Buckets in seconds for whole calls of clients, streams among them, 1 ms to 5 min."""
+    return (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
 def render() -> tuple[bytes, str]:
     """Return the current scope's metrics in Prometheus' text format, and its content type."""
     return generate_latest(_Labelled(current())), CONTENT_TYPE_LATEST

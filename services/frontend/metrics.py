@@ -1,6 +1,6 @@
 """What the frontend counts."""
 
-from baton.telemetry.metrics import Counter, Gauge, Histogram
+from baton.telemetry.metrics import Counter, Gauge, Histogram, call_buckets
 
 _DURATION = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5)
@@ -22,7 +22,7 @@ HTTP_DURATION = Histogram(
     "baton_http_duration_seconds",
     "From the head of an HTTP request to the end of its answer.",
     ["route"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+    buckets=call_buckets(),
 )
 PLACEMENT_RETRIES = Counter(
     "baton_frontend_placement_retries_total", "Placements after the first of a request."

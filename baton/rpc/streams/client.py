@@ -5,6 +5,7 @@ grpc.aio allows one write at a time, and never ends a call that is merely droppe
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -157,6 +158,31 @@ class ClientStream(Generic[Frame, Response]):
             self.close(error)
 
 
+async def messages(call: Any, idle_seconds: float) -> AsyncGenerator[Any]:
+    """Yield the messages of a server-streaming call, to its end.
+
+    Args:
+        call: a call of grpc.aio; it is cancelled in the end.
+        idle_seconds: the longest time between two messages.
+
+    Raises:
+        BatonError: DEADLINE where no message came in time, else the call's own error.
+    """
+    try:
+        while True:
+            async with asyncio.timeout(idle_seconds):
+                message = await call.read()
+            if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
+                return
+            yield message
+    except TimeoutError as error:
+        raise BatonError(Reason.DEADLINE, f"no message for {idle_seconds:g} s") from error
+    except grpc.aio.AioRpcError as error:
+        raise BatonError.from_rpc_error(error) from error
+    finally:
+        call.cancel()
+
+
 async def receive(call: Any, idle_seconds: float) -> AsyncGenerator[Any]:
     """Yield the messages of a server-streaming call, which never just ends.
 
@@ -165,19 +191,10 @@ async def receive(call: Any, idle_seconds: float) -> AsyncGenerator[Any]:
         idle_seconds: the longest time between two messages.
 
     Raises:
-        BatonError: always, in the end: UNAVAILABLE where the server ended the stream, DEADLINE
-            where no message came in time, else the call's own error.
+        BatonError: always, in the end: UNAVAILABLE where the server ended the stream, else as
+            `messages` does.
     """
-    try:
-        while True:
-            async with asyncio.timeout(idle_seconds):
-                message = await call.read()
-            if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
-                raise BatonError(Reason.UNAVAILABLE, "the server ended the stream")
+    async with aclosing(messages(call, idle_seconds)) as received:
+        async for message in received:
             yield message
-    except TimeoutError as error:
-        raise BatonError(Reason.DEADLINE, f"no message for {idle_seconds:g} s") from error
-    except grpc.aio.AioRpcError as error:
-        raise BatonError.from_rpc_error(error) from error
-    finally:
-        call.cancel()
+    raise BatonError(Reason.UNAVAILABLE, "the server ended the stream")

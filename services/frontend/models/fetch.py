@@ -1,14 +1,13 @@
 """Fetches a tokenizer's files from a worker that serves them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
-
-import grpc
 
 from baton.errors import BatonError
 from baton.internal.v1 import worker_pb2, worker_pb2_grpc
 from baton.rpc.channels import open_channel
+from baton.rpc.streams.client import messages
 from baton.settings import WorkerConnectionSettings
 from baton.tokenizer_files import TokenizerAssembly, TokenizerFiles
 
@@ -38,26 +37,13 @@ async def fetch_tokenizer(
     )
     assembly = TokenizerAssembly(size)
     try:
-        async for piece in _pieces(call, settings.tokenizer_silence_seconds):
-            assembly.add(piece)
+        async with aclosing(messages(call, settings.tokenizer_silence_seconds)) as pieces:
+            async for piece in pieces:
+                assembly.add(piece)
         return await asyncio.to_thread(assembly.verified, digest)
-    except grpc.aio.AioRpcError as error:
-        raise FetchError(BatonError.from_rpc_error(error).message) from error
-    except TimeoutError as error:
-        raise FetchError(f"nothing came for {settings.tokenizer_silence_seconds:g} s") from error
+    except BatonError as error:
+        raise FetchError(error.message) from error
     except ValueError as error:
         raise FetchError(str(error)) from error
     finally:
-        call.cancel()
         await channel.close(None)
-
-
-async def _pieces(
-    call: Any, silence_seconds: float
-) -> AsyncIterator[worker_pb2.GetTokenizerResponse]:
-    while True:
-        async with asyncio.timeout(silence_seconds):
-            piece = await call.read()
-        if piece is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
-            return
-        yield piece
