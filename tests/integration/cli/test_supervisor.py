@@ -136,7 +136,7 @@ def metrics_answer(run: Any) -> dict[str, str]:
 
 
 def test_a_stream_goes_on_when_its_frontend_is_killed(cluster: Any) -> None:
-    with Client(cluster.line("gRPC"), timeout=60.0, retries=10) as client:
+    with Client(cluster.line("gRPC"), timeout=60.0, retries=100) as client:
         whole = client.generate("Once", model="tiny", max_tokens=300, seed=5, ignore_eos=True)
         expected = whole.answer()
         stream = client.generate(
