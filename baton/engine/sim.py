@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import xxhash
 
 from baton.engine.paged.plan import ScheduledChunk
-from baton.engine.paged.runner import Runner, Sampled
+from baton.engine.paged.runner import Runner
 from baton.engine.paged.sequence import LiveSequence
+from baton.engine.sampling.draw import Sampled
 
 TOKEN_BYTES = 16
 _KV = struct.Struct("<16sqI")

@@ -18,9 +18,10 @@ from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.rates import EngineRates
-from baton.engine.paged.runner import Runner, Sampled
+from baton.engine.paged.runner import Runner
 from baton.engine.paged.scheduler import Scheduler
 from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
+from baton.engine.sampling.draw import Sampled
 
 
 class PagedEngine(Engine):

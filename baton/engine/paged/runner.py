@@ -2,18 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from baton.engine.paged.plan import ScheduledChunk
-from baton.stream_events import TokenLogprob
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """One sampled token."""
-
-    token: int
-    logprob: TokenLogprob | None = None
+from baton.engine.sampling.draw import Sampled
 
 
 class Runner(ABC):

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from baton.engine.paged.plan import ScheduledChunk
-from baton.engine.paged.runner import Runner, Sampled
+from baton.engine.paged.runner import Runner
+from baton.engine.sampling.draw import Draw, Sampled
+from baton.engine.sampling.sample import sample
 from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.model import TransformerModel, forward
-from baton.engine.torch.sampling import Draw, sample
 
 _WARM_TOKENS = (1, 64)
 

@@ -7,7 +7,8 @@ from baton.engine.base import ContextLimit, EngineInfo, SequenceRequest
 from baton.engine.events import Admitted, BlocksReady
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
-from baton.engine.paged.runner import Runner, Sampled
+from baton.engine.paged.runner import Runner
+from baton.engine.sampling.draw import Sampled
 from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
 

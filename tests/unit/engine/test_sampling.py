@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from baton.engine.torch.sampling import Draw, sample, uniform
+from baton.engine.sampling.draw import Draw, uniform
+from baton.engine.sampling.sample import sample
 from baton.sampling import SamplingParams
 
 
@@ -20,9 +21,9 @@ def draw(
     choice: int = 0,
     prompt: Sequence[int] = (),
     output: Sequence[int] = (),
-    barred: Sequence[int] = (),
+    forbidden: Sequence[int] = (),
 ) -> Draw:
-    return Draw(sampling, choice, [*prompt, *output], len(prompt), frozenset(barred))
+    return Draw(sampling, choice, [*prompt, *output], len(prompt), frozenset(forbidden))
 
 
 def token(logits: Tensor, asked: Draw) -> int:
@@ -160,7 +161,7 @@ def test_a_row_draws_the_same_whatever_is_beside_it(
         draw(SamplingParams(seed=1, temperature=0)),
         draw(SamplingParams(seed=2, top_p=0.5)),
         draw(SamplingParams(seed=3, top_k=5, logprobs=7)),
-        draw(SamplingParams(seed=4), barred=[0, 1]),
+        draw(SamplingParams(seed=4), forbidden=[0, 1]),
     ]
     (alone,) = sample(rows[:1], [mine])
     before = rows.clone()
@@ -206,13 +207,13 @@ def test_penalties_are_those_of_their_definitions() -> None:
     assert best(logit_bias={1: 100.0}) == 1
 
 
-def test_barred_tokens_are_never_drawn() -> None:
+def test_forbidden_tokens_are_never_drawn() -> None:
     logits = torch.tensor([50.0, 40.0, 1.0, 0.0])
-    assert token(logits, draw(SamplingParams(seed=0, temperature=0), barred=[0, 1])) == 2
-    drawn = {token(logits, draw(SamplingParams(seed=s), barred=[0, 1])) for s in range(50)}
+    assert token(logits, draw(SamplingParams(seed=0, temperature=0), forbidden=[0, 1])) == 2
+    drawn = {token(logits, draw(SamplingParams(seed=s), forbidden=[0, 1])) for s in range(50)}
     assert drawn == {2, 3}
     forced = SamplingParams(seed=0, temperature=0, logit_bias={0: 100.0})
-    assert token(logits, draw(forced, barred=[0])) == 1
+    assert token(logits, draw(forced, forbidden=[0])) == 1
 
 
 def test_logprobs_are_of_the_raw_logits() -> None:

@@ -1,47 +1,22 @@
 """Drawing tokens: a pure function of logits, parameters, seed, choice, prompt and output so far.
 
-In this order: penalties, logit bias, tokens barred or not allowed; then temperature, min-p, top-k,
-top-p, each of which keeps the tokens above a threshold (equals are kept together); then one uniform
-number, taken from a hash of (seed, choice, position), picks by the inverse of the cumulative
-distribution over ids. No generator has a state, so any engine continues any stream.
+In this order: penalties, logit bias, tokens forbidden or not allowed; then temperature, min-p,
+top-k, top-p, each of which keeps the tokens above a threshold (equals are kept together); then one
+uniform number, taken from a hash of (seed, choice, position), picks by the inverse of the
+cumulative distribution over ids. No generator has a state, so any engine continues any stream.
 """
 
-import struct
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
 
 import torch
 from torch import Tensor
 
-from baton.engine.paged.runner import Sampled
-from baton.sampling import SamplingParams
-from baton.stream_events import TokenLogprob
+from baton.engine.sampling.draw import Draw, Sampled, uniform
+from baton.engine.sampling.logprobs import logprobs
+from baton.engine.sampling.penalties import adjust
 
 _CANDIDATES = 1024
 """Most likely tokens among which top-p is looked for before a whole row is sorted."""
-_MASK_64 = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """What decides one draw, besides the logits."""
-
-    sampling: SamplingParams
-    choice: int
-    tokens: Sequence[int]
-    """Prompt and output so far."""
-    prompt_tokens: int
-    barred: frozenset[int] = frozenset()
-    """Tokens that may not be drawn."""
-
-
-def uniform(seed: int, choice: int, position: int) -> float:
-    """A number in [0, 1) that depends on nothing else; 53 bits of it are random."""
-    key = struct.pack("<QQQ", seed & _MASK_64, choice, position)
-    digest = blake2b(key, digest_size=8, person=b"baton.draw.1").digest()
-    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Sampled]:
@@ -55,7 +30,7 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Sampled]:
     tokens of a row or where log probabilities are asked for.
     """
     raw = logits if logits.dtype is torch.float64 else logits.float()
-    adjusted = _adjust(raw, draws)
+    adjusted = adjust(raw, draws)
     found = adjusted.argmax(dim=-1)
     short = torch.zeros_like(found)
     random = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
@@ -66,44 +41,8 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Sampled]:
     for row in (row for row, flag in enumerate(again) if flag):
         one, _ = _draw(adjusted[row : row + 1], [draws[row]], candidates=raw.shape[1])
         tokens[row] = int(one.item())
-    logprobs = _logprobs(raw, draws, tokens)
-    return [Sampled(token, logprobs.get(row)) for row, token in enumerate(tokens)]
-
-
-def _adjust(raw: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """Penalties, bias, and tokens that may not be drawn."""
-    out = raw
-    for row, draw in enumerate(draws):
-        sampling = draw.sampling
-        repetition = sampling.repetition_penalty != 1.0
-        counted = sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
-        allowed = sampling.allowed_token_ids
-        if not (repetition or counted or sampling.logit_bias or draw.barred or allowed):
-            continue
-        if out is raw:
-            out = raw.clone()
-        values = out[row]
-        if repetition:
-            seen = torch.tensor(sorted(set(draw.tokens)), device=raw.device)
-            at = values[seen]
-            penalty = sampling.repetition_penalty
-            values[seen] = torch.where(at > 0, at / penalty, at * penalty)
-        if counted:
-            counts = Counter(draw.tokens[draw.prompt_tokens :])
-            ids = torch.tensor(list(counts), dtype=torch.int64, device=raw.device)
-            times = torch.tensor(list(counts.values()), dtype=raw.dtype, device=raw.device)
-            values[ids] -= sampling.frequency_penalty * times + sampling.presence_penalty
-        if sampling.logit_bias:
-            ids = torch.tensor(list(sampling.logit_bias), device=raw.device)
-            bias = list(sampling.logit_bias.values())
-            values[ids] += torch.tensor(bias, dtype=raw.dtype, device=raw.device)
-        if allowed:
-            kept = set(allowed) - draw.barred or set(allowed)  # never nothing
-            ids = torch.tensor(sorted(kept), device=raw.device)
-            out[row] = torch.full_like(values, -torch.inf).index_copy_(0, ids, values[ids])
-        elif draw.barred:
-            values[torch.tensor(sorted(draw.barred), device=raw.device)] = -torch.inf
-    return out
+    reported = logprobs(raw, draws, tokens)
+    return [Sampled(token, reported.get(row)) for row, token in enumerate(tokens)]
 
 
 def _draw(
@@ -181,27 +120,3 @@ def _nucleus(
 
 def _column(like: Tensor, values: Sequence[float]) -> Tensor:
     return torch.tensor(values, dtype=like.dtype, device=like.device).unsqueeze(1)
-
-
-def _logprobs(raw: Tensor, draws: Sequence[Draw], tokens: Sequence[int]) -> dict[int, TokenLogprob]:
-    """Log probabilities of the rows that want them, from the raw logits."""
-    asked = [
-        (row, draw.sampling.logprobs)
-        for row, draw in enumerate(draws)
-        if draw.sampling.logprobs is not None
-    ]
-    if not asked:
-        return {}
-    rows = [row for row, _ in asked]
-    logs = raw[rows].log_softmax(dim=-1)
-    chosen = torch.tensor([[tokens[row]] for row in rows], device=raw.device)
-    own = logs.gather(1, chosen).squeeze(1).tolist()
-    most = min(max(count for _, count in asked), raw.shape[1])
-    values, ids = logs.topk(most)
-    answer = {}
-    for (row, count), logprob, ids_of, values_of in zip(
-        asked, own, ids.tolist(), values.tolist(), strict=True
-    ):
-        best = sorted(zip(ids_of, values_of, strict=True), key=lambda pair: (-pair[1], pair[0]))
-        answer[row] = TokenLogprob(logprob, tuple(best[:count]))
-    return answer
