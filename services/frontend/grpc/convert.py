@@ -26,6 +26,7 @@ def generation_request(
         model=context.model,
         prompt=_prompt(request),
         sampling=SamplingParams.from_proto(request.sampling),
+        structured=request.HasField("structure"),
         n=request.n or 1,
         resume=resume,
         request_id=request_id,

@@ -15,7 +15,6 @@ from services.frontend.openai.schema import (
     MessageBody,
     TokenizeBody,
     refuse_unsupported,
-    unsupported,
 )
 from services.frontend.requests.request import (
     ChatPrompt,
@@ -24,6 +23,7 @@ from services.frontend.requests.request import (
     TextPrompt,
     TokenPrompt,
 )
+from services.frontend.requests.validate import unsupported
 from services.frontend.text.chat_template import Message
 
 B = TypeVar("B", ChatBody, CompletionBody, TokenizeBody)

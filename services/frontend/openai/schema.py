@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from baton.errors import BatonError, Reason
 from baton.sampling import PARAMETERS
+from services.frontend.requests.validate import STRUCTURED_OUTPUT, unsupported
 
 
 class StreamOptions(msgspec.Struct):
@@ -63,6 +63,7 @@ class Common(_Parameters, kw_only=True):
     guided_json: Any = None
     guided_regex: Any = None
     prompt_logprobs: Any = None
+    response_format: Any = None
     structured_outputs: Any = None
     use_beam_search: Any = None
 
@@ -80,7 +81,6 @@ class ChatBody(Common, kw_only=True):
     parallel_tool_calls: Any = None
     prediction: Any = None
     reasoning_effort: Any = None
-    response_format: Any = None
     tool_choice: Any = None
     tools: Any = None
     verbosity: Any = None
@@ -129,6 +129,19 @@ _NOTHING: dict[str, tuple[Any, ...]] = {
 }
 """Documented parameters that are not supported, and the values with which they ask for nothing."""
 
+_FEATURES = dict.fromkeys(
+    (
+        "guided_choice",
+        "guided_grammar",
+        "guided_json",
+        "guided_regex",
+        "response_format",
+        "structured_outputs",
+    ),
+    STRUCTURED_OUTPUT,
+)
+"""The feature that a parameter asks for, where its own name is not that of the feature."""
+
 _REFUSED = {
     body: tuple(name for name in _NOTHING if name in body.__struct_fields__)
     for body in (ChatBody, CompletionBody)
@@ -144,11 +157,4 @@ def refuse_unsupported(body: ChatBody | CompletionBody) -> None:
     for name in _REFUSED[type(body)]:
         value = getattr(body, name)
         if value is not None and value not in _NOTHING[name]:
-            raise unsupported(name)
-
-
-def unsupported(name: str) -> BatonError:
-    """Return the error of a documented parameter that this server does not support."""
-    return BatonError(
-        Reason.UNSUPPORTED_PARAMETER, f"{name} is not supported; leave it out", field=name
-    )
+            raise unsupported(name, _FEATURES.get(name, ""))

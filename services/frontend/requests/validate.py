@@ -25,6 +25,8 @@ from services.frontend.requests.request import (
     TokenPrompt,
 )
 
+STRUCTURED_OUTPUT = "structured_output"
+"""The feature of outputs that keep to a JSON Schema, a regular expression or a grammar."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _INT64 = 2**63 - 1
 _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
@@ -54,6 +56,8 @@ def check(request: GenerationRequest, limits: FrontendLimits) -> None:
         raise invalid_field("priority", f"{request.priority} is not a priority class")
     _whole("n", request.n, 1, limits.max_choices)
     check_prompt(request.prompt, limits)
+    if request.structured:
+        raise unsupported("structure", STRUCTURED_OUTPUT)
     with _invalid_parameter():
         sampling.check(request.sampling, request.names)
     if request.resume is not None:
@@ -174,6 +178,19 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
                         f"messages[{index}].name",
                         "a name has at most 64 letters, digits, _ and -",
                     )
+
+
+def unsupported(name: str, feature: str = "") -> BatonError:
+    """Return the error of a parameter that is not served, whichever model is asked.
+
+    Args:
+        name: the parameter, in the caller's words.
+        feature: what it asks for, where that has another name.
+    """
+    what = f"{name}: {feature}" if feature else name
+    return BatonError(
+        Reason.UNSUPPORTED_PARAMETER, f"{what} is not supported; leave it out", field=name
+    )
 
 
 @contextmanager

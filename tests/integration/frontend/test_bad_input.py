@@ -210,6 +210,32 @@ async def test_what_only_grpc_can_say(stage: Any) -> None:
     assert (await refusal_of(stage, resume_two, chat=False)).field == "resume"
 
 
+async def test_structured_output_is_refused_by_name_on_both_surfaces(stage: Any) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}
+    async with httpx.AsyncClient(base_url=stage.http_url) as client:
+        for path, body in (
+            ("/v1/chat/completions", _messages({"role": "user", "content": "x"})),
+            ("/v1/completions", {"prompt": "x"}),
+        ):
+            for name, value in (
+                ("response_format", schema),
+                ("response_format", {"type": "json_object"}),
+                ("structured_outputs", {"regex": "a+"}),
+                ("guided_grammar", "start: 'a'"),
+            ):
+                answer = await client.post(path, json={"model": stage.model, **body, name: value})
+                told = answer.json()["error"]
+                assert (told["code"], told["param"]) == ("unsupported_parameter", name)
+                assert "structured_output is not supported" in told["message"]
+    for form in ("json_schema", "regex", "grammar"):
+        for chat in (True, False):
+            change = _set(f"structure.{form}", "x")
+            error = await refusal_of(stage, change, chat=chat)
+            assert (error.reason, error.field) == (Reason.UNSUPPORTED_PARAMETER, "structure")
+            assert "structured_output is not supported" in error.message
+    assert not stage.router.queries
+
+
 async def test_documented_parameters_are_refused_by_name(stage: Any) -> None:
     body = {"model": stage.model, **_messages({"role": "user", "content": "x"})}
     wrong: dict[str, Any] = {
