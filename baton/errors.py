@@ -127,6 +127,9 @@ class Reason(Enum):
     """The frontend is fetching the model's tokenizer from its workers. Try again after a moment."""
     WORKER_LOST = Code.UNAVAILABLE, "server_error", "worker_lost"
     """The request's worker was lost, and so were those that took over. Try again."""
+    STREAM_LOST = Code.UNAVAILABLE, "server_error", "stream_lost"
+    """The worker of a sampled stream was lost after its first tokens, and no other one goes on with
+    the same draws: the model has no exact continuation. Send the request again."""
     DEADLINE = Code.DEADLINE_EXCEEDED, "timeout", "deadline_exceeded"
     """The request did not end before its deadline. Allow more time, or ask for less."""
     INTERNAL = Code.INTERNAL, "server_error", "internal"

@@ -203,6 +203,22 @@ def needed_features(params: SamplingParams) -> Iterator[tuple[str, str]]:
             yield each.name, each.limits.feature
 
 
+def is_plainly_greedy(params: SamplingParams, n: int) -> bool:
+    """Return whether each token is the most likely one by the model's own logits, and n is 1.
+
+    Such an output is the same wherever it goes on: no draw and no count of earlier tokens is in it.
+    """
+    return (
+        n == 1
+        and params.temperature == 0
+        and all(
+            getattr(params, each.name) == each.default
+            for each in PARAMETERS
+            if each.name not in _NO_MATTER_TO_GREEDY
+        )
+    )
+
+
 def _check_one(name: str, limits: Limits, value: Any) -> None:
     number = len(value) if isinstance(value, str) else value
     low = -math.inf if limits.low is None else limits.low
@@ -249,5 +265,12 @@ def _strings(value: str | Sequence[str]) -> tuple[str, ...]:
 
 PARAMETERS = tuple(_parameters())
 """All parameters, in the order in which they are checked."""
+_NO_MATTER_TO_GREEDY = frozenset(
+    {
+        "temperature",  # which makes it greedy
+        *("top_p", "top_k", "min_p", "seed"),  # of draws
+        *("max_tokens", "stop_token_ids", "ignore_eos", "stop", "logprobs"),  # end and report it
+    }
+)
 _TOKEN_IDS = tuple(each for each in PARAMETERS if each.limits.token_ids)
 _MAKERS: dict[str, Any] = {each.name: _maker(each) for each in PARAMETERS}

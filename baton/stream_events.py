@@ -73,6 +73,9 @@ class Started(msgspec.Struct, frozen=True):
     model: str
     seed: int
     prompt_tokens: int
+    exact_continuation: bool = True
+    """Whether the output goes on with the same tokens elsewhere: if its worker is lost, or resumed.
+    Where it does not, a stream whose worker is lost ends with STREAM_LOST."""
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -125,7 +128,13 @@ def event_from_proto(response: Response) -> Event | None:
             return ChoiceFinished(ended.choice, reason, ended.stop_string)
         case "started":
             started = response.started
-            return Started(started.request_id, started.model, started.seed, started.prompt_tokens)
+            return Started(
+                started.request_id,
+                started.model,
+                started.seed,
+                started.prompt_tokens,
+                started.exact_continuation or not started.HasField("exact_continuation"),
+            )
         case "finished":
             usage, steps = response.finished.usage, response.finished.steps
             return Finished(
@@ -162,6 +171,7 @@ def event_to_proto(event: Event, response: Response) -> None:
             started.model = event.model
             started.seed = event.seed
             started.prompt_tokens = event.prompt_tokens
+            started.exact_continuation = event.exact_continuation
         case Finished():
             usage, steps = msgspec.structs.asdict(event.usage), event.steps
             response.finished.usage.CopyFrom(common_pb2.Usage(**usage))

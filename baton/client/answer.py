@@ -36,6 +36,8 @@ class Answer:
     choices: tuple[Choice, ...]
     usage: Usage
     steps: tuple[Step, ...]
+    exact_continuation: bool = True
+    """Whether it would have gone on with the same tokens at another worker."""
 
     @property
     def text(self) -> str:
@@ -88,4 +90,5 @@ def answer_of(started: Started, outputs: Sequence[Output], finished: Finished) -
         tuple(output.choice() for output in outputs),
         finished.usage,
         finished.steps,
+        started.exact_continuation,
     )

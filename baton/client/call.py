@@ -33,6 +33,8 @@ class Model:
     features: tuple[str, ...]
     created_seconds: int
     """Since the Unix epoch."""
+    exact_continuation: bool
+    """Whether sampled outputs go on with the same tokens at another worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
             model.vocab_tokens,
             tuple(model.features),
             model.created_seconds,
+            model.exact_continuation or not model.HasField("exact_continuation"),
         )
         for model in response.models
     )

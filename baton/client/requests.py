@@ -26,7 +26,8 @@ class Options(SamplingOptions, total=False):
     timeout: float
     """Seconds for the whole call, retries included. Default: the client's."""
     resume: bool
-    """Continue the stream elsewhere if its frontend is lost. Needs n = 1."""
+    """Continue the stream elsewhere if its frontend is lost, unless `Started.exact_continuation` is
+    false and tokens were received. Needs n = 1."""
 
 
 _NAMES = frozenset(get_type_hints(Options))

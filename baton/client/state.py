@@ -123,7 +123,9 @@ class StreamState:
         return tuple(self.outputs[choice].token_ids) if choice in self.outputs else ()
 
     def _can_resume(self, error: BatonClientError) -> bool:
-        return self._resume and frontend_lost(error)
+        # Other draws would not go with the tokens that the user has.
+        exact = self.started is None or self.started.exact_continuation or not self.token_ids()
+        return self._resume and exact and frontend_lost(error)
 
     def _continuation(self) -> Request:
         """The user's request; once started, with its seed and what was received."""

@@ -23,6 +23,8 @@ class Output:
         self.reason: FinishReason | None = None
         """Why it ended; None while it goes on."""
         self.stop_string = ""
+        self.decoded = False
+        """A decode worker gave some of its tokens in this request."""
         self._max_tokens = sampling.max_tokens
         self._min_tokens = sampling.min_tokens
         self._stop_tokens = frozenset(sampling.stop_token_ids)

@@ -53,7 +53,8 @@ class RequestProgress:
         """Add what the client has of a stream that it resumes, and tell it what it gets."""
         request, first = self.request, self.outputs[0]
         seed, prompt_tokens = request.sampling.seed, len(request.prompt)
-        events.append(Started(request.id, request.model.name, seed, prompt_tokens))
+        exact = request.exact_continuation
+        events.append(Started(request.id, request.model.name, seed, prompt_tokens, exact))
         if request.output_so_far:
             first.push(request.output_so_far)
         if first.reason is not None:  # what is resumed had ended
@@ -87,6 +88,8 @@ class RequestProgress:
                 return False
         if stream.first_at is None:
             stream.first_at = monotonic()
+            if stream.phase is Phase.DECODE:
+                output.decoded = True
             if self.usage.first_token_at is None:
                 self.usage.first_token_at = stream.first_at
                 # Now, not at the end: streams may run for minutes.

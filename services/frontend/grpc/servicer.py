@@ -79,6 +79,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     vocab_tokens=model.vocab_tokens,
                     features=model.features,
                     created_seconds=model.created_seconds,
+                    exact_continuation=model.exact_continuation,
                 )
                 for model in self._inference.registry.listed()
             ]

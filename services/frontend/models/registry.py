@@ -50,6 +50,11 @@ class Model:
         return tuple(sorted(set.intersection(*(set(card.features) for card in self.cards))))
 
     @cached_property
+    def exact_continuation(self) -> bool:
+        """Whether sampled outputs go on with the same tokens at any other live worker."""
+        return not any(card.inexact_continuation for card in self.cards)
+
+    @cached_property
     def created_seconds(self) -> int:
         return min(card.created_seconds for card in self.cards)
 

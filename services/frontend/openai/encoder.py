@@ -54,6 +54,8 @@ class WholeEncoder:
             "choices": [self._entry(index, choice) for index, choice in enumerate(self._choices)],
             "usage": self._usage.body(),
         }
+        if not options.exact_continuation:
+            body["exact_continuation"] = False
         if options.token_ids and not self._template.prompt_ids_in_choice:
             body["prompt_token_ids"] = self._requests[0].prompt
         return body
@@ -102,11 +104,12 @@ class ChunkEncoder:
         self._n = options.n
         self._usage = UsageSum()
         self._tail = b',"usage":null}\n\n' if options.usage else b"}\n\n"
-        self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,"choices":[' % (
+        self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,%b"choices":[' % (
             encode(options.id),
             encode(template.chunk_object),
             options.created,
             encode(options.model),
+            b"" if options.exact_continuation else b'"exact_continuation":false,',
         )
         self._text_heads = [
             b'%b{"index":%d,%b' % (self._head, index, template.text_before)

@@ -21,6 +21,8 @@ class ResponseOptions:
     """Also give token ids, as vLLM does."""
     usage: bool
     """Give usage in a last chunk of a stream."""
+    exact_continuation: bool = True
+    """Whether the outputs go on with the same tokens at other workers; said where they do not."""
 
 
 class UsageSum:

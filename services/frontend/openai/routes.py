@@ -119,6 +119,7 @@ class Handlers:
                 logprobs=resolved[0].sampling.HasField("logprobs"),
                 token_ids=bool(body.return_token_ids),
                 usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+                exact_continuation=all(request.exact_continuation for request in resolved),
             )
             if body.stream:
                 chunks = ChunkEncoder(template, options, resolved)
@@ -177,4 +178,5 @@ def _model(model: Model) -> dict[str, Any]:
         "created": model.created_seconds,
         "owned_by": "baton",
         "max_model_len": model.context_tokens,
+        "exact_continuation": model.exact_continuation,
     }

@@ -75,6 +75,8 @@ class ResolvedRequest:
     n: int
     output_so_far: tuple[int, ...] = ()
     """Output tokens that the client has from a cut-off stream."""
+    exact_continuation: bool = True
+    """Whether it goes on with the same tokens at another worker."""
 
     @property
     def id(self) -> str:

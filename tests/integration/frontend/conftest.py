@@ -58,6 +58,8 @@ class Stage:
     services: LocalServices
     stack: AsyncExitStack
     model_dir: Path
+    inexact_continuation: bool = False
+    """As cards of workers that are added from now on say it."""
     members: dict[str, Member] = field(default_factory=dict)
     frontend: LocalService = field(init=False)
     grpc_address: str = ""
@@ -126,6 +128,7 @@ class Stage:
             features=["logprobs", "penalties", "logit_bias", "min_p"],
             tokenizer_digest=tokenizer.digest,
             tokenizer_bytes=tokenizer.size,
+            inexact_continuation=self.inexact_continuation,
         )
         await stack.enter_async_context(
             Registration(self.client, self.cluster, instance, [card] if worker else [])
@@ -142,6 +145,30 @@ class Stage:
         if prefill is not None:
             placement.prefill.CopyFrom(self.members[prefill].target)
         return placement
+
+    async def set(self) -> None:
+        """Add a router, prefill workers p0 and p1, decode workers d0 and d1, and a frontend.
+
+        Requests are placed on p0 and d0, or on p1 and d1 where the first are excluded.
+        """
+        await self.add("router", cluster_pb2.ROLE_ROUTER)
+        for name, role in (
+            ("p0", cluster_pb2.ROLE_PREFILL),
+            ("p1", cluster_pb2.ROLE_PREFILL),
+            ("d0", cluster_pb2.ROLE_DECODE),
+            ("d1", cluster_pb2.ROLE_DECODE),
+        ):
+            await self.add(name, role)
+
+        def place(query: router_pb2.PlaceQuery) -> router_pb2.Placement:
+            excluded = set(query.excluded_instances)
+            decode = "d1" if "d0" in excluded else "d0"
+            if query.output_tokens:
+                return self.place(decode)
+            return self.place(decode, "p1" if "p0" in excluded else "p0")
+
+        self.router.place = place
+        await self.start_frontend()
 
     async def start_frontend(self, settings: Settings = NO_SETTINGS) -> None:
         """Start the frontend; it knows the doubles that were added before."""
@@ -180,27 +207,6 @@ async def empty_stage(
 
 @pytest.fixture
 async def stage(empty_stage: Stage) -> Stage:
-    """A router, prefill workers p0 and p1, decode workers d0 and d1, and a frontend.
-
-    Requests are placed on p0 and d0, or on p1 and d1 where the first are excluded.
-    """
-    stage = empty_stage
-    await stage.add("router", cluster_pb2.ROLE_ROUTER)
-    for name, role in (
-        ("p0", cluster_pb2.ROLE_PREFILL),
-        ("p1", cluster_pb2.ROLE_PREFILL),
-        ("d0", cluster_pb2.ROLE_DECODE),
-        ("d1", cluster_pb2.ROLE_DECODE),
-    ):
-        await stage.add(name, role)
-
-    def place(query: router_pb2.PlaceQuery) -> router_pb2.Placement:
-        excluded = set(query.excluded_instances)
-        decode = "d1" if "d0" in excluded else "d0"
-        if query.output_tokens:
-            return stage.place(decode)
-        return stage.place(decode, "p1" if "p0" in excluded else "p0")
-
-    stage.router.place = place
-    await stage.start_frontend()
-    return stage
+    """A stage that was set."""
+    await empty_stage.set()
+    return empty_stage

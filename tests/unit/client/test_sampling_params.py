@@ -14,6 +14,7 @@ from baton.sampling import (
     SamplingParams,
     check,
     check_vocabulary,
+    is_plainly_greedy,
     needed_features,
 )
 from baton.v1 import common_pb2
@@ -45,6 +46,24 @@ def test_a_value_goes_through_the_message_unchanged(parameter: Any) -> None:
     assert SamplingParams.from_proto(message) == params
     check(params)
     check_vocabulary(params, 5)
+
+
+def test_only_what_leaves_logits_and_their_order_alone_is_plainly_greedy() -> None:
+    assert not is_plainly_greedy(SamplingParams(), 1)
+    assert not is_plainly_greedy(SamplingParams(temperature=0.0), 2)
+    greedy = {
+        each.name
+        for each in PARAMETERS
+        if is_plainly_greedy(
+            SamplingParams.from_options(
+                {"temperature": 0.0} | {each.name: example(each.name, each.type)}
+            ),
+            1,
+        )
+    }
+    draws = {"top_p", "top_k", "min_p", "seed"}
+    ends = {"max_tokens", "stop_token_ids", "ignore_eos", "stop"}
+    assert greedy == draws | ends | {"logprobs"}
 
 
 def test_what_is_not_given_is_not_sent() -> None:

@@ -197,6 +197,19 @@ def test_a_stream_lost_before_its_first_token_starts_again_with_its_seed() -> No
     assert request.sampling.seed == 99
 
 
+def test_a_lost_stream_without_exact_continuation_is_resumed_only_before_its_first_token() -> None:
+    first = started(seed=99)
+    first.started.exact_continuation = False
+    state = begin(resume=True)
+    state.receive(first)
+    state.failed(LOST, now=1.0, jitter=0.0)
+    request, _ = state.attempt(now=1.0)
+    assert request.sampling.seed == 99
+    state.receive(delta(0, 5))
+    with pytest.raises(ConnectionFailedError):
+        state.failed(LOST, now=1.0, jitter=0.0)
+
+
 def test_a_stream_that_the_cluster_gave_up_is_not_resumed() -> None:
     state = begin(resume=True)
     state.receive(started())

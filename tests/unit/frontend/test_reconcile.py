@@ -108,6 +108,7 @@ def decide(
     placements: int = 1,
     placement: Placement | None = None,
     late: bool = False,
+    exact: bool = True,
 ) -> list[Action]:
     return reconcile(
         outputs,
@@ -115,6 +116,7 @@ def decide(
         failed,
         placements=placements,
         max_placements=MAX_PLACEMENTS,
+        exact_continuation=exact,
         placement=placement,
         report_deadline_passed=late,
     )
@@ -250,6 +252,35 @@ def test_decode_lost_while_prefill_still_writes_waits_for_its_kv_elsewhere(
     assert decide(outputs([A]), prefill(), failed=[lost(decode())], placement=new) == [
         StartDecode(new, 0, prepare=False, wait_for_kv=True)
     ]
+
+
+def test_sampled_decode_lost_mid_stream_fails_without_exact_continuation(
+    outputs: Outputs,
+) -> None:
+    begun, other = outputs([A, B], [A])
+    begun.decoded = True
+    failed = [lost(decode(0, "d0"))]
+    (action,) = decide([begun, other], decode(1), failed=failed, exact=False)
+    assert isinstance(action, Fail)
+    assert action.error.reason is Reason.STREAM_LOST
+    assert action.error.retry_after is not None
+    (action,) = decide([begun], exact=False)  # its stream ended without a reason
+    assert isinstance(action, Fail)
+    own = lost(decode(), Reason.INTERNAL)  # what says more is told
+    assert decide([begun], failed=[own], exact=False) == [Fail(own.error)]
+    assert decide([begun, other], decode(0), failed=[lost(decode(1))], exact=False) == [
+        Place(frozenset({"d0"}))
+    ]
+
+
+def test_decode_lost_before_its_first_draw_is_placed_again_without_exact_continuation(
+    outputs: Outputs,
+) -> None:
+    for ids in ([], [A]):  # prefill drew the first token, or none is drawn
+        failed = [lost(prepared(0, "d0"))]
+        assert decide(outputs(ids), prefill(), failed=failed, exact=False) == [
+            Place(frozenset({"d0"}))
+        ]
 
 
 def test_one_choice_lost_leaves_the_others_alone(outputs: Outputs) -> None:
