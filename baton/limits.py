@@ -5,3 +5,5 @@ Those of sampling and stopping parameters stand with the parameters, in `baton.s
 
 MAX_CHOICES = 16
 """Outputs of one prompt, `n`."""
+MAX_ADAPTERS = 64
+"""LoRA adapters of one worker."""

@@ -22,6 +22,11 @@ def create_engine(settings: EngineSettings) -> Engine:
     Raises:
         StartupError: the checkpoint cannot be used, or a setting does not go with it.
     """
+    if settings.adapters:
+        raise StartupError(
+            f"The engine {settings.kind} does not support adapters: leave BATON_ENGINE_ADAPTERS "
+            "empty."
+        )
     try:
         if settings.kind == "sim":
             return _create_sim(settings)

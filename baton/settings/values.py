@@ -1,13 +1,26 @@
 """Types of values that settings share, with how they are written in flags and the environment."""
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    SecretStr,
+    StringConstraints,
+    TypeAdapter,
+)
 
+from baton.limits import MAX_ADAPTERS
 from baton.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
 MAX_CORE = 4095
+MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?"
+"""What models and adapters may be called."""
 
 _BYTE_SIZE = TypeAdapter(ByteSize)
 
@@ -67,12 +80,30 @@ def _tenant_bytes(value: object) -> object:
     if not isinstance(value, str):
         return value
     quotas = {}
-    for part in filter(None, (part.strip() for part in value.split(","))):
+    for part in _parts(value):
         name, found, size = part.rpartition("=")
         if not found or not name:
             raise ValueError(f"{part!r} is not name=bytes")
         quotas[name] = size
     return quotas
+
+
+def _adapters(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    directories: dict[str, str] = {}
+    for part in _parts(value):
+        name, _, directory = part.partition("=")
+        if not name or not directory:
+            raise ValueError(f"{part!r} is not name=directory")
+        if name in directories:
+            raise ValueError(f"{name!r} is there twice")
+        directories[name] = directory
+    return directories
+
+
+def _parts(value: str) -> Iterator[str]:
+    return filter(None, (part.strip() for part in value.split(",")))
 
 
 def parse_headers(value: str) -> dict[str, str]:
@@ -113,6 +144,13 @@ OtlpHeaders = Annotated[SecretStr, AfterValidator(_headers)]
 
 TenantBytes = Annotated[dict[str, Bytes], BeforeValidator(_tenant_bytes)]
 """`name=bytes` pairs separated by commas."""
+
+Adapters = Annotated[
+    dict[Annotated[str, StringConstraints(pattern=f"^{MODEL_NAME}$")], Path],
+    BeforeValidator(_adapters),
+    Field(max_length=MAX_ADAPTERS),
+]
+"""`name=directory` pairs separated by commas."""
 
 PeerTransports = Annotated[
     tuple[str, ...],

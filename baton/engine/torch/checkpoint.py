@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from baton.engine.checkpoint_files import files_digest, weight_files
 from baton.engine.model_config import CheckpointError, ModelConfig
 from baton.engine.torch.linear import Linear, make_linear
-
-INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
-DIGEST_BYTES = 16
-_PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +68,14 @@ def weights_digest(directory: Path, config: ModelConfig) -> bytes:
     Raises:
         CheckpointError: a file is missing.
     """
-    digest = sha256(b"baton.weights.1\0" + msgspec.json.encode(config))
-    for path in _paths(directory):
-        digest.update(path.stat().st_size.to_bytes(8, "little"))
-        with path.open("rb") as file:
-            while piece := file.read(_PIECE_BYTES):
-                digest.update(piece)
-    return digest.digest()[:DIGEST_BYTES]
-
-
-def _paths(directory: Path) -> list[Path]:
-    """Return the safetensors files, in name order."""
-    index = directory / INDEX
-    names = {SINGLE}
-    if index.exists():
-        try:
-            names = set(msgspec.json.decode(index.read_bytes())["weight_map"].values())
-        except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
-            raise CheckpointError(f"{index} is damaged: it has no weight_map.") from error
-    for name in sorted(names):
-        if not isinstance(name, str) or Path(name).name != name:
-            raise CheckpointError(f"{index} names {name!r}, which is not a file beside it.")
-        if not (directory / name).is_file():
-            reason = f"{INDEX} names it" if index.exists() else f"there is no {INDEX} either"
-            raise CheckpointError(f"{directory / name} is missing ({reason}).")
-    return [directory / name for name in sorted(names)]
+    begin = b"baton.weights.1\0" + msgspec.json.encode(config)
+    return files_digest(begin, weight_files(directory))
 
 
 def _open(directory: Path, stack: ExitStack) -> dict[str, Any]:
     """Open every file; return which one holds a tensor, by the tensor's name."""
     holders: dict[str, Any] = {}
-    for path in _paths(directory):
+    for path in weight_files(directory):
         try:
             file = stack.enter_context(safe_open(path, framework="pt"))
         except (SafetensorError, OSError) as error:

@@ -5,8 +5,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from baton.limits import MAX_ADAPTERS
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import Bytes, Cores
+from baton.settings.values import MODEL_NAME, Adapters, Bytes, Cores
 
 
 class EngineSettings(SettingsGroup):
@@ -18,7 +19,7 @@ class EngineSettings(SettingsGroup):
     model: Path | None = Field(None, description="checkpoint directory (Hugging Face layout)")
     model_name: str = Field(
         "",
-        pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?$",
+        pattern=f"^$|^{MODEL_NAME}$",
         description="name that clients request; empty: the directory's name",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
@@ -60,6 +61,14 @@ class EngineSettings(SettingsGroup):
     )
     context_tokens: int = Field(
         0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
+    )
+    adapters: Adapters = Field(
+        {},
+        description="LoRA adapters, directories as PEFT writes them by the names that clients "
+        f"request: name=directory,…; at most {MAX_ADAPTERS}",
+    )
+    max_adapter_rank: int = Field(
+        16, ge=1, le=512, description="the highest rank that an adapter may have"
     )
     sim_prefill_tokens_per_second: float = Field(
         20000, gt=0, description="sim: prompt tokens prefilled per second"

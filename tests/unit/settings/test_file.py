@@ -29,6 +29,10 @@ reflection = false
 kv_bytes = "2GiB"
 cores = [0, 2]
 
+[engine.adapters]
+sql = "/adapters/sql"
+"org/chat.v2" = "/adapters/chat"
+
 [store.tenant_bytes]
 acme = "1GiB"
 
@@ -63,6 +67,10 @@ def test_one_file_serves_all_processes(config):
     assert (decode.drain_seconds, frontend.drain_seconds) == (60, 20)
     assert (decode.engine.kv_bytes, decode.engine.max_running) == (2 << 30, 8)
     assert decode.engine.cores == (0, 2)
+    assert {name: str(path) for name, path in decode.engine.adapters.items()} == {
+        "sql": "/adapters/sql",
+        "org/chat.v2": "/adapters/chat",
+    }
     assert load(KvStoreSettings, flags, "kvstore").store.tenant_bytes == {"acme": 1 << 30}
 
 

@@ -51,11 +51,13 @@ def test_lists_sizes_and_paths_are_read(monkeypatch):
     monkeypatch.setenv("BATON_ENGINE_KV_BYTES", "2GiB")
     monkeypatch.setenv("BATON_ENGINE_MODEL", "/models/tiny")
     monkeypatch.setenv("BATON_ENGINE_CORES", "7, 0-2")
+    monkeypatch.setenv("BATON_ENGINE_ADAPTERS", "sql=/a/sql, org/chat.v2=/b=c")
     settings = load(WorkerSettings)
     assert settings.etcd.endpoints == ("10.0.0.1:2379", "10.0.0.2:2379")
     assert settings.engine.kv_bytes == 2 * 1024**3
     assert settings.engine.model == Path("/models/tiny")
     assert settings.engine.cores == (0, 1, 2, 7)
+    assert settings.engine.adapters == {"sql": Path("/a/sql"), "org/chat.v2": Path("/b=c")}
     store = load(
         KvStoreSettings,
         ["--store-arena-bytes", "1048576", "--store-tenant-bytes", "acme=1GiB, b=2MiB"],
@@ -86,6 +88,15 @@ def test_roles_default_to_the_process():
         (WorkerSettings, ["--engine-cores", "two"], ["engine.cores", "'two'", "0-3"]),
         (WorkerSettings, ["--engine-cores", "3-1"], ["engine.cores", "'3-1'", "0-4095"]),
         (WorkerSettings, ["--engine-max-running", "0"], ["engine.max_running", "equal to 1"]),
+        (WorkerSettings, ["--engine-adapters", "sql"], ["engine.adapters", "name=directory"]),
+        (WorkerSettings, ["--engine-adapters", "a=/x,a=/y"], ["engine.adapters", "twice"]),
+        (WorkerSettings, ["--engine-adapters", "../a=/x"], ["engine.adapters", "pattern"]),
+        (
+            WorkerSettings,
+            ["--engine-adapters", ",".join(f"a{i}=/x" for i in range(65))],
+            ["engine.adapters", "64 items"],
+        ),
+        (WorkerSettings, ["--engine-max-adapter-rank", "513"], ["max_adapter_rank", "512"]),
     ],
 )
 def test_wrong_value_is_a_sentence_with_name_value_limit_and_remedy(

@@ -1,0 +1,102 @@
+"""An adapter's matrices, checked against the weights of the model that they are added to."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from baton.engine.checkpoint_files import TensorShape, tensor_shapes
+from baton.engine.lora.config import AdapterConfig, AdapterError
+from baton.engine.model_config import CheckpointError
+
+WEIGHTS = "adapter_model.safetensors"
+_PICKLES = ("adapter_model.bin", "adapter_model.pt")
+_MATRIX = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(A|B)\.weight")
+_FLOATS = ("F64", "F32", "F16", "BF16")
+_SHOWN = 3
+
+
+def find_weights(directory: Path) -> Path:
+    """Return the path of an adapter's safetensors file.
+
+    Raises:
+        AdapterError: there is none.
+    """
+    path = directory / WEIGHTS
+    if path.is_file():
+        return path
+    for name in _PICKLES:
+        if (directory / name).exists():
+            raise AdapterError(
+                f"{directory / name} is pickle, which is never read: save the adapter as {WEIGHTS} "
+                "(PEFT's save_pretrained with safe_serialization=True)"
+            )
+    raise AdapterError(f"{path} is missing")
+
+
+def check_weights(
+    path: Path, config: AdapterConfig, model: Mapping[str, TensorShape]
+) -> tuple[str, ...]:
+    """Check an adapter's matrices; return the last names of the modules that it changes, sorted.
+
+    Every matrix A is [rank, inputs] and every B is [outputs, rank] of a weight [outputs, inputs].
+
+    Args:
+        path: the adapter's safetensors file.
+        config: of the adapter.
+        model: the model's tensors. Weights that are no plain matrix of floats, such as quantized
+            ones, are not compared.
+
+    Raises:
+        AdapterError: the file is damaged, or a matrix does not fit.
+    """
+    try:
+        tensors = tensor_shapes([path])
+    except CheckpointError as error:
+        raise AdapterError(str(error).removesuffix(".")) from error
+    matrices = _matrices(path, tensors)
+    modules = {name.rpartition(".")[0] for name in model}
+    missing = sorted(module for module in matrices if module not in modules)
+    if missing:
+        raise AdapterError(
+            f"{path} has matrices for {len(missing)} modules that the model does not have, "
+            f"{', '.join(missing[:_SHOWN])} among them: it was trained on another model"
+        )
+    for module, (a, b) in matrices.items():
+        rank = config.rank_of(module)
+        weight = model.get(f"{module}.weight")
+        outputs, inputs = b.shape[0], a.shape[1]
+        if weight is not None and weight.dtype in _FLOATS and len(weight.shape) == 2:
+            outputs, inputs = weight.shape
+        for letter, found, expected in (("A", a, (rank, inputs)), ("B", b, (outputs, rank))):
+            if found.shape != expected:
+                raise AdapterError(
+                    f"{path} has lora_{letter} of {module} of shape {list(found.shape)}; with rank "
+                    f"{rank} the model's needs {list(expected)}: it was trained on another model"
+                )
+    return tuple(sorted({module.rpartition(".")[2] for module in matrices}))
+
+
+def _matrices(
+    path: Path, tensors: Mapping[str, TensorShape]
+) -> dict[str, tuple[TensorShape, TensorShape]]:
+    """Return the two matrices of each module, each with two dimensions of floats."""
+    pairs: dict[str, dict[str, TensorShape]] = {}
+    for name, tensor in tensors.items():
+        match = _MATRIX.fullmatch(name)
+        if match is None:
+            raise AdapterError(
+                f"{path} has {name}, which is no matrix of a linear layer's LoRA: train the "
+                "adapter on linear layers alone, without embeddings and modules_to_save"
+            )
+        if tensor.dtype not in _FLOATS or len(tensor.shape) != 2:
+            raise AdapterError(
+                f"{path} has {name} of {tensor.dtype}{list(tensor.shape)}; a matrix of "
+                f"{', '.join(_FLOATS)} is needed"
+            )
+        pairs.setdefault(match[1], {})[match[2]] = tensor
+    if not pairs:
+        raise AdapterError(f"{path} has no matrices: no module of the model was trained")
+    for module, pair in pairs.items():
+        if len(pair) < 2:
+            raise AdapterError(f"{path} has only lora_{min(pair)} of {module}, and both are needed")
+    return {module: (pair["A"], pair["B"]) for module, pair in pairs.items()}
