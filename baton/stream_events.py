@@ -76,6 +76,8 @@ class Started(msgspec.Struct, frozen=True):
     exact_continuation: bool = True
     """Whether the output goes on with the same tokens elsewhere: if its worker is lost, or resumed.
     Where it does not, a stream whose worker is lost ends with STREAM_LOST."""
+    adapter: str = ""
+    """The adapter that answers; empty: the model itself."""
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -134,6 +136,7 @@ def event_from_proto(response: Response) -> Event | None:
                 started.seed,
                 started.prompt_tokens,
                 started.exact_continuation or not started.HasField("exact_continuation"),
+                started.adapter,
             )
         case "finished":
             usage, steps = response.finished.usage, response.finished.steps
@@ -172,6 +175,7 @@ def event_to_proto(event: Event, response: Response) -> None:
             started.seed = event.seed
             started.prompt_tokens = event.prompt_tokens
             started.exact_continuation = event.exact_continuation
+            started.adapter = event.adapter
         case Finished():
             usage, steps = msgspec.structs.asdict(event.usage), event.steps
             response.finished.usage.CopyFrom(common_pb2.Usage(**usage))

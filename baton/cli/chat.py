@@ -88,7 +88,7 @@ def models(address: str, console: Console) -> None:
         CommandError: there is no frontend.
     """
     numbers = ("context", "vocabulary")
-    table = TextTable(("model", *numbers, "features"), right=frozenset(numbers))
+    table = TextTable(("model", *numbers, "features", "adapters"), right=frozenset(numbers))
     with Client(address) as client:
         try:
             for model in client.models(timeout=10.0):
@@ -97,6 +97,7 @@ def models(address: str, console: Console) -> None:
                     str(model.context_tokens),
                     str(model.vocab_tokens),
                     ", ".join(model.features),
+                    ", ".join(model.adapters),
                 )
         except BatonClientError as error:
             raise _sentence(error, address) from error

@@ -233,6 +233,7 @@ class ChatOptions(FrontendOptions):
     """A conversation: with which frontend and model, and how it is sampled."""
 
     model: Annotated[str, typer.Option(help="Model name. Default: the only one.")] = ""
+    adapter: Annotated[str, typer.Option(help="One of the model's adapters.")] = ""
     system: Annotated[str, typer.Option(help="System prompt.")] = ""
     max_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 256
     temperature: Annotated[float | None, typer.Option(help="0 to 2.")] = None
@@ -243,6 +244,8 @@ class ChatOptions(FrontendOptions):
     def sampling(self) -> "Options":
         """Return the options of each request."""
         options: Options = {"max_tokens": self.max_tokens, "timeout": self.timeout}
+        if self.adapter:
+            options["adapter"] = self.adapter
         if self.temperature is not None:
             options["temperature"] = self.temperature
         if self.seed is not None:

@@ -38,6 +38,8 @@ class Answer:
     steps: tuple[Step, ...]
     exact_continuation: bool = True
     """Whether it would have gone on with the same tokens at another worker."""
+    adapter: str = ""
+    """The adapter that answered; empty: the model itself."""
 
     @property
     def text(self) -> str:
@@ -91,4 +93,5 @@ def answer_of(started: Started, outputs: Sequence[Output], finished: Finished) -
         finished.usage,
         finished.steps,
         started.exact_continuation,
+        started.adapter,
     )

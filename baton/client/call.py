@@ -35,6 +35,8 @@ class Model:
     """Since the Unix epoch."""
     exact_continuation: bool
     """Whether sampled outputs go on with the same tokens at another worker."""
+    adapters: tuple[str, ...]
+    """Names of the adapters that it can be asked with, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
             tuple(model.features),
             model.created_seconds,
             model.exact_continuation or not model.HasField("exact_continuation"),
+            tuple(model.adapters),
         )
         for model in response.models
     )

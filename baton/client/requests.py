@@ -19,6 +19,8 @@ class Message(TypedDict):
 class Options(SamplingOptions, total=False):
     """Keyword options of `generate` and `chat`; what is left out has the server's default."""
 
+    adapter: str
+    """One of the model's adapters. Default: none."""
     n: int
     """Independent outputs, 1 to 16."""
     request_id: str
@@ -38,7 +40,7 @@ def generate_request(
 ) -> inference_pb2.GenerateRequest:
     """Ask for a continuation of text, or of token ids as they are."""
     request = inference_pb2.GenerateRequest(
-        context=common_pb2.RequestContext(request_id=request_id, model=model),
+        context=_context(model, request_id, options),
         sampling=SamplingParams.from_options(options).to_proto(),
         n=options.get("n", 0),
     )
@@ -55,7 +57,7 @@ def chat_request(
 ) -> inference_pb2.ChatRequest:
     """Ask for the next assistant turn. A string is one user message."""
     return inference_pb2.ChatRequest(
-        context=common_pb2.RequestContext(request_id=request_id, model=model),
+        context=_context(model, request_id, options),
         messages=chat_messages(messages),
         sampling=SamplingParams.from_options(options).to_proto(),
         n=options.get("n", 0),
@@ -79,6 +81,12 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
         )
         for message in messages
     ]
+
+
+def _context(model: str, request_id: str, options: Options) -> common_pb2.RequestContext:
+    return common_pb2.RequestContext(
+        request_id=request_id, model=model, adapter=options.get("adapter", "")
+    )
 
 
 def check_names(options: Options) -> None:

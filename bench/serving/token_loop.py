@@ -20,7 +20,7 @@ from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation
-from services.frontend.models.registry import Model
+from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.openai.encoder import ChunkEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.response import ResponseOptions
@@ -88,7 +88,7 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     request = GenerationRequest(
         model.name, TokenPrompt(PROMPT), sampling=sampling, request_id=f"r{number}"
     )
-    resolved = validate.resolve(request, model, PROMPT, 1)
+    resolved = validate.resolve(request, ResolvedModel(model, "", b""), PROMPT, 1)
     now = time.monotonic()
     context = GenerationContext(
         anywhere, anywhere, [], b"", Context(), now, now + 600, 3, 2.0, 192 * 1024

@@ -10,8 +10,8 @@ REQUESTS = Counter(
     "baton_frontend_requests_total",
     "Requests that ended, refused ones too: by surface (`http`, `grpc`), operation (`chat`, "
     "`text_completion`, `tokenize`, `list_models`, `unknown`), model (empty where it does not "
-    "exist) and reason (`ok` or a reason of the error table).",
-    ["surface", "operation", "model", "reason"],
+    "exist), adapter (empty: the model itself) and reason (`ok` or a reason of the error table).",
+    ["surface", "operation", "model", "adapter", "reason"],
 )
 HTTP_REQUESTS = Counter(
     "baton_http_requests_total",
@@ -42,14 +42,16 @@ LATE_FRAMES = Counter(
     "baton_frontend_late_frames_total", "Token entries of streams that were released."
 )
 PROMPT_TOKENS = Counter(
-    "baton_frontend_prompt_tokens_total", "Prompt tokens of ended requests.", ["model"]
+    "baton_frontend_prompt_tokens_total", "Prompt tokens of ended requests.", ["model", "adapter"]
 )
 CACHED_TOKENS = Counter(
     "baton_frontend_cached_tokens_total",
     "Prompt tokens found in a cache, of ended requests.",
-    ["model"],
+    ["model", "adapter"],
 )
-OUTPUT_TOKENS = Counter("baton_frontend_output_tokens_total", "Tokens given to clients.", ["model"])
+OUTPUT_TOKENS = Counter(
+    "baton_frontend_output_tokens_total", "Tokens given to clients.", ["model", "adapter"]
+)
 DURATION = Histogram(
     "gen_ai_server_request_duration_seconds",
     "From arrival to end, of requests that ran.",

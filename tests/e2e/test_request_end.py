@@ -62,7 +62,7 @@ _OF_STATUS = {
     431: Reason.HEAD_TOO_LARGE,
 }
 _SAMPLE = re.compile(
-    r'baton_frontend_requests_total\{model="([^"]*)",operation="(\w+)",reason="(\w+)",'
+    r'baton_frontend_requests_total\{adapter="",model="([^"]*)",operation="(\w+)",reason="(\w+)",'
     r'surface="(\w+)"\}'
 )
 

@@ -16,7 +16,8 @@ from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.generation import Generation
 from services.frontend.metrics import ACTIVE
-from services.frontend.models.registry import Model, Registry
+from services.frontend.models.model import Model
+from services.frontend.models.registry import Registry
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.requests import validate
 from services.frontend.requests.record import RequestRecord
@@ -108,7 +109,13 @@ class Inference:
             resolved = await self._resolve(request, record)
             cache_salt = await self._cache_salts.get(resolved.context.tenant)
             chains = await self._threads.run(
-                partial(block_key_chains, resolved.prompt, resolved.model.cards, cache_salt),
+                partial(
+                    block_key_chains,
+                    resolved.prompt,
+                    resolved.model.cards,
+                    resolved.adapter_digest,
+                    cache_salt,
+                ),
                 len(resolved.prompt),
             )
             span = tracer().start_span(
@@ -152,17 +159,17 @@ class Inference:
             raise invalid_field("model", "name a model")
         record.name_model(model_name)
         validate.check_prompt(prompt, self._limits)
-        model = self.registry.get(model_name)
+        model = self.registry.get(model_name).model
         record.served_model = model.name
         return model, await self._encode(model, prompt)
 
     async def _resolve(self, request: GenerationRequest, record: RequestRecord) -> ResolvedRequest:
         validate.check(request, self._limits)
-        model = self.registry.get(request.model)
-        record.served_model = model.name
-        validate.check_model(request, model)
-        prompt = await self._encode(model, request.prompt)
-        return validate.resolve(request, model, prompt, secrets.randbits(63))
+        found = self.registry.get(request.model, request.adapter)
+        record.served_model, record.adapter = found.model.name, found.adapter
+        validate.check_model(request, found.model)
+        prompt = await self._encode(found.model, request.prompt)
+        return validate.resolve(request, found, prompt, secrets.randbits(63))
 
     async def _encode(self, model: Model, prompt: Prompt) -> list[int]:
         match prompt:

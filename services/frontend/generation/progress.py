@@ -53,8 +53,8 @@ class RequestProgress:
         """Add what the client has of a stream that it resumes, and tell it what it gets."""
         request, first = self.request, self.outputs[0]
         seed, prompt_tokens = request.sampling.seed, len(request.prompt)
-        exact = request.exact_continuation
-        events.append(Started(request.id, request.model.name, seed, prompt_tokens, exact))
+        exact, adapter = request.exact_continuation, request.context.adapter
+        events.append(Started(request.id, request.model.name, seed, prompt_tokens, exact, adapter))
         if request.output_so_far:
             first.push(request.output_so_far)
         if first.reason is not None:  # what is resumed had ended

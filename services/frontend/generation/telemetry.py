@@ -30,6 +30,8 @@ def record_generation(
         span.set_attribute("gen_ai.request.model", request.model.name)
         span.set_attribute("gen_ai.response.model", request.model.name)
         span.set_attribute("gen_ai.response.id", request.id)
+        if request.context.adapter:
+            span.set_attribute("baton.adapter", request.context.adapter)
         span.set_attribute("gen_ai.usage.input_tokens", len(request.prompt))
         span.set_attribute("gen_ai.usage.output_tokens", progress.output_tokens)
         span.set_attribute("gen_ai.usage.cache_read.input_tokens", usage.cached_tokens)

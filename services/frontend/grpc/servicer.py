@@ -80,6 +80,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     features=model.features,
                     created_seconds=model.created_seconds,
                     exact_continuation=model.exact_continuation,
+                    adapters=sorted(model.adapters),
                 )
                 for model in self._inference.registry.listed()
             ]

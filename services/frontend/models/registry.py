@@ -3,67 +3,31 @@
 Names of models are looked up here and nowhere else; no name is ever joined to a path.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from typing import TypeVar
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import cluster_pb2
+from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.text.tokenizer import Tokenizer
 
+N = TypeVar("N")
+
 MAX_NAMES = 1024
-"""Names of models that were served once; the oldest goes."""
+"""Names of models that were served once, and of adapters; the oldest goes."""
+_LISTED_NAMES = 16
+"""Names of adapters in an error."""
 _RETRY_SECONDS = 1.0
 _DECODES = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
-
-
-@dataclass(frozen=True, eq=False)
-class Model:
-    """A model as it can be asked now."""
-
-    name: str
-    tokenizer: Tokenizer
-    cards: tuple[cluster_pb2.ModelCard, ...]
-    """One per live layout, at least one; all name the tokenizer."""
-
-    @cached_property
-    def tokenizer_digest(self) -> bytes:
-        """Only workers with this tokenizer understand its tokens."""
-        return self.cards[0].tokenizer_digest
-
-    @cached_property
-    def context_tokens(self) -> int:
-        """The longest prompt plus output that every live worker takes."""
-        return min(card.context_tokens for card in self.cards)
-
-    @cached_property
-    def vocab_tokens(self) -> int:
-        return min(card.vocab_tokens for card in self.cards)
-
-    @cached_property
-    def eos_token_ids(self) -> frozenset[int]:
-        return frozenset(self.cards[0].eos_token_ids)
-
-    @cached_property
-    def features(self) -> tuple[str, ...]:
-        """What every live worker can do, sorted."""
-        return tuple(sorted(set.intersection(*(set(card.features) for card in self.cards))))
-
-    @cached_property
-    def exact_continuation(self) -> bool:
-        """Whether sampled outputs go on with the same tokens at any other live worker."""
-        return not any(card.inexact_continuation for card in self.cards)
-
-    @cached_property
-    def created_seconds(self) -> int:
-        return min(card.created_seconds for card in self.cards)
 
 
 class Registry:
     """Models by name. A pure object: it is told what is served, and which tokenizers are loaded.
 
-    A name may be served with two tokenizers while its workers are replaced. Each request then keeps
-    to one: that of most workers that take work, and on a tie the one in use.
+    A name may be served with two tokenizers while its workers are replaced, and so may an adapter's
+    name with two digests. Each request then keeps to one: that of most workers that take work, and
+    on a tie the one in use.
     """
 
     def __init__(self) -> None:
@@ -78,7 +42,9 @@ class Registry:
         """There has been a model that can be asked: clients are welcome."""
         self._models: dict[str, Model] = {}
         self._names: dict[str, None] = {}
-        """Names that were served once."""
+        """Names of models that were served once."""
+        self._adapter_names: dict[tuple[str, str], None] = {}
+        """Adapters that were served once: names of model and adapter."""
 
     def set_cards(self, cards: Iterable[cluster_pb2.ModelCard]) -> None:
         """Take over the cards of what is served now; forget tokenizers that none names."""
@@ -86,7 +52,7 @@ class Registry:
         for card in cards:
             of_name = self._cards.setdefault(card.name, {})
             of_name.setdefault(card.tokenizer_digest, []).append(card)
-            self._remember(card.name)
+            _remember(self._names, card.name)
         wanted = self.wanted()
         self._tokenizers = {k: v for k, v in self._tokenizers.items() if k in wanted}
         self._refused = {k: v for k, v in self._refused.items() if k in wanted}
@@ -127,25 +93,33 @@ class Registry:
         """Do without a tokenizer that is damaged, until no card names it any more."""
         self._refused[digest] = reason
 
-    def get(self, name: str) -> Model:
-        """Return the model of that name.
+    def get(self, name: str, adapter: str = "") -> ResolvedModel:
+        """Return the model of that name, with one of its adapters if one is named.
+
+        Without `adapter`, a name that is no model's may be an adapter's: it stands for its model
+        with the adapter.
 
         Raises:
-            BatonError: MODEL_NOT_FOUND; NO_WORKER where only its workers are missing; MODEL_LOADING
-                while its tokenizer is; UNAVAILABLE where that cannot be used.
+            BatonError: MODEL_NOT_FOUND, for the field `model` or `adapter`; NO_WORKER where only
+                workers are missing; MODEL_LOADING while the tokenizer is; UNAVAILABLE where that
+                cannot be used; INVALID_FIELD where several models have an adapter of the name.
         """
         model = self._models.get(name)
-        if model is not None:
-            return model
-        if name in self._cards:
-            raise self._not_loaded(name)
-        if name in self._names or not self._names:
-            none = f"no worker serves the model {_shown(name)} now"
-            raise BatonError(Reason.NO_WORKER, none, field="model", retry_after=_RETRY_SECONDS)
+        if model is None:
+            return self._by_adapter(name, adapter)
+        if not adapter:
+            return ResolvedModel(model, "", b"")
+        digest = model.adapters.get(adapter)
+        if digest is not None:
+            return ResolvedModel(model, adapter, digest)
+        if (name, adapter) in self._adapter_names:
+            raise _no_worker("adapter", adapter)
+        listed = ", ".join(sorted(model.adapters)[:_LISTED_NAMES])
         raise BatonError(
             Reason.MODEL_NOT_FOUND,
-            f"the model {_shown(name)} does not exist; /v1/models lists those that do",
-            field="model",
+            f"the model {_shown(name)} has no adapter {_shown(adapter)}; "
+            + (f"it has {listed}" if listed else "it has none"),
+            field="adapter",
         )
 
     def listed(self) -> list[Model]:
@@ -164,8 +138,48 @@ class Registry:
             in_use = b"" if known is None else known.tokenizer_digest
             digests = [w.tokenizer_digest for w in self._workers.values() if w.model == name]
             digest = max(usable, key=lambda one: (digests.count(one), one == in_use, one))
-        self._models[name] = Model(name, self._tokenizers[digest], tuple(of_name[digest]))
+        adapters = self._adapters(name, digest, {} if known is None else known.adapters)
+        self._models[name] = Model(name, self._tokenizers[digest], tuple(of_name[digest]), adapters)
         self.opened = True
+
+    def _adapters(
+        self, name: str, tokenizer_digest: bytes, in_use: Mapping[str, bytes]
+    ) -> Mapping[str, bytes]:
+        """Choose the digest of each adapter that workers of a model with this tokenizer have."""
+        counts: dict[str, Counter[bytes]] = {}
+        for worker in self._workers.values():
+            if (worker.model, worker.tokenizer_digest) == (name, tokenizer_digest):
+                for adapter in worker.adapters:
+                    counts.setdefault(adapter.name, Counter())[adapter.digest] += 1
+        for adapter_name in counts:
+            _remember(self._adapter_names, (name, adapter_name))
+        return {
+            adapter: max(found, key=lambda one: (found[one], one == in_use.get(adapter), one))
+            for adapter, found in counts.items()
+        }
+
+    def _by_adapter(self, name: str, adapter: str) -> ResolvedModel:
+        """Return what a name that is not a served model's stands for."""
+        if name in self._cards:
+            raise self._not_loaded(name)
+        owners = [one for one in self._models.values() if name in one.adapters]
+        if owners and not adapter:
+            if len(owners) == 1:
+                return ResolvedModel(owners[0], name, owners[0].adapters[name])
+            models = ", ".join(sorted(one.name for one in owners))
+            raise invalid_field(
+                "model",
+                f"{_shown(name)} is an adapter of several models, {models}: over gRPC, name one of "
+                "them beside the adapter; or have one renamed",
+            )
+        known = name in self._names or any(name == one for _, one in self._adapter_names)
+        if known or not self._names:
+            raise _no_worker("model", name)
+        raise BatonError(
+            Reason.MODEL_NOT_FOUND,
+            f"the model {_shown(name)} does not exist; /v1/models lists those that do",
+            field="model",
+        )
 
     def _not_loaded(self, name: str) -> BatonError:
         """Return why a model that is served cannot be asked."""
@@ -184,11 +198,18 @@ class Registry:
             retry_after=_RETRY_SECONDS,
         )
 
-    def _remember(self, name: str) -> None:
-        if name not in self._names:
-            if len(self._names) >= MAX_NAMES:
-                del self._names[next(iter(self._names))]
-            self._names[name] = None
+
+def _remember(names: dict[N, None], name: N) -> None:
+    """Keep a name; the oldest goes beyond the limit."""
+    if name not in names:
+        if len(names) >= MAX_NAMES:
+            del names[next(iter(names))]
+        names[name] = None
+
+
+def _no_worker(field: str, name: str) -> BatonError:
+    none = f"no worker serves the {field} {_shown(name)} now"
+    return BatonError(Reason.NO_WORKER, none, field=field, retry_after=_RETRY_SECONDS)
 
 
 def _shown(name: str) -> str:

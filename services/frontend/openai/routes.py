@@ -14,7 +14,7 @@ from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
 from services.frontend.http.body import read_json
 from services.frontend.http.connection import connection_of
 from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
-from services.frontend.models.registry import Model
+from services.frontend.models.model import Model
 from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.parse import (
@@ -68,14 +68,18 @@ class Handlers:
         await send_json(send, answer)
 
     async def models(self, _: Scope, __: Receive, send: Send) -> None:
-        """List the models that can be asked now."""
-        listed = [_model(model) for model in self._inference.registry.listed()]
+        """List the models that can be asked now, each before its adapters."""
+        listed = [
+            _model(model, adapter)
+            for model in self._inference.registry.listed()
+            for adapter in ("", *sorted(model.adapters))
+        ]
         await send_json(send, {"object": "list", "data": listed})
 
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
-        """Describe one model."""
-        name = scope["path"].removeprefix(_MODEL)
-        await send_json(send, _model(self._inference.registry.get(name)))
+        """Describe one model or adapter."""
+        found = self._inference.registry.get(scope["path"].removeprefix(_MODEL))
+        await send_json(send, _model(found.model, found.adapter))
 
     async def live(self, _: Scope, __: Receive, send: Send) -> None:
         """Say that the process lives."""
@@ -114,7 +118,7 @@ class Handlers:
             options = ResponseOptions(
                 id=template.id_prefix + request_id.get(),
                 created=int(time.time()),
-                model=resolved[0].model.name,
+                model=resolved[0].named,
                 n=resolved[0].n,
                 logprobs=resolved[0].sampling.HasField("logprobs"),
                 token_ids=bool(body.return_token_ids),
@@ -171,12 +175,14 @@ class Routes:
         raise MethodNotAllowedError(path, method, "GET, HEAD" if allowed == "GET" else allowed)
 
 
-def _model(model: Model) -> dict[str, Any]:
+def _model(model: Model, adapter: str) -> dict[str, Any]:
+    """An adapter is a model whose parent is the one that it changes, as vLLM has it."""
     return {
-        "id": model.name,
+        "id": adapter or model.name,
         "object": "model",
         "created": model.created_seconds,
         "owned_by": "baton",
+        "parent": model.name if adapter else None,
         "max_model_len": model.context_tokens,
         "exact_continuation": model.exact_continuation,
     }

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Set
 
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
-from services.frontend.models.registry import Model
+from services.frontend.requests.request import ResolvedRequest
 
 _PREFILL = (cluster_pb2.ROLE_PREFILL,)
 _DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
@@ -15,20 +15,21 @@ _DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
 
 def random_placement(
     instances: Mapping[str, cluster_pb2.Instance],
-    model: Model,
+    request: ResolvedRequest,
     excluded: Set[str],
     draw: random.Random,
 ) -> router_pb2.Placement | None:
-    """Return a decode worker of the model, and a prefill worker of its layout where there is one.
+    """Return a decode worker for a request, and a prefill worker of its layout where there is one.
 
     Returns None without a decode worker.
 
     Args:
         instances: the instances alive, by id.
-        model: the model; workers with another tokenizer are not used.
+        request: workers with another tokenizer, or without its adapter, are not used.
         excluded: ids that must not be used.
         draw: the source of randomness.
     """
+    model = request.model
     workers = [
         one
         for one in instances.values()
@@ -36,6 +37,7 @@ def random_placement(
         and one.tokenizer_digest == model.tokenizer_digest
         and not one.draining
         and one.id not in excluded
+        and _has_adapter(one, request)
     ]
     decodes = [one for one in workers if one.role in _DECODE]
     if not decodes:
@@ -55,6 +57,11 @@ def random_placement(
         if store is not None:
             placement.sources.append(kvstore_pb2.KvSource(store_id=store.id, address=store.address))
     return placement
+
+
+def _has_adapter(instance: cluster_pb2.Instance, request: ResolvedRequest) -> bool:
+    name, digest = request.context.adapter, request.adapter_digest
+    return not name or any((one.name, one.digest) == (name, digest) for one in instance.adapters)
 
 
 def _target(instance: cluster_pb2.Instance) -> router_pb2.Target:

@@ -90,16 +90,17 @@ class PlacementFinder:
             output_tokens=output_tokens,
             traceparent=inject(),
             tokenizer_digest=request.model.tokenizer_digest,
+            adapter_digest=request.adapter_digest,
         )
         query.context.attempt = attempt
         try:
             return Placement(*await self._router_client.place(query), attempt)
         except RouterUnavailableError:
-            decision = random_placement(self._instances(), request.model, excluded, self._draw)
+            decision = random_placement(self._instances(), request, excluded, self._draw)
         if decision is None:
             raise BatonError(
                 Reason.NO_WORKER,
-                f"no worker serves the model {request.model.name!r} now",
+                f"no worker serves the model {request.named!r} now",
                 field="model",
                 retry_after=1.0,
             )

@@ -36,6 +36,7 @@ class RequestRecord:
     """One request, from its arrival to its end. Belongs to the task that serves it."""
 
     __slots__ = (
+        "adapter",
         "began",
         "cached_tokens",
         "error",
@@ -63,6 +64,8 @@ class RequestRecord:
         """As the client named it."""
         self.served_model = ""
         """The same once it is known to exist: the only names that metrics carry."""
+        self.adapter = ""
+        """The adapter that was asked for, likewise; empty: the model itself."""
         self.error: BatonError | None = None
         """What the client was told, or why nothing could be told; None where it got all."""
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
@@ -130,19 +133,20 @@ def finish(record: RequestRecord, status: str) -> None:
     if record.operation == OPERATOR and record.error is None:
         return
     operation, model, error = record.operation or UNKNOWN, record.served_model, record.error
-    reason = "ok" if error is None else error.reason.name
-    REQUESTS.labels(record.surface, operation, model, reason).inc()
+    reason, adapter = "ok" if error is None else error.reason.name, record.adapter
+    REQUESTS.labels(record.surface, operation, model, adapter, reason).inc()
     if record.prompt_tokens:  # it ran
         DURATION.labels(operation, model).observe(seconds)
-        PROMPT_TOKENS.labels(model).inc(record.prompt_tokens)
-        CACHED_TOKENS.labels(model).inc(record.cached_tokens)
-        OUTPUT_TOKENS.labels(model).inc(record.output_tokens)
+        PROMPT_TOKENS.labels(model, adapter).inc(record.prompt_tokens)
+        CACHED_TOKENS.labels(model, adapter).inc(record.cached_tokens)
+        OUTPUT_TOKENS.labels(model, adapter).inc(record.output_tokens)
     log.info(
         "request.end",
         surface=record.surface,
         operation=operation,
         tenant=record.tenant,
         model=record.model,
+        **({"adapter": adapter} if adapter else {}),
         status=status,
         reason=reason,
         field=None if error is None else error.field,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
-from services.frontend.models.registry import Model
+from services.frontend.models.model import Model
 from services.frontend.text.chat_template import Message
 
 
@@ -77,7 +77,14 @@ class ResolvedRequest:
     """Output tokens that the client has from a cut-off stream."""
     exact_continuation: bool = True
     """Whether it goes on with the same tokens at another worker."""
+    adapter_digest: bytes = b""
+    """Of the adapter that the context names: only workers that have it serve the request."""
 
     @property
     def id(self) -> str:
         return self.context.request_id
+
+    @property
+    def named(self) -> str:
+        """What answers, as HTTP clients name it: the adapter, or the model itself."""
+        return self.context.adapter or self.model.name

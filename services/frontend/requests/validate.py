@@ -15,7 +15,7 @@ from baton.cluster.tenants import DEFAULT_TENANT
 from baton.errors import BatonError, Reason, invalid_field
 from baton.settings import FrontendLimits
 from baton.v1 import common_pb2
-from services.frontend.models.registry import Model
+from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -41,10 +41,6 @@ def check(request: GenerationRequest, limits: FrontendLimits) -> None:
     """
     if not request.model:
         raise invalid_field("model", "name a model; /v1/models lists them")
-    if request.adapter:
-        raise BatonError(
-            Reason.UNSUPPORTED_PARAMETER, "adapters are not supported yet", field="adapter"
-        )
     if request.tenant not in ("", DEFAULT_TENANT):
         raise invalid_field("tenant", f"the only tenant is {DEFAULT_TENANT!r}")
     if request.cache_scope not in (
@@ -86,13 +82,13 @@ def check_model(request: GenerationRequest, model: Model) -> None:
 
 
 def resolve(
-    request: GenerationRequest, model: Model, prompt: Sequence[int], drawn_seed: int
+    request: GenerationRequest, found: ResolvedModel, prompt: Sequence[int], drawn_seed: int
 ) -> ResolvedRequest:
     """Make a good request of a checked one.
 
     Args:
         request: what the client sent, after `check` and `check_model`.
-        model: the model it names.
+        found: the model that it names, and the adapter.
         prompt: its prompt's tokens.
         drawn_seed: the seed to use where it has none.
 
@@ -100,6 +96,7 @@ def resolve(
         BatonError: the prompt is empty, too long, leaves less room than max_tokens asks for, or
             has an id outside of the vocabulary.
     """
+    model = found.model
     field = "messages" if isinstance(request.prompt, ChatPrompt) else "prompt"
     if not prompt:
         raise invalid_field(field, "the prompt has no tokens; at least one is needed")
@@ -136,6 +133,7 @@ def resolve(
             tenant=DEFAULT_TENANT,
             priority=common_pb2.PriorityClass.ValueType(request.priority),
             model=model.name,
+            adapter=found.adapter,
             cache_scope=common_pb2.CACHE_SCOPE_TENANT,
         ),
         model=model,
@@ -146,6 +144,7 @@ def resolve(
         output_so_far=() if resume is None else tuple(resume.output_ids),
         exact_continuation=model.exact_continuation
         or sampling.is_plainly_greedy(params, request.n),
+        adapter_digest=found.adapter_digest,
     )
 
 

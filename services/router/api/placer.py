@@ -66,6 +66,9 @@ class Placer:
         workers = self._fleet.workers(model)
         if query.tokenizer_digest:
             workers = [one for one in workers if one.tokenizer_digest == query.tokenizer_digest]
+        if query.context.adapter:
+            adapter = query.context.adapter, query.adapter_digest
+            workers = [one for one in workers if adapter in one.adapters]
         matches = {chain.layout_id: self._match(chain) for chain in query.chains}
         decision = place(
             PlacementQuery(

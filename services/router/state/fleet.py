@@ -30,6 +30,8 @@ class Fleet:
         self.tickets = tickets
         self._rates = RateEstimator()
         self._instances: dict[str, cluster_pb2.Instance] = {}
+        self._adapters: dict[str, frozenset[tuple[str, bytes]]] = {}
+        """Of each worker; it is rebuilt more often than they change."""
         self._reports: dict[str, worker_pb2.LoadReport] = {}
         self._stale: set[str] = set()
         self._cards: dict[CardKey, cluster_pb2.ModelCard] = {}
@@ -41,6 +43,7 @@ class Fleet:
         """Add a worker or store, or replace its record."""
         self._instances[instance.id] = instance
         if instance.role in WORKER_ROLES:
+            self._adapters[instance.id] = frozenset((a.name, a.digest) for a in instance.adapters)
             self._remember(instance.model)
             self._invalidate(instance.id)
         else:
@@ -50,6 +53,7 @@ class Fleet:
     def remove(self, instance_id: str) -> None:
         """Remove an instance that left the cluster, and all that is known of it."""
         self._instances.pop(instance_id, None)
+        self._adapters.pop(instance_id, None)
         self._reports.pop(instance_id, None)
         self._stale.discard(instance_id)
         self._rates.remove_worker(instance_id)
@@ -141,6 +145,7 @@ class Fleet:
             free_pages=report.free_pages - in_flight.pages,
             total_pages=report.total_pages,
             tokenizer_digest=instance.tokenizer_digest,
+            adapters=self._adapters[worker_id],
             draining=instance.draining or report.draining,
             stale=worker_id in self._stale,
         )

@@ -29,6 +29,8 @@ class Worker:
     total_pages: int
     tokenizer_digest: bytes = b""
     """Which tokenizer made the tokens that its model understands."""
+    adapters: frozenset[tuple[str, bytes]] = frozenset()
+    """Name and digest of each adapter that it serves."""
     draining: bool = False
     stale: bool = False
     """Its load stream is broken: the worker may be dead, and the numbers are old."""

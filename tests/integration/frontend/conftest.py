@@ -1,7 +1,7 @@
 """A frontend in this process, and scripted doubles of what it speaks to."""
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +60,8 @@ class Stage:
     model_dir: Path
     inexact_continuation: bool = False
     """As cards of workers that are added from now on say it."""
+    adapters: Mapping[str, bytes] = field(default_factory=dict)
+    """Digests by name, of workers that are added from now on."""
     members: dict[str, Member] = field(default_factory=dict)
     frontend: LocalService = field(init=False)
     grpc_address: str = ""
@@ -107,6 +109,8 @@ class Stage:
         if isinstance(double, ScriptedWorker):
             double.tokenizer = tokenizer
             instance.tokenizer_digest = tokenizer.digest
+            for adapter, digest in self.adapters.items():
+                instance.adapters.add(name=adapter, digest=digest)
         stack = await self.stack.enter_async_context(AsyncExitStack())
         server = await stack.enter_async_context(
             Server(GrpcSettings(port=0), name, incarnation=instance.incarnation)

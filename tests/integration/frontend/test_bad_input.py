@@ -196,7 +196,7 @@ async def test_what_only_grpc_can_say(stage: Any) -> None:
     for field, reason, change in (
         ("temperature", Reason.INVALID_FIELD, _set("sampling.temperature", float("nan"))),
         ("tenant", Reason.INVALID_FIELD, _set("context.tenant", "other")),
-        ("adapter", Reason.UNSUPPORTED_PARAMETER, _set("context.adapter", "a")),
+        ("adapter", Reason.MODEL_NOT_FOUND, _set("context.adapter", "a")),
         ("cache_scope", Reason.INVALID_FIELD, _set("context.cache_scope", 2)),
         ("resume.output_ids", Reason.INVALID_FIELD, lambda r: r.resume.CopyFrom(resume)),
     ):

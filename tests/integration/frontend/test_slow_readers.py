@@ -56,7 +56,7 @@ async def test_a_slow_reader_loses_its_stream_and_others_lose_nothing(stage: Any
     assert stage.worker("d0").kinds() == ["prepare", "generate", "cancel", *again]
     client.close()
     ended = {"surface": "http", "operation": "text_completion", "model": stage.model}
-    ended["reason"] = Reason.SLOW_CONSUMER.name
+    ended |= {"adapter": "", "reason": Reason.SLOW_CONSUMER.name}
     await eventually(lambda: stage.frontend.sample("baton_frontend_requests_total", **ended) == 1)
 
 

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from baton.internal.v1 import cluster_pb2
 from baton.v1 import common_pb2
-from services.frontend.models.registry import Model
+from services.frontend.models.model import Model
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer

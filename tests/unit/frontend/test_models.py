@@ -1,14 +1,19 @@
 """Models are looked up, and listed while they can be asked."""
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
-from services.frontend.models.registry import Model, Registry
+from baton.v1 import common_pb2
+from services.frontend.models.model import Model
+from services.frontend.models.registry import Registry
 from services.frontend.placement.fallback import random_placement
+from services.frontend.requests.request import ResolvedRequest
 
 A, B = b"A" * 32, b"B" * 32
 """Digests of two tokenizers."""
@@ -40,7 +45,7 @@ def test_a_model_needs_a_tokenizer_and_a_worker(model: Model) -> None:
     registry.add_tokenizer(A, model.tokenizer)
     assert registry.opened
     assert [one.name for one in registry.listed()] == ["a", "b"]
-    assert registry.get("a").tokenizer is registry.get("b").tokenizer
+    assert registry.get("a").model.tokenizer is registry.get("b").model.tokenizer
     assert reason_of(registry, "other") is Reason.MODEL_LOADING
     for name in ("nobody", "../etc/passwd"):
         assert reason_of(registry, name) is Reason.MODEL_NOT_FOUND
@@ -70,7 +75,7 @@ def test_a_refused_tokenizer_is_not_asked_for_again(model: Model) -> None:
     registry.set_cards([card("a"), card("a", digest=B)])
     assert reason_of(registry, "a") is Reason.MODEL_LOADING
     registry.add_tokenizer(B, model.tokenizer)
-    assert registry.get("a").tokenizer_digest == B
+    assert registry.get("a").model.tokenizer_digest == B
 
 
 def test_a_model_with_two_tokenizers_keeps_to_that_of_most_workers(model: Model) -> None:
@@ -84,7 +89,7 @@ def test_a_model_with_two_tokenizers_keeps_to_that_of_most_workers(model: Model)
         worker = instance(f"d{number}", cluster_pb2.ROLE_DECODE, tokenizer_digest=digest)
         worker.draining = draining
         registry.follow(worker, alive=alive)
-        chosen = registry.get("m")
+        chosen = registry.get("m").model
         assert {one.tokenizer_digest for one in chosen.cards} == {chosen.tokenizer_digest}
         assert chosen.eos_token_ids == ({1} if chosen.tokenizer_digest == A else {2})
         return chosen.tokenizer_digest
@@ -93,7 +98,7 @@ def test_a_model_with_two_tokenizers_keeps_to_that_of_most_workers(model: Model)
     assert move(2, B) == A
     assert move(3, B) == A, "B is not loaded"
     registry.add_tokenizer(B, model.tokenizer)
-    assert registry.get("m").tokenizer_digest == B
+    assert registry.get("m").model.tokenizer_digest == B
     assert move(4, A) == B, "on a tie, the one in use"
     assert move(2, B, draining=True) == A
     assert move(2, B) == A
@@ -109,7 +114,7 @@ def test_a_model_can_do_what_all_its_layouts_can(model: Model) -> None:
         ]
     )
     registry.add_tokenizer(A, model.tokenizer)
-    found = registry.get("m")
+    found = registry.get("m").model
     assert (found.context_tokens, found.features, found.created_seconds) == (8, ("y",), 7)
     assert len(found.cards) == 2
 
@@ -118,26 +123,107 @@ def instance(name: str, role: Any, layout: bytes = b"1", **fields: Any) -> clust
     return cluster_pb2.Instance(id=name, role=role, model="m", layout_id=layout, **fields)
 
 
-def test_chance_pairs_workers_of_one_layout_and_tokenizer(model: Model) -> None:
+def adapters(**digests: bytes) -> list[cluster_pb2.Adapter]:
+    return [cluster_pb2.Adapter(name=name, digest=digest) for name, digest in digests.items()]
+
+
+def test_an_adapter_is_found_by_its_own_name_and_beside_its_model(model: Model) -> None:
+    registry = Registry()
+    registry.set_cards([card("m"), card("n")])
+    registry.add_tokenizer(A, model.tokenizer)
+    worker = instance("d1", cluster_pb2.ROLE_DECODE, tokenizer_digest=A)
+    worker.adapters.extend(adapters(sql=b"1", chat=b"2", n=b"3"))
+    registry.follow(worker, alive=True)
+    found = registry.get("m", "sql")
+    assert (found.model.name, found.adapter, found.adapter_digest) == ("m", "sql", b"1")
+    assert registry.get("sql") == found
+    assert registry.get("m")[1:] == ("", b"")
+    assert registry.get("n").model.name == "n", "a model's name is never an adapter's"
+    assert sorted(registry.get("m").model.adapters) == ["chat", "n", "sql"]
+    with pytest.raises(BatonError) as caught:
+        registry.get("m", "sqk")
+    assert (caught.value.reason, caught.value.field) == (Reason.MODEL_NOT_FOUND, "adapter")
+    assert "'sqk'" in caught.value.message
+    assert "chat, n, sql" in caught.value.message
+    with pytest.raises(BatonError, match="it has none"):
+        registry.get("n", "sql")
+    with pytest.raises(BatonError) as caught:
+        registry.get("no", "sql")
+    assert (caught.value.reason, caught.value.field) == (Reason.MODEL_NOT_FOUND, "model")
+    registry.follow(worker, alive=False)
+    for asked in (("m", "sql"), ("sql",)):
+        with pytest.raises(BatonError) as caught:
+            registry.get(*asked)
+        assert caught.value.reason is Reason.NO_WORKER
+        assert caught.value.retry_after is not None
+
+
+def test_an_adapter_of_two_models_is_asked_for_with_its_model(model: Model) -> None:
+    registry = Registry()
+    registry.set_cards([card("m"), card("n")])
+    registry.add_tokenizer(A, model.tokenizer)
+    for name in ("m", "n"):
+        worker = instance(f"d-{name}", cluster_pb2.ROLE_DECODE, tokenizer_digest=A)
+        worker.model = name
+        worker.adapters.extend(adapters(sql=name.encode()))
+        registry.follow(worker, alive=True)
+    with pytest.raises(BatonError) as caught:
+        registry.get("sql")
+    assert (caught.value.reason, caught.value.field) == (Reason.INVALID_FIELD, "model")
+    assert "m, n" in caught.value.message
+    assert registry.get("n", "sql").adapter_digest == b"n"
+
+
+def test_an_adapter_with_two_digests_keeps_to_that_of_most_workers(model: Model) -> None:
+    registry = Registry()
+    registry.set_cards([card("m")])
+    registry.add_tokenizer(A, model.tokenizer)
+
+    def move(number: int, digest: bytes, *, alive: bool = True, **fields: Any) -> bytes:
+        worker = instance(f"d{number}", cluster_pb2.ROLE_DECODE, tokenizer_digest=A, **fields)
+        worker.adapters.extend(adapters(sql=digest))
+        registry.follow(worker, alive=alive)
+        return registry.get("m", "sql").adapter_digest
+
+    assert move(1, b"old") == b"old"
+    assert move(2, b"new") == b"old", "on a tie, the one in use"
+    assert move(3, b"new") == b"new"
+    assert move(4, b"old") == b"new"
+    assert move(3, b"new", draining=True) == b"old"
+    assert move(1, b"old", alive=False) == b"old"
+    assert move(4, b"old", alive=False) == b"new"
+
+
+def test_chance_pairs_workers_of_one_layout_and_tokenizer(
+    model: Model, request_for: Callable[..., ResolvedRequest]
+) -> None:
     prefill, decode = cluster_pb2.ROLE_PREFILL, cluster_pb2.ROLE_DECODE
     members = [
         instance("p1", prefill, b"1", store_id="s"),
         instance("p2", prefill, b"2"),
-        instance("d1", decode, b"1"),
+        instance("d1", decode, b"1", adapters=adapters(sql=b"1")),
         instance("d2", decode, b"2", draining=True),
         instance("d3", decode, b"1", tokenizer_digest=A),
         cluster_pb2.Instance(id="s", role=cluster_pb2.ROLE_KVSTORE, address="host:1"),
     ]
     view = {one.id: one for one in members}
+    request = request_for()
     for seed in range(20):
-        placement = random_placement(view, model, frozenset(), random.Random(seed))
+        placement = random_placement(view, request, frozenset(), random.Random(seed))
         assert placement is not None
         assert placement.prefill.instance_id == "p1"
         assert placement.decode.instance_id == "d1"
         assert [source.address for source in placement.sources] == ["host:1"]
-    alone = random_placement(view, model, {"p1"}, random.Random(0))
+    alone = random_placement(view, request, {"p1"}, random.Random(0))
     assert alone is not None
     assert not alone.HasField("prefill")
-    assert random_placement(view, model, {"d1"}, random.Random(0)) is None
-    other = Model("other", model.tokenizer, model.cards)
+    assert random_placement(view, request, {"d1"}, random.Random(0)) is None
+    other = replace(request, model=Model("other", model.tokenizer, model.cards))
     assert random_placement(view, other, frozenset(), random.Random(0)) is None
+    for digest, placed in ((b"1", True), (b"2", False)):
+        context = common_pb2.RequestContext(model="m", adapter="sql")
+        adapted = replace(request, context=context, adapter_digest=digest)
+        placement = random_placement(view, adapted, frozenset(), random.Random(0))
+        assert (placement is not None) is placed
+        if placement is not None:  # p1 does not have it
+            assert not placement.HasField("prefill")

@@ -101,6 +101,31 @@ def test_a_prompt_goes_to_workers_with_the_tokenizer_that_made_it(fleet: Fleet) 
     assert refused.value.reason is Reason.NO_WORKER
 
 
+def test_an_adapter_is_asked_of_workers_that_have_it_with_that_digest(fleet: Fleet) -> None:
+    for name, digest in (("p1", b"old"), ("d1", b"old"), ("p2", b"new"), ("d2", b"new")):
+        upgraded = instance(name, WORKERS[name])
+        upgraded.adapters.add(name="sql", digest=digest)
+        fleet.put(upgraded)
+
+    def place(digest: bytes, name: str = "sql") -> router_pb2.Placement:
+        query = ask(adapter_digest=digest)
+        query.context.adapter = name
+        return Placer(fleet).place(query, 1, 0.0)
+
+    for digest, number in ((b"old", "1"), (b"new", "2")):
+        for _ in range(4):
+            placement = place(digest)
+            assert placement.decode.instance_id == f"d{number}"
+            assert placement.prefill.instance_id in ("", f"p{number}")
+    for digest, name in ((b"gone", "sql"), (b"", "sql"), (b"old", "chat")):
+        with pytest.raises(BatonError) as refused:
+            place(digest, name)
+        assert refused.value.reason is Reason.NO_WORKER
+    fleet.put(instance("d1", ROLE_DECODE))  # it started anew without
+    with pytest.raises(BatonError):
+        place(b"old")
+
+
 def test_keys_in_the_query_find_what_events_stored(fleet: Fleet) -> None:
     fleet.index.add_blocks("d2", kvevents_pb2.TIER_ENGINE, CHAIN)
     placement = Placer(fleet).place(ask(), 1, 0.0)

@@ -1,0 +1,63 @@
+"""A model as requests see it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from baton.internal.v1 import cluster_pb2
+from services.frontend.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model as it can be asked now."""
+
+    name: str
+    tokenizer: Tokenizer
+    cards: tuple[cluster_pb2.ModelCard, ...]
+    """One per live layout, at least one; all name the tokenizer."""
+    adapters: Mapping[str, bytes] = field(default_factory=dict)
+    """Digests of the adapters that it can be asked with, by name."""
+
+    @cached_property
+    def tokenizer_digest(self) -> bytes:
+        """Only workers with this tokenizer understand its tokens."""
+        return self.cards[0].tokenizer_digest
+
+    @cached_property
+    def context_tokens(self) -> int:
+        """The longest prompt plus output that every live worker takes."""
+        return min(card.context_tokens for card in self.cards)
+
+    @cached_property
+    def vocab_tokens(self) -> int:
+        return min(card.vocab_tokens for card in self.cards)
+
+    @cached_property
+    def eos_token_ids(self) -> frozenset[int]:
+        return frozenset(self.cards[0].eos_token_ids)
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """What every live worker can do, sorted."""
+        return tuple(sorted(set.intersection(*(set(card.features) for card in self.cards))))
+
+    @cached_property
+    def exact_continuation(self) -> bool:
+        """Whether sampled outputs go on with the same tokens at any other live worker."""
+        return not any(card.inexact_continuation for card in self.cards)
+
+    @cached_property
+    def created_seconds(self) -> int:
+        return min(card.created_seconds for card in self.cards)
+
+
+class ResolvedModel(NamedTuple):
+    """What the names in a request stand for."""
+
+    model: Model
+    adapter: str
+    """The name of one of its adapters; empty: the model itself."""
+    adapter_digest: bytes
+    """Empty without an adapter."""
