@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from baton.engine.sampling.counts import TokenCounts
 from baton.sampling import SamplingParams
 from baton.stream_events import TokenLogprob
 
@@ -22,6 +23,8 @@ class Draw:
     prompt_tokens: int
     forbidden: frozenset[int] = frozenset()
     """Tokens that may not be drawn."""
+    counts: TokenCounts | None = None
+    """Of the very tokens, kept from draw to draw; None: they are counted where penalties ask."""
 
 
 @dataclass(frozen=True, slots=True)

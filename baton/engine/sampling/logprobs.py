@@ -1,6 +1,6 @@
 """Log probabilities that a request asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -9,7 +9,9 @@ from baton.engine.sampling.draw import Draw
 from baton.stream_events import TokenLogprob
 
 
-def logprobs(raw: Tensor, draws: Sequence[Draw], tokens: Sequence[int]) -> dict[int, TokenLogprob]:
+def logprobs(
+    raw: Tensor, draws: Sequence[Draw], tokens: Mapping[int, int]
+) -> dict[int, TokenLogprob]:
     """Log probabilities of the rows that want them, from the raw logits."""
     asked = [
         (row, draw.sampling.logprobs)
@@ -19,7 +21,7 @@ def logprobs(raw: Tensor, draws: Sequence[Draw], tokens: Sequence[int]) -> dict[
     if not asked:
         return {}
     rows = [row for row, _ in asked]
-    logs = raw[rows].log_softmax(dim=-1)
+    logs = raw[rows].float().log_softmax(dim=-1)
     chosen = torch.tensor([[tokens[row]] for row in rows], device=raw.device)
     own = logs.gather(1, chosen).squeeze(1).tolist()
     most = min(max(count for _, count in asked), raw.shape[1])

@@ -1,45 +1,117 @@
 """Logits as penalties, bias, and forbidden or allowed tokens change them."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from baton.engine.sampling.counts import TokenCounts, has_penalties
 from baton.engine.sampling.draw import Draw
 
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
 
-def adjust(raw: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """Penalties, bias, and tokens that may not be drawn."""
-    out = raw
-    for row, draw in enumerate(draws):
-        sampling = draw.sampling
-        repetition = sampling.repetition_penalty != 1.0
-        counted = sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
-        allowed = sampling.allowed_token_ids
-        if not (repetition or counted or sampling.logit_bias or draw.forbidden or allowed):
-            continue
-        if out is raw:
-            out = raw.clone()
-        values = out[row]
-        if repetition:
-            seen = torch.tensor(sorted(set(draw.tokens)), device=raw.device)
-            at = values[seen]
-            penalty = sampling.repetition_penalty
-            values[seen] = torch.where(at > 0, at / penalty, at * penalty)
-        if counted:
-            counts = Counter(draw.tokens[draw.prompt_tokens :])
-            ids = torch.tensor(list(counts), dtype=torch.int64, device=raw.device)
-            times = torch.tensor(list(counts.values()), dtype=raw.dtype, device=raw.device)
-            values[ids] -= sampling.frequency_penalty * times + sampling.presence_penalty
-        if sampling.logit_bias:
-            ids = torch.tensor(list(sampling.logit_bias), device=raw.device)
-            bias = list(sampling.logit_bias.values())
-            values[ids] += torch.tensor(bias, dtype=raw.dtype, device=raw.device)
-        if allowed:
-            kept = set(allowed) - draw.forbidden or set(allowed)  # never nothing
-            ids = torch.tensor(sorted(kept), device=raw.device)
-            out[row] = torch.full_like(values, -torch.inf).index_copy_(0, ids, values[ids])
-        elif draw.forbidden:
-            values[torch.tensor(sorted(draw.forbidden), device=raw.device)] = -torch.inf
+
+def adjust(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """Return logits as penalties, then bias, then forbidden or allowed tokens change them.
+
+    Only the tokens concerned are touched, those of all rows at once.
+
+    Args:
+        logits: float32 [rows, vocab]. Not changed.
+        draws: one per row.
+
+    Returns:
+        The logits themselves where nothing changes.
+    """
+    if not any(_changes(draw) for draw in draws):
+        return logits
+    out = logits.clone(memory_format=torch.contiguous_format)
+    _penalize(out, draws)
+    _bias(out, draws)
+    _restrict(out, draws)
     return out
+
+
+def _changes(draw: Draw) -> bool:
+    sampling = draw.sampling
+    return bool(
+        sampling.logit_bias
+        or sampling.allowed_token_ids
+        or draw.forbidden
+        or has_penalties(sampling)
+    )
+
+
+def _penalize(out: Tensor, draws: Sequence[Draw]) -> None:
+    rows = [row for row, draw in enumerate(draws) if has_penalties(draw.sampling)]
+    if not rows:
+        return
+    counts = [_counts(draws[row]) for row in rows]
+    ids = [np.frombuffer(each.ids, dtype=np.int64) for each in counts]
+    times = np.concatenate([np.frombuffer(each.times, dtype=np.float32) for each in counts])
+
+    def per_token(value: Callable[[Draw], float]) -> Floats:
+        values = np.array([value(draws[row]) for row in rows], dtype=np.float32)
+        return values.repeat([each.size for each in ids])
+
+    repetition = per_token(lambda draw: draw.sampling.repetition_penalty)
+    frequency = per_token(lambda draw: draw.sampling.frequency_penalty)
+    presence = per_token(lambda draw: draw.sampling.presence_penalty)
+    index = _index(out, rows, ids)
+    by = torch.from_numpy(repetition).to(out.device)
+    less = torch.from_numpy(frequency * times + presence * (times > 0)).to(out.device)
+    flat = out.view(-1)
+    at = flat[index]
+    flat[index] = torch.where(at > 0, at / by, at * by) - less
+
+
+def _counts(draw: Draw) -> TokenCounts:
+    if draw.counts is not None:
+        return draw.counts
+    counts = TokenCounts(draw.prompt_tokens)
+    counts.catch_up(draw.tokens)
+    return counts
+
+
+def _bias(out: Tensor, draws: Sequence[Draw]) -> None:
+    rows = [row for row, draw in enumerate(draws) if draw.sampling.logit_bias]
+    if not rows:
+        return
+    biases = [draws[row].sampling.logit_bias for row in rows]
+    values = np.concatenate([np.fromiter(each.values(), np.float32, len(each)) for each in biases])
+    index = _index(out, rows, [np.fromiter(each, np.int64, len(each)) for each in biases])
+    out.view(-1)[index] += torch.from_numpy(values).to(out.device)
+
+
+def _restrict(out: Tensor, draws: Sequence[Draw]) -> None:
+    limited: list[int] = []
+    allowed: list[Ids] = []
+    rows: list[int] = []
+    forbidden: list[Ids] = []
+    for row, draw in enumerate(draws):
+        if draw.sampling.allowed_token_ids:
+            every = set(draw.sampling.allowed_token_ids)
+            kept = every - draw.forbidden or every  # never nothing
+            limited.append(row)
+            allowed.append(np.fromiter(kept, np.int64, len(kept)))
+        elif draw.forbidden:
+            rows.append(row)
+            forbidden.append(np.fromiter(draw.forbidden, np.int64, len(draw.forbidden)))
+    flat = out.view(-1)
+    if limited:
+        index = _index(out, limited, allowed)
+        values = flat[index]
+        out[torch.tensor(limited, device=out.device)] = -torch.inf
+        flat[index] = values
+    if rows:
+        flat[_index(out, rows, forbidden)] = -torch.inf
+
+
+def _index(out: Tensor, rows: Sequence[int], ids: Sequence[Ids]) -> Tensor:
+    """Return where rows' tokens are in the flattened logits."""
+    vocab = out.shape[1]
+    flat = np.concatenate([each + row * vocab for row, each in zip(rows, ids, strict=True)])
+    return torch.from_numpy(flat).to(out.device)

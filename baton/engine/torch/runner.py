@@ -8,6 +8,8 @@ from torch import Tensor
 
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.paged.runner import Runner
+from baton.engine.paged.sequence import LiveSequence
+from baton.engine.sampling.counts import TokenCounts, has_penalties
 from baton.engine.sampling.draw import Draw, Sampled
 from baton.engine.sampling.sample import sample
 from baton.engine.torch.attention import AttentionStep, PagedKv, Query
@@ -26,6 +28,8 @@ class TorchRunner(Runner):
         self._bytes = kv.pool.view(pages, -1).view(torch.uint8)
         """[pages, bytes]"""
         self._on_cpu = kv.pool.device.type == "cpu"
+        self._counts: dict[int, TokenCounts] = {}
+        """By sequence, of those that have penalties."""
 
     @torch.inference_mode()
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
@@ -40,7 +44,7 @@ class TorchRunner(Runner):
             chunk = batch[index]
             tokens.extend(chunk.sequence.tokens[chunk.start : chunk.end])
             if chunk.samples:
-                choices = _draws(chunk)
+                choices = self._draws(chunk.sequence)
                 draws.extend(choices)
                 rows.extend([len(tokens) - 1] * len(choices))
                 sampled_for.extend([index] * len(choices))
@@ -52,7 +56,7 @@ class TorchRunner(Runner):
         return [tuple(each) for each in found]
 
     def forget(self, sequence_id: int) -> None:
-        """Nothing is kept but pages."""
+        self._counts.pop(sequence_id, None)
 
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
         if kept_tokens and pages:
@@ -85,6 +89,27 @@ class TorchRunner(Runner):
     def close(self) -> None:
         del self._model, self._kv, self._bytes
 
+    def _draws(self, sequence: LiveSequence) -> list[Draw]:
+        """Return what decides the next token of each choice."""
+        request = sequence.request
+        counts = None
+        if has_penalties(request.sampling):
+            counts = self._counts.get(sequence.id)
+            if counts is None:
+                counts = self._counts[sequence.id] = TokenCounts(sequence.prompt_tokens)
+            counts.catch_up(sequence.tokens)
+        return [
+            Draw(
+                request.sampling,
+                choice,
+                sequence.tokens,
+                sequence.prompt_tokens,
+                sequence.forbidden_tokens,
+                counts,
+            )
+            for choice in request.choices
+        ]
+
     def _forward(self, tokens: Sequence[int], step: AttentionStep, rows: Sequence[int]) -> Tensor:
         device = self._kv.pool.device
         return forward(
@@ -99,18 +124,3 @@ class TorchRunner(Runner):
 def _query(chunk: ScheduledChunk) -> Query:
     sequence = chunk.sequence
     return Query(sequence.pages, chunk.start, chunk.end, sequence.num_computed_tokens)
-
-
-def _draws(chunk: ScheduledChunk) -> list[Draw]:
-    sequence = chunk.sequence
-    request = sequence.request
-    return [
-        Draw(
-            request.sampling,
-            choice,
-            sequence.tokens,
-            sequence.prompt_tokens,
-            sequence.forbidden_tokens,
-        )
-        for choice in request.choices
-    ]

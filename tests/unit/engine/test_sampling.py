@@ -172,6 +172,20 @@ def test_a_row_draws_the_same_whatever_is_beside_it(
     assert torch.equal(rows, before)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_logits_that_are_no_numbers_give_a_token_all_the_same(
+    temperature: float, bad: float
+) -> None:
+    logits = torch.zeros(2, 100)
+    logits[0, 7] = bad
+    draws = [draw(SamplingParams(seed=1, temperature=temperature, top_p=0.9))] * 2
+    (broken, sound) = sample(logits, draws)
+    assert 0 <= broken.token < 100
+    assert sound.token == token(logits[1], draws[1])
+    assert token(torch.full((100,), -math.inf), draws[0]) == 0
+
+
 def test_greedy_takes_the_best_and_of_equals_the_first() -> None:
     logits = torch.tensor([0.0, 3.0, 1.0, 3.0])
     assert token(logits, draw(SamplingParams(seed=9, temperature=0))) == 1

@@ -1,0 +1,112 @@
+"""Both ways of choosing by weight give the token that plain integer arithmetic gives."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from baton.engine.sampling import select_host
+from baton.engine.sampling.draw import Draw, uniform
+from baton.engine.sampling.select_device import select_all
+from baton.engine.sampling.select_host import select
+from baton.engine.sampling.weights import SCALE, block_sums, token_weights
+from baton.sampling import SamplingParams
+
+
+def plain(weights: list[int], sampling: SamplingParams, point: float) -> int:
+    """The definition, in integers; top_p is a multiple of 1/128, so that its share is exact too."""
+    floor = max(1.0, float(torch.tensor(sampling.min_p * SCALE, dtype=torch.float32)))
+    if sampling.top_k:
+        floor = max(floor, sorted(weights, reverse=True)[: sampling.top_k][-1])
+    if sampling.top_p < 1:
+        kept = sorted((each for each in weights if each >= floor), reverse=True)
+        share, mass = Fraction(sampling.top_p) * sum(kept), 0
+        for floor in kept:
+            mass += floor
+            if mass >= share:
+                break
+    kept = [each if each >= floor else 0 for each in weights]
+    target, mass = Fraction(point) * sum(kept), 0
+    for token, each in enumerate(kept):
+        mass += each
+        if mass > target:
+            return token
+    raise AssertionError("a point below 1 is inside of the sum")
+
+
+def both(weights: Tensor, sampling: SamplingParams, point: float) -> set[int]:
+    row = weights.unsqueeze(0)
+    return {
+        select(weights, block_sums(row)[0], sampling, point),
+        int(select_all(row, [sampling], [point]).item()),
+    }
+
+
+PARAMETERS = st.builds(
+    SamplingParams,
+    top_k=st.sampled_from([0, 0, 1, 2, 7, 50, 70, 3000]),
+    top_p=st.sampled_from([1.0, 1.0, 1 / 128, 0.25, 0.5, 115 / 128, 127 / 128]),
+    min_p=st.sampled_from([0.0, 0.0, 1e-6, 0.01, 0.3, 1.0]),
+)
+
+
+@given(
+    sampling=PARAMETERS,
+    vocab=st.sampled_from([1, 2, 63, 64, 65, 200, 1000]),
+    spread=st.sampled_from([0.0, 0.5, 3.0, 9.0]),
+    seed=st.integers(0, 1000),
+    few=st.sampled_from([0, 8, 4096]),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_token_is_that_of_integer_arithmetic(
+    sampling: SamplingParams, vocab: int, spread: float, seed: int, few: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    # Rounded, so that there are equals.
+    logits = (torch.randn(1, vocab, generator=generator) * spread * 4).round() / 4
+    weights = token_weights(logits, [Draw(SamplingParams(temperature=0.8), 0, (), 0)])[0]
+    point = uniform(seed, vocab, 0)
+    expected = plain([int(each) for each in weights.tolist()], sampling, point)
+    with pytest.MonkeyPatch.context() as patch:
+        # However few are gathered: what counts values is chosen for speed alone.
+        patch.setattr(select_host, "_FEW", few)
+        assert both(weights, sampling, point) == {expected}
+
+
+@pytest.mark.parametrize("vocab", [32_000, 50_257])
+@pytest.mark.parametrize("spread", [0.3, 1.0, 4.0])
+def test_large_vocabularies_too(vocab: int, spread: float) -> None:
+    generator = torch.Generator().manual_seed(vocab)
+    rows = torch.randn(3, vocab, generator=generator) * spread
+    weights = token_weights(rows, [Draw(SamplingParams(temperature=0.8), 0, (), 0)] * 3)
+    for row, (top_k, top_p, min_p) in zip(
+        weights, ((0, 115 / 128, 0.0), (5000, 0.5, 0.0), (0, 1.0, 0.001)), strict=True
+    ):
+        sampling = SamplingParams(top_k=top_k, top_p=top_p, min_p=min_p)
+        values = [int(each) for each in row.tolist()]
+        for point in (0.0, 0.37, 1 - 2.0**-53):
+            assert both(row, sampling, point) == {plain(values, sampling, point)}
+
+
+def test_a_weight_depends_on_no_neighbour_and_no_position() -> None:
+    # 50,257 is odd: rows begin at every alignment, and vector registers end anywhere.
+    rows = torch.randn(8, 50_257, generator=torch.Generator().manual_seed(5)) * 3
+    draws = [Draw(SamplingParams(temperature=0.5 + row / 7), 0, (), 0) for row in range(8)]
+    together = token_weights(rows, draws)
+    for row, asked in enumerate(draws):
+        alone = token_weights(rows[row : row + 1], [asked])
+        assert torch.equal(alone[0], together[row])
+        shifted = rows[row].repeat(2)[row + 1 : row + 1 + 50_257].unsqueeze(0)
+        assert torch.equal(token_weights(shifted, [asked])[0], together[row].roll(-(row + 1)))
+
+
+def test_the_best_token_weighs_the_scale_and_the_unlikeliest_nothing() -> None:
+    logits = torch.tensor([[0.0, -24.0, -24.5, -torch.inf, -1.0]])
+    weights = token_weights(logits, [Draw(SamplingParams(temperature=1), 0, (), 0)])[0].tolist()
+    assert weights[0] == SCALE
+    # exp(-24) * 2^34 = 0.65; exp(-24.5) * 2^34 = 0.39.
+    assert weights[1:4] == [1, 0, 0]
+    assert weights[4] == pytest.approx(SCALE * 0.36787944, rel=1e-6)
