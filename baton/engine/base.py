@@ -1,7 +1,7 @@
 """The engine contract: what a worker asks of an engine. What the engine reports is in events.py.
 
-One thread owns an engine: every method but `read_block` and `write_block` is called from it. A
-sequence's life:
+One thread owns an engine: it makes it and alone calls its methods, but for `read_blocks` and
+`write_blocks`. A sequence's life:
 
     add ─▶ Admitted ─▶ (blocks written) ─▶ start
     ─▶ SampledTokens…, BlocksReady… ─▶ SequenceEnded ─▶ close
@@ -10,16 +10,20 @@ A sequence is admitted when pages for its prompt are free and no other sequence 
 loading the block that it would need first. Between Admitted and `start` the worker may write KV
 blocks that it fetched. Ended sequences keep their pages until `close`, so that the worker can still
 read blocks out of them. `close` works in every state and releases everything.
+
+Which step an event comes with is the engine's choice: one that schedules ahead of the device
+returns nothing from some steps, and has work until everything was returned.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from baton.engine.events import CachedBlock, Event
 from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
+from baton.structure import Structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,12 @@ class SequenceRequest:
     """Output tokens so far of a stream that another worker began. Prompt and these together are the
     context: its blocks are matched in the prefix cache, named in Admitted and may be written.
     Empty with `prefill_only`."""
+    adapter: str = ""
+    """A LoRA adapter of `EngineInfo.adapters`; empty: the base model. Its digest is in `root`."""
+    structure: Structure | None = None
+    """What the output's text must look like; None: anything."""
+    priority: int = 0
+    """Lower is admitted first, and preempted last. An engine may ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +99,41 @@ class EngineInfo:
     """Beyond the minimum: `logprobs`, `penalties`, `logit_bias`, …"""
     max_waiting: int
     """`add` refuses more waiting sequences than this."""
+    adapters: Mapping[str, bytes] = field(default_factory=dict)
+    """LoRA adapters by name, each with the 16-byte digest of its bytes."""
+    exact_continuation: bool = True
+    """Whether a sampled output that goes on in another engine has the same tokens. Without it only
+    greedy ones do."""
 
 
 class QueueFullError(Exception):
     """`add` found max_waiting sequences waiting."""
 
 
+class UnsupportedFeatureError(ValueError):
+    """`add` was asked for something that this engine does not do at all.
+
+    Args:
+        feature: its name, as `EngineInfo.features` would have it.
+    """
+
+    def __init__(self, feature: str) -> None:
+        super().__init__(f"this engine does not support {feature}")
+        self.feature = feature
+
+
 class BlockGoneError(Exception):
-    """`read_block` found the sequence preempted: its pages went to another, and it waits."""
+    """`read_blocks` found the sequence preempted: its pages went to another, and it waits."""
 
 
 class Engine(ABC):
     """An engine, owned by one thread, which alone calls it; other threads only copy blocks."""
 
     info: EngineInfo
+    scratch: memoryview
+    """Room for one or more blocks in memory that the engine copies from fastest, writable, for one
+    thread at a time: where fetched blocks are checked before `write_blocks`. Copies of as many
+    blocks per call as it holds are the fastest."""
 
     @abstractmethod
     def add(self, request: SequenceRequest) -> None:
@@ -110,7 +141,10 @@ class Engine(ABC):
 
         Raises:
             QueueFullError: too many wait already; nothing was queued.
-            ValueError: the prompt cannot ever fit, or a field is out of range (names the limit).
+            UnsupportedFeatureError: it needs `adapters` or `structured_output`, and this engine has
+                none.
+            ValueError: the prompt cannot ever fit, a field is out of range (names the limit), or
+                there is no such adapter (names it).
         """
 
     @abstractmethod
@@ -153,28 +187,42 @@ class Engine(ABC):
         """Return a snapshot of how busy the engine is."""
 
     @abstractmethod
-    def read_block(self, sequence_id: int, index: int, out: memoryview) -> None:
-        """Copy a block that was reported ready into `out` (`info.block_bytes` bytes, writable).
+    def read_blocks(
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
+    ) -> None:
+        """Copy blocks that were reported ready, each to its place in `out`.
 
-        Any thread may call it while the sequence is open.
+        Any thread may call it while the sequence is open. After an error `out` may hold anything.
+
+        Args:
+            sequence_id: the sequence.
+            indexes: which blocks of it.
+            out: as many views, writable, of `info.block_bytes` each.
 
         Raises:
             KeyError: no such sequence.
-            ValueError: the block was not reported ready, or `out` has another size.
+            ValueError: a block was not reported ready, or a view has another size.
             BlockGoneError: the sequence was preempted (never with `prefill_only`).
         """
 
     @abstractmethod
-    def write_block(self, sequence_id: int, index: int, data: memoryview) -> None:
-        """Copy KV bytes (`info.block_bytes`) into block `index` of an admitted sequence's context.
+    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+        """Copy KV into blocks of an admitted sequence's context.
 
         Any thread may call it between Admitted and `start`, for blocks from
-        `Admitted.cached_tokens` on. Nothing else sees the block before `start` says that it is in
-        place, so bytes that prove wrong may be written over or left out of `ready_tokens`.
+        `Admitted.cached_tokens` on. Nothing else sees the blocks before `start` says that they are
+        in place, so bytes that prove wrong may be written over or left out of `ready_tokens`.
+
+        Args:
+            sequence_id: the sequence.
+            indexes: which blocks of it.
+            data: as many blocks of `info.block_bytes`, one after the other; any memory, fastest
+                from `scratch`.
 
         Raises:
             KeyError: no such sequence.
-            ValueError: not such a block, not that time, or `data` has another size.
+            ValueError: not such a block, not that time, or `data` has another size. Nothing was
+                written.
         """
 
     @abstractmethod
@@ -199,4 +247,4 @@ class Engine(ABC):
 
     @abstractmethod
     def close_engine(self) -> None:
-        """Release memory and threads. The engine is not used afterwards."""
+        """Release memory and threads. Nothing is copied then, and the engine is not used again."""

@@ -11,6 +11,8 @@ class EndReason(Enum):
     LENGTH = "length"
     PREFILLED = "prefilled"
     """`prefill_only`: the first token is sampled and the output goes on elsewhere."""
+    ERROR = "error"
+    """The engine could not go on with this sequence, and serves the others: all choices end so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class SequenceEnded:
     queue_seconds: float
     """From `add` to Admitted."""
     kv_byte_seconds: float
+    error: str = ""
+    """What went wrong, for the log; empty unless the reasons are ERROR."""
 
 
 Event = Admitted | SampledTokens | BlocksReady | BlocksEvicted | SequenceEnded

@@ -109,13 +109,16 @@ class SimRunner(Runner):
             self._memory[at + kept : at + self._page_bytes] = bytes(self._page_bytes - kept)
             kept = 0
 
-    def read_page(self, page: int, out: memoryview) -> None:
-        at = page * self._page_bytes
-        out.cast("B")[:] = self._memory[at : at + self._page_bytes]
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
+        size = self._page_bytes
+        for page, view in zip(pages, out, strict=True):
+            view.cast("B")[:] = self._memory[page * size : (page + 1) * size]
 
-    def write_page(self, page: int, data: memoryview) -> None:
-        at = page * self._page_bytes
-        self._memory[at : at + self._page_bytes] = data.cast("B")
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        size = self._page_bytes
+        source = data.cast("B")
+        for i, page in enumerate(pages):
+            self._memory[page * size : (page + 1) * size] = source[i * size : (i + 1) * size]
 
     def warm_up(self) -> None:
         """Nothing is slow the first time."""

@@ -1,6 +1,6 @@
 """Convert between messages of the wire and the engine's own types."""
 
-from baton.engine.base import EngineInfo, SequenceRequest
+from baton.engine.base import EngineInfo, QueueFullError, SequenceRequest, UnsupportedFeatureError
 from baton.engine.events import Admitted, EndReason, SampledTokens, SequenceEnded
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
@@ -12,6 +12,7 @@ from baton.sampling import (
     check_token_ids,
     check_vocabulary,
 )
+from baton.structure import Structure
 from baton.v1 import common_pb2
 from baton.worker.kv.fetch import FetchResult
 
@@ -20,6 +21,14 @@ _REASONS = {
     EndReason.LENGTH: worker_pb2.END_REASON_LENGTH,
     EndReason.PREFILLED: worker_pb2.END_REASON_PREFILLED,
 }
+_PRIORITIES = {
+    common_pb2.PRIORITY_CLASS_BATCH: 1,
+    common_pb2.PRIORITY_CLASS_INTERACTIVE: 0,
+    common_pb2.PRIORITY_CLASS_PREMIUM: -1,
+}
+"""Lower goes first."""
+_FIELDS = {"adapters": "adapter", "structured_output": "structure"}
+"""The request's fields that ask for what not every engine supports."""
 
 
 def sequence_request(
@@ -70,7 +79,50 @@ def sequence_request(
         output=output,
         choices=tuple(range(start.prefill.n)) if prefill else (start.choice,),
         prefill_only=prefill,
+        adapter=start.context.adapter,
+        structure=Structure.from_proto(start.structure),
+        priority=_PRIORITIES.get(start.context.priority, 0),
     )
+
+
+def adapter_digest(context: common_pb2.RequestContext, info: EngineInfo) -> bytes:
+    """Return the digest of the adapter that a request names; empty for the base model.
+
+    Raises:
+        BatonError: the engine has no such adapter.
+    """
+    if not context.adapter:
+        return b""
+    digest = info.adapters.get(context.adapter)
+    if digest is None:
+        raise BatonError(
+            Reason.MODEL_NOT_FOUND,
+            f"this worker serves {context.model} without an adapter {context.adapter!r}",
+            field="adapter",
+        )
+    return digest
+
+
+def refused(error: QueueFullError | ValueError) -> BatonError:
+    """Return what a frontend is told of a sequence that the engine did not take."""
+    if isinstance(error, QueueFullError):
+        return BatonError(Reason.OVERLOADED, "the worker's queue is full", retry_after=1.0)
+    if isinstance(error, UnsupportedFeatureError):
+        field = _FIELDS.get(error.feature)
+        name = error.feature if field is None else f"{field}: {error.feature}"
+        what = f"{name} is not supported by this worker; leave it out"
+        return BatonError(Reason.UNSUPPORTED_PARAMETER, what, field=field)
+    return BatonError(Reason.NO_CAPACITY, str(error))
+
+
+def engine_failure(ended: SequenceEnded) -> BatonError | None:
+    """Return what a frontend is told of a sequence that the engine gave up; None of any other.
+
+    Not for another worker to try: the same request would most likely end in the same way there.
+    """
+    if EndReason.ERROR not in ended.reasons:
+        return None
+    return BatonError(Reason.INTERNAL, "the engine could not go on with this request")
 
 
 def stream_tokens(stream_id: int, tokens: SampledTokens) -> worker_pb2.StreamTokens:

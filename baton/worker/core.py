@@ -14,7 +14,7 @@ from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
 from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
-from baton.worker.convert import sequence_request
+from baton.worker.convert import adapter_digest, sequence_request
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.kv.copy_threads import lower_thread_priority
 from baton.worker.kv.fetch import FetchRate, SequenceFetch
@@ -72,7 +72,6 @@ class WorkerCore:
         self._io = ThreadPoolExecutor(
             1, thread_name_prefix="kv-io", initializer=lower_thread_priority
         )
-        self._scratch = memoryview(bytearray(engine.info.block_bytes))
         self._fetch_rate = FetchRate()
         self._publisher = KvPublisher(
             engine,
@@ -120,23 +119,24 @@ class WorkerCore:
         if len(self.streams) >= self._max_streams:
             full = "the worker's queue is full"
             raise BatonError(Reason.OVERLOADED, full, retry_after=1.0)
-        if start.context.model != self.model or start.context.adapter:
-            asked = start.context.model + (start.context.adapter and f"+{start.context.adapter}")
+        if start.context.model != self.model:
             raise BatonError(
                 Reason.MODEL_NOT_FOUND,
-                f"this worker serves {self.model}, not {asked}",
+                f"this worker serves {self.model}, not {start.context.model}",
                 field="model",
             )
         if start.WhichOneof("work") is None:
             raise invalid_field("work", "none of prefill, prepare and generate is given")
         info = self.engine.info
-        root = chain_root(self.model, info.weights_digest, self._layout_id, b"", start.cache_salt)
+        adapter = adapter_digest(start.context, info)
+        root = chain_root(
+            self.model, info.weights_digest, self._layout_id, adapter, start.cache_salt
+        )
         request = sequence_request(start, next(self._ids), root, info)
         fetch = SequenceFetch(
             self.engine,
             self.store,
             self._io,
-            self._scratch,
             self._fetch_rate,
             start.context.tenant,
         )

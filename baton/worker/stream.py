@@ -14,7 +14,14 @@ from baton.internal.v1 import worker_pb2
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import extract, tracer
-from baton.worker.convert import failed_frame, finished_frame, prepared_frame, stream_tokens
+from baton.worker.convert import (
+    engine_failure,
+    failed_frame,
+    finished_frame,
+    prepared_frame,
+    refused,
+    stream_tokens,
+)
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.kv.fetch import FetchResult, SequenceFetch
 from baton.worker.kv.fetch_plan import plan_fetch
@@ -177,11 +184,8 @@ class WorkStream:
             raise asyncio.CancelledError
         try:
             await self._engine.call(self._add)
-        except QueueFullError as error:
-            full = "the worker's queue is full"
-            raise BatonError(Reason.OVERLOADED, full, retry_after=1.0) from error
-        except ValueError as error:
-            raise BatonError(Reason.NO_CAPACITY, str(error)) from error
+        except (QueueFullError, ValueError) as error:
+            raise refused(error) from error
         admitted = await self._admitted
         span.add_event("admitted")
         fetched = await self._fetch_kv(admitted)
@@ -202,6 +206,9 @@ class WorkStream:
         # The time comes from the engine's thread: its first step may be over before this goes on.
         span.add_event("started", timestamp=await self._engine.call(start))
         ended = await self._ended
+        if given_up := engine_failure(ended):
+            log.error("worker.sequence.failed", error=ended.error)
+            raise given_up
         await self._publishing.wait_done()
         span.add_event("kv.published")
         span.set_attribute("baton.computed_tokens", ended.computed_tokens)

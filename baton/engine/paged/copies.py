@@ -1,7 +1,7 @@
 """Copies of blocks by other threads than the engine's."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from baton.engine.base import BlockGoneError
@@ -14,7 +14,7 @@ class BlockCopier:
 
     A copying thread registers first and looks the sequence up after that; the engine's thread hides
     the sequence's pages first and calls `wait` after that. A copy that still saw the pages is thus
-    waited for. A copy is one block of memory: waits are short.
+    waited for. A copy is of a few blocks: waits are short.
 
     Args:
         sequences: open sequences by id; changed by the engine's thread.
@@ -32,32 +32,38 @@ class BlockCopier:
         self._counts: dict[int, int] = {}
         """Copies under way, by sequence."""
 
-    def read(self, sequence_id: int, index: int, out: memoryview) -> None:
-        """Copy a block out, as of `Engine.read_block`."""
+    def read(self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]) -> None:
+        """Copy blocks out, as of `Engine.read_blocks`."""
         with self._copying(sequence_id):
             sequence = self._sequences[sequence_id]
             pages = sequence.pages
             ready = sequence.reported + sequence.partial_reported
-            if not 0 <= index < ready:
-                raise ValueError(f"block {index} of sequence {sequence_id} is not ready")
-            if index >= min(len(pages), sequence.registered + sequence.partial_reported):
-                raise BlockGoneError(f"block {index} of sequence {sequence_id} was given up")
-            self._check_size(out)
-            self._runner.read_page(pages[index], out)
+            there = min(len(pages), sequence.registered + sequence.partial_reported)
+            for index in indexes:
+                if not 0 <= index < ready:
+                    raise ValueError(f"block {index} of sequence {sequence_id} is not ready")
+                if index >= there:
+                    raise BlockGoneError(f"block {index} of sequence {sequence_id} was given up")
+            if len(out) != len(indexes):
+                raise ValueError(f"{len(out)} views are no place for {len(indexes)} blocks")
+            for view in out:
+                self._check_size(view, 1)
+            self._runner.read_pages([pages[index] for index in indexes], out)
 
-    def write(self, sequence_id: int, index: int, data: memoryview) -> None:
-        """Copy a block in, as of `Engine.write_block`."""
+    def write(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+        """Copy blocks in, as of `Engine.write_blocks`."""
         with self._copying(sequence_id):
             sequence = self._sequences[sequence_id]
             pages = sequence.pages
             if sequence.state is not SequenceState.ADMITTED:
                 raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
-            if not sequence.cached_blocks <= index < len(pages):
-                raise ValueError(
-                    f"block {index} is not {sequence.cached_blocks} to {len(pages) - 1}"
-                )
-            self._check_size(data)
-            self._runner.write_page(pages[index], data)
+            for index in indexes:
+                if not sequence.cached_blocks <= index < len(pages):
+                    raise ValueError(
+                        f"block {index} is not {sequence.cached_blocks} to {len(pages) - 1}"
+                    )
+            self._check_size(data, len(indexes))
+            self._runner.write_pages([pages[index] for index in indexes], data)
 
     def wait(self, sequence_id: int) -> None:
         """Return when no copy of the sequence is under way."""
@@ -77,6 +83,8 @@ class BlockCopier:
                     del self._counts[sequence_id]
                     self._changed.notify_all()
 
-    def _check_size(self, data: memoryview) -> None:
-        if data.nbytes != self._block_bytes:
-            raise ValueError(f"a block has {self._block_bytes} bytes, not {data.nbytes}")
+    def _check_size(self, data: memoryview, blocks: int) -> None:
+        if data.nbytes != blocks * self._block_bytes:
+            raise ValueError(
+                f"{blocks} blocks of {self._block_bytes} bytes do not have {data.nbytes}"
+            )

@@ -25,7 +25,10 @@ from baton.engine.sampling.draw import Sampled
 
 
 class PagedEngine(Engine):
-    """Schedules sequences over the pages of a runner. Owned by one thread, as of `Engine`."""
+    """Schedules sequences over the pages of a runner. Owned by one thread, as of `Engine`.
+
+    First come, first served: priorities are ignored.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class PagedEngine(Engine):
             clock: returns monotonic seconds.
         """
         self.info = info
+        self.scratch = runner.allocate_scratch(info.block_bytes)
         self._runner = runner
         self._clock = clock
         self._block_tokens = limits.block_tokens
@@ -146,11 +150,13 @@ class PagedEngine(Engine):
             decode_step_seconds=self._rates.decode_step_seconds,
         )
 
-    def read_block(self, sequence_id: int, index: int, out: memoryview) -> None:
-        self._copier.read(sequence_id, index, out)
+    def read_blocks(
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
+    ) -> None:
+        self._copier.read(sequence_id, indexes, out)
 
-    def write_block(self, sequence_id: int, index: int, data: memoryview) -> None:
-        self._copier.write(sequence_id, index, data)
+    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+        self._copier.write(sequence_id, indexes, data)
 
     def idle_blocks(self, seconds: float) -> list[CachedBlock]:
         return self._scheduler.pool.idle_blocks(self._clock() - seconds)

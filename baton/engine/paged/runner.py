@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.sampling.draw import Sampled
 
+SCRATCH_BYTES = 1024 * 1024
+"""Stays in the core's cache while it is filled, checked and copied on."""
+
 
 class Runner(ABC):
     """Computes batches over paged KV.
 
-    Owned by the engine's thread. Any thread may call `read_page` and `write_page`, for pages that
+    Owned by the engine's thread. Any thread may call `read_pages` and `write_pages`, for pages that
     are not written to otherwise at the time.
     """
+
+    def allocate_scratch(self, block_bytes: int) -> memoryview:
+        """Return room for `Engine.scratch`, a multiple of `block_bytes`."""
+        return memoryview(bytearray(max(1, SCRATCH_BYTES // block_bytes) * block_bytes))
 
     @abstractmethod
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
@@ -31,12 +38,12 @@ class Runner(ABC):
         """Zero pages; the first keeps that many leading tokens."""
 
     @abstractmethod
-    def read_page(self, page: int, out: memoryview) -> None:
-        """Copy a page's bytes out."""
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
+        """Copy the bytes of each page to its place in `out`."""
 
     @abstractmethod
-    def write_page(self, page: int, data: memoryview) -> None:
-        """Copy a page's bytes in."""
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        """Copy bytes in, for one page after the other."""
 
     @abstractmethod
     def warm_up(self) -> None:

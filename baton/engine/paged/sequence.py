@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from baton.engine.base import SequenceRequest
+from baton.engine.base import SequenceRequest, UnsupportedFeatureError
 from baton.engine.events import EndReason
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
 
@@ -29,7 +29,7 @@ class LiveSequence:
     tokens: list[int]
     """Prompt and output."""
     context_tokens: int
-    """Tokens known when it was added: those that `write_block` may cover."""
+    """Tokens known when it was added: those that `write_blocks` may cover."""
     length_limit: int
     """Prompt plus output at which it ends for length."""
     stops: frozenset[int]
@@ -164,8 +164,13 @@ def open_sequence(
         eos_token_ids: the model's own.
 
     Raises:
+        UnsupportedFeatureError: it names an adapter or a structure.
         ValueError: a field is out of range; the text names it and its limit.
     """
+    if request.adapter:
+        raise UnsupportedFeatureError("adapters")
+    if request.structure is not None:
+        raise UnsupportedFeatureError("structured_output")
     sampling = request.sampling
     tokens = [*request.prompt, *request.output]
     if not request.prompt:

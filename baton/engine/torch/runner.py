@@ -16,6 +16,8 @@ from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.model import TransformerModel, forward
 
 _WARM_TOKENS = (1, 64)
+_PINNED_BYTES = 16 * 1024 * 1024
+"""Of memory that a GPU reads directly; one copy to it costs as much as half a megabyte."""
 
 
 class TorchRunner(Runner):
@@ -65,16 +67,33 @@ class TorchRunner(Runner):
         if pages:
             self._kv.pool[torch.tensor(pages, device=self._kv.pool.device)] = 0
 
-    def read_page(self, page: int, out: memoryview) -> None:
-        np.copyto(np.frombuffer(out, dtype=np.uint8), self._bytes[page].cpu().numpy())
-
-    def write_page(self, page: int, data: memoryview) -> None:
-        source = np.frombuffer(data, dtype=np.uint8)
+    def allocate_scratch(self, block_bytes: int) -> memoryview:
         if self._on_cpu:
-            np.copyto(self._bytes[page].numpy(), source)
+            return super().allocate_scratch(block_bytes)
+        count = max(1, _PINNED_BYTES // block_bytes)
+        pinned = torch.empty(count * block_bytes, dtype=torch.uint8, pin_memory=True)
+        return pinned.numpy().data
+
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
+        rows: Sequence[int] = pages
+        if self._on_cpu:
+            found = self._bytes.numpy()
         else:
-            # torch takes no read-only memory, hence the copy.
-            self._bytes[page].copy_(torch.from_numpy(source.copy()))
+            found = self._bytes[list(pages)].cpu().numpy()
+            rows = range(len(pages))
+        for row, view in zip(rows, out, strict=True):
+            np.copyto(np.frombuffer(view, dtype=np.uint8), found[row])
+
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        source = np.frombuffer(data, dtype=np.uint8).reshape(len(pages), -1)
+        if self._on_cpu:
+            target = self._bytes.numpy()
+            for page, row in zip(pages, source, strict=True):
+                np.copyto(target[page], row)
+            return
+        if data.readonly:  # torch takes no such memory
+            source = source.copy()
+        self._bytes[list(pages)] = torch.from_numpy(source).to(self._bytes.device)
 
     @torch.inference_mode()
     def warm_up(self) -> None:

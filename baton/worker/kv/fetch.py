@@ -60,9 +60,7 @@ class SequenceFetch:
     Args:
         engine: whose pages are written.
         store: where blocks come from.
-        io: one thread, shared by all fetches of a worker.
-        scratch: a block's room, which only that thread uses: blocks are checked there. It stays in
-            the processor's cache, and fresh memory would cost more than the copy.
+        io: one thread, shared by all fetches of a worker; it alone uses the engine's scratch.
         rate: told how fast it went.
         tenant: whose request it is for.
     """
@@ -72,14 +70,12 @@ class SequenceFetch:
         engine: Engine,
         store: KvStoreClient,
         io: Executor,
-        scratch: memoryview,
         rate: FetchRate,
         tenant: str,
     ) -> None:
         self._engine = engine
         self._store = store
         self._io = io
-        self._scratch = scratch
         self._rate = rate
         self._tenant = tenant
         self._sources: Sequence[kvstore_pb2.KvSource] | None = None
@@ -162,13 +158,27 @@ class SequenceFetch:
     def _write(
         self, sequence_id: int, first: int, wanted: Sequence[int], batch: list[FetchedObject]
     ) -> list[int]:
-        """Copy, check the copy, and only then let the engine see it; return what was right."""
-        written = []
+        """Copy, check the copies, and only then let the engine see them; return what was right."""
         began = time.thread_time()
+        size = self._engine.info.block_bytes
+        scratch = self._engine.scratch
+        room = scratch.nbytes // size
+        written: list[int] = []
+        checked: list[int] = []
+
+        def write() -> None:
+            blocks = [first + index for index in checked]
+            self._engine.write_blocks(sequence_id, blocks, scratch[: len(blocks) * size])
+            written.extend(checked)
+            checked.clear()
+
         for fetched in batch:
-            index = wanted[fetched.index]
-            if fetched.copy_to(self._scratch):
-                self._engine.write_block(sequence_id, first + index, self._scratch)
-                written.append(index)
+            at = len(checked) * size
+            if fetched.copy_to(scratch[at : at + size]):
+                checked.append(wanted[fetched.index])
+            if len(checked) == room:
+                write()
+        if checked:
+            write()
         self._result.copy_cpu_seconds += time.thread_time() - began
         return written

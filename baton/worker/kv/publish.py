@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,6 +90,8 @@ class KvPublisher:
         self._prefill_rate = prefill_rate
         self._batches_in_flight = batches_in_flight
         self._batch_blocks = max(1, min(BATCH_BLOCKS, BATCH_BYTES // engine.info.block_bytes))
+        # A block is hashed soon after it was copied, and not once per block asked for.
+        self._blocks_per_copy = engine.scratch.nbytes // engine.info.block_bytes
         self._queue: deque[_Block] = deque()
         self._wake = asyncio.Event()
 
@@ -193,15 +195,37 @@ class KvPublisher:
             await reservation.aclose()
 
     def _copy(self, batch: list[_Block], reservation: Reservation) -> list[int]:
+        """Copy and seal what has a slot; return its indexes in the batch."""
         copied = []
-        for index, view in reservation.slots.items():
-            block = batch[index]
+        for run in _runs(batch, list(reservation.slots), self._blocks_per_copy):
+            owner = batch[run[0]].owner
+            blocks = [batch[index].index for index in run]
+            slots = [reservation.slots[index] for index in run]
             began = time.thread_time()
             try:
-                self._engine.read_block(block.owner.sequence_id, block.index, view)
+                self._engine.read_blocks(owner.sequence_id, blocks, slots)
             except BlockGoneError:
                 continue  # preempted: a block is reported once, so the store goes without it
-            reservation.seal(index)
-            block.owner.copy_cpu_seconds += time.thread_time() - began
-            copied.append(index)
+            for index in run:
+                reservation.seal(index)
+            owner.copy_cpu_seconds += time.thread_time() - began
+            copied.extend(run)
         return copied
+
+
+def _runs(batch: Sequence[_Block], indexes: Iterable[int], longest: int) -> list[list[int]]:
+    """Group indexes of a batch into runs of one sequence's consecutive blocks."""
+    runs: list[list[int]] = []
+    for index in indexes:
+        block = batch[index]
+        last = batch[runs[-1][-1]] if runs else None
+        if (
+            last is not None
+            and len(runs[-1]) < longest
+            and block.owner is last.owner
+            and block.index == last.index + 1
+        ):
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return runs

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baton.engine.base import BlockGoneError, Engine, QueueFullError, SequenceRequest
+from baton.engine.base import (
+    BlockGoneError,
+    Engine,
+    QueueFullError,
+    SequenceRequest,
+    UnsupportedFeatureError,
+)
 from baton.engine.events import (
     Admitted,
     BlocksEvicted,
@@ -24,6 +30,7 @@ from baton.engine.events import (
 from baton.engine.local import run_local
 from baton.kv.keys import prompt_keys
 from baton.sampling import SamplingParams
+from baton.structure import Structure
 
 MakeEngine = Callable[..., Engine]
 
@@ -272,11 +279,11 @@ def test_a_partial_block_is_zero_behind_its_tokens(make_engine: MakeEngine, kind
         run_local(engine, [request(0, prompt(16 * pages // 3, seed=number))])
     admit(engine, request(1, prompt(20, seed=9), prefill_only=True))
     # A fetched block that proved wrong was left where it is.
-    engine.write_block(1, 1, memoryview(b"\xff" * engine.info.block_bytes))
+    engine.write_blocks(1, [1], memoryview(b"\xff" * engine.info.block_bytes))
     engine.start(1, 0)
     drain(engine)
     block = memoryview(bytearray(engine.info.block_bytes))
-    engine.read_block(1, 1, block)
+    engine.read_blocks(1, [1], [block])
     layers = engine.info.layout.layers * 2 if kind == "torch" else 1
     part = len(block) // layers
     for layer in range(layers):
@@ -292,13 +299,13 @@ def test_abandoned_bytes_reach_nobody(make_engine: MakeEngine, kind: str) -> Non
     garbage = memoryview(b"\xff" * engine.info.block_bytes)  # in floats: not a number
     admit(engine, request(1, prompt(40)))
     for index in range(3):
-        engine.write_block(1, index, garbage)
+        engine.write_blocks(1, [index], garbage)
     engine.close(1)
     assert generate(engine, request(2, prompt(40))) == expected
     engine.evict_blocks()
     admit(engine, request(3, prompt(40)))
     for index in range(3):
-        engine.write_block(3, index, garbage)
+        engine.write_blocks(3, [index], garbage)
     engine.start(3, 0)
     events = drain(engine)
     assert [e.token_ids[0] for e in events if isinstance(e, SampledTokens)] == expected
@@ -313,7 +320,7 @@ def test_bytes_that_are_being_written_reach_nobody_beside(
     engine = make_engine(kind)
     admit(engine, request(0, prompt(200, seed=9)))
     for index in range(12):
-        engine.write_block(0, index, memoryview(b"\xff" * engine.info.block_bytes))
+        engine.write_blocks(0, [index], memoryview(b"\xff" * engine.info.block_bytes))
     outputs = run_local(engine, asked)
     assert [output.tokens[0] for output in outputs] == expected
 
@@ -455,6 +462,24 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(make_engine: MakeEngine, k
     baseline(engine)
 
 
+@pytest.mark.parametrize(
+    ("feature", "asked"),
+    [
+        ("adapters", request(adapter="unknown")),
+        ("structured_output", request(structure=Structure("regex", "[a-z]*"))),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused_by_name(
+    make_engine: MakeEngine, kind: str, feature: str, asked: SequenceRequest
+) -> None:
+    engine = make_engine(kind)
+    assert feature not in engine.info.features
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        engine.add(asked)
+    assert refused.value.feature == feature
+    baseline(engine)
+
+
 def test_start_takes_only_what_fits_the_sequence(make_engine: MakeEngine, kind: str) -> None:
     engine = make_engine(kind)
     with pytest.raises(KeyError):
@@ -487,29 +512,29 @@ def test_blocks_are_read_and_written_only_when_they_may_be(
     size = engine.info.block_bytes
     block = memoryview(bytearray(size))
     with pytest.raises(KeyError):
-        engine.read_block(0, 0, block)
+        engine.read_blocks(0, [0], [block])
     generate(engine, request(0, prompt(16)))
     assert admit(engine, request(1, prompt(40))).cached_tokens == 16
     with pytest.raises(ValueError):
-        engine.write_block(1, 0, block)
+        engine.write_blocks(1, [0], block)
     with pytest.raises(ValueError):
-        engine.write_block(1, 3, block)
+        engine.write_blocks(1, [3], block)
     with pytest.raises(ValueError):
-        engine.write_block(1, 1, block[1:])
+        engine.write_blocks(1, [1], block[1:])
     with pytest.raises(ValueError):
-        engine.read_block(1, 0, block)
+        engine.read_blocks(1, [0], [block])
     engine.start(1, 16)
     with pytest.raises(ValueError):
-        engine.write_block(1, 1, block)
-    engine.read_block(1, 0, block)
+        engine.write_blocks(1, [1], block)
+    engine.read_blocks(1, [0], [block])
     with pytest.raises(ValueError):
-        engine.read_block(1, 1, block)
+        engine.read_blocks(1, [1], [block])
     drain(engine)
-    engine.read_block(1, 1, block)
+    engine.read_blocks(1, [1], [block])
     with pytest.raises(ValueError):
-        engine.read_block(1, 2, block)
+        engine.read_blocks(1, [2], [block])
     with pytest.raises(ValueError):
-        engine.read_block(1, 0, block[1:])
+        engine.read_blocks(1, [0], [block[1:]])
 
 
 def test_a_preempted_sequence_says_that_its_blocks_are_gone(
@@ -532,14 +557,14 @@ def test_a_preempted_sequence_says_that_its_blocks_are_gone(
                     engine.start(event.id, event.cached_tokens)
                 case BlocksReady() if event.id == 1 and "gone" not in outcomes:
                     last = event.first_index + len(event.keys) - 1
-                    engine.read_block(1, last, block)
+                    engine.read_blocks(1, [last], [block])
                 case SequenceEnded():
                     ended.add(event.id)
                     if event.id == 0:
                         engine.close(0)
         if last >= 0:
             try:
-                engine.read_block(1, last, again)
+                engine.read_blocks(1, [last], [again])
             except BlockGoneError:
                 # It waits, or runs again and has not come to this block yet.
                 outcomes.append("gone" if engine.stats().waiting else "not yet")
@@ -566,7 +591,7 @@ def test_threads_copy_while_the_engine_steps(make_engine: MakeEngine, kind: str)
         while not stop.is_set():
             for number, keys in list(ready.items()):
                 try:
-                    engine.read_block(number, 0, block)
+                    engine.read_blocks(number, [0], [block])
                 except (KeyError, BlockGoneError):
                     counts["gone"] += 1
                     continue

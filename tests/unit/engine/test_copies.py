@@ -44,13 +44,13 @@ class SlowRunner(Runner):
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
         self.happened.append("clear")
 
-    def read_page(self, page: int, out: memoryview) -> None:
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
         self.reading.set()
         assert self.release_reads.wait(10)
         self.happened.append("read")
 
-    def write_page(self, page: int, data: memoryview) -> None:
-        self.read_page(page, data)
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        self.read_pages(pages, [data])
 
     def warm_up(self) -> None:
         """Nothing to do."""
@@ -85,7 +85,7 @@ def started(engine: PagedEngine, *requests: SequenceRequest) -> None:
 
 def copying(engine: PagedEngine, runner: SlowRunner, number: int) -> threading.Thread:
     block = memoryview(bytearray(4))
-    thread = threading.Thread(target=engine.read_block, args=(number, 0, block))
+    thread = threading.Thread(target=engine.read_blocks, args=(number, [0], [block]))
     thread.start()
     assert runner.reading.wait(10)
     return thread

@@ -115,8 +115,8 @@ def move_blocks(source: Engine, number: int, target: Engine, into: Admitted) -> 
     first = into.cached_tokens // source.info.layout.block_tokens
     for index in range(first, len(into.keys)):
         block = memoryview(bytearray(size))
-        source.read_block(number, index, block)
-        target.write_block(into.id, index, block.toreadonly())
+        source.read_blocks(number, [index], [block])
+        target.write_blocks(into.id, [index], block.toreadonly())
 
 
 @SAMPLED
@@ -189,11 +189,11 @@ def test_a_recomputed_last_token_is_not_written(
     engine.start(0, 32)
     engine.step()
     blocks = [memoryview(bytearray(engine.info.block_bytes)) for _ in range(3)]
-    source.read_block(0, 1, blocks[0])
-    engine.read_block(0, 1, blocks[1])
+    source.read_blocks(0, [1], [blocks[0]])
+    engine.read_blocks(0, [1], [blocks[1]])
     assert blocks[1] == blocks[0]
     (output,) = run_local(engine, [replace(asked, id=1)])
-    engine.read_block(0, 1, blocks[2])
+    engine.read_blocks(0, [1], [blocks[2]])
     assert blocks[2] == blocks[0]
     assert output.ended is not None
     assert output.ended.cached_tokens == 31
@@ -289,10 +289,10 @@ def test_one_wrong_byte_of_kv_shows(make_engine: MakeEngine, kind: str, family: 
     into = admitted(target, 0)
     move_blocks(source, 0, target, into)
     block = memoryview(bytearray(source.info.block_bytes))
-    source.read_block(0, 1, block)
+    source.read_blocks(0, [1], [block])
     # The byte with sign and exponent of a float; any byte of the simulator's.
     block[-1] ^= 0xFF
-    target.write_block(0, 1, block)
+    target.write_blocks(0, [1], block)
     target.start(0, 40, output=first)
     rest, _ = finish(target, 0)
     assert [first[0], *rest] != expected

@@ -1,16 +1,19 @@
 """What a frontend may ask of a worker: a frame that no engine can compute with is refused."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from baton.engine.base import EngineInfo
+from baton.engine.base import EngineInfo, QueueFullError, UnsupportedFeatureError
 from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
 from baton.internal.v1.worker_pb2 import Generate, Start
 from baton.settings import EngineSettings
-from baton.v1.common_pb2 import SamplingParams
-from baton.worker.convert import sequence_request
+from baton.structure import Structure
+from baton.v1 import common_pb2
+from baton.v1.common_pb2 import RequestContext, SamplingParams
+from baton.worker.convert import adapter_digest, refused, sequence_request
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +69,43 @@ def test_the_edges_of_every_range_are_taken(info: EngineInfo) -> None:
     ):
         request = sequence_request(_start(choice=15, sampling=params), 1, b"root", info)
         assert request.choices == (15,)
+
+
+def test_what_an_engine_needs_to_know_of_a_request_reaches_it(info: EngineInfo) -> None:
+    context = RequestContext(adapter="poet", priority=common_pb2.PRIORITY_CLASS_PREMIUM)
+    start = _start(context=context, structure=common_pb2.Structure(regex="[a-z]*"))
+    request = sequence_request(start, 1, b"root", info)
+    assert request.adapter == "poet"
+    assert request.structure == Structure("regex", "[a-z]*")
+    plain = sequence_request(_start(), 1, b"root", info)
+    assert (plain.adapter, plain.structure) == ("", None)
+    context.priority = common_pb2.PRIORITY_CLASS_BATCH
+    batch = sequence_request(_start(context=context), 1, b"root", info)
+    assert request.priority < plain.priority < batch.priority
+
+
+def test_only_adapters_that_the_engine_has_are_served(info: EngineInfo) -> None:
+    info = replace(info, adapters={"poet": b"digest"})
+    assert adapter_digest(RequestContext(model="sim"), info) == b""
+    assert adapter_digest(RequestContext(model="sim", adapter="poet"), info) == b"digest"
+    with pytest.raises(BatonError, match="'cook'") as caught:
+        adapter_digest(RequestContext(model="sim", adapter="cook"), info)
+    assert (caught.value.reason, caught.value.field) == (Reason.MODEL_NOT_FOUND, "adapter")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "field"),
+    [
+        (QueueFullError("full"), Reason.OVERLOADED, None),
+        (UnsupportedFeatureError("adapters"), Reason.UNSUPPORTED_PARAMETER, "adapter"),
+        (UnsupportedFeatureError("structured_output"), Reason.UNSUPPORTED_PARAMETER, "structure"),
+        (ValueError("the prompt is too long"), Reason.NO_CAPACITY, None),
+    ],
+)
+def test_a_refusal_of_the_engine_says_what_is_wrong(
+    error: QueueFullError | ValueError, reason: Reason, field: str | None
+) -> None:
+    told = refused(error)
+    assert (told.reason, told.field) == (reason, field)
+    feature = getattr(error, "feature", "")
+    assert feature in told.message

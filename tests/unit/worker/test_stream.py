@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from baton.engine.base import SequenceRequest, UnsupportedFeatureError
 from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, Start
 from baton.kv.client.client import KvStoreClient
+from baton.kv.keys import chain_root
 from baton.rpc.protocol import hello
 from baton.settings import EngineSettings
 from baton.v1.common_pb2 import RequestContext, SamplingParams
@@ -164,6 +166,33 @@ async def test_more_streams_than_could_wait_or_run_are_refused_at_once(core: Wor
     for stream in streams:
         await asyncio.wait_for(stream.wait_closed(), 5)
     assert len(sink.ends()) == most
+
+
+async def test_another_adapter_has_another_cache(
+    core: WorkerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapters = {"poet": b"p" * 16, "cook": b"c" * 16}
+    info = replace(core.engine.info, adapters=adapters)
+    roots = []
+
+    def add(request: SequenceRequest) -> None:
+        roots.append(request.root)
+        raise UnsupportedFeatureError("adapters")
+
+    monkeypatch.setattr(core.engine, "info", info)
+    monkeypatch.setattr(core.engine, "add", add)
+    for adapter in ("", "poet", "cook"):
+        sink = Sink()
+        start = make_start()
+        start.context.adapter = adapter
+        stream = core.open(start, sink, core.remove)
+        await asyncio.wait_for(stream.wait_closed(), 5)
+        assert sink.ends() == ["failed"]
+    expected = [
+        chain_root("sim", info.weights_digest, info.layout.layout_id, digest, b"")
+        for digest in (b"", b"p" * 16, b"c" * 16)
+    ]
+    assert roots == expected
 
 
 async def test_a_frontend_of_another_protocol_is_refused(core: WorkerCore) -> None:
