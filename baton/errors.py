@@ -96,7 +96,7 @@ class Reason(Enum):
     NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "not_found"
     """There is nothing at this path or of this name. Correct the name."""
     MODEL_NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "model_not_found"
-    """No worker serves this model. `GET /v1/models` lists those that are served."""
+    """No worker serves this model, or it has no such adapter. `GET /v1/models` lists both."""
     ALREADY_EXISTS = Code.ALREADY_EXISTS, "conflict_error", "already_exists"
     """There is one of this name already. Choose another name."""
     ABORTED = Code.ABORTED, "conflict_error", "aborted"

@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
-from baton.engine.base import ContextLimit, Engine
+from baton.engine.base import Engine
 from baton.engine.factory import create_engine
 from baton.internal.v1 import cluster_pb2, worker_pb2_grpc
 from baton.kv.client.client import KvStoreClient
@@ -18,12 +17,13 @@ from baton.kv.events.service import KvEventService
 from baton.kv.verify import ALWAYS
 from baton.process.lifecycle import Process
 from baton.rpc.server import Server
-from baton.settings import StartupError, WorkerSettings
+from baton.settings import EngineSettings, StartupError, WorkerSettings
 from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
 from baton.tokenizer_files import TokenizerFiles
 from baton.worker.core import WorkerCore
 from baton.worker.load import update_metrics
+from baton.worker.records import adapter_records, check_names, model_card
 from baton.worker.service import WorkerService
 
 DECODE_CHUNK_TOKENS = 32
@@ -36,15 +36,19 @@ ROLES = {
     "decode": cluster_pb2.ROLE_DECODE,
     "combined": cluster_pb2.ROLE_COMBINED,
 }
-CONTEXT_LIMITS = {
-    ContextLimit.CHECKPOINT: cluster_pb2.CONTEXT_LIMIT_CHECKPOINT,
-    ContextLimit.SETTING: cluster_pb2.CONTEXT_LIMIT_SETTING,
-    ContextLimit.KV_MEMORY: cluster_pb2.CONTEXT_LIMIT_KV_MEMORY,
-}
 
 
-async def compose(process: Process, settings: WorkerSettings) -> None:
+async def compose(
+    process: Process,
+    settings: WorkerSettings,
+    make_engine: Callable[[EngineSettings], Engine] = create_engine,
+) -> None:
     """Load the model, attach to the store, serve, register.
+
+    Args:
+        process: what it is composed into.
+        settings: of the worker.
+        make_engine: makes the engine that the settings ask for.
 
     Raises:
         StartupError: the checkpoint cannot be served; the text says why.
@@ -54,7 +58,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
         log.warning("kv.verify.reduced", verify=settings.kv.verify)
     check_cores(settings.engine.cores)
     tokenizer = _read_tokenizer(settings.engine.model)
-    engine = await asyncio.to_thread(_load_engine, settings)
+    engine = await asyncio.to_thread(_load_engine, settings, make_engine)
     model = settings.engine.model_name or (
         settings.engine.model.name if settings.engine.model else "sim"
     )
@@ -65,6 +69,8 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     discovery = await stack.enter_async_context(
         Discovery(etcd, settings.etcd.cluster, settings.etcd)
     )
+    others = (one for one in discovery.instances.values() if one.id != process.instance_id)
+    check_names(model, engine.info, others)
     store = await stack.enter_async_context(
         KvStoreClient(
             lambda: store_address(discovery, settings.kv.store_id),
@@ -114,7 +120,7 @@ async def compose(process: Process, settings: WorkerSettings) -> None:
     store_id = store.store_id or settings.kv.store_id
     instance = _instance(process, settings, engine, model, server.address, store_id)
     instance.shm_domain = store.shm_domain
-    card = _card(engine, model)
+    card = model_card(engine.info, model)
     if tokenizer is not None:
         instance.tokenizer_digest = card.tokenizer_digest = tokenizer.digest
         card.tokenizer_bytes = tokenizer.size
@@ -175,13 +181,15 @@ def check_cores(cores: Sequence[int]) -> None:
         )
 
 
-def _load_engine(settings: WorkerSettings) -> Engine:
+def _load_engine(
+    settings: WorkerSettings, make_engine: Callable[[EngineSettings], Engine]
+) -> Engine:
     engine_settings = settings.engine
     if settings.role == "decode" and not engine_settings.decode_chunk_tokens:
         engine_settings = engine_settings.model_copy(
             update={"decode_chunk_tokens": DECODE_CHUNK_TOKENS}
         )
-    engine = create_engine(engine_settings)
+    engine = make_engine(engine_settings)
     engine.warm_up()
     return engine
 
@@ -219,22 +227,5 @@ def _instance(
         features=engine.info.features,
         store_id=store_id,
         metrics_address=process.metrics_address,
-    )
-
-
-def _card(engine: Engine, model: str) -> cluster_pb2.ModelCard:
-    info = engine.info
-    return cluster_pb2.ModelCard(
-        name=model,
-        weights_digest=info.weights_digest,
-        layout_id=info.layout.layout_id,
-        block_tokens=info.layout.block_tokens,
-        block_bytes=info.block_bytes,
-        context_tokens=info.context_tokens,
-        context_limit=CONTEXT_LIMITS[info.context_limit],
-        checkpoint_context_tokens=info.checkpoint_context_tokens,
-        vocab_tokens=info.vocab_tokens,
-        eos_token_ids=info.eos_token_ids,
-        features=info.features,
-        created_seconds=int(time.time()),
+        adapters=adapter_records(engine.info),
     )

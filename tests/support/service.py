@@ -53,10 +53,12 @@ class LocalService:
     Args:
         name: a key of KINDS.
         settings: by dotted names; `instance_id` is among them.
+        compose: composes it instead of what KINDS says, with a double of one of its parts.
     """
 
-    def __init__(self, name: str, settings: Settings) -> None:
-        settings_type, self._compose = KINDS[name]
+    def __init__(self, name: str, settings: Settings, compose: Compose[Any] | None = None) -> None:
+        settings_type, usual = KINDS[name]
+        self._compose = compose or usual
         self._settings = parse(settings_type, settings)
         self.name = name
         self.instance_id = self._settings.instance_id
@@ -157,7 +159,11 @@ class LocalServices:
         self.services: list[LocalService] = []
 
     async def __call__(
-        self, name: str, settings: Settings = NO_SETTINGS, instance_id: str = ""
+        self,
+        name: str,
+        settings: Settings = NO_SETTINGS,
+        instance_id: str = "",
+        compose: Compose[Any] | None = None,
     ) -> LocalService:
         """Start a service and return it once it serves and is registered.
 
@@ -165,6 +171,7 @@ class LocalServices:
             name: frontend, router, prefill, decode, combined or kvstore.
             settings: by dotted names, beyond those that join the cluster.
             instance_id: of an earlier service to take its place; empty: a new one.
+            compose: as `LocalService` takes it.
         """
         identity = instance_id or f"{name}-{next(self._numbers)}"
         joined = {
@@ -175,7 +182,7 @@ class LocalServices:
             "etcd.cluster": self._cluster,
             "store.arena_dir": self._directory,
         }
-        service = LocalService(name, {**joined, **settings})
+        service = LocalService(name, {**joined, **settings}, compose)
         await service.start()
         self.services.append(service)
         record = await self._client.get(keys.instance(self._cluster, identity))

@@ -1,0 +1,71 @@
+"""What a worker registers: its instance record and its model's card."""
+
+import time
+from collections.abc import Iterable
+
+from baton.engine.base import ContextLimit, EngineInfo
+from baton.internal.v1 import cluster_pb2
+from baton.settings import StartupError
+
+_CONTEXT_LIMITS = {
+    ContextLimit.CHECKPOINT: cluster_pb2.CONTEXT_LIMIT_CHECKPOINT,
+    ContextLimit.SETTING: cluster_pb2.CONTEXT_LIMIT_SETTING,
+    ContextLimit.KV_MEMORY: cluster_pb2.CONTEXT_LIMIT_KV_MEMORY,
+}
+
+
+def model_card(info: EngineInfo, model: str) -> cluster_pb2.ModelCard:
+    """Return the card of a model, without its tokenizer."""
+    return cluster_pb2.ModelCard(
+        name=model,
+        weights_digest=info.weights_digest,
+        layout_id=info.layout.layout_id,
+        block_tokens=info.layout.block_tokens,
+        block_bytes=info.block_bytes,
+        context_tokens=info.context_tokens,
+        context_limit=_CONTEXT_LIMITS[info.context_limit],
+        checkpoint_context_tokens=info.checkpoint_context_tokens,
+        vocab_tokens=info.vocab_tokens,
+        eos_token_ids=info.eos_token_ids,
+        features=info.features,
+        created_seconds=int(time.time()),
+        inexact_continuation=not info.exact_continuation,
+    )
+
+
+def adapter_records(info: EngineInfo) -> list[cluster_pb2.Adapter]:
+    """Return an engine's adapters as an instance record has them."""
+    return [
+        cluster_pb2.Adapter(name=name, digest=digest)
+        for name, digest in sorted(info.adapters.items())
+    ]
+
+
+def check_names(model: str, info: EngineInfo, others: Iterable[cluster_pb2.Instance]) -> None:
+    """Check that names of models and adapters mean one thing: clients ask for both by name.
+
+    Args:
+        model: the name of this worker's model.
+        info: has its adapters.
+        others: the instances in view. Those that come later are checked when they start.
+
+    Raises:
+        StartupError: a name is taken; the text says by what, and what to do.
+    """
+    if model in info.adapters:
+        raise StartupError(
+            f"The model and one of its adapters are both called {model!r}: give one another name "
+            "with BATON_ENGINE_MODEL_NAME or BATON_ENGINE_ADAPTERS."
+        )
+    for other in others:
+        if not other.model or other.model == model:
+            continue
+        theirs = {other.model: "model", **{one.name: "adapter" for one in other.adapters}}
+        mine = {model: "model"} if theirs.get(model) == "adapter" else {}
+        mine |= {name: "adapter" for name in info.adapters if name in theirs}
+        for name, kind in mine.items():
+            variable = "MODEL_NAME" if kind == "model" else "ADAPTERS"
+            raise StartupError(
+                f"The {kind} {name!r} cannot be told from the {theirs[name]} of that name that "
+                f"{other.id} serves: give it another name with BATON_ENGINE_{variable}."
+            )

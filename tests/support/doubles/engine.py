@@ -1,0 +1,72 @@
+"""An engine that says of itself what the simulator cannot: adapters, and draws of its own."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from baton.engine.base import Engine, EngineInfo, EngineStats, SequenceRequest
+from baton.engine.events import CachedBlock, Event
+from baton.engine.factory import create_engine
+from baton.settings import EngineSettings
+
+
+def digest_of(name: str, version: str = "") -> bytes:
+    """Return the digest of an adapter of the double, of which there may be several versions."""
+    return sha256(f"{name} {version}".encode()).digest()[:16]
+
+
+class AdaptedEngine(Engine):
+    """The simulator, whose adapters compute what the model does, under other names of KV.
+
+    Args:
+        settings: of the simulator.
+        info: what the engine says of itself, beyond what the simulator does.
+    """
+
+    def __init__(self, settings: EngineSettings, **info: object) -> None:
+        self._engine = create_engine(settings)
+        self.info: EngineInfo = replace(self._engine.info, **info)  # type: ignore[arg-type]  # by name
+        self.scratch = self._engine.scratch
+        self.asked: list[SequenceRequest] = []
+        """What was added, oldest first."""
+
+    def add(self, request: SequenceRequest) -> None:
+        if request.adapter and request.adapter not in self.info.adapters:
+            raise ValueError(f"no adapter {request.adapter}")
+        self.asked.append(request)
+        self._engine.add(replace(request, adapter=""))
+
+    def start(self, sequence_id: int, ready_tokens: int, output: Sequence[int] = ()) -> None:
+        self._engine.start(sequence_id, ready_tokens, output)
+
+    def close(self, sequence_id: int) -> None:
+        self._engine.close(sequence_id)
+
+    def step(self) -> list[Event]:
+        return self._engine.step()
+
+    def has_work(self) -> bool:
+        return self._engine.has_work()
+
+    def stats(self) -> EngineStats:
+        return self._engine.stats()
+
+    def read_blocks(
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
+    ) -> None:
+        self._engine.read_blocks(sequence_id, indexes, out)
+
+    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+        self._engine.write_blocks(sequence_id, indexes, data)
+
+    def idle_blocks(self, seconds: float) -> list[CachedBlock]:
+        return self._engine.idle_blocks(seconds)
+
+    def evict_blocks(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
+        return self._engine.evict_blocks(keys, idle_seconds)
+
+    def warm_up(self) -> None:
+        self._engine.warm_up()
+
+    def close_engine(self) -> None:
+        self._engine.close_engine()
