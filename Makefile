@@ -109,6 +109,10 @@ wheel-check: $(DEV) $(GENERATED) ## install the wheel into empty venvs and run i
 bench-engine: $(RUNTIME) native ## how near the engine is to the machine's limit; beside vLLM after bench-peers
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.engine.throughput $(ARGS)
 
+.PHONY: bench-draws
+bench-draws: $(RUNTIME) native ## what drawing tokens adds to a decode step; beside vLLM's sampler where it is installed
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.engine.draws $(ARGS)
+
 .PHONY: bench-peers
 bench-peers: $(PEERS) ## install vLLM for CPUs into build/peers (3.5 GB)
 	@:

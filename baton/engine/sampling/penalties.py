@@ -1,6 +1,6 @@
 """Logits as penalties, bias, and forbidden or allowed tokens change them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -49,23 +49,22 @@ def _penalize(out: Tensor, draws: Sequence[Draw]) -> None:
     rows = [row for row, draw in enumerate(draws) if has_penalties(draw.sampling)]
     if not rows:
         return
-    counts = [_counts(draws[row]) for row in rows]
-    ids = [np.frombuffer(each.ids, dtype=np.int64) for each in counts]
-    times = np.concatenate([np.frombuffer(each.times, dtype=np.float32) for each in counts])
-
-    def per_token(value: Callable[[Draw], float]) -> Floats:
-        values = np.array([value(draws[row]) for row in rows], dtype=np.float32)
-        return values.repeat([each.size for each in ids])
-
-    repetition = per_token(lambda draw: draw.sampling.repetition_penalty)
-    frequency = per_token(lambda draw: draw.sampling.frequency_penalty)
-    presence = per_token(lambda draw: draw.sampling.presence_penalty)
+    ids: list[Ids] = []
+    less: list[Floats] = []
+    for row in rows:
+        counts, sampling = _counts(draws[row]), draws[row].sampling
+        ids.append(np.frombuffer(counts.ids, dtype=np.int64))
+        times = np.frombuffer(counts.times, dtype=np.float32)
+        seen = (times > 0).astype(np.float32)
+        frequency, presence = sampling.frequency_penalty, sampling.presence_penalty
+        less.append(np.float32(frequency) * times + np.float32(presence) * seen)
+    repetition = np.array([draws[row].sampling.repetition_penalty for row in rows], np.float32)
     index = _index(out, rows, ids)
-    by = torch.from_numpy(repetition).to(out.device)
-    less = torch.from_numpy(frequency * times + presence * (times > 0)).to(out.device)
+    by = torch.from_numpy(repetition.repeat([each.size for each in ids])).to(out.device)
+    lowered = torch.from_numpy(np.concatenate(less)).to(out.device)
     flat = out.view(-1)
     at = flat[index]
-    flat[index] = torch.where(at > 0, at / by, at * by) - less
+    flat[index] = torch.where(at > 0, at / by, at * by) - lowered
 
 
 def _counts(draw: Draw) -> TokenCounts:

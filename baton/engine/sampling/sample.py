@@ -27,13 +27,14 @@ from torch import Tensor
 from baton.engine.sampling.draw import Draw, Sampled, uniform
 from baton.engine.sampling.logprobs import logprobs
 from baton.engine.sampling.penalties import adjust
-from baton.engine.sampling.select_device import select_all
-from baton.engine.sampling.select_host import select
-from baton.engine.sampling.weights import block_sums, token_weights
+from baton.engine.sampling.select_device import select_rows_on_device
+from baton.engine.sampling.select_host import select_rows
+from baton.engine.sampling.weights import token_weights
 
 _HOST_TILE = 1 << 16
 """Logits per thread that are worked on at once: what a core's cache holds, with their weights."""
-_DEVICE_TILE = 1 << 26
+_DEVICE_TILE = 1 << 24
+"""The same elsewhere, where sorting and summing take 32 bytes for each."""
 
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Sampled]:
@@ -89,11 +90,7 @@ def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         for draw in draws
     ]
     weights = token_weights(logits, draws)
-    if logits.device.type != "cpu":
-        return select_all(weights, [draw.sampling for draw in draws], points)
-    sums = block_sums(weights)
-    found = [
-        select(weights[row], sums[row], draw.sampling, points[row])
-        for row, draw in enumerate(draws)
-    ]
-    return torch.tensor(found)
+    sampling = [draw.sampling for draw in draws]
+    if logits.device.type == "cpu":
+        return torch.tensor(select_rows(weights, sampling, points))
+    return select_rows_on_device(weights, sampling, points)

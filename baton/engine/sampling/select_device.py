@@ -12,7 +12,7 @@ from baton.engine.sampling.weights import SCALE
 from baton.sampling import SamplingParams
 
 
-def select_all(
+def select_rows_on_device(
     weights: Tensor, sampling: Sequence[SamplingParams], points: Sequence[float]
 ) -> Tensor:
     """Return the token at each row's point of its distribution.

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from baton.engine.sampling import select_host
 from baton.engine.sampling.draw import Draw, uniform
-from baton.engine.sampling.select_device import select_all
-from baton.engine.sampling.select_host import select
-from baton.engine.sampling.weights import SCALE, block_sums, token_weights
+from baton.engine.sampling.select_device import select_rows_on_device
+from baton.engine.sampling.select_host import select_rows
+from baton.engine.sampling.weights import SCALE, token_weights
 from baton.sampling import SamplingParams
 
 
@@ -40,8 +40,8 @@ def plain(weights: list[int], sampling: SamplingParams, point: float) -> int:
 def both(weights: Tensor, sampling: SamplingParams, point: float) -> set[int]:
     row = weights.unsqueeze(0)
     return {
-        select(weights, block_sums(row)[0], sampling, point),
-        int(select_all(row, [sampling], [point]).item()),
+        *select_rows(row, [sampling], [point]),
+        int(select_rows_on_device(row, [sampling], [point]).item()),
     }
 
 
