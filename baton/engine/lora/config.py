@@ -13,10 +13,13 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 _NOTHING: Mapping[str, tuple[Any, ...]] = {
     "alora_invocation_tokens": ([],),
+    "arrow_config": (),
     "bias": ("none",),
+    "kasa_config": (),
     "layer_replication": ([],),
     "lora_bias": (False,),
     "modules_to_save": ([],),
+    "monteclora_config": (),
     "target_parameters": ([],),
     "trainable_token_indices": ([], {}),
     "use_bdlora": (False, {}),

@@ -84,6 +84,7 @@ def test_ranks_may_differ_by_module(tmp_path: Path, model: Path) -> None:
         ({"use_dora": True}, ["use_dora", "without it"]),
         ({"bias": "all"}, ["bias = all"]),
         ({"lora_bias": True}, ["lora_bias"]),
+        ({"kasa_config": {"beta": 0.1}}, ["kasa_config"]),
         ({"modules_to_save": ["lm_head"]}, ["modules_to_save", "lm_head"]),
         ({"target_parameters": ["experts.down"]}, ["target_parameters"]),
         ({"alora_invocation_tokens": [1]}, ["alora_invocation_tokens"]),
