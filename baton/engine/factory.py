@@ -9,11 +9,16 @@ from baton.engine.model_config import CheckpointError, read_config
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
 from baton.engine.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
+from baton.engine.vllm.environment import check_version, prepare
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
 
 _SIM_VOCAB_TOKENS = 32_000
 _SIM_CONTEXT_TOKENS = 32_768
+_VLLM_ONLY = (
+    "adapters", "block_tokens", "exact_draws", "speculative_tokens", "tensor_parallel", "vllm_args",
+)  # fmt: skip
+"""Settings that would be ignored elsewhere."""
 
 
 def create_engine(settings: EngineSettings) -> Engine:
@@ -22,20 +27,35 @@ def create_engine(settings: EngineSettings) -> Engine:
     Raises:
         StartupError: the checkpoint cannot be used, or a setting does not go with it.
     """
-    if settings.adapters:
-        raise StartupError(
-            f"The engine {settings.kind} does not support adapters: leave BATON_ENGINE_ADAPTERS "
-            "empty."
-        )
+    if settings.kind != "vllm":
+        _check_no_vllm_settings(settings)
     try:
         if settings.kind == "sim":
             return _create_sim(settings)
+        if settings.kind == "vllm":
+            # Before anything of vLLM is imported.
+            check_version()
+            prepare(settings)
+            from baton.engine.vllm.factory import create_vllm_engine
+
+            return create_vllm_engine(settings)
         # torch takes a second to import, and the simulator does without.
         from baton.engine.torch.factory import create_torch_engine
 
         return create_torch_engine(settings)
     except CheckpointError as error:
         raise StartupError(str(error)) from error
+
+
+def _check_no_vllm_settings(settings: EngineSettings) -> None:
+    fields = EngineSettings.model_fields
+    for name in _VLLM_ONLY:
+        value = getattr(settings, name)
+        if value != fields[name].get_default(call_default_factory=True):
+            raise StartupError(
+                f"The engine {settings.kind} does not support {name}: leave "
+                f"BATON_ENGINE_{name.upper()} as it is, or set BATON_ENGINE_KIND to vllm."
+            )
 
 
 def _create_sim(settings: EngineSettings) -> Engine:

@@ -74,15 +74,14 @@ class _Document(msgspec.Struct):
     hidden_act: str = "silu"
     torch_dtype: str | None = None
     dtype: str | None = None
-    eos_token_id: int | list[int] | None = None
     quantization_config: dict[str, Any] | None = None
     use_sliding_window: bool = False
     sliding_window: int | None = None
     partial_rotary_factor: float = 1.0
 
 
-class _Generation(msgspec.Struct):
-    """generation_config.json: the fields that matter here."""
+class _Ends(msgspec.Struct):
+    """What ends a text, as config.json and generation_config.json say it."""
 
     eos_token_id: int | list[int] | None = None
 
@@ -98,7 +97,7 @@ class _RopeDocument(msgspec.Struct):
     partial_rotary_factor: float = 1.0
 
 
-D = TypeVar("D", _Document, _Generation)
+D = TypeVar("D", _Document, _Ends)
 _SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
 
 
@@ -135,8 +134,23 @@ def read_config(directory: Path) -> ModelConfig:
         context_tokens=document.max_position_embeddings,
         tied_embeddings=document.tie_word_embeddings,
         dtype=dtype,
-        eos_token_ids=_eos(directory, document),
+        eos_token_ids=read_eos_token_ids(directory),
     )
+
+
+def read_eos_token_ids(directory: Path) -> tuple[int, ...]:
+    """Read which tokens end a text: generation_config.json's word, else config.json's.
+
+    Raises:
+        CheckpointError: a file is damaged, or config.json is missing.
+    """
+    path = directory / "generation_config.json"
+    found = _decode(path, _Ends).eos_token_id if path.exists() else None
+    if found is None:
+        found = _decode(directory / "config.json", _Ends).eos_token_id
+    if found is None:
+        return ()
+    return tuple(found) if isinstance(found, list) else (found,)
 
 
 def _decode(path: Path, kind: type[D]) -> D:
@@ -202,13 +216,3 @@ def _rope(path: Path, document: _Document) -> Rope:
         high_freq_factor=found.high_freq_factor,
         original_context_tokens=found.original_max_position_embeddings,
     )
-
-
-def _eos(directory: Path, document: _Document) -> tuple[int, ...]:
-    path = directory / "generation_config.json"
-    found = _decode(path, _Generation).eos_token_id if path.exists() else None
-    if found is None:
-        found = document.eos_token_id
-    if found is None:
-        return ()
-    return tuple(found) if isinstance(found, list) else (found,)

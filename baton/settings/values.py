@@ -1,5 +1,6 @@
 """Types of values that settings share, with how they are written in flags and the environment."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     ByteSize,
     Field,
+    JsonValue,
     SecretStr,
     StringConstraints,
     TypeAdapter,
@@ -33,6 +35,17 @@ def _comma_list(value: object) -> object:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
+
+
+def _json_object(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return {}
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is no JSON: {error}") from None
 
 
 def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -141,6 +154,9 @@ Transports = Annotated[tuple[str, ...], BeforeValidator(_comma_list), _some_of(T
 
 OtlpHeaders = Annotated[SecretStr, AfterValidator(_headers)]
 """`name=value` pairs separated by commas; a secret."""
+
+VllmArgs = Annotated[dict[str, JsonValue], BeforeValidator(_json_object)]
+"""A JSON object."""
 
 TenantBytes = Annotated[dict[str, Bytes], BeforeValidator(_tenant_bytes)]
 """`name=bytes` pairs separated by commas."""

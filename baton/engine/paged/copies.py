@@ -3,10 +3,17 @@
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from baton.engine.base import BlockGoneError
-from baton.engine.paged.runner import Runner
 from baton.engine.paged.sequence import LiveSequence, SequenceState
+
+
+class PageMemory(Protocol):
+    """Where pages are. Any thread may call it, for pages that nothing else writes at the time."""
+
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None: ...
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None: ...
 
 
 class BlockCopier:
@@ -18,15 +25,15 @@ class BlockCopier:
 
     Args:
         sequences: open sequences by id; changed by the engine's thread.
-        runner: has the pages.
+        memory: has the pages.
         block_bytes: bytes of a block.
     """
 
     def __init__(
-        self, sequences: Mapping[int, LiveSequence], runner: Runner, block_bytes: int
+        self, sequences: Mapping[int, LiveSequence], memory: PageMemory, block_bytes: int
     ) -> None:
         self._sequences = sequences
-        self._runner = runner
+        self._memory = memory
         self._block_bytes = block_bytes
         self._changed = threading.Condition()
         self._counts: dict[int, int] = {}
@@ -48,7 +55,7 @@ class BlockCopier:
                 raise ValueError(f"{len(out)} views are no place for {len(indexes)} blocks")
             for view in out:
                 self._check_size(view, 1)
-            self._runner.read_pages([pages[index] for index in indexes], out)
+            self._memory.read_pages([pages[index] for index in indexes], out)
 
     def write(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
         """Copy blocks in, as of `Engine.write_blocks`."""
@@ -63,7 +70,7 @@ class BlockCopier:
                         f"block {index} is not {sequence.cached_blocks} to {len(pages) - 1}"
                     )
             self._check_size(data, len(indexes))
-            self._runner.write_pages([pages[index] for index in indexes], data)
+            self._memory.write_pages([pages[index] for index in indexes], data)
 
     def wait(self, sequence_id: int) -> None:
         """Return when no copy of the sequence is under way."""

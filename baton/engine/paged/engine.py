@@ -65,15 +65,7 @@ class PagedEngine(Engine):
     def add(self, request: SequenceRequest) -> None:
         if request.id in self._sequences:
             raise ValueError(f"sequence {request.id} is open already")
-        sequence = open_sequence(
-            request,
-            self._order,
-            self._clock(),
-            block_tokens=self._block_tokens,
-            max_tokens=self.info.context_tokens,
-            vocab_tokens=self.info.vocab_tokens,
-            eos_token_ids=self.info.eos_token_ids,
-        )
+        sequence = open_sequence(request, self._order, self._clock(), self.info)
         self._scheduler.add(sequence)
         self._sequences[request.id] = sequence
         self._order += 1

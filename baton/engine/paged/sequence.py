@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from baton.engine.base import SequenceRequest, UnsupportedFeatureError
+from baton.engine.base import EngineInfo, SequenceRequest, UnsupportedFeatureError
 from baton.engine.events import EndReason
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
 
@@ -143,14 +143,7 @@ class LiveSequence:
 
 
 def open_sequence(
-    request: SequenceRequest,
-    order: int,
-    now: float,
-    *,
-    block_tokens: int,
-    max_tokens: int,
-    vocab_tokens: int,
-    eos_token_ids: Sequence[int],
+    request: SequenceRequest, order: int, now: float, info: EngineInfo
 ) -> LiveSequence:
     """Check a request and return its state.
 
@@ -158,17 +151,19 @@ def open_sequence(
         request: as the worker made it.
         order: rank by arrival.
         now: seconds on the engine's clock.
-        block_tokens: tokens per page.
-        max_tokens: prompt plus output that the engine can hold.
-        vocab_tokens: ids run from 0 to this, exclusive.
-        eos_token_ids: the model's own.
+        info: of the engine that is to run it.
 
     Raises:
-        UnsupportedFeatureError: it names an adapter or a structure.
+        UnsupportedFeatureError: it names a structure, or an adapter where the engine has none.
         ValueError: a field is out of range; the text names it and its limit.
     """
-    if request.adapter:
+    max_tokens, vocab_tokens = info.context_tokens, info.vocab_tokens
+    if request.adapter and not info.adapters:
         raise UnsupportedFeatureError("adapters")
+    if request.adapter and request.adapter not in info.adapters:
+        raise ValueError(
+            f"there is no adapter {request.adapter!r}: this engine has {', '.join(info.adapters)}"
+        )
     if request.structure is not None:
         raise UnsupportedFeatureError("structured_output")
     sampling = request.sampling
@@ -190,8 +185,8 @@ def open_sequence(
     check_tokens(list(sampling.logit_bias), vocab_tokens)
     stops = set(sampling.stop_token_ids)
     if not sampling.ignore_eos:
-        stops.update(eos_token_ids)
-    named = prompt_keys(request.root, tokens, block_tokens)
+        stops.update(info.eos_token_ids)
+    named = prompt_keys(request.root, tokens, info.layout.block_tokens)
     return LiveSequence(
         request=request,
         order=order,

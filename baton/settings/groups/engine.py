@@ -7,14 +7,16 @@ from pydantic import Field
 
 from baton.limits import MAX_ADAPTERS
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import MODEL_NAME, Adapters, Bytes, Cores
+from baton.settings.values import MODEL_NAME, Adapters, Bytes, Cores, VllmArgs
 
 
 class EngineSettings(SettingsGroup):
     """A worker's engine."""
 
-    kind: Literal["torch", "sim"] = Field(
-        "torch", description="torch computes the model, sim only takes the time that one would"
+    kind: Literal["torch", "sim", "vllm"] = Field(
+        "torch",
+        description="torch computes the model, vllm has vLLM compute it, sim only takes the time "
+        "that one would",
     )
     model: Path | None = Field(None, description="checkpoint directory (Hugging Face layout)")
     model_name: str = Field(
@@ -69,6 +71,39 @@ class EngineSettings(SettingsGroup):
     )
     max_adapter_rank: int = Field(
         16, ge=1, le=512, description="the highest rank that an adapter may have"
+    )
+    block_tokens: int = Field(
+        0,
+        ge=0,
+        le=4096,
+        description="vllm: tokens per KV block, a multiple of 32 on CPU; 0: 32 on CPU, 16 on a GPU",
+    )
+    tensor_parallel: int = Field(
+        1, ge=1, le=64, description="vllm: ranks that share each layer, a process or a GPU each"
+    )
+    exact_draws: bool = Field(
+        True,
+        description="vllm: sampled outputs go on in any worker with the same tokens; off, vLLM "
+        "samples by itself and they do not",
+    )
+    speculative_tokens: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="vllm: tokens proposed per step by looking up n-grams of the context; turns "
+        "exact_draws off; 0: none",
+    )
+    speculative_ngram: int = Field(
+        3, ge=1, le=32, description="vllm: the longest n-gram that is looked up"
+    )
+    async_scheduling: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="vllm: plan a step while another is computed; auto: on a GPU, not on CPU",
+    )
+    vllm_args: VllmArgs = Field(
+        default_factory=dict,
+        description="vllm: further engine arguments of vLLM, as JSON, like "
+        '{"quantization": "fp8"}; not those that Baton sets',
     )
     sim_prefill_tokens_per_second: float = Field(
         20000, gt=0, description="sim: prompt tokens prefilled per second"

@@ -3,27 +3,16 @@
 import threading
 from collections.abc import Sequence
 
-from baton.engine.base import ContextLimit, EngineInfo, SequenceRequest
+from baton.engine.base import SequenceRequest
 from baton.engine.events import Admitted, BlocksReady
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.runner import Runner
 from baton.engine.sampling.draw import Sampled
-from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
+from tests.support.engine_info import engine_info
 
-INFO = EngineInfo(
-    layout=Layout("test/1", "cpu", "", "uint8", 1, 1, 1, 4),
-    block_bytes=4,
-    weights_digest=b"",
-    context_tokens=32,
-    context_limit=ContextLimit.CHECKPOINT,
-    checkpoint_context_tokens=32,
-    vocab_tokens=100,
-    eos_token_ids=(),
-    features=(),
-    max_waiting=8,
-)
+INFO = engine_info()
 
 
 class SlowRunner(Runner):

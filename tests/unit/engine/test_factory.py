@@ -22,6 +22,9 @@ def test_what_does_not_go_together_is_refused(checkpoints: dict[str, Path], tmp_
         ({"model": model, "context_tokens": 4097}, "4096"),
         ({"model": model, "context_tokens": 4096, "kv_bytes": 2**20}, "BATON_ENGINE_KV_BYTES"),
         ({"model": model, "device": "cuda"}, "CUDA"),
+        ({"model": model, "tensor_parallel": 2}, "torch does not support tensor_parallel"),
+        ({"kind": "sim", "speculative_tokens": 2}, "sim does not support speculative_tokens"),
+        ({"kind": "sim", "vllm_args": {"a": 1}}, "sim does not support vllm_args"),
     ]:
         with pytest.raises(StartupError, match=said):
             create_engine(engine_settings(**fields))

@@ -13,6 +13,7 @@ from baton.engine.paged.plan import SchedulerLimits, StepPlan
 from baton.engine.paged.scheduler import Scheduler
 from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
 from baton.sampling import SamplingParams
+from tests.support.engine_info import engine_info
 
 BLOCK = 4
 NOW = 0.0
@@ -49,15 +50,8 @@ class Bench:
             sampling=SamplingParams(max_tokens=max_tokens),
             prefill_only=prefill_only,
         )
-        sequence = open_sequence(
-            request,
-            number,
-            NOW,
-            block_tokens=BLOCK,
-            max_tokens=self.pages * BLOCK,
-            vocab_tokens=1000,
-            eos_token_ids=(),
-        )
+        info = engine_info(BLOCK, context_tokens=self.pages * BLOCK, vocab_tokens=1000)
+        sequence = open_sequence(request, number, NOW, info)
         self.scheduler.add(sequence)
         self.open[number] = sequence
         return sequence

@@ -84,7 +84,7 @@ def test_roles_default_to_the_process():
         (KvStoreSettings, ["--store-tenant-bytes", "acme"], ["store.tenant_bytes", "name=bytes"]),
         (KvStoreSettings, ["--store-tenant-bytes", "a=1 parsec"], ["store.tenant_bytes", "parsec"]),
         (KvStoreSettings, ["--store-disk-bytes", "-1"], ["store.disk_bytes", "0"]),
-        (WorkerSettings, ["--engine-kind", "magic"], ["engine.kind", "'torch' or 'sim'"]),
+        (WorkerSettings, ["--engine-kind", "magic"], ["engine.kind", "'torch', 'sim' or 'vllm'"]),
         (WorkerSettings, ["--engine-cores", "two"], ["engine.cores", "'two'", "0-3"]),
         (WorkerSettings, ["--engine-cores", "3-1"], ["engine.cores", "'3-1'", "0-4095"]),
         (WorkerSettings, ["--engine-max-running", "0"], ["engine.max_running", "equal to 1"]),

@@ -1,0 +1,123 @@
+"""What vLLM is asked for: its configuration, out of Baton's settings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vllm.config import KVEventsConfig, KVTransferConfig, VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.usage.usage_lib import UsageContext
+
+from baton.engine.lora.adapter import Adapter
+from baton.engine.vllm.registry import WORKER_ADDRESS
+from baton.settings import EngineSettings, StartupError
+
+CPU_BLOCK_TOKENS = 32
+GPU_BLOCK_TOKENS = 16
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""For which vLLM has kernels."""
+MAX_ADAPTERS_PER_STEP = 8
+_SAMPLER = "baton.engine.vllm.sampler:BatonSampler"
+_CONNECTOR = "baton.engine.vllm.connector"
+
+
+def make_config(
+    settings: EngineSettings, engine_id: str, adapters: Sequence[Adapter], worker_address: str
+) -> VllmConfig:
+    """Return vLLM's configuration.
+
+    Args:
+        settings: of the engine.
+        engine_id: by which the parts that vLLM makes find theirs in `registry`.
+        adapters: to be loaded.
+        worker_address: where ranks in other processes join; empty: there are none.
+
+    Raises:
+        StartupError: vLLM refuses, or a setting does not go with another.
+    """
+    if settings.model is None:
+        raise StartupError(
+            "The vllm engine needs a checkpoint: set BATON_ENGINE_MODEL to its directory."
+        )
+    on_cpu = settings.device == "cpu"
+    block_tokens = settings.block_tokens or (CPU_BLOCK_TOKENS if on_cpu else GPU_BLOCK_TOKENS)
+    arguments: dict[str, Any] = {
+        "model": str(settings.model),
+        "skip_tokenizer_init": True,
+        # CUDA graphs are worth their start; compiling for CPUs needs a compiler and minutes.
+        "enforce_eager": on_cpu,
+        "dtype": settings.dtype,
+        "seed": 0,
+        "tensor_parallel_size": settings.tensor_parallel,
+        # Of each rank.
+        "kv_cache_memory_bytes": settings.kv_bytes // settings.tensor_parallel,
+        "block_size": block_tokens,
+        # -1: as long as the cache holds, up to what the model can.
+        "max_model_len": settings.context_tokens or -1,
+        "max_num_seqs": settings.max_running,
+        "max_num_batched_tokens": max(settings.chunk_tokens, settings.max_running, block_tokens),
+        # While others run: they wait for the step.
+        "long_prefill_token_threshold": min(settings.decode_chunk_tokens, settings.chunk_tokens),
+        "enable_chunked_prefill": True,
+        "enable_prefix_caching": True,
+        "scheduling_policy": "priority",
+        "disable_log_stats": True,
+        "kv_events_config": KVEventsConfig(enable_kv_cache_events=True, publisher="null"),
+        "kv_transfer_config": KVTransferConfig(
+            kv_connector="BatonConnector",
+            kv_connector_module_path=_CONNECTOR,
+            kv_role="kv_both",
+            engine_id=engine_id,
+            kv_load_failure_policy="recompute",
+            kv_connector_extra_config={WORKER_ADDRESS: worker_address} if worker_address else {},
+        ),
+    }
+    if adapters:
+        rank = max(adapter.rank for adapter in adapters)
+        arguments |= {
+            "enable_lora": True,
+            "max_lora_rank": next(each for each in LORA_RANKS if each >= rank),
+            "max_loras": _adapter_slots(len(adapters), on_cpu),
+            "max_cpu_loras": max(len(adapters), _adapter_slots(len(adapters), on_cpu)),
+        }
+    if settings.exact_draws and not settings.speculative_tokens:
+        arguments["logits_processors"] = [_SAMPLER]
+    if settings.speculative_tokens:
+        arguments["speculative_config"] = {
+            "method": "ngram",
+            "num_speculative_tokens": settings.speculative_tokens,
+            "prompt_lookup_max": settings.speculative_ngram,
+        }
+    taken = sorted(arguments.keys() & settings.vllm_args.keys())
+    if taken:
+        raise StartupError(
+            f"BATON_ENGINE_VLLM_ARGS sets {', '.join(taken)}, which Baton's own settings decide: "
+            "leave these out."
+        )
+    try:
+        arguments.update(settings.vllm_args)
+        config = EngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, OSError) as error:
+        raise refused(settings.model, error) from error
+    if settings.tensor_parallel == 1:
+        # On CPU the platform asks for a process even for one rank.
+        config.parallel_config.distributed_executor_backend = "uni"
+    # A GPU's default is on, a CPU's is off; the setting decides on both.
+    if settings.async_scheduling != "auto":
+        config.scheduler_config.async_scheduling = settings.async_scheduling == "on"
+    return config
+
+
+def _adapter_slots(adapters: int, on_cpu: bool) -> int:
+    """Return how many adapters may be in one step; of more, some wait for the next.
+
+    vLLM's CPU kernels index the slots with -1 for a row of the base model, which is the last slot:
+    there is one more than adapters, so that it stays empty, and adds nothing.
+    """
+    return adapters + 1 if on_cpu else min(adapters, MAX_ADAPTERS_PER_STEP)
+
+
+def refused(model: Path | None, error: BaseException) -> StartupError:
+    """Return the error for what vLLM refuses at start, on one line."""
+    text = " ".join(str(error).split())
+    return StartupError(f"vLLM cannot serve {model}: {text[:600] or type(error).__name__}")

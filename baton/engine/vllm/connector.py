@@ -1,0 +1,89 @@
+"""The connector that vLLM loads. It holds sequences, and knows neither a store nor a transport."""
+
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    SupportsHMA,
+)
+
+from baton.engine.vllm.layout import attention_format
+from baton.engine.vllm.ranks.agent import start_agent
+from baton.engine.vllm.registry import ADMISSIONS, REGISTERED, WORKER_ADDRESS, RegisteredKv
+
+
+class NoMetadata(KVConnectorMetadata):
+    """What the scheduler's side sends to the ranks: nothing."""
+
+
+class BatonConnector(KVConnectorBase_V1, SupportsHMA):
+    """Says of each new sequence that its whole context is on its way, so that vLLM takes pages for
+    it and waits; the engine ends the wait. Both sides call what `registry` holds for the engine.
+    """
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config=vllm_config, role=role, kv_cache_config=kv_cache_config)
+        self._engine_id = str(vllm_config.kv_transfer_config.engine_id)
+        if role is KVConnectorRole.SCHEDULER:
+            self._admission = ADMISSIONS[self._engine_id]
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        # A block that was not read in time is computed again elsewhere.
+        return False
+
+    # The scheduler's side.
+
+    def get_num_new_matched_tokens(
+        self, request: Any, num_computed_tokens: int
+    ) -> tuple[int | None, bool]:
+        return self._admission.match(request.request_id, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        pages = list(blocks.get_block_ids()[0])
+        self._admission.allocated(request.request_id, pages, loading=num_external_tokens > 0)
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        state = scheduler_output.kv_connector_block_state
+        self._admission.scheduled(
+            scheduler_output.num_scheduled_tokens,
+            lambda name: list(state.get_block_ids(name)[0]),
+            scheduler_output.preempted_req_ids or (),
+        )
+        return NoMetadata()
+
+    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:  # noqa: ARG002
+        # Pages stay until the worker closes the sequence.
+        return True, None
+
+    def request_finished_all_groups(
+        self,
+        request: Any,  # noqa: ARG002
+        block_ids: Any,  # noqa: ARG002
+    ) -> tuple[bool, None]:
+        return True, None
+
+    # A rank's side.
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        config = self._vllm_config
+        backend, isa = attention_format(config)
+        worker = config.kv_transfer_config.kv_connector_extra_config.get(WORKER_ADDRESS)
+        if worker is None:
+            REGISTERED[self._engine_id] = RegisteredKv(kv_caches, backend, isa)
+        else:
+            start_agent(worker, config.parallel_config.rank, kv_caches, backend, isa)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Nothing is loaded within a step."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Nothing is loaded within a step."""
+
+    def save_kv_layer(self, *args: Any, **kwargs: Any) -> None:
+        """Blocks are read out of the pages after the step."""
+
+    def wait_for_save(self) -> None:
+        """Blocks are read out of the pages after the step."""

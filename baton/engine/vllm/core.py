@@ -1,0 +1,226 @@
+"""vLLM's EngineCore, and the only file that touches what vLLM keeps private.
+
+Written for and tested with the release of `environment.TESTED_VERSION`. Each method names what it
+uses; tests/unit/engine/vllm/test_core.py has a test for each, which fails where a name has moved.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.distributed.kv_events import BlockRemoved
+from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import SamplingParams
+from vllm.v1.engine import EngineCoreOutput
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import Executor
+from vllm.v1.request import Request, RequestStatus
+
+GROUP = 0
+"""The one KV cache group: engines of models with more are refused."""
+
+BlockHasher = Callable[[Request], list[bytes]]
+
+
+class VllmCore:
+    """An EngineCore of one process, stepped by its owner's thread, which alone calls this."""
+
+    def __init__(self, config: VllmConfig, executor: type[Executor]) -> None:
+        """Load the model; takes seconds.
+
+        Raises:
+            ValueError, RuntimeError: as vLLM says.
+        """
+        self._failed = False
+        self._core: Any = EngineCore(
+            config, executor, log_stats=False, executor_fail_callback=self._on_executor_failed
+        )
+        self._scheduler: Any = self._core.scheduler
+        self._pool: Any = self._scheduler.kv_cache_manager.block_pool
+        self._removed: list[bytes] = []
+        self._scheduler.kv_event_publisher = _Removals(self._removed)
+
+    def _on_executor_failed(self) -> None:
+        self._failed = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether a rank's process has ended."""
+        return self._failed
+
+    # What the model is.
+
+    @property
+    def kv_cache_groups(self) -> int:
+        """`scheduler.kv_cache_config.kv_cache_groups`: how many there are."""
+        return len(self._scheduler.kv_cache_config.kv_cache_groups)
+
+    @property
+    def total_pages(self) -> int:
+        """Pages that can be allocated: one, the null block, is vLLM's."""
+        return int(self._pool.num_gpu_blocks) - 1
+
+    @property
+    def free_pages(self) -> int:
+        """Pages that no request holds, cached blocks among them."""
+        return int(self._pool.get_num_free_blocks())
+
+    def load_adapter(self, adapter: LoRARequest) -> None:
+        """Load an adapter, so that one that cannot be is found at start.
+
+        Raises:
+            ValueError, RuntimeError: as vLLM says.
+        """
+        self._core.add_lora(adapter)
+
+    # Requests.
+
+    def make_request(
+        self,
+        name: str,
+        tokens: Sequence[int],
+        params: SamplingParams,
+        hasher: BlockHasher,
+        arrival: int,
+        priority: int,
+        adapter: LoRARequest | None,
+    ) -> Request:
+        """Make a request whose block hashes are what `hasher` says.
+
+        Of requests with equal priority the one with the lowest `arrival` goes first, and the one
+        with the highest is preempted.
+        """
+        return Request(
+            request_id=name,
+            prompt_token_ids=list(tokens),
+            sampling_params=params,
+            pooling_params=None,
+            arrival_time=float(arrival),
+            lora_request=adapter,
+            priority=priority,
+            block_hasher=hasher,
+        )
+
+    def add(self, request: Request) -> None:
+        """Let the scheduler know a request."""
+        self._core.add_request(request)
+
+    def resume(self, request: Request, ready_tokens: int, more: Sequence[int]) -> None:
+        """Let a held request run.
+
+        Args:
+            request: one that waits for remote KV.
+            ready_tokens: leading tokens whose KV is in its pages.
+            more: output that was sampled elsewhere since it was added; to vLLM, prompt.
+
+        What lies beyond `ready_tokens` is computed by the way that vLLM has for loads that failed.
+        """
+        given = request.num_tokens
+        if more:
+            request.prompt_token_ids.extend(more)
+            request._all_token_ids.extend(more)
+            request.num_prompt_tokens += len(more)
+            request.max_tokens -= len(more)
+            request.sampling_params.max_tokens = request.max_tokens
+            request.update_block_hashes()
+        if ready_tokens < given:
+            request.num_computed_tokens = ready_tokens
+            self._scheduler.failed_recving_kv_req_ids.add(request.request_id)
+        self._scheduler.finished_recving_kv_req_ids.add(request.request_id)
+
+    def stop(self, request: Request) -> None:
+        """End a request that goes on; it keeps its pages."""
+        if not request.is_finished():
+            self._scheduler.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)
+
+    def release(self, request: Request) -> None:
+        """Give a request's pages back, whatever it is doing."""
+        self.stop(request)
+        if request.request_id in self._scheduler.requests:
+            self._scheduler._free_blocks(request)
+
+    def is_held(self, request: Request) -> bool:
+        """Return whether a request waits for KV, or was started and vLLM has not seen it."""
+        return bool(request.status is RequestStatus.WAITING_FOR_REMOTE_KVS)
+
+    def computed_tokens(self, request: Request) -> tuple[int, int]:
+        """Return how many leading tokens of a request have KV, and how many are in flight."""
+        in_flight = int(request.num_in_flight_tokens)
+        return max(0, int(request.num_computed_tokens) - in_flight), in_flight
+
+    # Steps.
+
+    def has_work(self) -> bool:
+        """Return whether a step would compute, or finish what is in flight."""
+        scheduler = self._scheduler
+        return bool(scheduler.running or self._core.batch_queue or scheduler.deferred_frees)
+
+    @property
+    def waits(self) -> bool:
+        """Whether requests wait or are held."""
+        return bool(self._scheduler.waiting or self._scheduler.kv_holding_waiting)
+
+    def step(self) -> list[EngineCoreOutput]:
+        """Run one step, and return what requests got; with async scheduling, an earlier step's.
+
+        Raises:
+            RuntimeError: a rank's process has ended.
+        """
+        if self._failed:
+            raise RuntimeError("a tensor-parallel rank has ended")
+        outputs, executed = self._core.step_fn()
+        self._core.post_step(executed)
+        return outputs[0].outputs if outputs and 0 in outputs else []
+
+    # The prefix cache.
+
+    def take_removed(self) -> list[bytes]:
+        """Return the keys of blocks that left the prefix cache since the last call.
+
+        The cache may hold one block twice: a key has left it with its last page.
+        """
+        self._scheduler.kv_event_publisher.take(self._pool.take_events())
+        removed = [key for key in dict.fromkeys(self._removed) if not self.holds(key)]
+        self._removed.clear()
+        return removed
+
+    def holds(self, key: bytes) -> bool:
+        """Return whether the prefix cache holds a block."""
+        return bool(self._pool.get_cached_block(key, [GROUP]))
+
+    def idle_pages(self) -> Iterator[tuple[int, bytes]]:
+        """Yield pages that no request holds and their blocks' keys; first to be evicted, first."""
+        for block in self._pool.free_block_queue.get_all_free_blocks():
+            if block.block_hash is not None:
+                yield block.block_id, block.block_hash[:-4]
+
+    def evict(self, pages: Iterable[int]) -> None:
+        """Take the blocks of idle pages out of the prefix cache."""
+        self._pool.evict_blocks(set(pages))
+
+    def close(self) -> None:
+        """Release the model, its memory, and the ranks' processes."""
+        self._core.shutdown()
+        # There is one connector per process: or the next engine would get none.
+        ensure_kv_transfer_shutdown()
+
+
+class _Removals:
+    """Stands where vLLM publishes events, and keeps those of removed blocks."""
+
+    def __init__(self, removed: list[bytes]) -> None:
+        self._removed = removed
+
+    def publish(self, batch: Any) -> None:
+        """Take one step's events."""
+        self.take(batch.events)
+
+    def take(self, events: Iterable[Any]) -> None:
+        """Keep the keys of removed blocks."""
+        for event in events:
+            if isinstance(event, BlockRemoved):
+                self._removed.extend(bytes(key) for key in event.block_hashes)
+
+    def shutdown(self) -> None:
+        """Nothing is open."""

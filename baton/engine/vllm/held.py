@@ -1,0 +1,275 @@
+"""Which sequences vLLM may take pages for, and what it did with them: the policy that it lacks.
+
+vLLM admits what fits, in order. Baton holds each sequence between its admission and its start, with
+its pages; so what is held counts against `max_running`, and of sequences that need the same block
+first only one computes or loads it, the others wait for it. Pure but for what `changes` is told.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+
+from baton.engine.base import QueueFullError
+from baton.engine.paged.sequence import LiveSequence, SequenceState
+from baton.engine.vllm.held_sequence import HeldSequence, StepRecord
+
+_HOLDING = (SequenceState.ADMITTED, SequenceState.RUNNING)
+"""States in which a sequence holds pages and has not ended."""
+
+
+class HeldSequences:
+    """Sequences between `add` and `close`, by vLLM's names. Lives on the engine's thread.
+
+    Args:
+        block_tokens: tokens per page.
+        max_running: sequences that hold pages and have not ended.
+        clock: returns monotonic seconds.
+    """
+
+    on_preempted: Callable[[HeldSequence, Sequence[int]], None]
+    """Called with the pages of a preempted sequence before another may write them."""
+    on_partial_page: Callable[[int], None]
+    """Called with the page of a prefill's partial block before it is computed: it is read whole."""
+
+    def __init__(
+        self, block_tokens: int, max_running: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._block_tokens = block_tokens
+        self._max_running = max_running
+        self._clock = clock
+        self._by_name: dict[str, HeldSequence] = {}
+        self._claims: dict[bytes, HeldSequence] = {}
+        """Who computes or loads a block that is not in the prefix cache."""
+        self._backlog: list[tuple[int, int, HeldSequence]] = []
+        """A heap by priority and arrival: vLLM, which looks at all that it knows in each step, is
+        given only those that may be admitted."""
+        self._order = 0
+        self.running = 0
+        """Sequences that hold pages and have not ended."""
+        self.step = StepRecord()
+        self.changed = False
+        """Whether something changed since the last step that may let a waiting sequence go on."""
+        self.computed_tokens = 0
+        self.cached_tokens = 0
+
+    @property
+    def waiting(self) -> int:
+        """Sequences without pages."""
+        return sum(1 for _ in self._waiting())
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether sequences wait that vLLM does not know."""
+        return bool(self._backlog)
+
+    def check_room(self, max_waiting: int) -> None:
+        """Check that another sequence may wait.
+
+        Raises:
+            QueueFullError: so many wait already, without those that were preempted.
+        """
+        if sum(not held.sequence.started for held in self._waiting()) >= max_waiting:
+            raise QueueFullError(f"{max_waiting} sequences wait already")
+
+    def _waiting(self) -> Iterator[HeldSequence]:
+        for held in self._by_name.values():
+            if held.sequence.state is SequenceState.WAITING:
+                yield held
+
+    def pending_prompt_tokens(self) -> int:
+        """Return the prompt tokens that are not computed, as of `EngineStats`."""
+        pending = 0
+        for held in self._by_name.values():
+            sequence = held.sequence
+            if sequence.state is SequenceState.WAITING:
+                pending += sequence.prompt_tokens
+            elif sequence.state is SequenceState.RUNNING:
+                pending += max(0, sequence.prompt_tokens - sequence.num_computed_tokens)
+        return pending
+
+    def add(self, held: HeldSequence) -> None:
+        """Queue a sequence."""
+        self._by_name[held.name] = held
+        heappush(self._backlog, (held.sequence.request.priority, self._order, held))
+        self._order += 1
+        self.changed = True
+
+    def take_next(self) -> list[HeldSequence]:
+        """Return the sequences that vLLM shall know from now on: as many as may be admitted."""
+        if not self._backlog:
+            return []
+        known = sum(each.given and each.sequence.waits_for is None for each in self._waiting())
+        taken: list[HeldSequence] = []
+        while self._backlog and known + len(taken) + self.running < self._max_running:
+            _, _, held = heappop(self._backlog)
+            if self._by_name.get(held.name) is held:
+                held.given = True
+                taken.append(held)
+        return taken
+
+    def get(self, name: str) -> HeldSequence | None:
+        """Return the sequence of a request; None once it is removed."""
+        return self._by_name.get(name)
+
+    def remove(self, held: HeldSequence) -> None:
+        """Forget a sequence, and let go of what waits for its blocks."""
+        del self._by_name[held.name]
+        self._set_state(held.sequence, SequenceState.ENDED)
+        self._unclaim(held)
+        self.step.admitted = [each for each in self.step.admitted if each is not held]
+        self.step.preempted = [each for each in self.step.preempted if each is not held]
+        self.step.scheduled.pop(held.name, None)
+        self.changed = True
+
+    def take_step(self) -> StepRecord:
+        """Return what happened since the last call."""
+        record, self.step = self.step, StepRecord()
+        return record
+
+    def blocks_ready(self, held: HeldSequence, blocks: int) -> None:
+        """Record that a sequence's first blocks are in the prefix cache."""
+        keys = held.sequence.keys
+        for key in keys[held.sequence.registered : blocks]:
+            if self._claims.get(key) is held:
+                del self._claims[key]
+        held.sequence.registered = blocks
+        self.changed = True
+
+    # What vLLM's scheduler asks and tells, by way of the connector.
+
+    def match(self, name: str, local_tokens: int) -> tuple[int | None, bool]:
+        """Return what `get_num_new_matched_tokens` answers.
+
+        Args:
+            name: of the request.
+            local_tokens: leading tokens that vLLM's prefix cache holds.
+
+        Returns:
+            Tokens that are "on their way", and whether vLLM waits for them. None: ask again at the
+            next step.
+        """
+        held = self._by_name[name]
+        sequence = held.sequence
+        if sequence.state is SequenceState.WAITING and self.running >= self._max_running:
+            return None, False
+        if sequence.started:
+            return 0, False
+        found = local_tokens // self._block_tokens
+        if sequence.waits_for is not None and self._busy(held, sequence.waits_for):
+            return None, False
+        sequence.waits_for = None
+        missing = sequence.keys[found:]
+        if missing and self._busy(held, missing[0]):
+            sequence.waits_for = missing[0]
+            return None, False
+        sequence.cached_blocks = sequence.registered = found
+        # At least the last token is not in the cache: vLLM leaves it out of what it finds.
+        return len(sequence.tokens) - local_tokens, True
+
+    def allocated(self, name: str, pages: list[int], *, loading: bool) -> None:
+        """Record the pages that a request got, and whether it is held now."""
+        held = self._by_name[name]
+        sequence = held.sequence
+        now = self._clock()
+        sequence.charge(now)
+        sequence.pages = pages
+        if sequence.num_computed_tokens == 0:
+            self._clear_partial(sequence, 0)
+        if not loading:
+            self._set_state(sequence, SequenceState.RUNNING)
+            return
+        self._set_state(sequence, SequenceState.ADMITTED)
+        sequence.queue_seconds = now - sequence.waiting_since
+        self._claims.update(dict.fromkeys(sequence.keys[sequence.cached_blocks :], held))
+        self.step.admitted.append(held)
+
+    def scheduled(
+        self,
+        tokens: Mapping[str, int],
+        pages_of: Callable[[str], list[int]],
+        preempted: Iterable[str],
+    ) -> None:
+        """Record one step's plan, before anything of it is computed.
+
+        Args:
+            tokens: how many of each request are computed.
+            pages_of: returns a request's pages.
+            preempted: requests that lost theirs.
+        """
+        for name in preempted:
+            if held := self._by_name.get(name):
+                self._preempt(held)
+        for name, count in tokens.items():
+            held = self._by_name.get(name)
+            if held is None:
+                continue
+            sequence = held.sequence
+            start = int(held.request.num_computed_tokens)
+            end = start + count
+            if end > len(sequence.pages) * self._block_tokens:
+                known = len(sequence.pages)
+                sequence.charge(self._clock())
+                sequence.pages = pages_of(name)
+                self._clear_partial(sequence, known)
+            first = sequence.first_computed is None
+            sequence.forward_tokens += count
+            if sequence.first_computed is None or start < sequence.first_computed:
+                sequence.first_computed = start
+            if first:
+                self.cached_tokens += sequence.cached_tokens
+            self.computed_tokens += count
+            if count == 1:
+                self.step.decoding += 1
+            else:
+                self.step.chunked_tokens += count
+            self.step.scheduled[name] = held
+
+    def _preempt(self, held: HeldSequence) -> None:
+        sequence = held.sequence
+        sequence.charge(self._clock())
+        pages, sequence.pages = sequence.pages, []
+        sequence.registered = sequence.num_computed_tokens = 0
+        self._set_state(sequence, SequenceState.WAITING)
+        self.on_preempted(held, pages)
+        self._unclaim(held)
+        self.step.preempted.append(held)
+        self.changed = True
+
+    def end(self, held: HeldSequence) -> None:
+        """Record that a sequence ended; it keeps its pages until it is removed."""
+        held.sequence.charge(self._clock())
+        self._set_state(held.sequence, SequenceState.ENDED)
+        self.changed = True
+
+    def start(self, held: HeldSequence) -> None:
+        """Record that an admitted sequence runs from now on."""
+        self._set_state(held.sequence, SequenceState.RUNNING)
+        held.sequence.started = True
+        self.changed = True
+
+    def _set_state(self, sequence: LiveSequence, state: SequenceState) -> None:
+        self.running += (state in _HOLDING) - (sequence.state in _HOLDING)
+        sequence.state = state
+
+    def _clear_partial(self, sequence: LiveSequence, known_pages: int) -> None:
+        """Clear the page of a prefill's partial block if it is among those from `known_pages`."""
+        last = len(sequence.keys)
+        if not sequence.request.prefill_only or sequence.partial_key is None:
+            return
+        if known_pages <= last < len(sequence.pages):
+            self.on_partial_page(sequence.pages[last])
+
+    def _busy(self, held: HeldSequence, key: bytes) -> bool:
+        """Return whether another sequence is about to have the block, and may be waited for."""
+        owner = self._claims.get(key)
+        if owner is None or owner is held:
+            return False
+        # A decoding sequence that is not started may be waiting for the very prefill that asks.
+        loading = owner.sequence.state is SequenceState.ADMITTED
+        prefill = held.sequence.request.prefill_only
+        return not (prefill and loading and not owner.sequence.request.prefill_only)
+
+    def _unclaim(self, held: HeldSequence) -> None:
+        for key in held.sequence.keys:
+            if self._claims.get(key) is held:
+                del self._claims[key]

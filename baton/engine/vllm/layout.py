@@ -1,0 +1,44 @@
+"""The layout of KV blocks that vLLM makes: every field that changes what a page's bytes mean."""
+
+from vllm.config import VllmConfig
+from vllm.platforms import current_platform
+
+from baton.engine.vllm.environment import TESTED_VERSION
+from baton.kv.layout import Layout
+
+
+def vllm_layout(config: VllmConfig, backend: str, isa: str) -> Layout:
+    """Return the layout of an engine; the last two are what `attention_format` says in a rank."""
+    model = config.model_config
+    cache = config.cache_config
+    parallel = config.parallel_config
+    kept = cache.cache_dtype if cache.cache_dtype != "auto" else str(model.dtype)
+    return Layout(
+        engine=f"vllm/{TESTED_VERSION}/{backend}/{cache.kv_cache_layout}",
+        backend=current_platform.device_type,
+        isa=isa,
+        dtype=kept.removeprefix("torch."),
+        layers=model.get_num_layers(parallel),
+        kv_heads=model.get_total_num_kv_heads(),
+        head_size=model.get_head_size(),
+        block_tokens=cache.block_size,
+        tensor_parallel=parallel.tensor_parallel_size,
+        pipeline_parallel=parallel.pipeline_parallel_size,
+    )
+
+
+def attention_format(config: VllmConfig) -> tuple[str, str]:
+    """Return the attention backend's name, and the instruction set that its pages depend on.
+
+    Only where a rank runs are the layers known.
+    """
+    layers = config.compilation_config.static_forward_context
+    names = {layer.get_attn_backend().get_name() for layer in layers.values()}
+    backend = "+".join(sorted(names))
+    if current_platform.device_type != "cpu":
+        return backend, ""
+    from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+
+    model, cache = config.model_config, config.cache_config
+    isa = _get_attn_isa(model.dtype, cache.block_size, model.get_head_size(), cache.cache_dtype)
+    return backend, isa

@@ -1,0 +1,186 @@
+"""The pages of vLLM's KV cache as bytes: one block is the same page of every layer, in a row."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from baton.engine.paged.runner import SCRATCH_BYTES
+from baton.settings import StartupError
+
+Bytes = NDArray[np.uint8]
+
+GPU_SCRATCH_BYTES = 16 * 1024 * 1024
+"""One call's copies are waited for together."""
+
+
+def scratch_size(block_bytes: int, room: int = SCRATCH_BYTES) -> int:
+    """Return the size of scratch memory: what fits into `room`, at least one block."""
+    return max(1, room // block_bytes) * block_bytes
+
+
+class KvPages(Protocol):
+    """Where the bytes of a block are. Copies run on any thread."""
+
+    block_bytes: int
+    scratch: memoryview
+
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None: ...
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None: ...
+    def clear_page(self, page: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def page_rows(kv_caches: Mapping[str, Tensor]) -> list[Tensor]:
+    """Return the KV tensors as bytes, [pages, bytes] each, in the order of the layers' names.
+
+    Raises:
+        StartupError: a page is not one piece of memory in each of them.
+    """
+    rows: list[Tensor] = []
+    seen: set[int] = set()
+    for name, tensor in kv_caches.items():
+        if not isinstance(tensor, Tensor) or tensor.dim() < 2 or not tensor[0].is_contiguous():
+            raise StartupError(
+                f"vLLM keeps the KV of {name} in a shape that cannot be moved block by block: this "
+                "model, or this attention backend, cannot be served."
+            )
+        if tensor.data_ptr() in seen:  # layers that share their KV
+            continue
+        seen.add(tensor.data_ptr())
+        size = (tensor.shape[0], tensor[0].numel())
+        rows.append(tensor.as_strided(size, (tensor.stride(0), 1)).view(torch.uint8))
+    return rows
+
+
+class CpuPages:
+    """Pages in this process's memory."""
+
+    def __init__(self, kv_caches: Mapping[str, Tensor]) -> None:
+        self._layers: list[Bytes] = [rows.numpy() for rows in page_rows(kv_caches)]
+        self.block_bytes = sum(layer.shape[1] for layer in self._layers)
+        self.scratch = memoryview(bytearray(scratch_size(self.block_bytes)))
+
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
+        """Copy the bytes of each page to its place in `out`."""
+        for page, view in zip(pages, out, strict=True):
+            data = np.frombuffer(view, dtype=np.uint8)
+            at = 0
+            for layer in self._layers:
+                end = at + layer.shape[1]
+                np.copyto(data[at:end], layer[page])
+                at = end
+
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        """Copy bytes in, for one page after the other."""
+        source = np.frombuffer(data, dtype=np.uint8)
+        at = 0
+        for page in pages:
+            for layer in self._layers:
+                end = at + layer.shape[1]
+                np.copyto(layer[page], source[at:end])
+                at = end
+
+    def clear_page(self, page: int) -> None:
+        """Fill a page with zeros."""
+        for layer in self._layers:
+            layer[page] = 0
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._layers = []
+
+
+class CudaPages:
+    """Pages on a GPU, copied by way of pinned memory on a stream of their own.
+
+    What is read was computed in a step whose tokens the host has seen, and what is written belongs
+    to sequences that no kernel reads before `start`: waiting for the copies themselves is enough,
+    and the model's stream is never waited for.
+    """
+
+    def __init__(self, kv_caches: Mapping[str, Tensor]) -> None:
+        self._layers = page_rows(kv_caches)
+        self._device = self._layers[0].device
+        self.block_bytes = sum(layer.shape[1] for layer in self._layers)
+        size = scratch_size(self.block_bytes, GPU_SCRATCH_BYTES)
+        self._pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        self.scratch = memoryview(self._pinned.numpy())  # type: ignore[arg-type]
+        self._bounce = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        """For blocks that go to memory that is not pinned, or come from it."""
+        self._lock = threading.Lock()
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
+        """Copy the bytes of each page to its place in `out`."""
+        most = self._bounce.numel() // self.block_bytes
+        for first in range(0, len(pages), most):
+            some = pages[first : first + most]
+            with self._lock:
+                with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+                    for place, row in self._places(some, self._bounce):
+                        place.copy_(row, non_blocking=True)
+                    self._stream.synchronize()
+                bounce = self._bounce.numpy()
+                for index, view in enumerate(out[first : first + most]):
+                    at = index * self.block_bytes
+                    data = np.frombuffer(view, dtype=np.uint8)
+                    np.copyto(data, bounce[at : at + self.block_bytes])
+
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        """Copy bytes in, for one page after the other; from `scratch` with no copy on the host."""
+        source = np.frombuffer(data, dtype=np.uint8)
+        at = source.ctypes.data - self._pinned.data_ptr()
+        if 0 <= at <= self._pinned.numel() - source.size:
+            self._write(pages, self._pinned[at : at + source.size])
+            return
+        most = self._bounce.numel() // self.block_bytes
+        for first in range(0, len(pages), most):
+            some = pages[first : first + most]
+            at, size = first * self.block_bytes, len(some) * self.block_bytes
+            with self._lock:
+                np.copyto(self._bounce.numpy()[:size], source[at : at + size])
+                self._write(some, self._bounce)
+
+    def clear_page(self, page: int) -> None:
+        """Fill a page with zeros."""
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            for layer in self._layers:
+                layer[page].zero_()
+            self._stream.synchronize()
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._stream.synchronize()
+        self._layers = []
+
+    def _write(self, pages: Sequence[int], source: Tensor) -> None:
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            for place, row in self._places(pages, source):
+                row.copy_(place, non_blocking=True)
+            self._stream.synchronize()
+
+    def _places(self, pages: Sequence[int], memory: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield where each layer's part of each page is: in host memory, and on the device."""
+        at = 0
+        for page in pages:
+            for layer in self._layers:
+                end = at + layer.shape[1]
+                yield memory[at:end], layer[page]
+                at = end
+
+
+def local_pages(kv_caches: Mapping[str, Tensor]) -> KvPages:
+    """Return the pages of the KV tensors of this process.
+
+    Raises:
+        StartupError: there are none, or they cannot be moved block by block.
+    """
+    if not kv_caches:
+        raise StartupError("This model keeps no KV in pages: it cannot be served.")
+    device = next(iter(kv_caches.values())).device
+    return CpuPages(kv_caches) if device.type == "cpu" else CudaPages(kv_caches)

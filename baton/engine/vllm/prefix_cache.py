@@ -1,0 +1,67 @@
+"""What vLLM's prefix cache does not say: what a block continues, and since when it is idle."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from baton.engine.events import CachedBlock
+from baton.engine.vllm.core import VllmCore
+
+
+class PrefixCache:
+    """Blocks of vLLM's prefix cache, by Baton's keys. Bounded by vLLM's pages.
+
+    Args:
+        core: whose cache.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(self, core: VllmCore, clock: Callable[[], float]) -> None:
+        self._core = core
+        self._clock = clock
+        self._previous: dict[bytes, bytes] = {}
+        """Key of the block that a block continues, of those that were reported ready."""
+        self._idle_since: dict[int, float] = {}
+        """By page, of those that a sequence has let go."""
+        self._evicted = False
+
+    def registered(self, keys: Sequence[bytes], first: int, end: int) -> None:
+        """Record that blocks `first` to `end` of a chain are in the cache."""
+        for index in range(first, end):
+            self._previous[keys[index]] = keys[index - 1] if index else b""
+
+    def released(self, pages: Iterable[int]) -> None:
+        """Record that a sequence let go of pages: from now on they are idle, if nothing else holds
+        them."""
+        self._idle_since.update(dict.fromkeys(pages, self._clock()))
+
+    @property
+    def has_evicted(self) -> bool:
+        """Whether an eviction waits to be told."""
+        return self._evicted
+
+    def take_evicted(self) -> tuple[bytes, ...]:
+        """Return the keys of the blocks that were evicted since the last call."""
+        self._evicted = False
+        removed = self._core.take_removed()
+        return tuple(key for key in removed if self._previous.pop(key, None) is not None)
+
+    def idle_blocks(self, seconds: float) -> list[CachedBlock]:
+        """Return blocks that nothing has held for that long, as of `Engine.idle_blocks`."""
+        until = self._clock() - seconds
+        return [
+            CachedBlock(key, self._previous[key])
+            for page, key in self._core.idle_pages()
+            if key in self._previous and self._idle_since.get(page, 0.0) <= until
+        ]
+
+    def evict(self, keys: Iterable[bytes] | None, idle_seconds: float) -> int:
+        """Evict idle blocks, as of `Engine.evict_blocks`; return how many."""
+        until = self._clock() - idle_seconds
+        wanted = None if keys is None else set(keys)
+        pages = {
+            page: key
+            for page, key in self._core.idle_pages()
+            if (wanted is None or key in wanted) and self._idle_since.get(page, 0.0) <= until
+        }
+        self._core.evict(pages)
+        self._evicted = bool(pages)
+        return len(set(pages.values()))

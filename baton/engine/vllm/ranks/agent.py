@@ -1,0 +1,94 @@
+"""A rank's side: a thread that copies its part of blocks for as long as the worker lives."""
+
+import mmap
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from baton.engine.vllm.pages import local_pages
+from baton.engine.vllm.ranks.messages import (
+    Clear,
+    Done,
+    Failed,
+    ForgetDraws,
+    Join,
+    Read,
+    Share,
+    TakeDraws,
+    ToRank,
+    Write,
+    receive_by_rank,
+    send,
+)
+from baton.engine.vllm.sampler import LocalDraws
+from baton.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+def start_agent(
+    address: str, rank: int, kv_caches: Mapping[str, Any], backend: str, isa: str
+) -> None:
+    """Join the worker at an abstract Unix address, and serve its copies on a thread."""
+    pages = local_pages(kv_caches)
+    worker = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    worker.connect(f"\0{address}")
+    send(worker, Join(rank, pages.block_bytes, backend, isa))
+    agent = _Agent(worker, pages)
+    threading.Thread(target=agent.run, name="kv-rank", daemon=True).start()
+
+
+class _Agent:
+    """Serves one worker, one message at a time."""
+
+    def __init__(self, worker: socket.socket, pages: Any) -> None:
+        self._worker = worker
+        self._pages = pages
+        self._draws = LocalDraws()
+        self._memory = memoryview(b"")
+        self._offset = self._block_bytes = 0
+
+    def run(self) -> None:
+        """Serve until the worker ends."""
+        try:
+            while True:
+                message = receive_by_rank(self._worker)
+                try:
+                    answer: Done | Failed = self._handle(message)
+                except (KeyError, ValueError, IndexError, RuntimeError, OSError) as error:
+                    answer = Failed(f"{type(error).__name__}: {error}")
+                send(self._worker, answer)
+        except (EOFError, OSError):
+            log.info("engine.rank.left")
+        finally:
+            self._worker.close()
+
+    def _handle(self, message: ToRank) -> Done:
+        match message:
+            case Share():
+                descriptor = os.open(message.path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    self._memory = memoryview(mmap.mmap(descriptor, message.size))
+                finally:
+                    os.close(descriptor)
+                self._offset, self._block_bytes = message.offset, message.block_bytes
+            case Read():
+                places = [self._part(message.at, index) for index in range(len(message.pages))]
+                self._pages.read_pages(message.pages, places)
+            case Write():
+                for index, page in enumerate(message.pages):
+                    self._pages.write_pages((page,), self._part(message.at, index))
+            case Clear():
+                self._pages.clear_page(message.page)
+            case TakeDraws():
+                return Done(self._draws.take(message.name, message.position))
+            case ForgetDraws():
+                self._draws.forget(message.name)
+        return Done()
+
+    def _part(self, at: int, index: int) -> memoryview:
+        """Return this rank's part of a block in shared memory."""
+        begin = at + index * self._block_bytes + self._offset
+        return self._memory[begin : begin + self._pages.block_bytes]

@@ -1,0 +1,180 @@
+"""The worker's side: pages that are spread over ranks, behind the interface of local ones."""
+
+import mmap
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from baton.engine.sampling.draw import Sampled
+from baton.engine.vllm.pages import scratch_size
+from baton.engine.vllm.ranks.messages import (
+    Clear,
+    Done,
+    Failed,
+    ForgetDraws,
+    Join,
+    Read,
+    Share,
+    TakeDraws,
+    Write,
+    receive_by_worker,
+    send,
+)
+
+JOIN_SECONDS = 60.0
+"""For ranks to join once the engine is made: they have by then."""
+ANSWER_SECONDS = 30.0
+"""For a copy of some blocks; a rank that takes longer is as good as dead."""
+
+_listeners = count()
+
+
+class RankListener:
+    """Where ranks join while vLLM starts them. Close it, or give it to `RankPages`."""
+
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
+        self.address = f"baton-ranks-{os.getpid()}-{next(_listeners)}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(f"\0{self.address}")
+        self._socket.listen(ranks)
+        self._socket.settimeout(JOIN_SECONDS)
+
+    def accept_all(self) -> list[tuple[Join, socket.socket]]:
+        """Return who joined, by rank.
+
+        Raises:
+            RuntimeError: not all of them did.
+        """
+        joined: list[tuple[Join, socket.socket]] = []
+        try:
+            while len(joined) < self.ranks:
+                connection, _ = self._socket.accept()
+                connection.settimeout(ANSWER_SECONDS)
+                message = receive_by_worker(connection)
+                if not isinstance(message, Join):
+                    raise RuntimeError(f"a rank began with {type(message).__name__}")
+                joined.append((message, connection))
+        except (OSError, EOFError) as error:
+            for _, connection in joined:
+                connection.close()
+            raise RuntimeError(f"{len(joined)} of {self.ranks} ranks joined: {error}") from error
+        return sorted(joined, key=lambda each: each[0].rank)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+
+class RankPages:
+    """Pages whose blocks are the parts of all ranks in a row; also their draws, of the first rank.
+
+    Copies are asked of all ranks at once, and one call waits for another.
+    """
+
+    def __init__(self, listener: RankListener) -> None:
+        """Let the ranks that joined share this process's memory.
+
+        Raises:
+            RuntimeError: a rank is gone, or cannot map the memory.
+        """
+        joined = listener.accept_all()
+        self._ranks = [connection for _, connection in joined]
+        self.backend, self.isa = joined[0][0].backend, joined[0][0].isa
+        self._lock = threading.Lock()
+        self.block_bytes = sum(join.part_bytes for join, _ in joined)
+        self._scratch_bytes = scratch_size(self.block_bytes)
+        size = 2 * self._scratch_bytes
+        # Without a name in the file system: nothing is left behind, however this process ends.
+        self._descriptor = os.memfd_create("baton-kv", os.MFD_CLOEXEC)
+        os.ftruncate(self._descriptor, size)
+        self._map = mmap.mmap(self._descriptor, size)
+        memory = memoryview(self._map)
+        self.scratch = memory[: self._scratch_bytes]
+        self._bounce = memory[self._scratch_bytes :]
+        """For blocks that go elsewhere than `scratch`, or come from there."""
+        self._base = np.frombuffer(memory, dtype=np.uint8).ctypes.data
+        path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+        offset = 0
+        for join, connection in joined:
+            send(connection, Share(path, size, offset, self.block_bytes))
+            _check(receive_by_worker(connection))
+            offset += join.part_bytes
+
+    def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:
+        """Copy the bytes of each page to its place in `out`."""
+        most = self._scratch_bytes // self.block_bytes
+        for first in range(0, len(pages), most):
+            some = tuple(pages[first : first + most])
+            with self._lock:
+                self._ask_all(Read(some, self._scratch_bytes))
+                for index, view in enumerate(out[first : first + most]):
+                    at = index * self.block_bytes
+                    view.cast("B")[:] = self._bounce[at : at + self.block_bytes]
+
+    def write_pages(self, pages: Sequence[int], data: memoryview) -> None:
+        """Copy bytes in, for one page after the other; from `scratch` without another copy."""
+        source = np.frombuffer(data, dtype=np.uint8)
+        at = source.ctypes.data - self._base
+        if 0 <= at <= self._scratch_bytes - source.size:
+            with self._lock:
+                self._ask_all(Write(tuple(pages), at))
+            return
+        most = self._scratch_bytes // self.block_bytes
+        for first in range(0, len(pages), most):
+            some = tuple(pages[first : first + most])
+            begin, size = first * self.block_bytes, len(some) * self.block_bytes
+            with self._lock:
+                self._bounce[:size] = data.cast("B")[begin : begin + size]
+                self._ask_all(Write(some, self._scratch_bytes))
+
+    def clear_page(self, page: int) -> None:
+        """Fill a page with zeros."""
+        with self._lock:
+            self._ask_all(Clear(page))
+
+    def take(self, name: str, position: int) -> tuple[Sampled, ...]:
+        """Return what was drawn of a request for an output position, as of `sampled.Draws`."""
+        with self._lock:
+            return self._ask(self._ranks[:1], TakeDraws(name, position)).sampled
+
+    def forget(self, name: str) -> None:
+        """Forget what was drawn of a request."""
+        with self._lock:
+            self._ask_all(ForgetDraws(name))
+
+    def close(self) -> None:
+        """Let the ranks' threads end, and give the memory back."""
+        for connection in self._ranks:
+            connection.close()
+        os.close(self._descriptor)
+
+    def _ask_all(self, message: msgspec.Struct) -> None:
+        self._ask(self._ranks, message)
+
+    def _ask(self, ranks: Sequence[socket.socket], message: msgspec.Struct) -> Done:
+        """Send to all before the first answer is read: they copy at the same time.
+
+        Raises:
+            RuntimeError: a rank is gone, or refused.
+        """
+        try:
+            for connection in ranks:
+                send(connection, message)
+            answers: list[Any] = [receive_by_worker(connection) for connection in ranks]
+        except (OSError, EOFError) as error:
+            raise RuntimeError(f"a tensor-parallel rank is gone: {error}") from error
+        first, *_ = [_check(answer) for answer in answers]
+        return first
+
+
+def _check(answer: Join | Done | Failed) -> Done:
+    if not isinstance(answer, Done):
+        raise RuntimeError(f"a tensor-parallel rank cannot copy: {answer}")
+    return answer

@@ -1,0 +1,84 @@
+"""Requests as vLLM takes them, out of Baton's."""
+
+from collections.abc import Callable
+from typing import Any
+
+from vllm.sampling_params import SamplingParams as VllmParams
+
+from baton.engine.paged.sequence import LiveSequence
+from baton.engine.vllm.sampler import draw_argument
+from baton.kv.keys import full_block_key, token_bytes
+from baton.sampling import is_plainly_greedy
+
+
+def block_hasher(sequence: LiveSequence, block_tokens: int) -> Callable[[Any], list[bytes]]:
+    """Return what names a request's blocks: Baton's keys, which `sequence` keeps."""
+
+    def name_new_blocks(request: Any) -> list[bytes]:
+        keys = sequence.keys
+        while (len(keys) + 1) * block_tokens <= request.num_tokens:
+            at = len(keys) * block_tokens
+            previous = keys[-1] if keys else sequence.request.root
+            tokens = request._all_token_ids[at : at + block_tokens]
+            keys.append(full_block_key(previous, token_bytes(tokens)))
+        return keys[len(request.block_hashes) : request.num_tokens // block_tokens]
+
+    return name_new_blocks
+
+
+def takes_argmax(sequence: LiveSequence) -> bool:
+    """Return whether vLLM's own argmax is the exact draw, so that nothing is added to its step."""
+    request = sequence.request
+    return (
+        is_plainly_greedy(request.sampling, len(request.choices))
+        and request.sampling.logprobs is None
+    )
+
+
+def exact_params(sequence: LiveSequence, name: str) -> VllmParams:
+    """Return vLLM's parameters where Baton draws, or where the argmax is the draw."""
+    sampling = sequence.request.sampling
+    return VllmParams(
+        temperature=0,
+        max_tokens=_tokens_left(sequence),
+        ignore_eos=True,
+        # Before min_tokens a stop token ends nothing: the engine ends these itself.
+        stop_token_ids=[] if sampling.min_tokens else sorted(sequence.stops),
+        detokenize=False,
+        extra_args=None if takes_argmax(sequence) else draw_argument(name, sequence),
+    )
+
+
+def native_params(sequence: LiveSequence) -> VllmParams:
+    """Return vLLM's parameters where vLLM draws: such an output is not continued exactly."""
+    sampling = sequence.request.sampling
+    done = len(sequence.request.output)
+    left = _tokens_left(sequence)
+    random = sampling.temperature > 0
+    return VllmParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p if random else 1.0,
+        top_k=sampling.top_k if random else 0,
+        min_p=sampling.min_p if random else 0.0,
+        # Its generator counts from the start of the request: with the position in the seed no two
+        # parts of one output share their numbers.
+        seed=((sampling.seed or 0) * 1_000_003 + done) % 2**63 if random else None,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        repetition_penalty=sampling.repetition_penalty,
+        logit_bias=dict(sampling.logit_bias) or None,
+        allowed_token_ids=list(sampling.allowed_token_ids or ()) or None,
+        logprobs=sampling.logprobs,
+        max_tokens=left,
+        min_tokens=max(0, min(sampling.min_tokens - done, left)),
+        ignore_eos=True,
+        stop_token_ids=sorted(sequence.stops),
+        detokenize=False,
+    )
+
+
+def _tokens_left(sequence: LiveSequence) -> int:
+    """Return how many tokens vLLM may sample."""
+    if sequence.request.prefill_only:
+        return 1
+    return sequence.length_limit - len(sequence.tokens)

@@ -1,0 +1,50 @@
+"""Tokens as Baton reports them, out of vLLM's outputs."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from vllm.v1.engine import EngineCoreOutput
+
+from baton.engine.sampling.draw import Sampled
+from baton.engine.vllm.held_sequence import HeldSequence
+from baton.stream_events import TokenLogprob
+
+
+class Draws(Protocol):
+    """What Baton's sampler drew beside the tokens that vLLM sees, wherever that runs."""
+
+    def take(self, name: str, position: int) -> tuple[Sampled, ...]: ...
+    def forget(self, name: str) -> None: ...
+
+
+class SampledReader:
+    """Reads outputs of vLLM, one token of each choice at a time."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+
+    def read(self, held: HeldSequence, output: EngineCoreOutput) -> Iterator[tuple[Sampled, ...]]:
+        """Yield what was sampled for each position; the sequence's tokens grow in between."""
+        sequence = held.sequence
+        request = sequence.request
+        wants_more = len(request.choices) > 1 or request.sampling.logprobs is not None
+        for index, token in enumerate(output.new_token_ids):
+            if not wants_more:
+                yield (Sampled(token),)
+            elif held.keeps_draws:
+                yield self._draws.take(held.name, sequence.output_tokens)
+            else:
+                yield (Sampled(token, _logprob(output.new_logprobs, index, token, request)),)
+
+
+def _logprob(lists: Any, index: int, token: int, request: Any) -> TokenLogprob | None:
+    """Return vLLM's own log probability of a token, with as many alternatives as were asked for."""
+    asked = request.sampling.logprobs
+    if asked is None or lists is None:
+        return None
+    ids = [int(each) for each in lists.logprob_token_ids[index]]
+    values = [float(each) for each in lists.logprobs[index]]
+    own = values[ids.index(token)]
+    # The sampled token comes first, and again where it is among the best.
+    best = sorted(zip(ids[1:], values[1:], strict=True), key=lambda pair: (-pair[1], pair[0]))
+    return TokenLogprob(own, tuple(best[:asked]))
