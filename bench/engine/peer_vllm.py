@@ -1,6 +1,6 @@
 """vLLM beside bench.engine.throughput: cases come on standard input, seconds go to standard output.
 
-Runs in the environment of `make bench-peers`. One line of JSON per case and answer; the first line
+Needs what `make vllm` installs. One line of JSON per case and answer; the first line
 says that the model is loaded, and which version of vLLM this is.
 """
 

@@ -8,19 +8,20 @@ arithmetic at the chain's pace.
 
     python -m bench.engine.throughput [--device cuda] [--rounds 3] [--native off] [--json FILE]
 
-vLLM joins where `make bench-peers` installed it. A GPU's figures come with --device cuda.
+vLLM joins where `make vllm` installed it. A GPU's figures come with --device cuda.
 """
 
 import argparse
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 
 from bench.engine.case import CASES, CHUNK_TOKENS, CLOCKS, Case
-from bench.engine.engines import PEERS, Contender, Ours, vllm
+from bench.engine.engines import Contender, Ours, vllm
 from bench.engine.limits import limits
 from bench.harness import cli
 from bench.harness.checkpoints import SIZES, random_llama
@@ -83,7 +84,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     engines: dict[str, Contender] = {"baton": ours}
     version = None
     async with AsyncExitStack() as stack:
-        if options.device == "cpu" and PEERS.exists() and not options.no_peers:
+        if options.device == "cpu" and find_spec("vllm") and not options.no_peers:
             engines["vllm"] = peer = await stack.enter_async_context(vllm(options, model))
             version = peer.version
         seconds = await take_turns(engines, cases, options.rounds)

@@ -5,7 +5,7 @@ machine's cores as a whole:
 
     split       1 prefill + 1 decode worker, a core (or half of them) each
     combined    1 worker that does both on all cores
-    vllm        vLLM with chunked prefill on all cores, from build/peers (`make bench-peers`)
+    vllm        vLLM with chunked prefill on all cores (`make vllm` installs it)
 
 A chunk size after a slash replaces the default: `combined/128`.
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.client import AsyncClient, Delta
-from bench.harness import ROOT, cli
+from bench.harness import cli
 from bench.harness.checkpoints import SIZES, VOCAB, random_llama
 from bench.harness.child import helper
 from bench.harness.cluster import cluster
@@ -36,7 +36,6 @@ from bench.serving.mixed_load import MixedLoad, Request, Targets, figures, from_
 
 SYSTEMS = ("split", "combined", "vllm")
 RATES = (0.1, 0.15, 0.2)
-PEERS = ROOT / "build" / "peers" / "bin" / "python"
 CHUNK_TOKENS = 512
 Row = dict[str, Any]
 Done = Callable[[MixedLoad, list[Request]], None]
@@ -76,14 +75,14 @@ async def on_baton(
 
 
 async def on_vllm(chunk: int, model: Path, loads: list[MixedLoad], done: Done) -> None:
-    """Put every load on one vLLM engine, in the peers' environment."""
+    """Put every load on one vLLM engine."""
     settings = {
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
         "VLLM_CPU_KVCACHE_SPACE": "3",
         "VLLM_LOGGING_LEVEL": "ERROR",
     }
     module = "bench.serving.vllm_mixed_load"
-    async with helper(module, model, str(chunk), python=PEERS, settings=settings) as peer:
+    async with helper(module, model, str(chunk), settings=settings) as peer:
         for load in loads:
             done(load, from_json(await peer.ask(asdict(load))))
 

@@ -1,4 +1,4 @@
-"""The load of bench.serving.disaggregation on vLLM's own engine, in the peers' environment.
+"""The load of bench.serving.disaggregation on vLLM's own engine.
 
 Arguments: the model's directory, prompt tokens per step. For each line of JSON on standard input, a
 load, it answers one: the requests that were made. The engine is called in its process (no HTTP),

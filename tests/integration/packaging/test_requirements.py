@@ -18,12 +18,17 @@ ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRA_REQUIREMENTS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 BASE = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
-PINNED = {
-    canonicalize_name(requirement.name): requirement.specifier
-    for line in (ROOT / "constraints.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-    for requirement in [Requirement(line)]
-}
+
+
+def listed(name: str) -> dict[str, SpecifierSet]:
+    """Return what a file in pip's format lists, by canonical name."""
+    lines = (ROOT / name).read_text().splitlines()
+    requirements = [Requirement(line) for line in lines if line and line[0] not in "#-"]
+    return {canonicalize_name(each.name): each.specifier for each in requirements}
+
+
+PINNED = listed("constraints.txt")
+VLLM = listed("requirements-vllm.txt")
 
 
 def pinned_version(specifier: SpecifierSet) -> Version:
@@ -33,10 +38,10 @@ def pinned_version(specifier: SpecifierSet) -> Version:
 
 
 def direct() -> list[Requirement]:
-    """Return what the base and every extra ask for, other extras aside."""
-    texts = [text for extra in EXTRA_REQUIREMENTS.values() for text in extra]
-    listed = [*BASE, *(Requirement(text) for text in texts)]
-    return [each for each in listed if each.name != DISTRIBUTION]
+    """Return what the base and every extra ask for, other extras and vLLM aside."""
+    extras = [extra for name, extra in EXTRA_REQUIREMENTS.items() if name != "vllm"]
+    found = [*BASE, *(Requirement(text) for extra in extras for text in extra)]
+    return [each for each in found if each.name != DISTRIBUTION]
 
 
 @pytest.mark.parametrize("requirement", direct(), ids=lambda each: each.name)
@@ -58,6 +63,15 @@ def test_what_that_asks_for_is_pinned_to_what_is_tested() -> None:
         if name != "torch":  # whose builds bring what they need
             texts = importlib.metadata.requires(name) or ()
             waiting += [Requirement(text) for text in texts if "extra ==" not in text]
+
+
+def test_vllm_is_pinned_with_what_it_needs_once() -> None:
+    (asked,) = map(Requirement, EXTRA_REQUIREMENTS["vllm"])
+    assert VLLM[asked.name] == asked.specifier
+    unpinned = {name for name, specifier in VLLM.items() if not specifier}
+    assert unpinned == VLLM.keys() & PINNED.keys()
+    for specifier in (VLLM[name] for name in VLLM.keys() - unpinned):
+        pinned_version(specifier)
 
 
 def test_a_wheel_is_built_with_what_is_tested() -> None:

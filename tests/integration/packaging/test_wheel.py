@@ -94,7 +94,7 @@ def test_the_base_is_what_a_client_needs(metadata: Message) -> None:
     for each in base:  # a range, for the sake of what else is installed
         assert sorted(one.operator for one in each.specifier) == ["<", ">="]
     extras = set(metadata.get_all("Provides-Extra", ()))
-    assert extras == {"cli", "server", "local", "native", "nixl", "dev"}
+    assert extras == {"cli", "server", "local", "native", "nixl", "vllm", "dev"}
 
 
 def test_it_brings_the_command(wheel: zipfile.ZipFile) -> None:
@@ -108,5 +108,6 @@ def test_the_sdist_can_be_built_again_and_tested(distributions: Path) -> None:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = sources("baton", "services", "models", "protos", "scripts", "tests")
-    assert wanted | {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml"} <= names
+    wanted |= {"LICENSE", "Makefile", "constraints.txt", "pyproject.toml", "requirements-vllm.txt"}
+    assert wanted <= names
     assert not [name for name in names if name.startswith(("baton/v1", "build/", ".venv"))]
