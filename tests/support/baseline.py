@@ -25,7 +25,7 @@ async def held(cluster: "LocalCluster") -> dict[str, float]:
     return {
         "gRPC handlers of requests": metric("baton_rpc_calls_active", "InferenceService"),
         "requests": metric("baton_frontend_requests_active"),
-        "work streams": metric("baton_frontend_work_streams"),
+        "work streams": metric("baton_frontend_worker_streams"),
         "frontend's tickets": metric("baton_frontend_tickets"),
         "streams": sum(load.streams for load in loads),
         "running": sum(load.running for load in loads),
