@@ -101,9 +101,9 @@ class WorkerOptions:
         typer.Option(help="Element type.", envvar="BATON_ENGINE_DTYPE"),
     ] = "auto"
     engine: Annotated[
-        Literal["torch", "sim"],
+        Literal["torch", "sim", "vllm"],
         typer.Option(
-            help="sim takes the time that a model would and computes nothing.",
+            help="torch, vLLM (make vllm), or sim, which only takes the time that a model would.",
             envvar="BATON_ENGINE_KIND",
         ),
     ] = "torch"
