@@ -41,12 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Pass over folders of vLLM's tests that are not asked for: its import takes seconds."""
-    unasked = "not vllm" in config.option.markexpr
-    return True if collection_path.name == "vllm" and unasked else None
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests that need vLLM where it is not installed, unless CI is true."""
     if item.get_closest_marker("vllm") and find_spec("vllm") is None:
