@@ -3,7 +3,7 @@
 Milliseconds per step to draw one token for each row of logits, and their share of a decode step of
 the 292M model (512-token prompts, as bench.engine.throughput has it), which is timed in the same
 run unless --step-ms gives it. Logits are "peaked", as trained models have them (a wide bulk and 64
-tokens 8 to 14 above it), or "flat" (a standard normal distribution), where top-p keeps a third of
+tokens 8 to 14 above it), or "flat" (a standard normal distribution), where top-p keeps half of
 the vocabulary. Every request has a seed, 512 tokens of prompt and 512 of output.
 
     python -m bench.engine.draws [--rounds 3] [--threads 2] [--clock cpu] [--step-ms 40,50,80]
