@@ -24,7 +24,11 @@ PRELOAD = (
     "baton.process.lifecycle",
     "baton.rpc.server",
 )
-ENGINE = "baton.engine.torch.runner"
+ENGINES = {
+    "torch": "baton.engine.torch.runner",
+    # Takes seconds of CPU to import. vLLM reads its environment later, and starts no threads yet.
+    "vllm": "baton.engine.vllm.factory",
+}
 
 
 def _serve(control: socket.socket) -> None:
@@ -56,14 +60,18 @@ def _serve(control: socket.socket) -> None:
 
 
 def _needed(arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
-    """Return what a process will import: a service's modules, and torch for its engine."""
+    """Return what a process will import: a service's modules, and what its engine stands on."""
+    if arguments[0].endswith("vllm_reference.py"):
+        return [ENGINES["vllm"]]
     if arguments[0] != "-m":
         return []
     if arguments[1:3] != ["baton", "serve"]:
         return [f"{arguments[1]}.__main__"]
     main = f"services.{arguments[3]}.__main__"
-    worker = arguments[3] in ("prefill", "decode")
-    return [main, ENGINE] if worker and env.get("BATON_ENGINE_KIND") != "sim" else [main]
+    if arguments[3] not in ("prefill", "decode"):
+        return [main]
+    engine = ENGINES.get(env.get("BATON_ENGINE_KIND", "torch"))
+    return [main, engine] if engine else [main]
 
 
 _imported: set[str] = set()
@@ -73,6 +81,8 @@ def _import(modules: Sequence[str]) -> None:
     """Import what is not yet, for this process and all that it forks from now on."""
     missing = [module for module in modules if module not in _imported]
     for module in missing:
+        if module == ENGINES["vllm"]:
+            _prepare_vllm()
         importlib.import_module(module)
         _imported.add(module)
         if module.endswith(".__main__"):
@@ -80,6 +90,14 @@ def _import(modules: Sequence[str]) -> None:
     if missing:
         gc.collect()
         gc.freeze()  # else a child's first collection copies every page
+
+
+def _prepare_vllm() -> None:
+    """Set what vLLM reads when it is imported; each process sets its own again."""
+    from baton.engine.vllm.environment import prepare
+    from baton.settings import EngineSettings
+
+    prepare(EngineSettings())
 
 
 def _become(

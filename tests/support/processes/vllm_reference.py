@@ -1,0 +1,104 @@
+"""What vLLM alone answers: `vllm_reference.py ASKED ANSWERED`, both JSON files.
+
+In a process of its own, as each process has one engine of vLLM. ASKED has `model`, `prompts` and
+`output_tokens`. Without `sampling` the answer is stock vLLM's, greedy, by its `LLM`: for each
+prompt its tokens and, for each token, by how much the best logit is above the next. With
+`sampling` it is that of one vllm engine of Baton's without a KV service, for each prompt and
+choice.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from baton.engine.vllm.environment import prepare
+from baton.settings import EngineSettings
+
+KV_BYTES = 128 * 1024 * 1024
+
+
+def stock(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """Ask `LLM`, one prompt after the other: what is beside a prompt in a batch may round it."""
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        model=asked["model"],
+        dtype="float32",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        block_size=32,
+        kv_cache_memory_bytes=KV_BYTES,
+        max_num_batched_tokens=512,
+        enable_prefix_caching=False,
+        disable_log_stats=True,
+    )
+    params = SamplingParams(
+        temperature=0,
+        max_tokens=asked["output_tokens"],
+        ignore_eos=True,
+        logprobs=2,
+        detokenize=False,
+    )
+    answers = []
+    for prompt in asked["prompts"]:
+        (output,) = llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
+        completion = output.outputs[0]
+        gaps = []
+        for entry in completion.logprobs:
+            best = sorted((each.logprob for each in entry.values()), reverse=True)
+            gaps.append(best[0] - best[1])
+        answers.append({"tokens": list(completion.token_ids), "gaps": gaps})
+    return answers
+
+
+def engine(asked: dict[str, Any]) -> list[list[list[int]]]:
+    """Ask one engine of Baton's, everything at once."""
+    from baton.engine.base import SequenceRequest
+    from baton.engine.factory import create_engine
+    from baton.engine.local import run_local
+    from baton.sampling import SamplingParams
+
+    own = create_engine(
+        EngineSettings(
+            kind="vllm",
+            model=Path(asked["model"]),
+            dtype="float32",
+            threads=1,
+            kv_bytes=KV_BYTES,
+            adapters={name: Path(path) for name, path in asked["adapters"].items()},
+        )
+    )
+    try:
+        requests = []
+        for index, prompt in enumerate(asked["prompts"]):
+            options = dict(asked["sampling"][index])
+            n, adapter = options.pop("n", 1), options.pop("adapter", "")
+            params = SamplingParams.from_options(
+                {"max_tokens": asked["output_tokens"], "ignore_eos": True} | options
+            )
+            for choice in range(n):
+                number = len(requests)
+                root = b"root" + adapter.encode()
+                requests.append(
+                    SequenceRequest(number, root, prompt, params, (choice,), adapter=adapter)
+                )
+        outputs = iter(run_local(own, requests))
+        return [
+            [next(outputs).tokens[choice] for choice in range(options.get("n", 1))]
+            for options in asked["sampling"]
+        ]
+    finally:
+        own.close_engine()
+
+
+def main() -> None:
+    """Answer, and say nothing else."""
+    asked = json.loads(Path(sys.argv[1]).read_text())
+    prepare(EngineSettings(threads=1))
+    answer = engine(asked) if "sampling" in asked else stock(asked)
+    Path(sys.argv[2]).write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
