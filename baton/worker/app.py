@@ -228,4 +228,5 @@ def _instance(
         store_id=store_id,
         metrics_address=process.metrics_address,
         adapters=adapter_records(engine.info),
+        inexact_continuation=not engine.info.exact_continuation,
     )

@@ -29,7 +29,6 @@ def model_card(info: EngineInfo, model: str) -> cluster_pb2.ModelCard:
         eos_token_ids=info.eos_token_ids,
         features=info.features,
         created_seconds=int(time.time()),
-        inexact_continuation=not info.exact_continuation,
     )
 
 

@@ -123,7 +123,7 @@ class WorkerAssignments:
         start = self._frame(placement, 0)
         start.prefill.n = self._request.n
         start.prefill.sources.extend(placement.decision.sources)
-        self._start(Phase.PREFILL, 0, placement.decision.prefill, start)
+        self._start(Phase.PREFILL, 0, placement.decision.prefill, start, True)
 
     def _start_decode(self, action: StartDecode) -> None:
         decision, choice = action.placement.decision, action.choice
@@ -136,7 +136,8 @@ class WorkerAssignments:
             start.generate.sources.extend(decision.sources)
             start.generate.wait_for_kv = action.wait_for_kv
             start.generate.SetInParent()
-        self._start(Phase.DECODE, choice, decision.decode, start)
+        exact = action.placement.exact_continuation
+        self._start(Phase.DECODE, choice, decision.decode, start, exact)
 
     def _frame(self, placement: Placement, choice: int) -> worker_pb2.Start:
         request, context = self._request, self._context
@@ -154,11 +155,17 @@ class WorkerAssignments:
         return start
 
     def _start(
-        self, phase: Phase, choice: int, target: router_pb2.Target, start: worker_pb2.Start
+        self,
+        phase: Phase,
+        choice: int,
+        target: router_pb2.Target,
+        start: worker_pb2.Start,
+        exact_continuation: bool,
     ) -> None:
         connection = self._context.pool.get(target)
         span = self._start_span(phase, choice, target, start)
         stream = WorkerStream(phase, choice, connection, start, span, monotonic())
+        stream.exact_continuation = exact_continuation
         try:
             stream.stream_id = connection.start(start, self._buffer)
         except ConnectionLostError:

@@ -207,7 +207,7 @@ class Generation:
             streams.failed,
             placements=len(self._placements),
             max_placements=self._context.max_placements,
-            exact_continuation=self.request.exact_continuation,
+            plainly_greedy=self.request.plainly_greedy,
             placement=placement,
             report_deadline_passed=self._report_deadline_passed,
         ):

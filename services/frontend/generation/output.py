@@ -25,6 +25,8 @@ class Output:
         self.stop_string = ""
         self.decoded = False
         """A decode worker gave some of its tokens in this request."""
+        self.exact_continuation = True
+        """All decode workers that did draw as others of their kind do."""
         self._max_tokens = sampling.max_tokens
         self._min_tokens = sampling.min_tokens
         self._stop_tokens = frozenset(sampling.stop_token_ids)

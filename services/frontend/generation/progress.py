@@ -90,6 +90,7 @@ class RequestProgress:
             stream.first_at = monotonic()
             if stream.phase is Phase.DECODE:
                 output.decoded = True
+                output.exact_continuation &= stream.exact_continuation
             if self.usage.first_token_at is None:
                 self.usage.first_token_at = stream.first_at
                 # Now, not at the end: streams may run for minutes.

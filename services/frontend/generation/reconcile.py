@@ -5,8 +5,8 @@
 
 Without a prefill worker in the placement the decode worker computes the prompt itself. A token is a
 pure function of the request and of what came before it, so a stream that was lost is just a stream
-that is missing: the next one starts from the output so far. Where the model's workers cannot
-promise that of draws, a sampled output that a decode worker had begun is not given to another one.
+that is missing: the next one starts from the output so far. Workers that cannot promise that of
+draws say so: a sampled output that a decode worker had begun neither leaves one nor comes to one.
 """
 
 from collections.abc import Collection, Sequence
@@ -62,7 +62,7 @@ def reconcile(
     *,
     placements: int,
     max_placements: int,
-    exact_continuation: bool,
+    plainly_greedy: bool,
     placement: Placement | None = None,
     report_deadline_passed: bool = False,
 ) -> list[Action]:
@@ -78,7 +78,7 @@ def reconcile(
         failed: the streams that failed, oldest first; each has its error.
         placements: how many placements the request has had.
         max_placements: how many it may have, the first one included.
-        exact_continuation: any worker goes on with an output as the one before would have.
+        plainly_greedy: any worker goes on with an output as the one before would have.
         placement: the last of them, found just now: streams that are missing start on it.
         report_deadline_passed: workers have had their time to report usage.
     """
@@ -115,8 +115,11 @@ def reconcile(
         needed = needs_prefill if is_prefill else outputs[stream.choice] in missing
         if needed and stream.error.code not in _RETRYABLE:
             return [Fail(stream.error)]
-    if not exact_continuation and any(output.decoded for output in missing):
-        return [Fail(stream_lost())]
+    if not plainly_greedy:
+        to_exact = placement is None or placement.exact_continuation
+        for output in missing:
+            if output.decoded and not (output.exact_continuation and to_exact):
+                return [Fail(stream_lost())]
 
     prefill_goes_on = has_prefill or needs_prefill
     if placement is not None and needs_prefill:

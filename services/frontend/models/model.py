@@ -19,6 +19,8 @@ class Model:
     """One per live layout, at least one; all name the tokenizer."""
     adapters: Mapping[str, bytes] = field(default_factory=dict)
     """Digests of the adapters that it can be asked with, by name."""
+    exact_continuation: bool = True
+    """Whether sampled outputs go on with the same tokens at any other worker that decodes."""
 
     @cached_property
     def tokenizer_digest(self) -> bytes:
@@ -42,11 +44,6 @@ class Model:
     def features(self) -> tuple[str, ...]:
         """What every live worker can do, sorted."""
         return tuple(sorted(set.intersection(*(set(card.features) for card in self.cards))))
-
-    @cached_property
-    def exact_continuation(self) -> bool:
-        """Whether sampled outputs go on with the same tokens at any other live worker."""
-        return not any(card.inexact_continuation for card in self.cards)
 
     @cached_property
     def created_seconds(self) -> int:

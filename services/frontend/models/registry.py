@@ -138,19 +138,25 @@ class Registry:
             in_use = b"" if known is None else known.tokenizer_digest
             digests = [w.tokenizer_digest for w in self._workers.values() if w.model == name]
             digest = max(usable, key=lambda one: (digests.count(one), one == in_use, one))
-        adapters = self._adapters(name, digest, {} if known is None else known.adapters)
-        self._models[name] = Model(name, self._tokenizers[digest], tuple(of_name[digest]), adapters)
+        served = (name, digest)
+        workers = [w for w in self._workers.values() if (w.model, w.tokenizer_digest) == served]
+        self._models[name] = Model(
+            name,
+            self._tokenizers[digest],
+            tuple(of_name[digest]),
+            self._adapters(name, workers, {} if known is None else known.adapters),
+            not any(worker.inexact_continuation for worker in workers),
+        )
         self.opened = True
 
     def _adapters(
-        self, name: str, tokenizer_digest: bytes, in_use: Mapping[str, bytes]
+        self, name: str, workers: Iterable[cluster_pb2.Instance], in_use: Mapping[str, bytes]
     ) -> Mapping[str, bytes]:
-        """Choose the digest of each adapter that workers of a model with this tokenizer have."""
+        """Choose the digest of each adapter that workers of a model have."""
         counts: dict[str, Counter[bytes]] = {}
-        for worker in self._workers.values():
-            if (worker.model, worker.tokenizer_digest) == (name, tokenizer_digest):
-                for adapter in worker.adapters:
-                    counts.setdefault(adapter.name, Counter())[adapter.digest] += 1
+        for worker in workers:
+            for adapter in worker.adapters:
+                counts.setdefault(adapter.name, Counter())[adapter.digest] += 1
         for adapter_name in counts:
             _remember(self._adapter_names, (name, adapter_name))
         return {

@@ -25,6 +25,8 @@ class Placement:
     """Instance id of the router; empty: placed at random."""
     attempt: int
     """Counts the request's placements, from 0."""
+    exact_continuation: bool = True
+    """Whether the decode worker draws as others of its kind do, for outputs that come or go."""
 
     def release(self) -> None:
         """Return the ticket. Idempotent."""
@@ -94,9 +96,19 @@ class PlacementFinder:
         )
         query.context.attempt = attempt
         try:
-            return Placement(*await self._router_client.place(query), attempt)
+            decision, ticket, placed_by = await self._router_client.place(query)
         except RouterUnavailableError:
-            decision = random_placement(self._instances(), request, excluded, self._draw)
+            decision, ticket, placed_by = self._place_at_random(request, excluded), None, ""
+        worker = self._instances().get(decision.decode.instance_id)
+        exact = (
+            request.model.exact_continuation if worker is None else not worker.inexact_continuation
+        )
+        return Placement(decision, ticket, placed_by, attempt, exact)
+
+    def _place_at_random(
+        self, request: ResolvedRequest, excluded: Set[str]
+    ) -> router_pb2.Placement:
+        decision = random_placement(self._instances(), request, excluded, self._draw)
         if decision is None:
             raise BatonError(
                 Reason.NO_WORKER,
@@ -105,4 +117,4 @@ class PlacementFinder:
                 retry_after=1.0,
             )
         RANDOM_PLACEMENTS.inc()
-        return Placement(decision, None, "", attempt)
+        return decision

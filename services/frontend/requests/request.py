@@ -75,14 +75,19 @@ class ResolvedRequest:
     n: int
     output_so_far: tuple[int, ...] = ()
     """Output tokens that the client has from a cut-off stream."""
-    exact_continuation: bool = True
-    """Whether it goes on with the same tokens at another worker."""
+    plainly_greedy: bool = False
+    """No draw and no count of earlier tokens is in its output: it goes on the same anywhere."""
     adapter_digest: bytes = b""
     """Of the adapter that the context names: only workers that have it serve the request."""
 
     @property
     def id(self) -> str:
         return self.context.request_id
+
+    @property
+    def exact_continuation(self) -> bool:
+        """Whether it goes on with the same tokens at another worker of those that were there."""
+        return self.plainly_greedy or self.model.exact_continuation
 
     @property
     def named(self) -> str:

@@ -142,8 +142,7 @@ def resolve(
         stop=params.stop,
         n=request.n,
         output_so_far=() if resume is None else tuple(resume.output_ids),
-        exact_continuation=model.exact_continuation
-        or sampling.is_plainly_greedy(params, request.n),
+        plainly_greedy=sampling.is_plainly_greedy(params, request.n),
         adapter_digest=found.adapter_digest,
     )
 

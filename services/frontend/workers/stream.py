@@ -75,6 +75,8 @@ class WorkerStream:
         """When its first token came."""
         self.tokens = 0
         """Tokens that it gave and no other stream had given before."""
+        self.exact_continuation = True
+        """Whether its worker draws as others of its kind do."""
         self.cached_tokens: int | None = None
         """Prompt tokens whose KV it found, once it said so."""
 

@@ -59,7 +59,7 @@ class Stage:
     stack: AsyncExitStack
     model_dir: Path
     inexact_continuation: bool = False
-    """As cards of workers that are added from now on say it."""
+    """Of workers that are added from now on."""
     adapters: Mapping[str, bytes] = field(default_factory=dict)
     """Digests by name, of workers that are added from now on."""
     members: dict[str, Member] = field(default_factory=dict)
@@ -109,6 +109,7 @@ class Stage:
         if isinstance(double, ScriptedWorker):
             double.tokenizer = tokenizer
             instance.tokenizer_digest = tokenizer.digest
+            instance.inexact_continuation = self.inexact_continuation
             for adapter, digest in self.adapters.items():
                 instance.adapters.add(name=adapter, digest=digest)
         stack = await self.stack.enter_async_context(AsyncExitStack())
@@ -132,7 +133,6 @@ class Stage:
             features=["logprobs", "penalties", "logit_bias", "min_p"],
             tokenizer_digest=tokenizer.digest,
             tokenizer_bytes=tokenizer.size,
-            inexact_continuation=self.inexact_continuation,
         )
         await stack.enter_async_context(
             Registration(self.client, self.cluster, instance, [card] if worker else [])

@@ -10,6 +10,7 @@ import pytest
 
 from baton.client import AsyncClient, UnavailableError
 from baton.errors import Reason
+from baton.internal.v1 import cluster_pb2
 from baton.v1 import inference_pb2
 from tests.support.wait import eventually
 
@@ -103,6 +104,33 @@ async def test_over_http_the_last_event_says_that_it_was_lost(inexact: Any) -> N
     assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "stream_lost"
     assert not inexact.worker("d1").starts()
     await inexact.quiet()
+
+
+async def test_while_workers_are_replaced_draws_stay_with_their_kind(empty_stage: Any) -> None:
+    """Exact workers p0, p1, d0 and d1, and an inexact one that comes later."""
+    stage = empty_stage
+    await stage.set()
+    stage.worker("d0").script.step_seconds = 0.02
+    async with AsyncClient(stage.grpc_address) as client:
+        stream = client.generate("x", model=stage.model, max_tokens=60)
+        while len(stream.token_ids) < 4:  # d0 has begun to draw
+            await anext(stream)
+        assert stream.started is not None
+        assert stream.started.exact_continuation
+        stage.inexact_continuation = True
+        await stage.add("d2", cluster_pb2.ROLE_DECODE)
+
+        async def known() -> bool:
+            return [one.exact_continuation for one in await client.models()] == [False]
+
+        await eventually(known)
+        stage.router.place = lambda _: stage.place("d2")
+        await stage.members["d0"].crash()
+        with pytest.raises(UnavailableError) as caught:
+            await stream.answer()
+        assert caught.value.reason == Reason.STREAM_LOST.name
+    assert not stage.worker("d2").starts()
+    await stage.quiet()
 
 
 async def test_before_the_first_draw_it_is_tried_elsewhere(inexact: Any) -> None:

@@ -194,6 +194,24 @@ def test_an_adapter_with_two_digests_keeps_to_that_of_most_workers(model: Model)
     assert move(4, b"old", alive=False) == b"new"
 
 
+def test_a_model_is_exact_while_no_worker_that_decodes_is_not(model: Model) -> None:
+    registry = Registry()
+    registry.set_cards([card("m")])
+    registry.add_tokenizer(A, model.tokenizer)
+
+    def exact_with(name: str, role: Any, *, alive: bool = True, exact: bool = False) -> bool:
+        worker = instance(name, role, tokenizer_digest=A, inexact_continuation=not exact)
+        registry.follow(worker, alive=alive)
+        return registry.get("m").model.exact_continuation
+
+    decode = cluster_pb2.ROLE_DECODE
+    assert exact_with("d1", decode, exact=True)
+    assert exact_with("p1", cluster_pb2.ROLE_PREFILL)
+    assert not exact_with("d2", decode)
+    assert not exact_with("d3", decode, exact=True)
+    assert exact_with("d2", decode, alive=False)
+
+
 def test_chance_pairs_workers_of_one_layout_and_tokenizer(
     model: Model, request_for: Callable[..., ResolvedRequest]
 ) -> None:

@@ -76,11 +76,11 @@ def lost(made: WorkerStream, reason: Reason = Reason.WORKER_LOST) -> WorkerStrea
     return made
 
 
-def placement(prefills: bool = True) -> Placement:
+def placement(prefills: bool = True, *, exact: bool = True) -> Placement:
     decision = router_pb2.Placement(decode=router_pb2.Target(instance_id="d1"), sources=SOURCES)
     if prefills:
         decision.prefill.instance_id = "p1"
-    return Placement(decision, None, "router", 1)
+    return Placement(decision, None, "router", 1, exact)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def decide(
     placements: int = 1,
     placement: Placement | None = None,
     late: bool = False,
-    exact: bool = True,
+    greedy: bool = False,
 ) -> list[Action]:
     return reconcile(
         outputs,
@@ -116,7 +116,7 @@ def decide(
         failed,
         placements=placements,
         max_placements=MAX_PLACEMENTS,
-        exact_continuation=exact,
+        plainly_greedy=greedy,
         placement=placement,
         report_deadline_passed=late,
     )
@@ -254,32 +254,53 @@ def test_decode_lost_while_prefill_still_writes_waits_for_its_kv_elsewhere(
     ]
 
 
-def test_sampled_decode_lost_mid_stream_fails_without_exact_continuation(
-    outputs: Outputs,
-) -> None:
-    begun, other = outputs([A, B], [A])
-    begun.decoded = True
+def begun(output: Output, *, exact: bool) -> Output:
+    """Note that a decode worker gave some of its tokens."""
+    output.decoded, output.exact_continuation = True, exact
+    return output
+
+
+def is_stream_lost(actions: list[Action]) -> bool:
+    (action,) = actions
+    return (
+        isinstance(action, Fail)
+        and action.error.reason is Reason.STREAM_LOST
+        and action.error.retry_after is not None
+    )
+
+
+def test_sampled_output_of_an_inexact_worker_goes_nowhere_else(outputs: Outputs) -> None:
+    first, other = outputs([A, B], [A])
+    begun(first, exact=False)
     failed = [lost(decode(0, "d0"))]
-    (action,) = decide([begun, other], decode(1), failed=failed, exact=False)
-    assert isinstance(action, Fail)
-    assert action.error.reason is Reason.STREAM_LOST
-    assert action.error.retry_after is not None
-    (action,) = decide([begun], exact=False)  # its stream ended without a reason
-    assert isinstance(action, Fail)
+    assert is_stream_lost(decide([first, other], decode(1), failed=failed))
+    assert is_stream_lost(decide([first]))  # its stream ended without a reason
     own = lost(decode(), Reason.INTERNAL)  # what says more is told
-    assert decide([begun], failed=[own], exact=False) == [Fail(own.error)]
-    assert decide([begun, other], decode(0), failed=[lost(decode(1))], exact=False) == [
-        Place(frozenset({"d0"}))
-    ]
+    assert decide([first], failed=[own]) == [Fail(own.error)]
+    place = [Place(frozenset({"d0"}))]
+    assert decide([first, other], decode(0), failed=[lost(decode(1))]) == place
+    assert decide([first], failed=failed, greedy=True) == place
 
 
-def test_decode_lost_before_its_first_draw_is_placed_again_without_exact_continuation(
+def test_sampled_output_of_an_exact_worker_does_not_come_to_an_inexact_one(
     outputs: Outputs,
 ) -> None:
-    for ids in ([], [A]):  # prefill drew the first token, or none is drawn
+    (output,) = outputs([A, B])
+    begun(output, exact=True)
+    failed, new = [lost(decode(0, "d0"))], placement(exact=False)
+    assert decide([output], failed=failed) == [Place(frozenset({"d0"}))]
+    assert is_stream_lost(decide([output], failed=failed, placement=new))
+    goes_on = [StartDecode(new, 0, prepare=False, wait_for_kv=False)]
+    assert decide([output], failed=failed, placement=new, greedy=True) == goes_on
+
+
+def test_decode_lost_before_its_first_draw_goes_on_at_inexact_workers(outputs: Outputs) -> None:
+    new = placement(exact=False)
+    for ids in ([], [A]):  # none is drawn, or prefill drew the first token
         failed = [lost(prepared(0, "d0"))]
-        assert decide(outputs(ids), prefill(), failed=failed, exact=False) == [
-            Place(frozenset({"d0"}))
+        assert decide(outputs(ids), prefill(), failed=failed) == [Place(frozenset({"d0"}))]
+        assert decide(outputs(ids), prefill(), failed=failed, placement=new) == [
+            StartDecode(new, 0, prepare=not ids, wait_for_kv=True)
         ]
 
 

@@ -9,18 +9,13 @@ from baton.engine.base import EngineInfo
 from baton.engine.factory import create_engine
 from baton.internal.v1 import cluster_pb2
 from baton.settings import EngineSettings, StartupError
-from baton.worker.records import adapter_records, check_names, model_card
+from baton.worker.records import adapter_records, check_names
 
 
 @pytest.fixture(scope="module")
 def info() -> EngineInfo:
     made = create_engine(EngineSettings(kind="sim", sim_time_scale=0)).info
     return replace(made, adapters={"sql": b"S" * 16, "chat": b"C" * 16})
-
-
-def test_a_card_says_inexact_only_of_engines_that_are(info: EngineInfo) -> None:
-    assert not model_card(info, "m").inexact_continuation
-    assert model_card(replace(info, exact_continuation=False), "m").inexact_continuation
 
 
 def test_a_record_names_adapters_with_their_digests(info: EngineInfo) -> None:
