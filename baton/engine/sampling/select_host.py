@@ -117,10 +117,9 @@ def _reaching(values: Floats, share: float) -> np.float32:
 def _nucleus(row: Floats, share: float) -> np.float32:
     """The same for many values: by sums over bins of near values, then inside one bin."""
     bins = row.view(np.int32) >> _VALUE_BITS
-    # Several times as fast as numpy's.
-    by_bin = torch.bincount(
-        torch.from_numpy(bins), weights=torch.from_numpy(row), minlength=_BINS
-    ).numpy()
+    # Torch's takes half of numpy's time. It adds in the type of the weights.
+    weights = torch.from_numpy(row).double()
+    by_bin = torch.bincount(torch.from_numpy(bins), weights, minlength=_BINS).numpy()
     descending = by_bin[: _FIRST_BIN - 1 : -1]
     sums = descending.cumsum()
     at = int(sums.searchsorted(share, side="left"))

@@ -1,6 +1,7 @@
 """Both ways of choosing by weight give the token that plain integer arithmetic gives."""
 
 from fractions import Fraction
+from itertools import accumulate
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from baton.engine.sampling import select_host
 from baton.engine.sampling.draw import Draw, uniform
 from baton.engine.sampling.select_device import select_rows_on_device
 from baton.engine.sampling.select_host import select_rows
-from baton.engine.sampling.weights import SCALE, token_weights
+from baton.engine.sampling.weights import BLOCK, SCALE, block_sums, token_weights
 from baton.sampling import SamplingParams
 
 
@@ -89,6 +90,32 @@ def test_large_vocabularies_too(vocab: int, spread: float) -> None:
         values = [int(each) for each in row.tolist()]
         for point in (0.0, 0.37, 1 - 2.0**-53):
             assert both(row, sampling, point) == {plain(values, sampling, point)}
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.01, 1.0])
+def test_the_nucleus_ends_at_the_exact_weight(spread: float) -> None:
+    # Where sums were rounded, shares next to a sum of the greatest would miss by one.
+    logits = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(1)) * spread
+    row = token_weights(logits, [Draw(SamplingParams(temperature=0.8), 0, (), 0)])[0].numpy()
+    descending = sorted((int(each) for each in row.tolist()), reverse=True)
+    sums = list(accumulate(descending))
+    for count in (1, 2, 777, 12_345, 20_000):
+        value = descending[count - 1]
+        first = descending.index(value) + 1
+        assert select_host._nucleus(row, sums[first - 1]) == value
+        assert select_host._nucleus(row, sums[first - 1] - 0.5) == value
+        if sums[-1] > sums[count - 1]:
+            later = descending[count]
+            assert select_host._nucleus(row, sums[count - 1] + 0.5) == later
+
+
+@pytest.mark.parametrize("vocab", [1, 63, 64, 65, 50_257])
+def test_sums_of_blocks_are_exact(vocab: int) -> None:
+    logits = torch.randn(2, vocab, generator=torch.Generator().manual_seed(vocab))
+    weights = token_weights(logits, [Draw(SamplingParams(temperature=0.8), 0, (), 0)] * 2)
+    for row, sums in zip(weights.tolist(), block_sums(weights).tolist(), strict=True):
+        blocks = [row[at : at + BLOCK] for at in range(0, vocab, BLOCK)]
+        assert sums == [sum(int(each) for each in block) for block in blocks]
 
 
 def test_a_weight_depends_on_no_neighbour_and_no_position() -> None:
