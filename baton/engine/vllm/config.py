@@ -6,7 +6,9 @@ from typing import Any
 
 from vllm.config import KVEventsConfig, KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
 from vllm.usage.usage_lib import UsageContext
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from baton.engine.lora.adapter import Adapter
 from baton.engine.vllm.registry import WORKER_ADDRESS
@@ -17,6 +19,15 @@ GPU_BLOCK_TOKENS = 16
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """For which vLLM has kernels."""
 MAX_ADAPTERS_PER_STEP = 8
+_NAMES = {
+    "max seq len": "BATON_ENGINE_CONTEXT_TOKENS and BATON_ENGINE_KV_BYTES",
+    "max_model_len": "BATON_ENGINE_CONTEXT_TOKENS",
+    "block size": "BATON_ENGINE_BLOCK_TOKENS",
+    "tensor parallel": "BATON_ENGINE_TENSOR_PARALLEL",
+    "EngineArgs": "BATON_ENGINE_VLLM_ARGS",
+    "lora": "BATON_ENGINE_ADAPTERS",
+}
+"""Which settings stand behind what vLLM's errors name."""
 _SAMPLER = "baton.engine.vllm.sampler:BatonSampler"
 _CONNECTOR = "baton.engine.vllm.connector"
 
@@ -39,6 +50,7 @@ def make_config(
         raise StartupError(
             "The vllm engine needs a checkpoint: set BATON_ENGINE_MODEL to its directory."
         )
+    _check(settings)
     on_cpu = settings.device == "cpu"
     block_tokens = settings.block_tokens or (CPU_BLOCK_TOKENS if on_cpu else GPU_BLOCK_TOKENS)
     arguments: dict[str, Any] = {
@@ -99,6 +111,8 @@ def make_config(
         config = EngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, OSError) as error:
         raise refused(settings.model, error) from error
+    if on_cpu:
+        _check_head_size(config, settings.model)
     if settings.tensor_parallel == 1:
         # On CPU the platform asks for a process even for one rank.
         config.parallel_config.distributed_executor_backend = "uni"
@@ -106,6 +120,30 @@ def make_config(
     if settings.async_scheduling != "auto":
         config.scheduler_config.async_scheduling = settings.async_scheduling == "on"
     return config
+
+
+def _check(settings: EngineSettings) -> None:
+    """Refuse what vLLM would say in its own words, or not before a request comes."""
+    platform = current_platform.device_type
+    if settings.device.partition(":")[0] != platform:
+        raise StartupError(
+            f"BATON_ENGINE_DEVICE is {settings.device} and vLLM runs on {platform} here: set "
+            f"{platform}, or install the vLLM for {settings.device}."
+        )
+    if settings.dtype == "float64":
+        raise StartupError(
+            "BATON_ENGINE_DTYPE is float64, which vLLM does not compute: set float32 or bfloat16."
+        )
+
+
+def _check_head_size(config: VllmConfig, model: Path) -> None:
+    size = config.model_config.get_head_size()
+    known = CPUAttentionBackend.get_supported_head_sizes()
+    if not config.model_config.use_mla and size not in known:
+        raise StartupError(
+            f"{model} has heads of {size} values, and vLLM's attention on CPU takes "
+            f"{', '.join(map(str, known))}: serve it with the torch engine, or on a GPU."
+        )
 
 
 def _adapter_slots(adapters: int, on_cpu: bool) -> int:
@@ -118,6 +156,10 @@ def _adapter_slots(adapters: int, on_cpu: bool) -> int:
 
 
 def refused(model: Path | None, error: BaseException) -> StartupError:
-    """Return the error for what vLLM refuses at start, on one line."""
-    text = " ".join(str(error).split())
-    return StartupError(f"vLLM cannot serve {model}: {text[:600] or type(error).__name__}")
+    """Return the error for what vLLM refuses at start: its first sentences, and Baton's settings
+    for what it names."""
+    text = " ".join(str(error).split()).partition(" [type=")[0]
+    text = text.rpartition("Value error, ")[2] or type(error).__name__
+    setting = next((setting for named, setting in _NAMES.items() if named in text), "")
+    hint = f" See {setting}." if setting else ""
+    return StartupError(f"vLLM cannot serve {model}: {text[:400].rstrip('.')}.{hint}")

@@ -68,5 +68,9 @@ def prepare(settings: EngineSettings) -> None:
     os.environ.update(_ALWAYS)
     for name, value in _UNLESS_SET.items():
         os.environ.setdefault(name, value)
+    _, _, device = settings.device.partition("cuda:")
+    if device:
+        # A rank takes the first device that it sees.
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
     if settings.threads:
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)

@@ -43,6 +43,8 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
         CheckpointError: the checkpoint cannot be used.
         StartupError: a setting does not go with it, or with this machine.
     """
+    # First: its errors name the file that is missing.
+    ends = read_eos_token_ids(settings.model) if settings.model else ()
     engine_id = f"baton-{os.getpid()}-{next(_engines)}"
     adapters = _read_adapters(settings)
     with ExitStack() as stack:
@@ -78,7 +80,7 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
             pages = draws = ranks = RankPages(listener)
             backend, isa = ranks.backend, ranks.isa
         layout = vllm_layout(config, backend, isa)
-        info = _info(settings, config, core, layout, pages.block_bytes, digest, adapters)
+        info = _info(settings, config, core, layout, pages.block_bytes, digest, adapters, ends)
         engine = VllmEngine(info, core, pages, held, engine_id, requests, draws)
         undo.pop_all()
         return engine
@@ -115,6 +117,7 @@ def _info(
     block_bytes: int,
     digest: bytes,
     adapters: Sequence[Adapter],
+    eos_token_ids: tuple[int, ...],
 ) -> EngineInfo:
     if core.kv_cache_groups != 1:
         raise StartupError(
@@ -141,7 +144,7 @@ def _info(
         context_limit=limit,
         checkpoint_context_tokens=own_context,
         vocab_tokens=model.get_vocab_size(),
-        eos_token_ids=read_eos_token_ids(settings.model),
+        eos_token_ids=eos_token_ids,
         features=_SPECULATING if settings.speculative_tokens else _FEATURES,
         max_waiting=max(1, settings.max_waiting),
         adapters={each.name: each.digest for each in adapters},
