@@ -39,5 +39,5 @@ def test_what_does_not_go_with_vllm_is_refused(
 
 def test_a_head_size_that_the_cpu_backend_lacks_is_refused(tmp_path: Path) -> None:
     model = write_random_checkpoint(tmp_path, head_size=24)
-    with pytest.raises(StartupError, match="heads of 24 values.* 32, 64, 80, "):
+    with pytest.raises(StartupError, match=r"heads of 24 values.* 32, 64, 80, "):
         create_engine(EngineSettings(kind="vllm", model=model))
