@@ -92,6 +92,13 @@ def test_large_vocabularies_too(vocab: int, spread: float) -> None:
             assert both(row, sampling, point) == {plain(values, sampling, point)}
 
 
+def test_a_share_that_is_reached_exactly_needs_no_more_tokens() -> None:
+    weights = torch.tensor([0.25, 1.0, 0.5, 0.25]) * SCALE
+    assert both(weights, SamplingParams(top_p=0.5), 0.99) == {1}
+    assert both(weights, SamplingParams(top_p=0.75), 0.99) == {2}
+    assert both(weights, SamplingParams(top_p=0.76), 0.99) == {3}
+
+
 @pytest.mark.parametrize("spread", [0.0, 0.01, 1.0])
 def test_the_nucleus_ends_at_the_exact_weight(spread: float) -> None:
     # Where sums were rounded, shares next to a sum of the greatest would miss by one.
