@@ -4,8 +4,6 @@ import asyncio
 import os
 from pathlib import Path
 
-import pytest
-
 from baton.internal.v1.kvevents_pb2 import TIER_DISK
 from baton.internal.v1.kvstore_pb2 import TierStat
 from baton.kv.verify import ALWAYS, NEVER
@@ -36,12 +34,14 @@ async def on_disk(cluster: LocalCluster) -> int:
     return disk.objects
 
 
-async def restart(cluster: LocalCluster, rot: Path | None = None) -> int:
+async def restart(cluster: LocalCluster, verify: str, rot: Path | None = None) -> int:
     """Begin anew with nothing but the disk; answers how many bits of it were flipped before."""
-    assert await cluster.kvstore.stop() == 0
+    for service in (*cluster.workers, cluster.kvstore):
+        assert await service.stop() == 0
     flipped = flip(rot) if rot is not None else 0
-    await cluster.start("kvstore-0")
-    await cluster.empty_engines()
+    for service in (cluster.kvstore, *cluster.workers):
+        settings = {"store.verify": verify, "kv.verify": verify}
+        await cluster.start(service.instance_id, settings)
     return flipped
 
 
@@ -63,8 +63,7 @@ def flip(path: Path) -> int:
     return flipped
 
 
-@pytest.mark.parametrize("verify", [ALWAYS, NEVER])
-async def test_what_rots_on_disk_costs_time_and_no_token(local_cluster, verify: str) -> None:
+async def test_what_rots_on_disk_costs_time_and_no_token(local_cluster) -> None:
     cluster = await local_cluster(
         own=True,
         engine="torch",
@@ -73,8 +72,6 @@ async def test_what_rots_on_disk_costs_time_and_no_token(local_cluster, verify: 
             "engine.dtype": "float64",
             "store.arena_bytes": 16 * MIB,
             "store.disk_bytes": DISK_BYTES,
-            "kv.verify": verify,
-            "store.verify": verify,
         },
     )
     await on_disk(cluster)
@@ -85,7 +82,7 @@ async def test_what_rots_on_disk_costs_time_and_no_token(local_cluster, verify: 
         assert cached == 0
         await asyncio.sleep(0.1)
 
-    await restart(cluster)
+    await restart(cluster, ALWAYS)
     assert await on_disk(cluster) >= BLOCKS
     for seed in clean:
         prompt = prompt_of(TOKENS, seed)
@@ -95,17 +92,17 @@ async def test_what_rots_on_disk_costs_time_and_no_token(local_cluster, verify: 
             break
     assert cached == TOKENS - 1, "no prompt is on disk with all its blocks"
 
-    flipped = await restart(cluster, rot=cluster.directory_of("kvstore-0") / "kv.disk")
-    assert flipped > 1000
+    # Unverified, the same bits become tokens: the injection works.
+    assert await restart(cluster, NEVER, rot=cluster.directory_of("kvstore-0") / "kv.disk") > 1000
     await on_disk(cluster)
     rotten, cached, _ = await turn(cluster, prompt)
-    disk = await tier_of(cluster)
-    bad = disk.bad_objects
-    if verify == ALWAYS:
-        assert rotten == clean[seed]
-        assert cached == 0
-        assert bad >= BLOCKS
-    else:
-        assert rotten != clean[seed]
-        assert cached == TOKENS - 1
-        assert bad == 0
+    assert rotten != clean[seed]
+    assert cached == TOKENS - 1
+    assert (await tier_of(cluster)).bad_objects == 0
+
+    await restart(cluster, ALWAYS)
+    await on_disk(cluster)
+    again, cached, _ = await turn(cluster, prompt)
+    assert again == clean[seed]
+    assert cached == 0
+    assert (await tier_of(cluster)).bad_objects >= BLOCKS

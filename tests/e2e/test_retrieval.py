@@ -36,7 +36,7 @@ Pair = tuple[bytes, bytes]
 
 ANSWER_TOKENS = 24
 DISTANCES = (64, 512, 1024)
-QUESTIONS = 4
+QUESTIONS = 2
 # Sums in another order, as chunks and batches make them, change no token.
 ENGINE = {"engine.dtype": "float64"}
 
@@ -146,7 +146,7 @@ READ: dict[int, Callable[[LocalCluster, Sequence[Asked]], Awaitable[None]]] = {
 MEMORY = {
     kvevents_pb2.TIER_DRAM: {},
     kvevents_pb2.TIER_DISK: {
-        "store.arena_bytes": 32 * MIB,
+        "store.arena_bytes": 20 * MIB,
         "store.disk_bytes": 256 * MIB,
     },
 }

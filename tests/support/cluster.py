@@ -195,7 +195,7 @@ class LocalCluster:
         loads = await asyncio.gather(*map(self.load, self.workers))
         return sum(load.computed_tokens for load in loads)
 
-    async def at_baseline(self, seconds: float = 5.0) -> None:
+    async def at_baseline(self, seconds: float = 30.0) -> None:
         """Return once nothing is held by any request; AssertionError after `seconds`."""
         await wait_baseline(self, seconds)
 

@@ -9,9 +9,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_SECONDS = 0.01
+SECONDS = 30.0
+"""Long: a machine with other work stands still for seconds. Who means a bound says it."""
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float = 5.0) -> T:
+async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float = SECONDS) -> T:
     """Return the first true value of `condition`, which may be a coroutine function.
 
     Raises:
@@ -30,7 +32,7 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float =
         await asyncio.sleep(POLL_SECONDS)
 
 
-def eventually_blocking(condition: Callable[[], T], seconds: float = 5.0) -> T:
+def eventually_blocking(condition: Callable[[], T], seconds: float = SECONDS) -> T:
     """Do the same without an event loop, for a condition that is a plain function."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):

@@ -20,8 +20,8 @@ Start = Callable[..., Any]
 INSTANCES = {"frontend-0", "router-0", "kvstore-0", "prefill-0", "decode-0"}
 
 
-def test_up_serves_and_ctrl_c_leaves_nothing(baton: Start) -> None:
-    run = baton("up")
+def test_up_serves_and_ctrl_c_waits_and_leaves_nothing(baton: Start) -> None:
+    run = baton("up", BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.1")
     run.until_up()
     pids = run.children()
     assert len(pids) == 6, pids  # etcd, kvstore, router, prefill, decode, frontend
@@ -38,12 +38,20 @@ def test_up_serves_and_ctrl_c_leaves_nothing(baton: Start) -> None:
         (row,) = [line for line in status.stdout.splitlines() if line.startswith(identity)]
         assert "SERVING" in row
 
-    with urllib.request.urlopen(f"{run.line('OpenAI')}/models", timeout=5) as answer:
+    with urllib.request.urlopen(f"{run.line('OpenAI')}/models", timeout=30) as answer:
         assert json.load(answer)["data"][0]["id"] == "tiny"
 
-    run.process.send_signal(signal.SIGINT)
+    with (
+        Client(run.line("gRPC"), timeout=60.0) as client,
+        client.generate("Once", model="tiny", max_tokens=100, ignore_eos=True) as stream,
+    ):
+        next(stream)
+        run.process.send_signal(signal.SIGINT)
+        said = "Waiting for 1 request to finish on frontend-0, up to 10 s; Ctrl-C again kills."
+        assert run.says(said, 9), run.stderr
+        assert len(stream.answer().token_ids) == 100  # it finished
     assert run.process.wait(20) == 0, run.stderr
-    assert run.left(pids, 0.5) == {}
+    assert run.left(pids, 5.0) == {}
     assert list((run.directory / "arena").iterdir()) == []
     (kept,) = (run.directory / "run" / "baton").iterdir()  # no etcd data, no record of the cluster
     (logs,) = kept.iterdir()
@@ -51,21 +59,6 @@ def test_up_serves_and_ctrl_c_leaves_nothing(baton: Start) -> None:
     names = INSTANCES | {"etcd", "supervisor"}
     assert {path.name for path in logs.iterdir()} == {f"{name}.log" for name in names}
     assert "process stopped" in (logs / "frontend-0.log").read_text()
-    assert "No request runs: stopping at once." in run.stderr
-
-
-def test_ctrl_c_says_what_it_waits_for(baton: Start) -> None:
-    run = baton("up", BATON_ENGINE_SIM_DECODE_STEP_SECONDS="0.05")
-    run.until_up()
-    with Client(run.line("gRPC"), timeout=60.0) as client:
-        stream = client.generate("Once", model="tiny", max_tokens=100, ignore_eos=True)
-        with stream:
-            next(stream)
-            run.process.send_signal(signal.SIGINT)
-            said = "Waiting for 1 request to finish on frontend-0, up to 10 s; Ctrl-C again kills."
-            assert run.says(said, 5), run.stderr
-            assert len(stream.answer().token_ids) == 100  # it finished
-    assert run.process.wait(20) == 0, run.stderr
 
 
 def test_a_killed_supervisor_orphans_nothing(baton: Start) -> None:
@@ -75,7 +68,7 @@ def test_a_killed_supervisor_orphans_nothing(baton: Start) -> None:
     assert len(pids) == 6
     run.process.kill()
     run.process.wait(5)
-    assert run.left(pids, 8.0) == {}
+    assert run.left(pids, 30.0) == {}
     assert list((run.directory / "arena").iterdir()) == []
 
 
@@ -94,6 +87,9 @@ def test_clusters_on_one_etcd_need_names(baton: Start, cluster: Any) -> None:
     other = baton("up", "--etcd-endpoint", etcd, "--cluster", "other")
     other.until_up()
     assert len(other.children()) == 5  # no etcd of its own
+    other.process.send_signal(signal.SIGINT)
+    assert other.process.wait(20) == 0, other.stderr
+    assert "No request runs: stopping at once." in other.stderr
 
 
 def test_dead_processes_are_reported_and_started_again(cluster: Any) -> None:
@@ -101,7 +97,7 @@ def test_dead_processes_are_reported_and_started_again(cluster: Any) -> None:
     for identity in ("decode-0", "frontend-0"):
         pid = run.child(identity)
         os.kill(pid, signal.SIGKILL)
-        assert run.says(f"{identity} serves again", 30), run.stderr
+        assert run.says(f"{identity} serves again", 60), run.stderr
         assert f"{identity} (pid {pid}) was killed by SIGKILL" in run.stderr
         assert "  | " in run.stderr  # its last log lines
         assert run.child(identity) != pid
@@ -115,7 +111,7 @@ def test_metrics_are_found_where_prometheus_looks_also_after_a_restart(cluster: 
     before = targets(run)["decode-0"]
     pid = run.child("decode-0")
     os.kill(pid, signal.SIGKILL)
-    run.until(lambda: targets(run).get("decode-0", before) != before, 30)
+    run.until(lambda: targets(run).get("decode-0", before) != before, 60)
     assert metrics_answer(run).keys() == INSTANCES
 
 
@@ -129,7 +125,7 @@ def metrics_answer(run: Any) -> dict[str, str]:
     """What each target answers; fails if one does not."""
     texts = {}
     for name, address in targets(run).items():
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
             texts[name] = answer.read().decode()
         assert "baton_" in texts[name]
     return texts
@@ -157,7 +153,7 @@ def test_etcd_is_started_again_and_keeps_its_members(cluster: Any) -> None:
     run = cluster
     (etcd,) = [pid for pid, line in run.children().items() if "/etcd " in line]
     os.kill(etcd, signal.SIGKILL)
-    assert run.says("etcd serves again", 20)
+    assert run.says("etcd serves again", 60)
     assert f"etcd (pid {etcd}) was killed by SIGKILL" in run.stderr
     asked = run.call("chat", "Hello", "--max-tokens", "4")
     assert asked.returncode == 0, asked.stderr
@@ -173,7 +169,7 @@ def test_a_process_that_keeps_dying_is_given_up(cluster: Any) -> None:
         killed += 1
         assert killed <= 4  # the first one may have lived long enough not to count
         os.kill(pid, signal.SIGKILL)
-        assert run.says(f"prefill-0 (pid {pid})", 10)
+        assert run.says(f"prefill-0 (pid {pid})", 30)
     assert killed >= 3
     assert given_up in run.stderr
     assert run.process.poll() is None
@@ -183,7 +179,7 @@ def test_a_process_that_keeps_dying_is_given_up(cluster: Any) -> None:
 
 def _next_pid(run: Any, instance_id: str, given_up: str) -> int | None:
     """The pid of an instance once it runs; None once it is said to be given up."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if given_up in run.stderr:
             return None
@@ -192,19 +188,6 @@ def _next_pid(run: Any, instance_id: str, given_up: str) -> int | None:
             return int(pid)
         time.sleep(0.02)
     raise AssertionError(f"{instance_id} was not started again")
-
-
-def test_a_second_ctrl_c_kills(baton: Start) -> None:
-    run = baton("up")
-    run.until_up()
-    pids = run.children()
-    os.kill(run.child("frontend-0"), signal.SIGSTOP)  # it will not drain
-    run.process.send_signal(signal.SIGINT)
-    assert run.says("Stopping", 5)
-    assert run.process.poll() is None
-    run.process.send_signal(signal.SIGINT)
-    run.process.wait(5)
-    assert run.left(pids, 1.0) == {}
 
 
 def test_a_broken_checkpoint_stops_everything_with_a_sentence(baton: Start, tmp_path: Path) -> None:
@@ -233,4 +216,17 @@ def test_the_demo_answers_and_says_what_happened(baton: Start) -> None:
     assert run.stdout.count("prompt tokens") == 3
     cached = [int(line.split()[-3]) for line in run.stdout.splitlines() if "prompt tokens" in line]
     assert cached[1] > 0  # the second turn finds the first one's KV
-    assert run.left(pids, 1.0) == {}
+    assert run.left(pids, 5.0) == {}
+
+
+def test_a_second_ctrl_c_kills(cluster: Any) -> None:
+    """Last of this file: it ends the cluster that the others share."""
+    run = cluster
+    pids = run.children()
+    os.kill(run.child("frontend-0"), signal.SIGSTOP)  # it will not drain
+    run.process.send_signal(signal.SIGINT)
+    assert run.says("Stopping", 20)
+    assert run.process.poll() is None
+    run.process.send_signal(signal.SIGINT)
+    run.process.wait(20)
+    assert run.left(pids, 5.0) == {}

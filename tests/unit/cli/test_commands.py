@@ -5,26 +5,47 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import baton
+from tests.support.processes.launcher import Launcher
 
 _MAIN = "from baton.__main__ import main; main()"
 
 
-def call(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+Done = subprocess.CompletedProcess[str]
+Forked = Callable[..., Awaitable[Done]]
+
+
+def environment(variables: dict[str, str]) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
+    return {**clean, "COLUMNS": "200", **variables}
+
+
+def call(*arguments: str, **variables: str) -> Done:
+    """Run a command as a person would: it imports what it needs."""
     return subprocess.run(
         [sys.executable, "-c", _MAIN, *arguments],
-        env={**clean, "COLUMNS": "200", **variables},
+        env=environment(variables),
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+@pytest.fixture
+def forked(launcher: Launcher) -> Forked:
+    """Runs a command in a process that need not import anything."""
+
+    async def run(*arguments: str, **variables: str) -> Done:
+        ended = await launcher.run(("-c", _MAIN, *arguments), environment(variables))
+        return Done(arguments, *ended)
+
+    return run
 
 
 @pytest.fixture
@@ -65,15 +86,15 @@ def test_version_starts_quickly() -> None:
         (["config", "show", "oven"], "oven"),
     ],
 )
-def test_a_bad_flag_is_exit_code_2(arguments: list[str], said: str) -> None:
-    done = call(*arguments)
+async def test_a_bad_flag_is_exit_code_2(forked: Forked, arguments: list[str], said: str) -> None:
+    done = await forked(*arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_no_workers_is_exit_code_2(checkpoint: str) -> None:
-    done = call("up", "--decode", "0", "--model", checkpoint)
+async def test_no_workers_is_exit_code_2(forked: Forked, checkpoint: str) -> None:
+    done = await forked("up", "--decode", "0", "--model", checkpoint)
     assert done.returncode == 2
     assert "--decode 1" in done.stderr
 
@@ -81,28 +102,30 @@ def test_no_workers_is_exit_code_2(checkpoint: str) -> None:
 @pytest.mark.parametrize(
     ("flag", "variable"), [("--http-port", "BATON_HTTP_PORT"), ("--grpc-port", "BATON_GRPC_PORT")]
 )
-def test_a_port_in_use_is_exit_code_2(
-    taken_port: int, checkpoint: str, flag: str, variable: str
+async def test_a_port_in_use_is_exit_code_2(
+    forked: Forked, taken_port: int, checkpoint: str, flag: str, variable: str
 ) -> None:
     ports = {"BATON_HTTP_PORT": "0", "BATON_GRPC_PORT": "0", variable: str(taken_port)}
-    done = call("up", "--model", checkpoint, **ports)
+    done = await forked("up", "--model", checkpoint, **ports)
     assert done.returncode == 2
     assert f"Port {taken_port} on 127.0.0.1 is in use" in done.stderr
     assert flag in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_setting_out_of_range_is_exit_code_2_and_names_it(checkpoint: str) -> None:
-    done = call("up", "--model", checkpoint, BATON_ENGINE_MAX_RUNNING="0")
+async def test_a_setting_out_of_range_is_exit_code_2_and_names_it(
+    forked: Forked, checkpoint: str
+) -> None:
+    done = await forked("up", "--model", checkpoint, BATON_ENGINE_MAX_RUNNING="0")
     assert done.returncode == 2
     assert "BATON_ENGINE_MAX_RUNNING" in done.stderr
 
 
-def test_no_etcd_is_said(checkpoint: str) -> None:
+async def test_no_etcd_is_said(forked: Forked, checkpoint: str) -> None:
     with socket.socket() as held:  # bound and not listening
         held.bind(("127.0.0.1", 0))
         endpoint = f"127.0.0.1:{held.getsockname()[1]}"
-        done = call(
+        done = await forked(
             "up",
             "--model",
             checkpoint,
@@ -115,7 +138,7 @@ def test_no_etcd_is_said(checkpoint: str) -> None:
         )
         assert done.returncode == 2
         assert f"etcd does not answer at {endpoint}" in done.stderr
-        assert call("status", "--etcd-endpoint", endpoint).returncode == 1
+        assert (await forked("status", "--etcd-endpoint", endpoint)).returncode == 1
 
 
 @pytest.mark.parametrize("command", ["status", "models", "chat hi", "kv ls", "kv stat"])
@@ -146,26 +169,26 @@ def test_without_a_cluster_every_command_says_so_at_once(command: str, tmp_path:
     ("command", "flag"),
     [("status", "--etcd-endpoint"), ("chat hi", "--address"), ("kv ls", "--store")],
 )
-def test_what_is_no_address_is_exit_code_2(command: str, flag: str) -> None:
+async def test_what_is_no_address_is_exit_code_2(forked: Forked, command: str, flag: str) -> None:
     for text in ("nonsense", "127.0.0.1:", "127.0.0.1:99999", ":1"):
-        done = call(*command.split(), flag, text)
+        done = await forked(*command.split(), flag, text)
         assert done.returncode == 2
         assert f"{flag} {text!r} is not host:port" in done.stderr
 
 
-def test_no_frontend_is_said() -> None:
+async def test_no_frontend_is_said(forked: Forked) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
         for command in (["chat", "hi"], ["models"]):
-            done = call(*command, "--address", address)
+            done = await forked(*command, "--address", address)
             assert done.returncode == 1
             assert f"No frontend answers at {address}" in done.stderr
             assert "Traceback" not in done.stderr
 
 
-def test_config_show_says_where_values_come_from() -> None:
-    done = call("config", "show", "frontend", BATON_HTTP_PORT="8123", COLUMNS="80")
+async def test_config_show_says_where_values_come_from(forked: Forked) -> None:
+    done = await forked("config", "show", "frontend", BATON_HTTP_PORT="8123", COLUMNS="80")
     assert done.returncode == 0
     (http,) = [line for line in done.stdout.splitlines() if line.startswith("BATON_HTTP_PORT")]
     assert http.split() == ["BATON_HTTP_PORT", "env", "8123"]
