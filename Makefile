@@ -125,6 +125,10 @@ bench-engine: $(RUNTIME) native ## how near the engine is to the machine's limit
 bench-draws: $(RUNTIME) native ## what drawing tokens adds to a decode step; beside vLLM's sampler where it is installed
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.engine.draws $(ARGS)
 
+.PHONY: bench-vllm
+bench-vllm: $(DEV) $(VLLM) $(GENERATED) build/nixl ## vLLM as the engine beside vLLM alone; ARGS="--only steps"
+	@$(BIN)/python -m bench.vllm $(ARGS)
+
 .PHONY: soak
 soak: $(DEV) $(GENERATED) ## the long runs
 	@$(BIN)/python -m pytest -m soak --timeout 7200
@@ -174,6 +178,10 @@ $(VLLM): requirements-vllm.txt constraints.txt scripts/check_vllm.py | $(RUNTIME
 	@$(call pip-install,--no-deps -r requirements-vllm.txt)
 	@$(BIN)/python scripts/check_vllm.py
 	@touch $@
+
+# The name by which vLLM imports what nixl-cu12 installs.
+build/nixl: | $(DEV)
+	@$(call pip-install,--no-deps --target $@ nixl==1.5.1)
 
 # Installing generates too; this is for protos that changed since.
 $(GENERATED): $(PROTOS) scripts/protoc.py | $(RUNTIME)

@@ -29,7 +29,7 @@ from baton.engine.sampling.draw import Draw
 from baton.engine.sampling.sample import sample
 from baton.sampling import SamplingParams
 from bench.engine.case import CHUNK_TOKENS, CLOCKS, Case
-from bench.engine.engines import Ours
+from bench.engine.engines import Ours, torch_settings
 from bench.engine.peer_sampler import installed, vllm_step
 from bench.harness import cli
 from bench.harness.checkpoints import random_llama
@@ -121,7 +121,7 @@ async def step_seconds(options: argparse.Namespace) -> dict[int, float]:
     if options.step_ms:
         given = [float(each) / 1e3 for each in options.step_ms.split(",")]
         return dict(zip(BATCHES, given, strict=True))
-    ours = Ours(options, random_llama("292M"))
+    ours = Ours(torch_settings(options, random_llama("292M")), options.clock)
     found = {}
     for batch in BATCHES:
         case = Case(batch, 512, 16)

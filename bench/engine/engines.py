@@ -5,9 +5,12 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
+
+import msgspec
 
 from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import Admitted, SampledTokens
@@ -17,6 +20,8 @@ from baton.settings import EngineSettings
 from bench.engine.case import CLOCKS, WARM_UP_STEPS, Case
 from bench.harness import ROOT
 from bench.harness.child import Helper, helper
+
+GREEDY = SamplingParams(temperature=0)
 
 
 class Contender(ABC):
@@ -28,18 +33,10 @@ class Contender(ABC):
 
 
 class Ours(Contender):
-    """The embedded engine, in this process."""
+    """An engine of Baton, in this process."""
 
-    def __init__(self, options: argparse.Namespace, model: Path) -> None:
-        settings = EngineSettings(
-            model=model,
-            device=options.device,
-            native=options.native,
-            threads=options.threads,
-            chunk_tokens=options.chunk_tokens,
-            kv_bytes=options.kv_bytes,
-        )
-        self._now = CLOCKS[options.clock]
+    def __init__(self, settings: EngineSettings, clock: str) -> None:
+        self._now = CLOCKS[clock]
         began = time.perf_counter()
         self._engine: Engine = create_engine(settings)
         self._engine.warm_up()
@@ -47,16 +44,26 @@ class Ours(Contender):
         self._next_id = 0
 
     async def run(self, case: Case, turn: int) -> float:
+        return sum(self.timed(case, turn, (GREEDY,)))
+
+    def timed(self, case: Case, turn: int, sampling: Sequence[SamplingParams]) -> list[float]:
+        """Return the seconds of each decode step, or of all that reads the prompts.
+
+        Args:
+            case: to compute.
+            turn: the round.
+            sampling: of the rows, in turns.
+        """
         engine = self._engine
         drawn: dict[int, int] = {}
-        sampling = SamplingParams(
-            temperature=0, max_tokens=case.steps + 64 if case.steps else 1, ignore_eos=True
-        )
+        output = case.steps + 64 if case.steps else 1
         ids = []
         began = self._now()
-        for prompt in case.prompts(turn):
-            asked = SequenceRequest(self._next_id, b"bench", tuple(prompt), sampling)
-            engine.add(asked)
+        for row, prompt in enumerate(case.prompts(turn)):
+            asked = msgspec.structs.replace(
+                sampling[row % len(sampling)], max_tokens=output, ignore_eos=True
+            )
+            engine.add(SequenceRequest(self._next_id, b"bench", tuple(prompt), asked))
             ids.append(self._next_id)
             self._next_id += 1
 
@@ -66,21 +73,36 @@ class Ours(Contender):
                     engine.start(event.id, event.cached_tokens)
                 elif isinstance(event, SampledTokens):
                     drawn[event.id] = drawn.get(event.id, 0) + len(event.token_ids)
+            engine.stats()  # as a worker does after each step
 
         while len(drawn) < case.batch:
             step()
+        seconds = [self._now() - began]
         if case.steps:
             for _ in range(WARM_UP_STEPS):
                 step()
-            began = self._now()
+            marks = [self._now()]
             for _ in range(case.steps):
                 step()
-        seconds = self._now() - began
+                marks.append(self._now())
+            seconds = [after - before for before, after in pairwise(marks)]
         for each in ids:
             engine.close(each)
         if not case.steps:
             engine.evict_blocks()
         return seconds
+
+
+def torch_settings(options: argparse.Namespace, model: Path) -> EngineSettings:
+    """Return the settings of the embedded engine."""
+    return EngineSettings(
+        model=model,
+        device=options.device,
+        native=options.native,
+        threads=options.threads,
+        chunk_tokens=options.chunk_tokens,
+        kv_bytes=options.kv_bytes,
+    )
 
 
 class Vllm(Contender):

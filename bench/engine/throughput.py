@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from bench.engine.case import CASES, CHUNK_TOKENS, CLOCKS, Case
-from bench.engine.engines import Contender, Ours, vllm
+from bench.engine.engines import Contender, Ours, torch_settings, vllm
 from bench.engine.limits import limits
 from bench.harness import cli
 from bench.harness.checkpoints import SIZES, random_llama
@@ -80,7 +80,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     cases = [case for case in CASES if options.cases in case.name]
     model = random_llama(options.size)
     found = limits(model, cases, torch.device(options.device), options.clock)
-    ours = Ours(options, model)
+    ours = Ours(torch_settings(options, model), options.clock)
     engines: dict[str, Contender] = {"baton": ours}
     version = None
     async with AsyncExitStack() as stack:

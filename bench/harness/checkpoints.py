@@ -46,24 +46,26 @@ SIZES: dict[str, Shape] = {
 """By the number of parameters."""
 
 
-def random_llama(size: str) -> Path:
+def random_llama(size: str, vocab: int = VOCAB) -> Path:
     """Return the directory of a Llama of random weights in bfloat16.
 
     Args:
-        size: one of `SIZES`.
+        size: one of `SIZES`, which count the parameters with a vocabulary of `VOCAB`.
+        vocab: tokens.
     """
-    return _written(f"llama-{size}", dtype="bfloat16", context=8192, **SIZES[size])
+    name = f"llama-{size}" if vocab == VOCAB else f"llama-{size}-{vocab}"
+    return _written(name, vocab=vocab, dtype="bfloat16", context=8192, **SIZES[size])
 
 
 def tokenizer_only(name: str) -> Path:
     """Return the directory of a model called `name`, for the simulated engine: a tokenizer."""
-    return _written(name, layers=1)
+    return _written(name, vocab=VOCAB, layers=1)
 
 
 def _written(name: str, **arguments: Any) -> Path:
     path = ROOT / "build" / "bench" / name
     if not path.exists():
         unfinished = path.with_name(f"{name}.{os.getpid()}")
-        write_random_checkpoint(unfinished, vocab=VOCAB, **arguments)
+        write_random_checkpoint(unfinished, **arguments)
         unfinished.rename(path)
     return path

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -24,6 +25,8 @@ async def process(
     stdin: int | None = None,
     stdout: int | None = None,
     stderr: IO[Any] | None = None,
+    *,
+    kill_group: bool = False,
 ) -> AsyncIterator[Process]:
     """Run a program in the repository's root until the block ends.
 
@@ -36,6 +39,7 @@ async def process(
         stdin: `PIPE`, or None: that of this process. `stdout` as well.
         stdout: where its output goes.
         stderr: a file for what it says on standard error; None: that of this process.
+        kill_group: it leads a session of its own, and what it started and left is killed.
     """
     parent = {"PYTHONPATH": str(ROOT), "BATON_PARENT_PID": str(os.getpid())}
     child = await asyncio.create_subprocess_exec(
@@ -46,16 +50,22 @@ async def process(
         stdout=stdout,
         stderr=stderr,
         limit=LINE_BYTES,
+        start_new_session=kill_group,
     )
     try:
         yield child
     finally:
-        if stdin is None or not await _ended(child):
-            with suppress(ProcessLookupError):
-                child.terminate()
-            if not await _ended(child):
-                child.kill()
-                await child.wait()
+        try:
+            if stdin is None or not await _ended(child):
+                with suppress(ProcessLookupError):
+                    child.terminate()
+                if not await _ended(child):
+                    child.kill()
+                    await child.wait()
+        finally:
+            if kill_group:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
 
 
 async def _ended(child: Process) -> bool:
@@ -110,5 +120,6 @@ async def helper(
 ) -> AsyncIterator[Helper]:
     """Run a module of `bench` until the block ends, with this or another environment's Python."""
     command = (python, "-m", module, *arguments)
-    async with process(command, settings, stdin=PIPE, stdout=PIPE, stderr=stderr) as child:
+    started = process(command, settings, PIPE, PIPE, stderr, kill_group=True)
+    async with started as child:
         yield Helper(module, child)

@@ -35,3 +35,13 @@ def cpu_seconds(pid: int) -> float:
 def rss_bytes(pid: int) -> int:
     """Return the memory that a process has resident."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+
+
+def memory_bytes(pid: int) -> dict[str, int]:
+    """Return the memory of a process: `rss`, resident; `uss`, that only it has; `pss`, its part."""
+    kib = {}
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
+        name, _, value = line.partition(":")
+        kib[name] = int(value.split()[0]) * 1024
+    alone = kib["Private_Clean"] + kib["Private_Dirty"]
+    return {"rss": kib["Rss"], "uss": alone, "pss": kib["Pss"]}

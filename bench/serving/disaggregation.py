@@ -19,20 +19,21 @@ import argparse
 import json
 import math
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from baton.client import AsyncClient, Delta
+from baton.client import AsyncClient
 from bench.harness import cli
 from bench.harness.checkpoints import SIZES, VOCAB, random_llama
-from bench.harness.child import helper
 from bench.harness.cluster import cluster
 from bench.harness.plot import Panel, draw
 from bench.harness.table import Table
+from bench.serving.generate import greedy
 from bench.serving.mixed_load import MixedLoad, Request, Targets, figures, from_json, run, to_json
+from bench.vllm.peers import async_llm
 
 SYSTEMS = ("split", "combined", "vllm")
 RATES = (0.1, 0.15, 0.2)
@@ -58,16 +59,7 @@ async def on_baton(
         cluster(*workers, f"--model={model}", settings=settings) as up,
         AsyncClient(up.grpc, retries=0) as client,
     ):
-
-        async def generate(prompt: list[int], output: int) -> AsyncGenerator[int, None]:
-            stream = client.generate(
-                prompt, model=up.model, max_tokens=output, ignore_eos=True, temperature=0
-            )
-            async with stream:
-                async for event in stream:
-                    if isinstance(event, Delta) and event.token_ids:
-                        yield len(event.token_ids)
-
+        generate = greedy(client, up.model)
         # Once through every worker and size, so that nothing measured is a first time.
         await run(generate, MixedLoad(0.5, 4.0, streams=2, warm_seconds=0))
         for load in loads:
@@ -76,15 +68,11 @@ async def on_baton(
 
 async def on_vllm(chunk: int, model: Path, loads: list[MixedLoad], done: Done) -> None:
     """Put every load on one vLLM engine."""
-    settings = {
-        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-        "VLLM_CPU_KVCACHE_SPACE": "3",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-    }
-    module = "bench.serving.vllm_mixed_load"
-    async with helper(module, model, str(chunk), settings=settings) as peer:
+    cores = sorted(os.sched_getaffinity(0))
+    settings = {"VLLM_CPU_KVCACHE_SPACE": "3"}
+    async with async_llm(model, cores, cores, chunk_tokens=chunk, settings=settings) as peer:
         for load in loads:
-            done(load, from_json(await peer.ask(asdict(load))))
+            done(load, from_json(await peer.ask({"ask": "mixed", **asdict(load)})))
 
 
 def show(table: Table, row: Row) -> None:

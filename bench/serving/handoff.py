@@ -5,7 +5,7 @@ after the other, on idle workers or while other clients stream (`--streams 8`). 
 workers come from their OpenTelemetry spans, which this program collects; the others are the
 client's.
 
-    python -m bench.serving.handoff [--requests 8] [--streams 0] [--json FILE]
+    python -m bench.serving.handoff [--engine vllm] [--requests 8] [--streams 0] [--json FILE]
 """
 
 import argparse
@@ -112,7 +112,7 @@ async def ask_all(options: argparse.Namespace) -> list[Measured]:
             "BATON_ENGINE_KV_BYTES": "1GiB",
             "BATON_STORE_ARENA_BYTES": "1GiB",
         }
-        workers = ("--prefill=1", "--decode=1", "--pin")
+        workers = (f"--engine={options.engine}", "--prefill=1", "--decode=1", "--pin")
         model = random_llama(options.size)
         async with (
             cluster(*workers, f"--model={model}", settings=settings) as up,
@@ -195,6 +195,7 @@ async def measure(options: argparse.Namespace) -> list[Measured]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", choices=("torch", "vllm"), default="torch")
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--streams", type=int, default=0, help="other clients that stream")
     parser.add_argument("--tokens", type=int, default=2000, help="of each prompt")

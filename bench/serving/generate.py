@@ -1,0 +1,21 @@
+"""A cluster as the loads of `mixed_load` ask it."""
+
+from collections.abc import AsyncGenerator
+
+from baton.client import AsyncClient, Delta
+from bench.serving.mixed_load import Generate
+
+
+def greedy(client: AsyncClient, model: str) -> Generate:
+    """Return what asks for greedy answers of exactly so many tokens."""
+
+    async def generate(prompt: list[int], output: int) -> AsyncGenerator[int, None]:
+        stream = client.generate(
+            prompt, model=model, max_tokens=output, ignore_eos=True, temperature=0
+        )
+        async with stream:
+            async for event in stream:
+                if isinstance(event, Delta) and event.token_ids:
+                    yield len(event.token_ids)
+
+    return generate

@@ -1,0 +1,1 @@
+"""vLLM as Baton's engine beside vLLM alone: `python -m bench.vllm`."""
