@@ -55,9 +55,9 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                     for turn in range(options.rounds + 1):
                         sides = [("exact", exact), ("native", native)]
                         for side, engine in sides[:: 1 if turn % 2 else -1]:
-                            seconds = await engine.ask(asked)
+                            answer = await engine.ask(asked)
                             if turn:
-                                rounds[side].append(statistics.mean(seconds))
+                                rounds[side].append(statistics.mean(answer["steps"]))
                     best = {side: min(means) for side, means in rounds.items()}
                     if kind == "greedy":
                         greedy = best
