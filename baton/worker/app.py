@@ -1,6 +1,5 @@
 """Compose a worker out of its parts. Leaving the stack undoes it in reverse."""
 
-import asyncio
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
 from baton.tokenizer_files import TokenizerFiles
 from baton.worker.core import WorkerCore
+from baton.worker.engine_loop import EngineLoop
 from baton.worker.load import update_metrics
 from baton.worker.records import adapter_records, check_names, model_card
 from baton.worker.service import WorkerService
@@ -58,7 +58,13 @@ async def compose(
         log.warning("kv.verify.reduced", verify=settings.kv.verify)
     check_cores(settings.engine.cores)
     tokenizer = _read_tokenizer(settings.engine.model)
-    engine = await asyncio.to_thread(_load_engine, settings, make_engine)
+    engine_loop = EngineLoop(
+        lambda: make_engine(_engine_settings(settings)),
+        lambda error: process.die(f"the engine failed: {error!r}"),
+        settings.engine.cores,
+    )
+    engine = await engine_loop.start()
+    stack.push_async_callback(engine_loop.stop)
     model = settings.engine.model_name or (
         settings.engine.model.name if settings.engine.model else "sim"
     )
@@ -82,16 +88,14 @@ async def compose(
 
     core = WorkerCore(
         engine,
+        engine_loop,
         store,
         model,
         process.incarnation,
-        lambda error: process.die(f"the engine failed: {error!r}"),
-        settings.engine.cores,
         settings.kv,
         settings.limits,
     )
-    core.start()
-    stack.push_async_callback(core.stop)
+    stack.callback(core.close)
     process.spawn(core.publish(), "publish")
     if settings.engine.kv_idle_seconds:
         process.spawn(core.evict_idle_blocks(settings.engine.kv_idle_seconds), "idle KV")
@@ -181,16 +185,10 @@ def check_cores(cores: Sequence[int]) -> None:
         )
 
 
-def _load_engine(
-    settings: WorkerSettings, make_engine: Callable[[EngineSettings], Engine]
-) -> Engine:
-    engine_settings = settings.engine
-    if settings.role == "decode" and not engine_settings.decode_chunk_tokens:
-        engine_settings = engine_settings.model_copy(
-            update={"decode_chunk_tokens": DECODE_CHUNK_TOKENS}
-        )
-    engine = make_engine(engine_settings)
-    engine.warm_up()
+def _engine_settings(settings: WorkerSettings) -> EngineSettings:
+    engine = settings.engine
+    if settings.role == "decode" and not engine.decode_chunk_tokens:
+        return engine.model_copy(update={"decode_chunk_tokens": DECODE_CHUNK_TOKENS})
     return engine
 
 

@@ -39,23 +39,21 @@ class WorkerCore:
     def __init__(
         self,
         engine: Engine,
+        engine_loop: EngineLoop,
         store: KvStoreClient,
         model: str,
         epoch: str,
-        on_failed: Callable[[BaseException], None],
-        cores: Sequence[int] = (),
         kv: KvSettings = KvSettings(),
         limits: WorkerLimits = WorkerLimits(),
     ) -> None:
         """Put the parts together.
 
         Args:
-            engine: owned from now on; `stop` closes it.
+            engine: what `engine_loop` started.
+            engine_loop: whose events are delivered here from now on; outlives this.
             store: the worker's kvstore; may be unavailable at any time.
             model: the name under which the model is registered.
             epoch: new at every start; tells routers that the prefix cache began empty.
-            on_failed: called when the engine fails for good.
-            cores: which the engine computes on; empty: any.
             kv: how KV is published and waited for.
             limits: of streams and sessions.
         """
@@ -80,17 +78,14 @@ class WorkerCore:
             lambda: self.stats.prefill_tokens_per_second,
             kv.publish_batches,
         )
-        self._loop = EngineLoop(engine, self._deliver, on_failed, cores)
+        self._loop = engine_loop
         self.streams: dict[int, WorkStream] = {}
         """Open streams by the engine's sequence id."""
         self._layout_id = engine.info.layout.layout_id
         self._max_streams = engine.info.max_waiting + self.stats.total_pages
         self._ids = count(1)
         self._to_flush: list[Flushable] = []
-
-    def start(self) -> None:
-        """Start the engine's thread."""
-        self._loop.start()
+        engine_loop.deliver_to(self._deliver)
 
     async def publish(self) -> None:
         """Publish KV until cancelled."""
@@ -100,11 +95,11 @@ class WorkerCore:
         """Evict blocks that are idle for so long and in the store, until cancelled."""
         await evict_idle_blocks(self._loop, self.store, self._layout_id, idle_seconds)
 
-    async def stop(self) -> None:
-        """End the engine's thread. Streams must have been closed before."""
-        await self._loop.stop()
+    def close(self) -> None:
+        """End the thread that copies, before the engine is closed. Streams must have been closed
+        before.
+        """
         self._io.shutdown()
-        self.engine.close_engine()
 
     def open(
         self, start: worker_pb2.Start, sink: FrameSink, on_ended: Callable[[WorkStream], None]

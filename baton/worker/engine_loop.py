@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from baton.engine.base import Engine, EngineStats
@@ -16,50 +16,70 @@ T = TypeVar("T")
 MAX_STEPS_AHEAD = 16
 """Steps whose events wait for the asyncio loop. An engine that is faster than the loop waits: its
 tokens could not be sent any sooner."""
+IDLE_SECONDS = 1.0
+"""An engine without work is asked so often whether it has some now: one that has failed says so."""
 
-Command = Callable[[Engine], None]
+Command = Callable[[Engine | None], None]
+"""Called with None once the engine has failed."""
 Deliver = Callable[[list[Event], EngineStats], None]
 
 
-class EngineLoop:
-    """Runs steps and commands of one engine on one thread, and hands events to the asyncio loop.
+class EngineFailedError(Exception):
+    """A step raised: the engine does nothing any more, and its process is about to end."""
 
-    Commands run between two steps, in the order in which they were given. The queue of commands is
-    bounded by its callers: a few per open stream, and open streams are bounded.
+
+class EngineLoop:
+    """Makes an engine on a thread, runs its steps and commands there, and closes it there.
+
+    What happened is handed to the asyncio loop. Commands run between two steps, in the order in
+    which they were given. The queue of commands is bounded by its callers: a few per open stream,
+    and open streams are bounded.
     """
 
     def __init__(
         self,
-        engine: Engine,
-        deliver: Deliver,
+        make_engine: Callable[[], Engine],
         on_failed: Callable[[BaseException], None],
         cores: Sequence[int] = (),
     ) -> None:
         """Prepare the thread.
 
         Args:
-            engine: called only here from now on, but for its thread-safe methods.
-            deliver: called on the asyncio loop with the events of a step.
-            on_failed: called on the asyncio loop if a step raises, which ends the thread, or if
-                `deliver` does.
+            make_engine: called on the thread; what it makes is warmed up, used and closed there.
+            on_failed: called on the asyncio loop if a step raises, after which the engine is not
+                stepped any more, or if what events are delivered to does.
             cores: to which the thread and the compute threads that it starts are bound; empty:
                 any. The process's other threads are not bound.
         """
-        self._engine = engine
-        self._deliver = deliver
+        self._make_engine = make_engine
+        self._deliver: Deliver | None = None
         self._on_failed = on_failed
         self._cores = cores
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
         self._loop = asyncio.get_running_loop()
+        self._made: asyncio.Future[Engine] = self._loop.create_future()
         self._thread = scoped_thread(self._run, "engine")
 
-    def start(self) -> None:
-        """Start the thread."""
+    async def start(self) -> Engine:
+        """Make the engine, and return it: only its thread-safe methods may be called from here.
+
+        Raises:
+            StartupError: and whatever else making it raises. Then nothing is left.
+        """
         self._thread.start()
+        try:
+            return await self._made
+        except BaseException:
+            await self.stop()
+            raise
+
+    def deliver_to(self, deliver: Deliver) -> None:
+        """Call `deliver` on the asyncio loop with the events of each step from now on."""
+        self._deliver = deliver
 
     async def stop(self) -> None:
-        """End the thread after the step in progress; commands given before are still run."""
+        """Close the engine after the step in progress; commands given before are still run."""
         self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
 
@@ -67,11 +87,16 @@ class EngineLoop:
         """Run a command on the engine's thread, and return or raise what it does.
 
         A caller that is cancelled does not take the command back.
+
+        Raises:
+            EngineFailedError: the engine failed before it was run.
         """
         future: asyncio.Future[T] = self._loop.create_future()
 
-        def run(engine: Engine) -> None:
+        def run(engine: Engine | None) -> None:
             try:
+                if engine is None:
+                    raise EngineFailedError
                 result = command(engine)
             except Exception as error:  # noqa: BLE001 - it is the caller's, and reaches it
                 self._loop.call_soon_threadsafe(_fail, future, error)
@@ -82,34 +107,59 @@ class EngineLoop:
         return await future
 
     def _run(self) -> None:
-        engine = self._engine
         try:
             if self._cores:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
-            while True:
-                if not self._run_commands(block=not engine.has_work()):
-                    return
+            engine = self._make_engine()
+        except BaseException as error:  # noqa: BLE001 - it is the caller's of `start`
+            self._loop.call_soon_threadsafe(_fail, self._made, error)
+            return
+        try:
+            self._serve(engine)
+        finally:
+            engine.close_engine()
+
+    def _serve(self, engine: Engine) -> None:
+        """Warm the engine up and step it until the loop is stopped."""
+        try:
+            engine.warm_up()
+        except BaseException as error:  # noqa: BLE001 - it is the caller's of `start`
+            self._loop.call_soon_threadsafe(_fail, self._made, error)
+            return
+        self._loop.call_soon_threadsafe(_fulfil, self._made, engine)
+        try:
+            while self._run_commands(engine):
                 events = engine.step() if engine.has_work() else []
                 self._ahead.acquire()
                 self._loop.call_soon_threadsafe(self._deliver_step, events, engine.stats())
         except BaseException as error:  # noqa: BLE001 - a failed engine ends the process
             self._loop.call_soon_threadsafe(self._on_failed, error)
+            # Other threads may be copying blocks until they are told to stop.
+            while (command := self._commands.get()) is not None:
+                command(None)
 
     def _deliver_step(self, events: list[Event], stats: EngineStats) -> None:
         self._ahead.release()
+        if self._deliver is None:
+            return  # nobody has added a sequence yet
         try:
             self._deliver(events, stats)
         except Exception as error:  # noqa: BLE001 - what is lost would be waited for in vain
             self._on_failed(error)
 
-    def _run_commands(self, *, block: bool) -> bool:
-        """Run what waits; return False when the loop shall end."""
-        while block or not self._commands.empty():
-            command = self._commands.get()
+    def _run_commands(self, engine: Engine) -> bool:
+        """Run what waits, or wait for work; return False when the loop shall end."""
+        idle = not engine.has_work()
+        while idle or not self._commands.empty():
+            try:
+                command = self._commands.get(timeout=IDLE_SECONDS)
+            except Empty:
+                idle = not engine.has_work()
+                continue
             if command is None:
                 return False
-            command(self._engine)
-            block = False
+            command(engine)
+            idle = False
         return True
 
 
@@ -118,6 +168,6 @@ def _fulfil(future: asyncio.Future[T], result: T) -> None:
         future.set_result(result)
 
 
-def _fail(future: asyncio.Future[T], error: Exception) -> None:
+def _fail(future: asyncio.Future[T], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)

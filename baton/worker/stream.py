@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from opentelemetry import trace
@@ -22,7 +23,7 @@ from baton.worker.convert import (
     refused,
     stream_tokens,
 )
-from baton.worker.engine_loop import EngineLoop
+from baton.worker.engine_loop import EngineFailedError, EngineLoop
 from baton.worker.kv.fetch import FetchResult, SequenceFetch
 from baton.worker.kv.fetch_plan import plan_fetch
 from baton.worker.kv.publish import KvPublisher, SequencePublish
@@ -168,6 +169,9 @@ class WorkStream:
                 frame = failed_frame(self.stream_id, BatonError(Reason.DEADLINE, late))
             except BatonError as error:
                 frame = failed_frame(self.stream_id, error)
+            except EngineFailedError:
+                lost = BatonError(Reason.WORKER_LOST, "the engine of this worker failed")
+                frame = failed_frame(self.stream_id, lost)
             except asyncio.CancelledError:
                 cancelled = BatonError(Reason.CANCELLED, "cancelled by the caller")
                 frame = failed_frame(self.stream_id, cancelled)
@@ -246,7 +250,9 @@ class WorkStream:
             if self._added:
                 engine.close(self.sequence_id)
 
-        await self._engine.call(close)
+        # A failed engine is closed as a whole.
+        with suppress(EngineFailedError):
+            await self._engine.call(close)
 
 
 def _resolve(future: asyncio.Future[E], value: E) -> None:

@@ -22,6 +22,7 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root, prompt_keys
 from baton.settings import EngineSettings
 from baton.worker.core import WorkerCore
+from baton.worker.engine_loop import EngineLoop
 from bench.harness import cli
 from bench.harness.checkpoints import SIZES, VOCAB, random_llama
 from bench.harness.cluster import store
@@ -98,18 +99,18 @@ def memcpy(size: int, count: int) -> float:
 
 async def from_store(address: str, options: argparse.Namespace) -> dict[str, float]:
     settings = EngineSettings(model=random_llama(options.size), kv_bytes=MEMORY, threads=2)
-    engine = create_engine(settings)
-    engine.warm_up()
-    info = engine.info
     async with AsyncExitStack() as stack:
+        engine_loop = EngineLoop(lambda: create_engine(settings), lambda error: print(repr(error)))
+        engine = await engine_loop.start()
+        stack.push_async_callback(engine_loop.stop)
+        info = engine.info
         client = await stack.enter_async_context(KvStoreClient(lambda: address, "bench", "1"))
         if not await client.wait_connected(10) or client.transport != "shm":
             raise SystemExit("the store shares no memory with this process")
         while not client.memory_mapped:
             await asyncio.sleep(0.05)
-        core = WorkerCore(engine, client, MODEL, "epoch", lambda error: print(repr(error)))
-        core.start()
-        stack.push_async_callback(core.stop)
+        core = WorkerCore(engine, engine_loop, client, MODEL, "epoch")
+        stack.callback(core.close)
         prompt = [7 + 31 * i % (VOCAB - 16) for i in range(options.tokens)]
         root = chain_root(MODEL, info.weights_digest, info.layout.layout_id, b"", SALT)
         keys = list(prompt_keys(root, prompt, info.layout.block_tokens).full)

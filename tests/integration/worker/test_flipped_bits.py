@@ -23,6 +23,7 @@ from baton.kv.verify import ALWAYS, NEVER
 from baton.settings import EngineSettings, KvSettings
 from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
+from baton.worker.engine_loop import EngineLoop
 from services.kvstore.api.admin import stat
 from tests.support.model import ROOT
 from tests.support.proxy import MARK_BYTES, FlippingProxy
@@ -113,7 +114,12 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    engine: Engine, directory: Path, transport: str, verify: str, seed: str, disk: bool = False
+    make_engine: Callable[[], Engine],
+    directory: Path,
+    transport: str,
+    verify: str,
+    seed: str,
+    disk: bool = False,
 ) -> AsyncIterator[Rig]:
     draw = random.Random(seed)
     prompt = [draw.randrange(3, 4000) for _ in range(PROMPT_TOKENS)]
@@ -137,9 +143,11 @@ async def rig(
             )
         )
         assert await client.wait_connected(10)
-        core = WorkerCore(engine, client, MODEL, "epoch", lambda error: pytest.fail(repr(error)))
-        core.start()
-        stack.push_async_callback(core.stop)
+        engine_loop = EngineLoop(make_engine, lambda error: pytest.fail(repr(error)))
+        engine = await engine_loop.start()
+        stack.push_async_callback(engine_loop.stop)
+        core = WorkerCore(engine, engine_loop, client, MODEL, "epoch")
+        stack.callback(core.close)
         publishing = asyncio.create_task(core.publish())
         stack.callback(publishing.cancel)
         yield Rig(core, store, proxy, draw, prompt)
@@ -210,7 +218,7 @@ async def test_no_flipped_bit_becomes_a_token(
     flips = flips if verify == ALWAYS else 4 * FLIPS
     disk = flip is on_disk
     count = wrong = 0
-    async with rig(engine_of(), tmp_path, transport, verify, way, disk) as it:
+    async with rig(engine_of, tmp_path, transport, verify, way, disk) as it:
         clean, cached = await it.ask()
         assert cached == 0
         again, cached = await it.ask()

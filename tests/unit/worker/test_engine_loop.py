@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 
 import pytest
@@ -10,43 +11,84 @@ from baton.engine.base import Engine, EngineStats
 from baton.engine.events import Event
 from baton.engine.factory import create_engine
 from baton.settings import EngineSettings, StartupError
+from baton.worker import engine_loop
 from baton.worker.app import check_cores
-from baton.worker.engine_loop import MAX_STEPS_AHEAD, EngineLoop
+from baton.worker.engine_loop import MAX_STEPS_AHEAD, EngineFailedError, EngineLoop
 
 
-class Tireless:
-    """An engine with work for ever, and steps that take no time."""
+class Idle:
+    """An engine without work. Notes on which thread it is made, warmed up, stepped and closed."""
 
     def __init__(self, stats: EngineStats) -> None:
-        self.steps = 0
+        self.threads = {"made": threading.get_ident()}
         self._stats = stats
+
+    def warm_up(self) -> None:
+        self.threads["warmed up"] = threading.get_ident()
+
+    def has_work(self) -> bool:
+        return False
+
+    def step(self) -> list[Event]:
+        self.threads["stepped"] = threading.get_ident()
+        return []
+
+    def stats(self) -> EngineStats:
+        return self._stats
+
+    def close_engine(self) -> None:
+        assert "closed" not in self.threads
+        self.threads["closed"] = threading.get_ident()
+
+
+class Tireless(Idle):
+    """An engine with work for ever, and steps that take no time."""
+
+    steps = 0
 
     def has_work(self) -> bool:
         return True
 
     def step(self) -> list[Event]:
         self.steps += 1
-        return []
-
-    def stats(self) -> EngineStats:
-        return self._stats
+        return super().step()
 
 
-@pytest.fixture
-def engine() -> Engine:
-    return create_engine(EngineSettings(kind="sim", sim_time_scale=0, kv_bytes=64 * 1024))
+class Mortal(Idle):
+    """An engine that fails while it has nothing to do, like one of which a rank's process ends."""
+
+    failed = False
+
+    def has_work(self) -> bool:
+        return self.failed
+
+    def step(self) -> list[Event]:
+        raise RuntimeError("a rank has ended")
 
 
-async def test_steps_that_nobody_takes_do_not_pile_up(engine: Engine) -> None:
-    tireless = Tireless(engine.stats())
+SETTINGS = EngineSettings(kind="sim", sim_time_scale=0, kv_bytes=64 * 1024)
+
+
+def make_sim() -> Engine:
+    return create_engine(SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def stats() -> EngineStats:
+    return make_sim().stats()
+
+
+async def test_steps_that_nobody_takes_do_not_pile_up(stats: EngineStats) -> None:
+    tireless = Tireless(stats)
     taken = 0
 
     def deliver(_events: list[Event], _stats: EngineStats) -> None:
         nonlocal taken
         taken += 1
 
-    loop = EngineLoop(tireless, deliver, lambda error: None)  # type: ignore[arg-type]
-    loop.start()
+    loop = EngineLoop(lambda: tireless, lambda error: None)  # type: ignore[arg-type, return-value]
+    loop.deliver_to(deliver)
+    await loop.start()
     await asyncio.sleep(0.02)
     before = taken
     time.sleep(0.1)  # noqa: ASYNC251 - the event loop is held up
@@ -56,12 +98,12 @@ async def test_steps_that_nobody_takes_do_not_pile_up(engine: Engine) -> None:
     await asyncio.wait_for(loop.stop(), 5)
 
 
-async def test_the_engine_keeps_to_its_cores_and_nobody_else(engine: Engine) -> None:
+async def test_the_engine_keeps_to_its_cores_and_nobody_else() -> None:
     usable = os.sched_getaffinity(0)
     core = max(usable)
     failures: list[BaseException] = []
-    loop = EngineLoop(engine, lambda _events, _stats: None, failures.append, [core])
-    loop.start()
+    loop = EngineLoop(make_sim, failures.append, [core])
+    await loop.start()
     assert await loop.call(lambda _engine: os.sched_getaffinity(0)) == {core}
     assert os.sched_getaffinity(0) == usable
     await loop.stop()
@@ -73,10 +115,10 @@ def test_cores_that_cannot_be_used_are_refused() -> None:
         check_cores((min(os.sched_getaffinity(0)), 4095))
 
 
-async def test_a_command_that_raises_fails_its_caller_alone(engine: Engine) -> None:
+async def test_a_command_that_raises_fails_its_caller_alone() -> None:
     failures: list[BaseException] = []
-    loop = EngineLoop(engine, lambda _events, _stats: None, failures.append)
-    loop.start()
+    loop = EngineLoop(make_sim, failures.append)
+    await loop.start()
     with pytest.raises(KeyError):
         await loop.call(lambda each: each.close(7))
     assert (await loop.call(lambda each: each.stats())).open_sequences == 0
@@ -84,15 +126,91 @@ async def test_a_command_that_raises_fails_its_caller_alone(engine: Engine) -> N
     assert failures == []
 
 
-async def test_events_that_cannot_be_delivered_fail_the_engine(engine: Engine) -> None:
+async def test_events_that_cannot_be_delivered_fail_the_engine() -> None:
     # Streams would wait in vain for what is lost.
     failed = asyncio.get_running_loop().create_future()
 
     def deliver(_events: list[Event], _stats: EngineStats) -> None:
         raise RuntimeError("cannot be delivered")
 
-    loop = EngineLoop(engine, deliver, failed.set_result)
-    loop.start()
+    loop = EngineLoop(make_sim, failed.set_result)
+    loop.deliver_to(deliver)
+    await loop.start()
     await loop.call(lambda _engine: None)
     assert str(await asyncio.wait_for(failed, 5)) == "cannot be delivered"
     await loop.stop()
+
+
+async def test_one_thread_makes_steps_and_closes_the_engine(stats: EngineStats) -> None:
+    engine: list[Tireless] = []
+
+    def make() -> Engine:
+        engine.append(Tireless(stats))
+        return engine[0]  # type: ignore[return-value]
+
+    loop = EngineLoop(make, lambda error: None)
+    assert await loop.start() is engine[0]
+    await loop.call(lambda _engine: None)
+    await asyncio.wait_for(loop.stop(), 5)
+    threads = engine[0].threads
+    assert list(threads) == ["made", "warmed up", "stepped", "closed"]
+    assert len(set(threads.values())) == 1
+    assert threading.get_ident() not in threads.values()
+
+
+async def test_what_making_the_engine_raises_reaches_who_starts_it() -> None:
+    def refuse() -> Engine:
+        raise StartupError("There is no checkpoint.")
+
+    failures: list[BaseException] = []
+    with pytest.raises(StartupError, match=r"^There is no checkpoint\.$"):
+        await asyncio.wait_for(EngineLoop(refuse, failures.append).start(), 5)
+    assert failures == []
+
+
+async def test_an_engine_that_cannot_warm_up_is_closed(stats: EngineStats) -> None:
+    class Cold(Idle):
+        def warm_up(self) -> None:
+            raise RuntimeError("out of memory")
+
+    cold = Cold(stats)
+    loop = EngineLoop(lambda: cold, lambda error: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        await asyncio.wait_for(loop.start(), 5)
+    assert "closed" in cold.threads
+
+
+async def test_a_start_that_is_given_up_leaves_no_engine(stats: EngineStats) -> None:
+    making, made = threading.Event(), threading.Event()
+    engine = Idle(stats)
+
+    def make() -> Engine:
+        making.set()
+        assert made.wait(5)
+        return engine  # type: ignore[return-value]
+
+    starting = asyncio.create_task(EngineLoop(make, lambda error: None).start())
+    assert await asyncio.to_thread(making.wait, 5)
+    starting.cancel()
+    made.set()
+    await asyncio.wait([starting], timeout=5)
+    assert starting.cancelled()
+    assert "closed" in engine.threads
+
+
+async def test_an_engine_that_fails_while_idle_is_noticed(
+    stats: EngineStats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_loop, "IDLE_SECONDS", 0.01)
+    failed = asyncio.get_running_loop().create_future()
+    mortal = Mortal(stats)
+    loop = EngineLoop(lambda: mortal, failed.set_result)  # type: ignore[arg-type, return-value]
+    await loop.start()
+    mortal.failed = True
+    assert str(await asyncio.wait_for(failed, 5)) == "a rank has ended"
+    with pytest.raises(EngineFailedError):
+        await asyncio.wait_for(loop.call(lambda each: each.stats()), 5)
+    # Blocks may be copied until it is stopped.
+    assert "closed" not in mortal.threads
+    await asyncio.wait_for(loop.stop(), 5)
+    assert "closed" in mortal.threads

@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from baton.engine.base import SequenceRequest, UnsupportedFeatureError
+from baton.engine.events import EndReason, Event, SampledTokens, SequenceEnded
 from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
@@ -18,7 +19,10 @@ from baton.rpc.protocol import hello
 from baton.settings import EngineSettings
 from baton.v1.common_pb2 import RequestContext, SamplingParams
 from baton.worker.core import WorkerCore
+from baton.worker.engine_loop import EngineLoop
 from baton.worker.session import RunSession
+
+SETTINGS = EngineSettings(kind="sim", sim_decode_step_seconds=0.002, kv_bytes=64 * 1024)
 
 
 @dataclass
@@ -41,13 +45,11 @@ class Sink:
 @pytest.fixture
 async def core() -> AsyncIterator[WorkerCore]:
     """A simulator without a store; nothing is open or held at the end of the test."""
-    engine = create_engine(
-        EngineSettings(kind="sim", sim_decode_step_seconds=0.002, kv_bytes=64 * 1024)
-    )
     failures: list[BaseException] = []
+    engine_loop = EngineLoop(lambda: create_engine(SETTINGS), failures.append)
+    engine = await engine_loop.start()
     async with KvStoreClient(lambda: None, "worker", "1") as store:
-        core = WorkerCore(engine, store, "sim", "epoch", failures.append)
-        core.start()
+        core = WorkerCore(engine, engine_loop, store, "sim", "epoch")
         publishing = asyncio.create_task(core.publish())
         yield core
         async with asyncio.timeout(5):
@@ -58,7 +60,8 @@ async def core() -> AsyncIterator[WorkerCore]:
         assert failures == []
         publishing.cancel()
         await asyncio.wait([publishing])
-        await core.stop()
+        core.close()
+    await engine_loop.stop()
 
 
 def make_start(**work: object) -> Start:
@@ -193,6 +196,74 @@ async def test_another_adapter_has_another_cache(
         for digest in (b"", b"p" * 16, b"c" * 16)
     ]
     assert roots == expected
+
+
+@pytest.mark.parametrize(
+    "work", [{"generate": Generate()}, {"prepare": Prepare()}, {"prefill": Prefill(n=2)}]
+)
+async def test_a_sequence_that_the_engine_gives_up_fails_once_and_is_released(
+    core: WorkerCore, monkeypatch: pytest.MonkeyPatch, work: dict[str, object]
+) -> None:
+    step = core.engine.step
+
+    def give_up() -> list[Event]:
+        events = [event for event in step() if not isinstance(event, SequenceEnded)]
+        numbers = {event.id for event in events if isinstance(event, SampledTokens)}
+        reasons = (EndReason.ERROR,)
+        ends = [SequenceEnded(number, reasons, 1, 0, 1, 0, 0, "no memory") for number in numbers]
+        return [*events, *ends]
+
+    monkeypatch.setattr(core.engine, "step", give_up)
+    sinks = [Sink(), Sink()]
+    streams = [core.open(make_start(**work), sink, core.remove) for sink in sinks]
+    for stream in streams:
+        stream.generate(Generate())
+    for stream, sink in zip(streams, sinks, strict=True):
+        await asyncio.wait_for(stream.wait_closed(), 5)
+        assert sink.ends() == ["failed"]
+        error = BatonError.from_status(sink.frames[-1].failed.status)
+        assert error.reason is Reason.INTERNAL
+        # What went wrong is for the log, and not for clients.
+        assert "memory" not in error.message
+    assert core.streams == {}
+    # The engine serves on.
+    monkeypatch.setattr(core.engine, "step", step)
+    sink = Sink()
+    stream = core.open(make_start(), sink, core.remove)
+    await asyncio.wait_for(stream.wait_closed(), 5)
+    assert sink.ends() == ["finished"]
+
+
+async def test_streams_let_go_of_an_engine_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = asyncio.get_running_loop().create_future()
+    engine_loop = EngineLoop(lambda: create_engine(SETTINGS), failed.set_result)
+    engine = await engine_loop.start()
+    async with KvStoreClient(lambda: None, "worker", "1") as store:
+        core = WorkerCore(engine, engine_loop, store, "sim", "epoch")
+        begun = core.open(make_start(), Sink(), core.remove)
+        while not engine.stats().running:
+            await asyncio.sleep(0)
+
+        def fail() -> list[Event]:
+            raise RuntimeError("a rank has ended")
+
+        monkeypatch.setattr(engine, "step", fail)
+        sink = Sink()
+        late = core.open(make_start(), sink, core.remove)
+        assert str(await asyncio.wait_for(failed, 5)) == "a rank has ended"
+        # What the engine had is lost with it: another worker goes on with the stream.
+        for stream in (begun, late):
+            stream.cancel()
+            await asyncio.wait_for(stream.wait_closed(), 5)
+        assert core.streams == {}
+        assert len(sink.ends()) == 1
+        after = Sink()
+        stream = core.open(make_start(), after, core.remove)
+        await asyncio.wait_for(stream.wait_closed(), 5)
+        error = BatonError.from_status(after.frames[-1].failed.status)
+        assert error.reason is Reason.WORKER_LOST
+        core.close()
+        await asyncio.wait_for(engine_loop.stop(), 5)
 
 
 async def test_a_frontend_of_another_protocol_is_refused(core: WorkerCore) -> None:
