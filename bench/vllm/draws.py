@@ -16,9 +16,6 @@ KINDS: dict[str, dict[str, float]] = {
 }
 _VOCABULARIES = (32_000, 131_072)
 _PROMPT_TOKENS = 64
-_CHUNK_TOKENS = max(BATCHES) * _PROMPT_TOKENS
-"""All prompts in one step: vLLM 0.32 fails on CPU when it would sample with a seed in between ("CPU
-Generator does not use offset")."""
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -44,10 +41,9 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = []
     for vocab in _VOCABULARIES:
         model = random_llama(options.draws_size, vocab)
-        settings = {"chunk_tokens": _CHUNK_TOKENS}
         async with (
-            vllm_engine(model, [core], log="exact-draws", **settings) as exact,
-            vllm_engine(model, [core], log="vllm-draws", exact_draws=False, **settings) as native,
+            vllm_engine(model, [core]) as exact,
+            vllm_engine(model, [core], exact_draws=False) as native,
         ):
             for batch in BATCHES:
                 case = [batch, _PROMPT_TOKENS, 8]

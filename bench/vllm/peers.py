@@ -77,20 +77,17 @@ async def async_llm(
 
 
 @asynccontextmanager
-async def vllm_engine(
-    model: Path, cores: Sequence[int], *, log: str = "vllm-engine", **settings: Any
-) -> AsyncIterator[Helper]:
+async def vllm_engine(model: Path, cores: Sequence[int], **settings: Any) -> AsyncIterator[Helper]:
     """Run Baton's VllmEngine, with nothing of a worker around it, until the block ends.
 
     Args:
         model: its directory.
         cores: of the process.
-        log: what it says goes to `build/bench/LOG.log`.
         settings: further settings of the engine.
     """
     given = {"model": str(model), "kv_bytes": 1 << 30, "chunk_tokens": CHUNK_TOKENS, **settings}
     asked = {"cores": list(cores), "settings": given}
-    with log_path(log).open("w") as said:
+    with log_path("vllm-engine").open("w") as said:
         started = helper("bench.vllm.engine_process", json.dumps(asked), stderr=said)
         async with started as engine:
             await engine.receive()

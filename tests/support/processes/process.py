@@ -17,7 +17,8 @@ from baton.process.parent import PARENT_ENV
 from tests.support.metrics import parse_metrics
 from tests.support.processes.launcher import Launched, Launcher
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
+"""A bound for machines that are busy: a rank of vLLM imports for ten seconds of CPU."""
 STOP_SECONDS = 15.0
 LOG_TAIL_LINES = 40
 
