@@ -154,7 +154,8 @@ class Engine(ABC):
         Args:
             sequence_id: the sequence.
             ready_tokens: leading context tokens whose KV is in place, cached or written; at least
-                `Admitted.cached_tokens`, at most the context's length.
+                `Admitted.cached_tokens`, at most the context's length. Less than the whole context,
+                an engine may compute the tokens beyond the last full block of these again.
             output: all output tokens so far, after which sampling goes on; begins with the
                 request's own `output`. Empty: the request's own. KV of prompt and output is
                 computed where it is not in place, at least for the last token.
@@ -202,7 +203,7 @@ class Engine(ABC):
         Raises:
             KeyError: no such sequence.
             ValueError: a block was not reported ready, or a view has another size.
-            BlockGoneError: the sequence was preempted (never with `prefill_only`).
+            BlockGoneError: the sequence was preempted, and has not come to the block again.
         """
 
     @abstractmethod

@@ -15,10 +15,9 @@ from baton.settings import EngineSettings, StartupError
 
 _SIM_VOCAB_TOKENS = 32_000
 _SIM_CONTEXT_TOKENS = 32_768
-_VLLM_ONLY = (
-    "adapters", "block_tokens", "exact_draws", "speculative_tokens", "tensor_parallel", "vllm_args",
-)  # fmt: skip
-"""Settings that would be ignored elsewhere."""
+_VLLM_ONLY = ("adapters", "exact_draws", "speculative_tokens", "tensor_parallel", "vllm_args")
+_IGNORED = {"sim": _VLLM_ONLY, "torch": ("block_tokens", *_VLLM_ONLY), "vllm": ()}
+"""Settings that an engine would ignore, by its kind."""
 
 
 def create_engine(settings: EngineSettings) -> Engine:
@@ -27,8 +26,7 @@ def create_engine(settings: EngineSettings) -> Engine:
     Raises:
         StartupError: the checkpoint cannot be used, or a setting does not go with it.
     """
-    if settings.kind != "vllm":
-        _check_no_vllm_settings(settings)
+    _check_no_ignored(settings)
     try:
         if settings.kind == "sim":
             return _create_sim(settings)
@@ -47,9 +45,9 @@ def create_engine(settings: EngineSettings) -> Engine:
         raise StartupError(str(error)) from error
 
 
-def _check_no_vllm_settings(settings: EngineSettings) -> None:
+def _check_no_ignored(settings: EngineSettings) -> None:
     fields = EngineSettings.model_fields
-    for name in _VLLM_ONLY:
+    for name in _IGNORED[settings.kind]:
         value = getattr(settings, name)
         if value != fields[name].get_default(call_default_factory=True):
             raise StartupError(
@@ -65,7 +63,8 @@ def _create_sim(settings: EngineSettings) -> Engine:
     if vocab <= len(eos):
         raise StartupError(f"{settings.model} has no tokens besides those that end a text.")
     digest = sha256(b"baton.sim.1\0" + msgspec.json.encode(config)).digest()[:16]
-    block_bytes = BLOCK_TOKENS * TOKEN_BYTES
+    block_tokens = settings.block_tokens or BLOCK_TOKENS
+    block_bytes = block_tokens * TOKEN_BYTES
     pages = page_count(settings, block_bytes)
     own_context = config.context_tokens if config else _SIM_CONTEXT_TOKENS
     context_tokens, context_limit = context_size(settings, own_context, pages)
@@ -78,7 +77,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
             layers=1,
             kv_heads=1,
             head_size=TOKEN_BYTES,
-            block_tokens=BLOCK_TOKENS,
+            block_tokens=block_tokens,
         ),
         block_bytes=block_bytes,
         weights_digest=digest,
@@ -97,5 +96,5 @@ def _create_sim(settings: EngineSettings) -> Engine:
         decode_sequence=scale * settings.sim_decode_sequence_seconds,
     )
     weights = int.from_bytes(digest[:8], "little")
-    runner = SimRunner(pages, BLOCK_TOKENS, vocab, eos, weights, costs)
+    runner = SimRunner(pages, block_tokens, vocab, eos, weights, costs)
     return PagedEngine(info, runner, pages, scheduler_limits(settings))

@@ -5,12 +5,13 @@ from baton.engine.paged.plan import SchedulerLimits
 from baton.settings import EngineSettings, StartupError
 
 BLOCK_TOKENS = 16
+"""Unless set otherwise."""
 
 
 def scheduler_limits(settings: EngineSettings) -> SchedulerLimits:
     """Return the limits that the scheduler keeps to."""
     return SchedulerLimits(
-        block_tokens=BLOCK_TOKENS,
+        block_tokens=settings.block_tokens or BLOCK_TOKENS,
         max_running=settings.max_running,
         # A sequence waits at least until the next step.
         max_waiting=max(1, settings.max_waiting),
@@ -43,7 +44,7 @@ def context_size(
         StartupError: what is set is more than that.
     """
     asked = settings.context_tokens
-    held = pages * BLOCK_TOKENS
+    held = pages * (settings.block_tokens or BLOCK_TOKENS)
     if asked > model_tokens:
         raise StartupError(
             f"BATON_ENGINE_CONTEXT_TOKENS is {asked} and the model's context is {model_tokens}."

@@ -154,7 +154,11 @@ class VllmCore:
     def has_work(self) -> bool:
         """Return whether a step would compute, or finish what is in flight."""
         scheduler = self._scheduler
-        return bool(scheduler.running or self._core.batch_queue or scheduler.deferred_frees)
+        if scheduler.running or scheduler.deferred_frees:
+            return True
+        # While requests are held, there is always an empty step among those in flight.
+        in_flight = self._core.batch_queue or ()
+        return any(planned.total_num_scheduled_tokens for _, planned, _ in in_flight)
 
     @property
     def waits(self) -> bool:

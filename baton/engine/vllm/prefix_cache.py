@@ -63,5 +63,5 @@ class PrefixCache:
             if (wanted is None or key in wanted) and self._idle_since.get(page, 0.0) <= until
         }
         self._core.evict(pages)
-        self._evicted = bool(pages)
+        self._evicted = self._evicted or bool(pages)
         return len(set(pages.values()))

@@ -76,7 +76,8 @@ class EngineSettings(SettingsGroup):
         0,
         ge=0,
         le=4096,
-        description="vllm: tokens per KV block, a multiple of 32 on CPU; 0: 32 on CPU, 16 on a GPU",
+        description="vllm, sim: tokens per KV block; with vllm on CPU a multiple of 32; 0: 32 "
+        "there, 16 elsewhere",
     )
     tensor_parallel: int = Field(
         1, ge=1, le=64, description="vllm: ranks that share each layer, a process or a GPU each"

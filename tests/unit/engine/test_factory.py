@@ -25,6 +25,7 @@ def test_what_does_not_go_together_is_refused(checkpoints: dict[str, Path], tmp_
         ({"model": model, "tensor_parallel": 2}, "torch does not support tensor_parallel"),
         ({"kind": "sim", "speculative_tokens": 2}, "sim does not support speculative_tokens"),
         ({"kind": "sim", "vllm_args": {"a": 1}}, "sim does not support vllm_args"),
+        ({"model": model, "block_tokens": 32}, "torch does not support block_tokens"),
     ]:
         with pytest.raises(StartupError, match=said):
             create_engine(engine_settings(**fields))

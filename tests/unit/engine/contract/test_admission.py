@@ -1,0 +1,163 @@
+"""What may be added, who is admitted when, and what `start` takes."""
+
+import pytest
+
+from baton.engine.base import (
+    Engine,
+    QueueFullError,
+    SequenceRequest,
+    UnsupportedFeatureError,
+)
+from baton.engine.events import Admitted, SampledTokens, SequenceEnded
+from baton.engine.local import run_local
+from baton.structure import Structure
+from tests.support.contract import (
+    admit,
+    assert_baseline,
+    drain,
+    generate,
+    params,
+    prompt,
+    request,
+    steps,
+    tokens_of,
+)
+
+
+def test_no_more_run_than_may(tight_engine: Engine) -> None:
+    engine = tight_engine
+    for number in range(8):
+        engine.add(request(number, prompt(20, seed=number)))
+    most = 0
+    ended = 0
+    for event in steps(engine):
+        most = max(most, engine.stats().running)
+        if isinstance(event, Admitted):
+            engine.start(event.id, 0)
+        if isinstance(event, SequenceEnded):
+            engine.close(event.id)
+            ended += 1
+    assert (most, ended) == (4, 8)
+    assert_baseline(engine)
+
+
+def test_equal_prompts_are_computed_once(tight_engine: Engine) -> None:
+    engine = tight_engine
+    block = engine.info.layout.block_tokens
+    outputs = run_local(engine, [request(i, prompt(6 * block + 4)) for i in range(5)])
+    assert len({tuple(output.tokens[0]) for output in outputs}) == 1
+    ends = [output.ended for output in outputs if output.ended is not None]
+    assert sorted(end.cached_tokens for end in ends) == [0, *[6 * block] * 4]
+
+
+def test_an_equal_prompt_goes_on_alone_when_the_first_is_closed(engine: Engine) -> None:
+    tokens = prompt(6 * engine.info.layout.block_tokens + 4)
+    expected = generate(engine, request(0, tokens))
+    engine.evict_blocks()
+    drain(engine)
+    admit(engine, request(1, tokens))
+    engine.add(request(2, tokens))
+    assert drain(engine) == []
+    assert engine.stats().waiting == 1
+    engine.close(1)
+    (event,) = drain(engine)
+    assert isinstance(event, Admitted)
+    assert event.cached_tokens == 0
+    engine.start(2, 0)
+    assert tokens_of(drain(engine)) == expected
+
+
+def test_a_prefill_does_not_wait_for_a_stream_that_loads(engine: Engine) -> None:
+    tokens = prompt(2 * engine.info.layout.block_tokens + 4)
+    admit(engine, request(0, tokens))
+    # Which may be waiting for this very prefill's KV.
+    admit(engine, request(1, tokens, prefill_only=True))
+    engine.start(1, 0)
+    assert isinstance(drain(engine)[-1], SequenceEnded)
+
+
+def test_what_cannot_be_is_refused_and_leaves_nothing(tight_engine: Engine) -> None:
+    engine = tight_engine
+    vocab = engine.info.vocab_tokens
+    refused = [
+        request(tokens=()),
+        request(tokens=(vocab,)),
+        request(tokens=(-1,)),
+        request(tokens=prompt(engine.info.context_tokens)),
+        request(choices=(0, 1)),
+        request(choices=()),
+        request(output=(3,) * 8),
+        request(output=(vocab,)),
+        request(sampling=params(logit_bias={vocab: 1.0})),
+    ]
+    for asked in refused:
+        with pytest.raises(ValueError):
+            engine.add(asked)
+    engine.add(request(0))
+    with pytest.raises(ValueError, match="open already"):
+        engine.add(request(0))
+    for number in range(1, engine.info.max_waiting):
+        engine.add(request(number))
+    with pytest.raises(QueueFullError):
+        engine.add(request(engine.info.max_waiting))
+    for number in range(engine.info.max_waiting):
+        engine.close(number)
+    with pytest.raises(KeyError):
+        engine.close(1)
+    assert_baseline(engine)
+
+
+@pytest.mark.parametrize(
+    ("feature", "asked"),
+    [
+        ("adapters", request(adapter="unknown")),
+        ("structured_output", request(structure=Structure("regex", "[a-z]*"))),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused_by_name(
+    engine: Engine, feature: str, asked: SequenceRequest
+) -> None:
+    assert feature not in engine.info.features
+    with pytest.raises(UnsupportedFeatureError) as refused:
+        engine.add(asked)
+    assert refused.value.feature == feature
+    assert_baseline(engine)
+
+
+def test_start_takes_only_what_fits_the_sequence(engine: Engine) -> None:
+    length = 2 * engine.info.layout.block_tokens + 8
+    with pytest.raises(KeyError):
+        engine.start(0, 0)
+    engine.add(request(0, prompt(length), output=(1, 2)))
+    with pytest.raises(ValueError, match="waiting"):
+        engine.start(0, 0)
+    drain(engine)
+    wrong: list[tuple[int, tuple[int, ...]]] = [
+        (-1, ()),
+        (length + 3, ()),
+        (0, (1, 3)),
+        (0, (1, 2, engine.info.vocab_tokens)),
+        (0, (1, 2, 3, 4, 5, 6, 7, 8)),
+    ]
+    for ready, output in wrong:
+        with pytest.raises(ValueError):
+            engine.start(0, ready, output)
+    engine.start(0, 0, (1, 2, 3))
+    with pytest.raises(ValueError, match="running"):
+        engine.start(0, 0)
+    positions = [event.position for event in drain(engine) if isinstance(event, SampledTokens)]
+    assert positions == [3, 4, 5, 6, 7]
+
+
+def test_output_that_came_before_the_start_is_gone_on_from(engine: Engine) -> None:
+    block = engine.info.layout.block_tokens
+    tokens = prompt(block + 4)
+    sampling = params(temperature=1.0, max_tokens=2 * block)
+    whole = generate(engine, request(0, tokens, sampling=sampling))
+    engine.evict_blocks()
+    for known, done in ((0, 1), (2, 3), (3, block + 1)):
+        asked = request(1, tokens, sampling=sampling, output=tuple(whole[:known]))
+        cached = admit(engine, asked).cached_tokens
+        engine.start(1, cached, whole[:done])
+        assert tokens_of(drain(engine)) == whole[done:]
+        engine.close(1)
