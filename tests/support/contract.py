@@ -45,6 +45,8 @@ class EngineKind:
     settings: dict[str, Any] = field(hash=False)
     null_pages: int = 0
     """Pages that the engine allocates and nobody gets."""
+    only_tight: bool = False
+    """All tests run on the tight one: it is slow to make."""
 
     @property
     def is_vllm(self) -> bool:
@@ -83,7 +85,7 @@ KINDS = [
     EngineKind("vllm-32", 32, 1024, 32, _VLLM, 1),
     EngineKind("vllm-32-async", 32, 1024, 32, _VLLM | {"async_scheduling": "on"}, 1),
     EngineKind("vllm-128", 128, 1024, 32, _VLLM | {"block_tokens": 128}, 1),
-    EngineKind("vllm-2-ranks", 32, 1024, 32, _VLLM | {"tensor_parallel": 2}, 1),
+    EngineKind("vllm-2-ranks", 32, 1024, 32, _VLLM | {"tensor_parallel": 2}, 1, only_tight=True),
 ]
 
 

@@ -73,7 +73,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if kind.is_vllm:
             # What vLLM's libraries warn of is not for this project to mend.
             marks += [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
-        cases.append(pytest.param(Case(kind, tight), id=kind.name, marks=marks))
+        case = Case(kind, tight or kind.only_tight)
+        cases.append(pytest.param(case, id=kind.name, marks=marks))
     metafunc.parametrize("case", cases, indirect=True)
 
 
@@ -115,7 +116,7 @@ def any_engine(owner: EngineOwner, case: Case) -> Iterator[Engine]:
 
 @pytest.fixture
 def engine(any_engine: Engine) -> Engine:
-    """With memory for many blocks, and the limits of the settings' defaults."""
+    """With memory for 24 blocks and more, and four sequences at once."""
     return any_engine
 
 
