@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -103,6 +103,15 @@ class Helper:
         if not line:
             raise SystemExit(f"{self._name} ended: see what it said on standard error")
         return line.decode().strip()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop its processes until the block ends: an engine that waits may spin on a core."""
+        os.killpg(self._child.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self._child.pid, signal.SIGCONT)
 
     async def ask(self, question: Any) -> Any:
         """Send a line of JSON and return the answer's."""

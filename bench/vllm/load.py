@@ -49,7 +49,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             this = replace(load, round=turn)
             for side in ("baton", "vllm")[:: 1 if turn % 2 else -1]:
                 if side == "baton":
-                    requests = await arrive(greedy(client, up.model), this)
+                    with theirs.paused():
+                        requests = await arrive(greedy(client, up.model), this)
                 else:
                     requests = from_json(await theirs.ask({"ask": "arrivals", **asdict(this)}))
                 if turn:  # the first shows every size to both

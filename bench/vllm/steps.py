@@ -32,7 +32,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 asked = {"case": [case.batch, case.prompt, case.steps], "turn": turn}
                 for side in ("baton", "vllm")[:: 1 if turn % 2 else -1]:
                     if side == "baton":
-                        answer = await ours.ask({**asked, "sampling": _GREEDY})
+                        with theirs.paused():
+                            answer = await ours.ask({**asked, "sampling": _GREEDY})
                         seconds = answer["steps"]
                         if turn:
                             own[case.batch] += [
