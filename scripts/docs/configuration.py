@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, JsonValue, SecretStr
 from pydantic.fields import FieldInfo
 
 from baton.settings import SERVICE_SETTINGS, ProcessSettings
@@ -140,7 +140,10 @@ def _type(field: FieldInfo) -> str:
     if get_origin(kind) is tuple:
         return "list"
     if get_origin(kind) is dict:
-        return "table of bytes"
+        _, value = get_args(kind)
+        if value is JsonValue:
+            return "table, or JSON"
+        return "table of paths" if value is Path else "table of bytes"
     if Path in (kind, *get_args(kind)):
         return "path"
     names = {bool: "true or false", int: "whole number", float: "number", str: "text"}
