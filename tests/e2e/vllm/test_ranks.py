@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.e2e.vllm.conftest import VLLM, Reference, prompts
@@ -48,6 +47,8 @@ async def test_two_ranks_that_speculate_answer_like_vllm_and_die_together(
         answer = await stream.answer()
         assert answer.exact_continuation  # greedy is, also here
         assert list(answer.token_ids) == stock["tokens"]
+    import psutil  # comes with vLLM
+
     worker = cluster["decode-0"]
     ranks = [
         child
