@@ -63,6 +63,7 @@ class VllmEngine(Engine):
         self._draws = draws
         self._clock = clock
         self._block_tokens = info.layout.block_tokens
+        self._on_cpu = info.layout.backend == "cpu"
         self._cache = PrefixCache(core, clock)
         self._open: dict[int, HeldSequence] = {}
         self._sequences: dict[int, LiveSequence] = {}
@@ -88,7 +89,7 @@ class VllmEngine(Engine):
         made = self._core.make_request(
             name,
             sequence.tokens,
-            exact_params(sequence, name) if exact else native_params(sequence),
+            exact_params(sequence, name) if exact else native_params(sequence, self._on_cpu),
             block_hasher(sequence, self._block_tokens),
             self._order,
             request.priority,

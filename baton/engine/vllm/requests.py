@@ -49,8 +49,12 @@ def exact_params(sequence: LiveSequence, name: str) -> VllmParams:
     )
 
 
-def native_params(sequence: LiveSequence) -> VllmParams:
-    """Return vLLM's parameters where vLLM draws: such an output is not continued exactly."""
+def native_params(sequence: LiveSequence, on_cpu: bool) -> VllmParams:
+    """Return vLLM's parameters where vLLM draws: such an output is not continued exactly.
+
+    On a CPU seeds are left out: vLLM rewinds a seeded generator after each chunk of a prompt, which
+    those of CPUs cannot do, and its engine dies of it.
+    """
     sampling = sequence.request.sampling
     done = len(sequence.request.output)
     left = _tokens_left(sequence)
@@ -62,7 +66,7 @@ def native_params(sequence: LiveSequence) -> VllmParams:
         min_p=sampling.min_p if random else 0.0,
         # Its generator counts from the start of the request: with the position in the seed no two
         # parts of one output share their numbers.
-        seed=((sampling.seed or 0) * 1_000_003 + done) % 2**63 if random else None,
+        seed=((sampling.seed or 0) * 1_000_003 + done) % 2**63 if random and not on_cpu else None,
         presence_penalty=sampling.presence_penalty,
         frequency_penalty=sampling.frequency_penalty,
         repetition_penalty=sampling.repetition_penalty,

@@ -1,0 +1,58 @@
+"""With exact_draws off vLLM samples by itself, and says so."""
+
+from pathlib import Path
+
+import pytest
+
+from baton.engine.base import SequenceRequest
+from baton.engine.factory import create_engine
+from baton.engine.local import run_local
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from baton.sampling import SamplingParams
+from baton.settings import EngineSettings
+
+pytestmark = pytest.mark.vllm
+
+
+def test_vllm_draws_in_its_own_way_and_greedy_stays_what_it_is(tmp_path: Path) -> None:
+    model = write_random_checkpoint(tmp_path, head_size=32)
+    fields = {"kind": "vllm", "model": model, "dtype": "float32", "kv_bytes": 2**22, "threads": 1}
+    # Prompts are read in several chunks: of a seeded one vLLM's engine died on a CPU.
+    fields |= {"chunk_tokens": 64, "max_running": 8}
+    prompts = [tuple((7 * i + 3 * seed) % 500 for i in range(200)) for seed in range(3)]
+    greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    drawn = SamplingParams(
+        temperature=1.0,
+        top_p=0.9,
+        top_k=20,
+        seed=5,
+        min_tokens=4,
+        repetition_penalty=1.1,
+        logit_bias={5: 2.0},
+        logprobs=2,
+        max_tokens=8,
+        ignore_eos=True,
+    )
+    answers = []
+    for exact in (True, False):
+        engine = create_engine(EngineSettings.model_validate(fields | {"exact_draws": exact}))
+        try:
+            assert engine.info.exact_continuation is exact
+            requests = [
+                SequenceRequest(number, b"root", prompt, sampling)
+                for number, (prompt, sampling) in enumerate(
+                    (prompt, sampling) for prompt in prompts for sampling in (greedy, drawn)
+                )
+            ]
+            outputs = run_local(engine, requests)
+            answers.append([output.tokens[0] for output in outputs[::2]])
+            for output in outputs[1::2]:
+                assert len(output.tokens[0]) == len(output.logprobs[0]) == 8
+                assert all(len(entry.top) == 2 for entry in output.logprobs[0])
+            if not exact:
+                with pytest.raises(ValueError, match="several choices need exact draws"):
+                    choices = {"choices": (0, 1), "prefill_only": True}
+                    engine.add(SequenceRequest(9, b"root", prompts[0], drawn, **choices))
+        finally:
+            engine.close_engine()
+    assert answers[0] == answers[1]
