@@ -102,7 +102,7 @@ demo-vllm: $(VLLM) $(GENERATED) ## the demo with the vLLM engine
 
 .PHONY: test-vllm
 test-vllm: $(DEV) $(VLLM) $(GENERATED) ## the tests of the vLLM engine
-	@$(BIN)/python -m pytest -m "vllm and not soak" --timeout 240
+	@$(BIN)/python -m pytest -m "vllm and not soak" --timeout 240 -n 2 --dist loadgroup
 
 .PHONY: dist
 dist: $(DEV) ## what a release publishes, into dist/: wheel, sdist, constraints, protos for other languages

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.vllm.conftest import VLLM, prompts
 from tests.support.model import MODEL
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-clusters"), pytest.mark.timeout(900)]
 
 AT_ONCE = 24
 SMALL = {

@@ -14,7 +14,7 @@ from tests.support.model import MODEL
 
 log = get_logger(__name__)
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-clusters"), pytest.mark.timeout(300)]
 
 OUTPUT_TOKENS = 64
 CLOSE = 1e-4

@@ -12,7 +12,12 @@ from tests.e2e.vllm.conftest import VLLM, Reference, prompts
 from tests.support.model import MODEL
 
 # Each rank imports vLLM by itself, which takes long; the engine's contract has two ranks, too.
-pytestmark = [pytest.mark.vllm, pytest.mark.soak, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.xdist_group("vllm-clusters"),
+    pytest.mark.soak,
+    pytest.mark.timeout(300),
+]
 
 OUTPUT_TOKENS = 32
 SECONDS = 3.0

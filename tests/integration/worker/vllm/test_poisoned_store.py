@@ -15,7 +15,7 @@ from tests.integration.worker.test_flipped_bits import MODEL, PROMPT_TOKENS, Rig
 from tests.support.model import ROOT
 from tests.support.stores import MIB
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-engines")]
 
 ROUNDS = 6
 

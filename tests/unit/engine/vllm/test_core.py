@@ -9,7 +9,7 @@ import pytest
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.settings import EngineSettings
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-engines")]
 
 BLOCK = 32
 _names = count()

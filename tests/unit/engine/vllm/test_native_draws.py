@@ -11,7 +11,7 @@ from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-engines")]
 
 
 def test_vllm_draws_in_its_own_way_and_greedy_stays_what_it_is(tmp_path: Path) -> None:

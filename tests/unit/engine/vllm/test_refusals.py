@@ -8,7 +8,7 @@ from baton.engine.factory import create_engine
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.settings import EngineSettings, StartupError
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-engines")]
 
 
 @pytest.fixture(scope="module")
