@@ -1,7 +1,7 @@
 """Generate `baton/v1` and `baton/internal` from `protos/`: messages, stubs, and their types.
 
-Runs as a script (`python scripts/protoc.py`) and as the wheel's build hook, where the compilers
-live in an environment of their own: everything is found by what can be imported.
+Runs as a script (`python scripts/protoc.py`) and for the build hook, where the compilers live in an
+environment of their own: everything is found by what can be imported.
 """
 
 import shutil
@@ -10,10 +10,8 @@ import sys
 import tempfile
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
 from google.rpc import status_pb2
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
@@ -63,15 +61,6 @@ def _executable(package: str, name: str) -> Path:
         if file.name == name:
             return Path(str(file.locate())).resolve()
     raise FileNotFoundError(f"{package} has no program {name}: reinstall it")
-
-
-class ProtocHook(BuildHookInterface[Any]):
-    """Hatchling calls this before it collects files."""
-
-    PLUGIN_NAME = "custom"
-
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        generate()
 
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ import sys
 import tarfile
 from pathlib import Path
 
-from protoc import PROTOS
+from protoc import PROTOS, google_protos
 
 DESCRIPTORS = "baton-v1.binpb"
 ARCHIVE = "baton-v1-protos.tar.gz"
+STATUS = "google/rpc/status.proto"
 
 
 def publish(target: Path) -> None:
@@ -29,10 +30,14 @@ def publish(target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     sources = sorted((PROTOS / "baton" / "v1").glob("*.proto"))
     names = [source.relative_to(PROTOS).as_posix() for source in sources]
-    options = ["--include_imports", "--include_source_info", "-I", str(PROTOS)]
+    includes = ["-I", str(PROTOS), "-I", str(google_protos())]
+    options = ["--include_imports", "--include_source_info", *includes]
     out = f"--descriptor_set_out={target / DESCRIPTORS}"
     protoc = [sys.executable, "-m", "grpc_tools.protoc"]
     subprocess.run([*protoc, *options, out, *names], check=True)
+    # Not every language's tools bring it; google/protobuf they all do.
+    sources.append(google_protos() / STATUS)
+    names.append(STATUS)
     with (
         (target / ARCHIVE).open("wb") as file,
         gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
