@@ -1,1 +1,1 @@
-"""How processes speak over gRPC: channels, servers, interceptors, long-lived streams."""
+"""How processes speak over gRPC: HTTP/2, servers, channels, long-lived streams."""

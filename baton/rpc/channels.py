@@ -8,6 +8,7 @@ OPTIONS: list[tuple[str, int]] = [
     # A peer that vanished without a word is noticed within 10 + 5 s also on an idle stream.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -28,30 +29,3 @@ def open_channel(address: str) -> grpc.aio.Channel:
     `finally`: a call that is merely dropped goes on.
     """
     return grpc.aio.insecure_channel(address, options=OPTIONS)
-
-
-class ChannelPool:
-    """One channel per address, opened at first use, closed with the pool or by `drop`."""
-
-    def __init__(self) -> None:
-        self._channels: dict[str, grpc.aio.Channel] = {}
-
-    async def __aenter__(self) -> "ChannelPool":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
-            await channel.close(None)
-
-    def get(self, address: str) -> grpc.aio.Channel:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = open_channel(address)
-        return channel
-
-    async def drop(self, address: str) -> None:
-        """Close an address's channel, cancelling its calls; no error where there is none."""
-        channel = self._channels.pop(address, None)
-        if channel is not None:
-            await channel.close(None)

@@ -3,6 +3,9 @@
 Both sides say theirs when they open Attach, Run and Place, and each checks the other's. A release
 that changes what frames mean raises VERSION and still speaks with the version before it, so that
 processes can be upgraded one after another.
+
+Version 2: `EngineStep` has columns, and workers that stop send `StreamHandedOver`: to peers that
+know them.
 """
 
 from collections.abc import Sequence
@@ -10,8 +13,9 @@ from typing import Protocol
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1.protocol_pb2 import Hello
+from baton.version import full_version
 
-VERSION = 1
+VERSION = 2
 
 
 class Frame(Protocol):
@@ -21,18 +25,27 @@ class Frame(Protocol):
     def hello(self) -> Hello: ...
 
 
+def describe() -> str:
+    """Return in words which code this is and what it speaks, for `baton version`."""
+    return f"baton {full_version()} (protocol {VERSION})"
+
+
 def hello() -> Hello:
     """Return what this process says first on a stream to another one."""
     return Hello(protocol_version=VERSION)
 
 
-def check_hello(frames: Sequence[Frame], peer: str) -> None:
+def check_hello(frames: Sequence[Frame], peer: str) -> int:
     """Check the frames of a stream's first message: they begin with a Hello of a fitting version.
+
+    Returns the peer's version.
 
     Raises:
         BatonError: PROTOCOL_MISMATCH.
     """
-    check_version(frames[0].hello.protocol_version if frames else 0, peer)
+    version = frames[0].hello.protocol_version if frames else 0
+    check_version(version, peer)
+    return version
 
 
 def check_version(peer_version: int, peer: str, own_version: int = VERSION) -> None:

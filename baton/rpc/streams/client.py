@@ -1,22 +1,15 @@
-"""The client's side of long-lived calls.
-
-grpc.aio allows one write at a time, and never ends a call that is merely dropped.
-"""
+"""The client's side of long-lived calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
-import grpc
-
 from baton.errors import BatonError, Reason
-from baton.rpc.cancelled import task_is_cancelled
+from baton.rpc.channel.call import ClientCall
+from baton.rpc.inbox import END
+from baton.rpc.loop_watch import timeout
 from baton.rpc.streams.send_queue import SendQueue
-from baton.telemetry.logs import get_logger
-from baton.telemetry.scope import detached_context
-
-log = get_logger(__name__)
 
 Frame = TypeVar("Frame")
 Response = TypeVar("Response")
@@ -26,31 +19,42 @@ MAX_BULK_QUEUED = 8
 
 
 class ClientStream(Generic[Frame, Response]):
-    """The client's side of one call: a bounded send queue, its writer, and what is received.
+    """The client's side of one call: a bounded send queue, and what is received.
 
-    Owned by whoever opened the call, who calls `close`, and awaits `wait_closed`, in a `finally`.
-    Responses are either pulled with `read`, or pushed by a task of the stream after `start_reader`.
-    Its tasks run detached: they outlive the request that opened the stream.
+    Owned by whoever opened the call, who calls `close` in a `finally`. Responses are either pulled
+    with `read`, or pushed from the socket's reader after `start_reader`.
 
     Args:
-        call: a stream-stream call of grpc.aio.
+        call: a stream-stream call.
         queue: what is sent; a queue that fails closes the stream.
-        write_seconds: a message that takes longer to be written closes the stream; None: no limit.
+        write_seconds: a server that takes nothing for so long while something waits for it closes
+            the stream; None: no limit.
+        buffer_bytes: sent and not taken by the server's windows yet, for bulk data; None: as usual.
     """
 
     def __init__(
-        self, call: Any, queue: SendQueue[Frame, Any], write_seconds: float | None = None
+        self,
+        call: ClientCall,
+        queue: SendQueue[Frame, Any],
+        write_seconds: float | None = None,
+        buffer_bytes: int | None = None,
     ) -> None:
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self._call = call
         self._queue = queue
-        self._write_seconds = write_seconds
         self._on_closed: Callable[[BatonError], None] | None = None
-        self.last_received_at = loop.time()
-        """Loop time of the latest message, or of the stream's opening."""
+        self._closed: asyncio.Future[None] = self._loop.create_future()
         self.error: BatonError | None = None
         """Why the stream is closed; None while it is open."""
-        self._tasks = [loop.create_task(self._write(), context=detached_context())]
+        outbox = call.outbox
+        if buffer_bytes is not None:
+            outbox.set_buffer(buffer_bytes)
+        if write_seconds is not None:
+            limit = f"a message was not taken within {write_seconds:g} s"
+            late = BatonError(Reason.SLOW_CONSUMER, limit)
+            outbox.limit_stall(write_seconds, lambda: self.close(late))
+        outbox.on_pause, outbox.on_resume = queue.pause, queue.resume
+        queue.attach(call.send, self._queue_ended)
 
     @property
     def closed(self) -> bool:
@@ -64,15 +68,19 @@ class ClientStream(Generic[Frame, Response]):
         A BatonError that `on_message` raises closes the stream, as does any other error (INTERNAL).
         """
         self._on_closed = on_closed
-        loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._read_all(on_message), context=detached_context()))
+
+        def take(message: Response) -> None:
+            if self.error is None:
+                on_message(message)
+
+        self._call.receive(take, self._call_ended)
 
     def send(self, frame: Frame) -> None:
         """Queue a frame; on a closed stream it is dropped."""
         if not self._queue.put(frame):
             # Not at once: the caller is in the middle of something.
             error = BatonError(Reason.SLOW_CONSUMER, "write queue full")
-            asyncio.get_running_loop().call_soon(self.close, error)
+            self._loop.call_soon(self.close, error)
 
     async def send_bulk(self, frame: Frame) -> None:
         """Queue a frame with bulk data, once few others wait."""
@@ -86,108 +94,66 @@ class ClientStream(Generic[Frame, Response]):
             BatonError: the stream ended; CANCELLED if it was closed on this side.
         """
         try:
-            message: Response = await self._call.read()
-        except grpc.RpcError as error:
-            raise BatonError.from_rpc_error(error) from error
-        except asyncio.CancelledError:
-            if self._call.cancelled() and not task_is_cancelled():
-                closed = BatonError(Reason.CANCELLED, "the stream was closed on this side")
-                raise self.error or closed from None
-            raise
-        if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
+            message: Any = await self._call.read()
+        except BatonError as error:
+            raise self.error or error from None
+        if message is END:
             raise BatonError(Reason.UNAVAILABLE, "the server ended the stream")
-        self.last_received_at = asyncio.get_running_loop().time()
-        return message
+        received: Response = message
+        return received
 
     def close(self, error: BatonError | None = None) -> None:
         """End the call; what was not written yet is lost. A second call does nothing."""
         if self.error is not None:
             return
         self.error = error or BatonError(Reason.CANCELLED, "the stream was closed on this side")
+        self._call.cancel(self.error)
         self._queue.fail(self.error)
-        self._call.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._closed.set_result(None)
         if self._on_closed is not None:
             self._on_closed(self.error)
 
     async def wait_closed(self) -> None:
-        """Return once the stream's tasks have ended; after `close`."""
-        await asyncio.wait(self._tasks)
+        """Return once the stream is closed."""
+        await asyncio.shield(self._closed)
 
-    async def aclose(self) -> None:
-        """Close the stream and wait for its tasks."""
-        self.close()
-        await self.wait_closed()
+    def _call_ended(self, error: BatonError | None) -> None:
+        self.close(error or BatonError(Reason.UNAVAILABLE, "the server ended the stream"))
 
-    async def _write(self) -> None:
-        try:
-            async for message in self._queue.messages():
-                async with asyncio.timeout(self._write_seconds):
-                    await self._call.write(message)
-        except TimeoutError:
-            limit = f"a message was not taken within {self._write_seconds:g} s"
-            self.close(BatonError(Reason.SLOW_CONSUMER, limit))
-        except BatonError as error:
-            self.close(error)
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
-            if len(self._tasks) == 1:
-                # Reading tells why, also what was received before.
-                self._queue.fail(BatonError(Reason.UNAVAILABLE, "the call is over"))
-            elif isinstance(error, grpc.RpcError):
-                self.close(BatonError.from_rpc_error(error))
-            else:
-                self.close(BatonError(Reason.UNAVAILABLE, "the call is over"))
-
-    async def _read_all(self, on_message: Callable[[Response], None]) -> None:
-        clock = asyncio.get_running_loop().time
-        read, end = self._call.read, grpc.aio.EOF  # type: ignore[attr-defined]  # not in the stubs
-        error = BatonError(Reason.UNAVAILABLE, "the server ended the stream")
-        try:
-            while (message := await read()) is not end:
-                self.last_received_at = clock()
-                on_message(message)
-        except grpc.aio.AioRpcError as failure:
-            error = BatonError.from_rpc_error(failure)
-        except BatonError as failure:
-            error = failure
-        except Exception:
-            log.exception("message handler failed, closing the stream")
-            error = BatonError(Reason.INTERNAL, "a message could not be handled")
-        finally:
+    def _queue_ended(self, error: BaseException | None) -> None:
+        if isinstance(error, BatonError) and error.reason is not Reason.SLOW_CONSUMER:
             self.close(error)
 
 
-async def messages(call: Any, idle_seconds: float) -> AsyncGenerator[Any]:
+async def messages(call: ClientCall, idle_seconds: float) -> AsyncGenerator[Any]:
     """Yield the messages of a server-streaming call, to its end.
 
     Args:
-        call: a call of grpc.aio; it is cancelled in the end.
-        idle_seconds: the longest time between two messages.
+        call: it is cancelled in the end.
+        idle_seconds: the longest time between two messages, without that in which this process did
+            not run.
 
     Raises:
         BatonError: DEADLINE where no message came in time, else the call's own error.
     """
     try:
         while True:
-            async with asyncio.timeout(idle_seconds):
+            async with timeout(idle_seconds):
                 message = await call.read()
-            if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
+            if message is END:
                 return
             yield message
     except TimeoutError as error:
         raise BatonError(Reason.DEADLINE, f"no message for {idle_seconds:g} s") from error
-    except grpc.aio.AioRpcError as error:
-        raise BatonError.from_rpc_error(error) from error
     finally:
         call.cancel()
 
 
-async def receive(call: Any, idle_seconds: float) -> AsyncGenerator[Any]:
+async def receive(call: ClientCall, idle_seconds: float) -> AsyncGenerator[Any]:
     """Yield the messages of a server-streaming call, which never just ends.
 
     Args:
-        call: a call of grpc.aio; it is cancelled in the end.
+        call: it is cancelled in the end.
         idle_seconds: the longest time between two messages.
 
     Raises:

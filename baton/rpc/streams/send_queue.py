@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from baton.errors import BatonError, Reason
@@ -16,9 +16,10 @@ LIMIT = 8192
 class SendQueue(Generic[Frame, Message]):
     """Frames in the order in which they were put, packed into messages as they are sent.
 
-    Owned by one stream, on one event loop; one task iterates `messages`. Bounded: a frame that
-    does not fit fails the queue with SLOW_CONSUMER, so that a peer that does not read costs no
-    more memory than the limit and delays nothing but its own stream.
+    Owned by one stream, on one event loop. What is put in one turn of the loop is packed together,
+    at the turn's end. Bounded: a frame that does not fit fails the queue with SLOW_CONSUMER, so
+    that a peer that does not read costs no more memory than the limit and delays nothing but its
+    own stream.
 
     Args:
         pack: takes at least one frame off the left of the deque and returns a message of them.
@@ -35,20 +36,38 @@ class SendQueue(Generic[Frame, Message]):
         limit: int = LIMIT,
         more: Callable[[], Frame | None] | None = None,
     ) -> None:
+        self.error: BaseException | None = None
+        """Why the queue failed; None: it did not."""
         self._pack: Callable[[deque[Any]], Any] = pack or deque.popleft
         self._limit = limit
         self._more = more
         self._frames: deque[Frame] = deque()
-        self._wakeup = asyncio.Event()
-        self._room: list[tuple[int, asyncio.Future[None]]] = []
+        self._send: Callable[[Message], bool] | None = None
+        self._on_end: Callable[[BaseException | None], None]
+        self._scheduled = False
+        self._paused = False
+        self._room: list[tuple[int, Callable[[], None]]] = []
+        """Who is called when fewer frames wait."""
         self._ended = False
         self._end_error: BaseException | None = None
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Resolved once the queue has failed; its error is `error`."""
-        self.error: BaseException | None = None
+        self._told = False
 
     def __len__(self) -> int:
         return len(self._frames)
+
+    def attach(
+        self, send: Callable[[Message], bool], on_end: Callable[[BaseException | None], None]
+    ) -> None:
+        """Send what waits, and what comes.
+
+        Args:
+            send: takes a message and never waits; returns False where the peer does not read: no
+                more is sent before `resume`.
+            on_end: called once, when all was sent after `end`, or at once by `fail`: with the error
+                that either was given, if any.
+        """
+        self._send, self._on_end = send, on_end
+        self.wake()
 
     def put(self, frame: Frame) -> bool:
         """Queue a frame; after the end it is dropped.
@@ -62,75 +81,80 @@ class SendQueue(Generic[Frame, Message]):
             self.fail(BatonError(Reason.SLOW_CONSUMER, behind))
             return False
         self._frames.append(frame)
-        self._wakeup.set()
+        self.wake()
         return True
 
     def wake(self) -> None:
-        """Ask `more` again."""
-        self._wakeup.set()
+        """Send what waits at the end of this turn of the loop; ask `more` again."""
+        if not self._scheduled and not self._paused and self._send is not None:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def pause(self) -> None:
+        """Send nothing until `resume`: the peer does not read."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`, or after a message that was one too many."""
+        self._paused = False
+        self.wake()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Let `messages` return, or raise `error`, once everything queued was sent.
-
-        A later call does nothing.
-        """
+        """End with `error`, or none, once everything queued was sent. A later call does nothing."""
         if not self._ended:
             self._ended = True
             self._end_error = error
-        self._wakeup.set()
+            self.wake()
 
     def fail(self, error: BaseException) -> None:
-        """Drop what is queued and let `messages` raise `error`. A later call does nothing."""
-        if self.error is not None:
+        """Drop what is queued and end with `error` at once. A later call does nothing."""
+        if self.error is not None or self._told:
             return
         self._ended = True
         self.error = error
         self._frames.clear()
-        self._wakeup.set()
+        self._tell(error)
         self._notify_room()
-        if not self.failed.done():
-            self.failed.set_result(None)
 
     async def wait_below(self, count: int) -> None:
         """Return once fewer than `count` frames wait, or the queue has failed."""
         if len(self._frames) < count or self.error is not None:
             return
         room = asyncio.get_running_loop().create_future()
-        self._room.append((count, room))
+        self.notify_below(count, lambda: None if room.done() else room.set_result(None))
         await room
 
-    async def messages(self) -> AsyncGenerator[Message]:
-        """Yield messages until the end.
+    def notify_below(self, count: int, callback: Callable[[], None]) -> None:
+        """Call `callback` when fewer than `count` frames wait, or the queue fails."""
+        self._room.append((count, callback))
 
-        Raises:
-            BaseException: what `fail` or `end` was given.
-        """
-        while True:
-            self._wakeup.clear()
-            while self.error is None:
-                if not self._frames:
-                    frame = self._more() if self._more is not None else None
-                    if frame is None:
-                        break
-                    self._frames.append(frame)
-                message = self._pack(self._frames)
-                if self._room:
-                    self._notify_room()
-                yield message
-            if self.error is not None:
-                raise self.error
-            if self._end_error is not None:
-                raise self._end_error
-            if self._ended:
-                return
-            await self._wakeup.wait()
+    def _flush(self) -> None:
+        self._scheduled = False
+        send = self._send
+        assert send is not None
+        while self.error is None and not self._paused:
+            if not self._frames:
+                frame = self._more() if self._more is not None else None
+                if frame is None:
+                    break
+                self._frames.append(frame)
+            message = self._pack(self._frames)
+            if not send(message):
+                self._paused = True
+            if self._room:
+                self._notify_room()
+        if self._ended and self.error is None and not self._frames and not self._paused:
+            self._tell(self._end_error)
+
+    def _tell(self, error: BaseException | None) -> None:
+        if not self._told and self._send is not None:
+            self._told = True
+            self._on_end(error)
 
     def _notify_room(self) -> None:
         waiting, self._room = self._room, []
-        for count, room in waiting:
-            if room.done():
-                continue
+        for count, callback in waiting:
             if len(self._frames) < count or self.error is not None:
-                room.set_result(None)
+                callback()
             else:
-                self._room.append((count, room))
+                self._room.append((count, callback))

@@ -1,37 +1,32 @@
-"""The server's side of long-lived calls.
-
-grpc.aio allows one write at a time, and may leave the handler of a client that vanished in the
-write that it was in.
-"""
+"""The server's side of long-lived calls."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from baton.errors import BatonError, Reason
+from baton.rpc.loop_watch import Timer
+from baton.rpc.server.call import ServerCall
 from baton.rpc.streams.send_queue import SendQueue
 
 Request = TypeVar("Request")
 
-READER_SECONDS = 1.0
-"""A read or write that does not notice that it is cancelled keeps a handler no longer than this."""
-WRITE_SECONDS = 1.0
-"""How long a message that is being written may delay the status of a call that failed."""
-
 
 class ServerStream(Generic[Request]):
-    """The server's side of one call: a reader that handles requests, a writer of the send queue.
+    """The server's side of one call: handles requests as they are read, sends the queue.
 
-    Owned by the call's handler. `on_close` is called exactly once, whatever ends the stream, also
-    if gRPC leaves the handler in a write: everything that the stream holds is given back there.
+    Owned by the call's handler. `on_close` is called exactly once, whatever ends the stream:
+    everything that the stream holds is given back there.
 
     Args:
-        queue: what is sent. One that fails ends the call with its error, even amid a write.
-        handle: called with each request; what it raises ends the call.
+        queue: what is sent. One that fails ends the call with its error.
+        handle: called with each request, from the socket's reader: it must not wait; what it raises
+            ends the call.
         on_close: gives back what the stream holds; no request is handled afterwards.
         linger_seconds: how long a client that says nothing more may take to read its answers.
         pause_at: no request is read while so many frames wait; None: reading never pauses.
         stall_seconds: a pause that lasts longer ends the call with SLOW_CONSUMER.
+        buffer_bytes: sent and not taken by the client's windows yet, for bulk data; None: as usual.
     """
 
     def __init__(
@@ -43,6 +38,7 @@ class ServerStream(Generic[Request]):
         linger_seconds: float = 0.0,
         pause_at: int | None = None,
         stall_seconds: float = 30.0,
+        buffer_bytes: int | None = None,
     ) -> None:
         self._queue = queue
         self._handle = handle
@@ -50,6 +46,9 @@ class ServerStream(Generic[Request]):
         self._linger_seconds = linger_seconds
         self._pause_at = pause_at
         self._stall_seconds = stall_seconds
+        self._buffer_bytes = buffer_bytes
+        self._call: ServerCall
+        self._stalled: Timer | None = None
         self._closed = False
         self._draining = False
 
@@ -70,54 +69,60 @@ class ServerStream(Generic[Request]):
         self._queue.end(error)
         asyncio.get_running_loop().call_later(seconds, self._queue.fail, error)
 
-    async def serve(self, requests: AsyncIterator[Request], context: Any) -> None:
-        """Serve until the client has ended its side and read its answers, or the queue fails.
+    async def serve(self, call: ServerCall) -> None:
+        """Serve until the client has ended its side and was sent its answers, or the queue fails.
 
         Raises:
-            BaseException: what `handle` raised, or what the queue failed with.
+            BaseException: what the queue failed or ended with.
         """
-        reader = asyncio.create_task(self._read(requests))
-        reader.add_done_callback(self._read_ended)
-        writer = asyncio.create_task(self._write(context))
-        try:
-            await asyncio.wait((writer, self._queue.failed), return_when=asyncio.FIRST_COMPLETED)
-            if self._queue.error is not None:
+        self._call = call
+        done: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+        def ended(error: BaseException | None) -> None:
+            if error is not None:
                 self.close()
-                # gRPC sends no status while a message is being written.
-                await asyncio.wait((writer,), timeout=WRITE_SECONDS)
-                raise self._queue.error
-            writer.result()
+            if not done.done():
+                done.set_result(error)
+
+        if self._buffer_bytes is not None:
+            call.set_buffer(self._buffer_bytes)
+        call.on_pause, call.on_resume = self._queue.pause, self._queue.resume
+        self._queue.attach(call.send, ended)
+        try:
+            call.receive(self._receive, self._read_ended)
+            error = await done
+            if error is not None:
+                raise error
         finally:
+            call.on_pause = call.on_resume = None
+            if self._stalled is not None:
+                self._stalled.cancel()
             self.close()
-            writer.cancel()
-            reader.cancel()
-            await asyncio.wait((reader, writer), timeout=READER_SECONDS)
-            if writer.done() and not writer.cancelled():
-                writer.exception()  # the queue's, or of a call that is over
+            self._queue.fail(BatonError(Reason.CANCELLED, "the call is over"))
 
-    async def _write(self, context: Any) -> None:
-        async for message in self._queue.messages():
-            await context.write(message)
+    def _receive(self, request: Request) -> None:
+        if self._closed or self._draining:
+            return
+        self._handle(request)
+        if self._pause_at is not None and len(self._queue) >= self._pause_at:
+            self._call.hold_requests()
+            if self._stalled is None:
+                self._stalled = Timer(self._stall_seconds, self._stall)
+                self._queue.notify_below(self._pause_at, self._go_on)
 
-    async def _read(self, requests: AsyncIterator[Request]) -> None:
-        async for request in requests:
-            if self._closed or self._draining:
-                return
-            self._handle(request)
-            if self._pause_at is not None and len(self._queue) >= self._pause_at:
-                try:
-                    async with asyncio.timeout(self._stall_seconds):
-                        await self._queue.wait_below(self._pause_at)
-                except TimeoutError as error:
-                    stalled = f"no answer was read for {self._stall_seconds:g} s"
-                    raise BatonError(Reason.SLOW_CONSUMER, stalled) from error
+    def _go_on(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        if not self._closed and self._queue.error is None:
+            self._call.release_requests()
 
-    def _read_ended(self, reader: "asyncio.Task[None]") -> None:
-        error = None if reader.cancelled() else reader.exception()
-        if error is not None:
-            self._queue.fail(error)
-        else:
-            self._queue.end()
+    def _stall(self) -> None:
+        stalled = f"no answer was read for {self._stall_seconds:g} s"
+        self._queue.fail(BatonError(Reason.SLOW_CONSUMER, stalled))
+
+    def _read_ended(self) -> None:
+        self._queue.end()
         if self._linger_seconds and not self._closed:
             asyncio.get_running_loop().call_later(self._linger_seconds, self._linger_over)
         else:

@@ -1,0 +1,1 @@
+"""HTTP/2 (RFC 9113) without I/O, for gRPC: both sides, no push, no priorities."""

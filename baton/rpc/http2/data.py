@@ -1,0 +1,137 @@
+"""DATA that comes, within the windows that this side opens (RFC 9113, sections 5.2 and 6.1)."""
+
+from baton.rpc.http2 import codes, frames
+from baton.rpc.http2.codes import ErrorCode
+from baton.rpc.http2.errors import ConnectionFailure, StreamFailure
+from baton.rpc.http2.limits import Budgets, Limits
+from baton.rpc.http2.sender import Sender
+from baton.rpc.http2.stream import Stream
+from baton.rpc.http2.streams import Streams
+
+
+class DataReceiver:
+    """Takes DATA frames and gives their windows back.
+
+    The connection's window is given back at once, a stream's as its owner acknowledges what it has
+    used: a reader that is slow is held up by its own stream alone.
+
+    Args:
+        streams: of the connection.
+        sender: of the connection.
+        budgets: of the peer.
+        limits: the windows.
+    """
+
+    def __init__(self, streams: Streams, sender: Sender, budgets: Budgets, limits: Limits) -> None:
+        self._streams = streams
+        self._open = streams.open
+        self._sender = sender
+        self._budgets = budgets
+        self._stream_window = limits.stream_window
+        self._connection_window = limits.connection_window
+        self._window = limits.connection_window
+        """Bytes that the peer may still send, on all streams."""
+        self._unacknowledged = 0
+        """Bytes that came and were not given back to the connection's window yet."""
+        self.left = 0
+        """Bytes that are still to come of a frame that is read in pieces."""
+        self._cut: Stream | None = None
+        """The stream of that frame; None: nobody takes its data."""
+        self._cut_end = 0
+
+    def on_data(self, stream_id: int, flags: int, payload: bytes | memoryview) -> None:
+        """Take a DATA frame."""
+        length = len(payload)
+        data = frames.unpad(bytes(payload)) if flags & codes.PADDED else payload
+        end = flags & codes.END_STREAM
+        if not data and not end:
+            self._budgets.frames.spend("DATA frames without data")
+        stream = self._charge(stream_id, length, len(data), end)
+        if stream is None:
+            return
+        if flags & codes.PADDED:
+            self.acknowledge(stream, length - len(data))
+        if end:
+            self._streams.end_remote(stream)
+            stream.owner.on_data(data, True)
+        elif data:
+            stream.owner.on_data(data, False)
+
+    def begin(self, stream_id: int, flags: int, length: int) -> None:
+        """Take the head of a DATA frame without padding; `more` has the payload, as it comes."""
+        self.left = length
+        self._cut, self._cut_end = None, flags & codes.END_STREAM
+        self._cut = stream = self._charge(stream_id, length, length, self._cut_end)
+        if stream is not None and self._cut_end:
+            stream.remote_closed = True
+
+    def more(self, data: bytes | memoryview) -> None:
+        """Take the next bytes of the payload, if any, no more than are `left`."""
+        self.left -= len(data)
+        stream = self._cut
+        if not data or stream is None or self._open.get(stream.id) is not stream:
+            return  # it failed, or was ended on this side
+        end = self._cut_end > 0 and not self.left
+        if end:
+            self._streams.end_remote(stream)
+        stream.owner.on_data(data, end)
+
+    def read_into(self) -> memoryview | None:
+        """Return where the next bytes of a frame's data belong; None: nowhere yet."""
+        stream = self._cut
+        if not self.left or stream is None or self._open.get(stream.id) is not stream:
+            return None
+        return stream.owner.read_into(self.left)
+
+    def acknowledge(self, stream: Stream, size: int) -> None:
+        """Let the peer send as many bytes more on a stream: they were used."""
+        stream.unacknowledged += size
+        if stream.unacknowledged * 2 >= self._stream_window and not stream.remote_closed:
+            self._sender.put(frames.window_update(stream.id, stream.unacknowledged))
+            stream.receive_window += stream.unacknowledged
+            stream.unacknowledged = 0
+
+    def _charge(self, stream_id: int, length: int, size: int, end: int) -> Stream | None:
+        """Hold a frame against windows and content-length; return its stream, None: it is over.
+
+        Args:
+            stream_id: the frame's.
+            length: of its payload, with padding, which counts for the windows.
+            size: of its data.
+            end: not 0: nothing follows.
+        """
+        stream = self._open.get(stream_id)
+        if stream is None:
+            self._streams.known(stream_id, "DATA")
+            self._take_window(length)
+            self._streams.expect_late(stream_id)
+            return None
+        self._take_window(length)
+        if stream.remote_closed:
+            raise StreamFailure(stream_id, ErrorCode.STREAM_CLOSED, "the peer has ended the stream")
+        stream.receive_window -= length
+        if stream.receive_window < 0:
+            raise StreamFailure(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more than the window")
+        if not stream.got_head:
+            raise StreamFailure(stream_id, ErrorCode.PROTOCOL_ERROR, "DATA before HEADERS")
+        if stream.expected_bytes >= 0:
+            self._check_length(stream, size, bool(end))
+        return stream
+
+    def _take_window(self, length: int) -> None:
+        self._window -= length
+        if self._window < 0:
+            raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "more than the window")
+        self._unacknowledged += length
+        if self._unacknowledged * 2 >= self._connection_window:
+            self._sender.put(frames.window_update(0, self._unacknowledged))
+            self._window += self._unacknowledged
+            self._unacknowledged = 0
+
+    def _check_length(self, stream: Stream, size: int, end: bool) -> None:
+        """Hold a body against its content-length."""
+        stream.expected_bytes -= size
+        if stream.expected_bytes < 0 or (end and stream.expected_bytes):
+            raise StreamFailure(
+                stream.id, ErrorCode.PROTOCOL_ERROR, "the body is not of content-length"
+            )

@@ -1,0 +1,46 @@
+"""Whoever holds a connection: hears what concerns the whole of it."""
+
+from typing import Protocol
+
+from baton.rpc.http2.codes import ErrorCode
+from baton.rpc.http2.headers import Headers
+from baton.rpc.http2.stream import NOBODY, Stream, StreamOwner
+
+
+class ConnectionOwner(Protocol):
+    """Takes what concerns the whole connection, synchronously, from its reader."""
+
+    def on_request(self, stream: Stream, headers: Headers, end: bool) -> StreamOwner:
+        """Return the owner of a stream that the client opened; servers only."""
+        ...
+
+    def on_settings(self) -> None:
+        """Hear that the server said its limits: `Connection.has_room` may differ; clients only."""
+        ...
+
+    def on_pong(self, payload: bytes) -> None:
+        """Take the answer to a `ping`."""
+        ...
+
+    def on_goaway(self, last_stream_id: int, code: ErrorCode, message: str) -> None:
+        """Hear that the peer takes no more streams; those after the last one were not processed."""
+        ...
+
+    def on_closed(self, code: ErrorCode, message: str) -> None:
+        """Hear that this side ended the connection: write what is left, then close the socket."""
+        ...
+
+
+class _NoOwner:
+    """Of a connection that is lost."""
+
+    def on_request(self, stream: Stream, headers: Headers, end: bool) -> StreamOwner:  # noqa: ARG002
+        return NOBODY
+
+    def on_settings(self) -> None: ...
+    def on_pong(self, payload: bytes) -> None: ...
+    def on_goaway(self, last_stream_id: int, code: ErrorCode, message: str) -> None: ...
+    def on_closed(self, code: ErrorCode, message: str) -> None: ...
+
+
+NO_OWNER: ConnectionOwner = _NoOwner()

@@ -1,0 +1,142 @@
+"""The messages of one side of a call on their way out, and whether the other side reads them."""
+
+import asyncio
+from collections.abc import Callable
+
+from baton.rpc.http2.connection import Connection
+from baton.rpc.http2.stream import Stream
+from baton.rpc.loop_watch import Timer
+from baton.rpc.socket_protocol import BUFFER_BYTES
+from baton.rpc.wire.messages import Parts
+
+
+class Outbox:
+    """Sends messages on a stream, and has their sender pause while too much waits for the reader.
+
+    What is put before there is a stream is sent when it opens. One call owns it, on its loop.
+    """
+
+    __slots__ = (
+        "_buffer_bytes",
+        "_drained",
+        "_early",
+        "_early_bytes",
+        "_loop",
+        "_on_stall",
+        "_paused",
+        "_send_data",
+        "_stall_seconds",
+        "_stall_timer",
+        "_stream",
+        "on_pause",
+        "on_resume",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.on_pause: Callable[[], None] | None = None
+        """Called when the other side does not read, and as much waits as may (`set_buffer`)."""
+        self.on_resume: Callable[[], None] | None = None
+        """Called when it has read most of it."""
+        self._loop = loop
+        self._stream: Stream | None = None
+        self._send_data: Callable[[Stream, bytes | memoryview, bool], None]
+        self._early: list[tuple[bytes | memoryview, bool]] = []
+        self._early_bytes = 0
+        self._buffer_bytes = BUFFER_BYTES
+        self._paused = False
+        self._drained: asyncio.Future[None] | None = None
+        self._on_stall: Callable[[], None] | None = None
+        self._stall_seconds = 0.0
+        self._stall_timer: Timer | None = None
+
+    def set_buffer(self, size: int) -> None:
+        """Let so many bytes wait before the sender is to pause, and half of them to go on."""
+        self._buffer_bytes = size
+        if self._stream is not None:
+            self._stream.low_water = size // 2
+
+    def limit_stall(self, seconds: float, on_stall: Callable[[], None]) -> None:
+        """Have `on_stall` called where a pause lasts longer, while this process runs."""
+        self._stall_seconds, self._on_stall = seconds, on_stall
+
+    def open(self, http2: Connection, stream: Stream) -> None:
+        """Send on a stream what waits, and what comes."""
+        self._stream, self._send_data = stream, http2.send_data
+        if self._buffer_bytes != BUFFER_BYTES:
+            stream.low_water = self._buffer_bytes // 2
+        early, self._early = self._early, []
+        for data, end in early:
+            http2.send_data(stream, data, end)
+        if not stream.waiting_bytes:
+            self.resume()
+
+    def send(self, framed: Parts, end: bool = False) -> bool:
+        """Send a message, framed. Never waits.
+
+        Args:
+            framed: the message, with its prefix; may be empty where it ends.
+            end: nothing follows.
+
+        Returns:
+            False where the sender is to pause.
+        """
+        stream = self._stream
+        *first, last = framed
+        if stream is not None:
+            for part in first:
+                self._send_data(stream, part, False)
+            self._send_data(stream, last, end)
+            waiting = stream.waiting_bytes
+        else:
+            self._early += [*((part, False) for part in first), (last, end)]
+            self._early_bytes += sum(map(len, framed))
+            waiting = self._early_bytes
+        if waiting < self._buffer_bytes:
+            return True
+        self.pause()
+        return False
+
+    async def drain(self) -> None:
+        """Return once most of what waits was read; at once where nothing is too much."""
+        if self._paused:
+            self._drained = self._loop.create_future()
+            try:
+                await self._drained
+            finally:
+                self._drained = None
+
+    def pause(self) -> None:
+        """Have the sender pause until `resume`, which the stream calls for when it has drained."""
+        if self._paused:
+            return
+        self._paused = True
+        if self._on_stall is not None:
+            self._stall_timer = Timer(self._stall_seconds, self._on_stall)
+        if self.on_pause is not None:
+            self.on_pause()
+
+    def resume(self) -> None:
+        """Have a sender that paused go on."""
+        if not self._paused:
+            return
+        self._paused = False
+        self.stop_timer()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        if self.on_resume is not None:
+            self.on_resume()
+
+    def stop_timer(self) -> None:
+        """Hold nobody to `limit_stall` any more."""
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def let_go(self) -> None:
+        """Call nobody back any more."""
+        self.on_pause = self.on_resume = self._on_stall = None
+
+    def close(self) -> None:
+        """Drop what waits for a stream; a sender that paused need not do so any more."""
+        self._early.clear()
+        self.resume()

@@ -1,0 +1,17 @@
+"""Names and rules of what identifies a request across processes."""
+
+from baton.redaction import KEY_PREFIX
+
+REQUEST_ID_KEY = "x-request-id"
+TRACEPARENT_KEY = "traceparent"
+MAX_REQUEST_ID = 128
+
+
+def clean_request_id(text: str) -> str:
+    """Return a caller's request id if it may be used as such, else an empty string.
+
+    It is written to logs and metadata, hence at most 128 printable ASCII characters, no spaces, and
+    no API key.
+    """
+    usable = 0 < len(text) <= MAX_REQUEST_ID and text.isascii() and text.isprintable()
+    return text if usable and " " not in text and KEY_PREFIX not in text else ""

@@ -1,0 +1,1 @@
+"""gRPC servers: connections, calls, health and reflection."""

@@ -1,0 +1,103 @@
+"""What goes to the client of one call: the head, messages, and the status at the end."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from baton.rpc.http2.headers import Headers, encode
+from baton.rpc.http2.stream import Stream
+from baton.rpc.outbox import Outbox
+from baton.rpc.wire.compression import ACCEPTED, IDENTITY
+from baton.rpc.wire.messages import Parts, frame_message
+from baton.rpc.wire.metadata import Metadata, metadata_fields
+
+if TYPE_CHECKING:
+    from baton.rpc.server.connection import ServerConnection
+
+_HEAD: Headers = [(b":status", b"200"), (b"content-type", b"application/grpc")]
+_HEAD_BLOCK = encode([*_HEAD, (b"grpc-accept-encoding", ACCEPTED)])
+
+
+class Answer:
+    """Sends what one call says, in order.
+
+    Args:
+        connection: of the call.
+        stream: the call's.
+        accepts: encodings that the client reads, as it says them.
+        on_stall: called when the client has not read for the connection's `stall_seconds`.
+    """
+
+    __slots__ = (
+        "_accepts",
+        "_encoding",
+        "_http2",
+        "_stream",
+        "begun",
+        "ended",
+        "outbox",
+    )
+
+    def __init__(
+        self,
+        connection: "ServerConnection",
+        stream: Stream,
+        accepts: bytes,
+        on_stall: Callable[[], None],
+    ) -> None:
+        self.begun = False
+        """The head was sent."""
+        self.ended = False
+        """The status was sent, or is not wanted any more."""
+        self.outbox = Outbox(connection.loop)
+        self.outbox.open(connection.http2, stream)
+        self.outbox.limit_stall(connection.stall_seconds, on_stall)
+        self._http2 = connection.http2
+        self._stream = stream
+        self._accepts = accepts
+        self._encoding = IDENTITY
+
+    def compress(self, encoding: bytes) -> None:
+        """Compress the messages, if the client can read it; before the first one."""
+        accepted = {one.strip() for one in self._accepts.split(b",")}
+        self._encoding = encoding if encoding in accepted else IDENTITY
+
+    def send_head(self, metadata: Metadata = ()) -> None:
+        """Send the head with metadata, at once; later calls do nothing."""
+        if self.begun or self.ended:
+            return
+        self.begun = True
+        block = _HEAD_BLOCK
+        if self._encoding != IDENTITY:
+            block += encode(((b"grpc-encoding", self._encoding),))
+        if metadata:
+            block += encode(metadata_fields(metadata))
+        self._http2.send_headers(self._stream, block)
+
+    def send(self, message: bytes | Parts) -> bool:
+        """Send a message; return False where the client does not read, and much waits for it."""
+        if self.ended:
+            return True
+        if not self.begun:
+            self.send_head()
+        return self.outbox.send(frame_message(message, self._encoding))
+
+    def discard(self) -> None:
+        """Drop what waits: the client does not read it."""
+        if not self.ended:
+            self._http2.discard_waiting(self._stream)
+
+    def end(self, trailers: bytes) -> bool:
+        """Send the status, as a header block, after what waits; return whether all has left."""
+        self.ended = True
+        block = trailers if self.begun else _HEAD_BLOCK + trailers
+        self._http2.send_headers(self._stream, block, end=True)
+        if not self._stream.waiting_bytes:
+            return True
+        self.outbox.on_pause = None
+        self.outbox.pause()  # who does not read the rest is cut as well
+        return False
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self.ended = True
+        self.outbox.stop_timer()

@@ -1,0 +1,225 @@
+"""One call, as its handler sees it: grpc.aio's context, and what costs less beside it."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+
+from baton.errors import BatonError, Reason
+from baton.rpc.http2.headers import Headers
+from baton.rpc.inbox import END
+from baton.rpc.wire.compression import DEFLATE, GZIP, IDENTITY
+from baton.rpc.wire.metadata import Metadata, read_metadata
+
+if TYPE_CHECKING:
+    from baton.rpc.server.call_stream import CallStream
+
+_ENCODINGS = {grpc.Compression.Gzip: GZIP, grpc.Compression.Deflate: DEFLATE}
+
+
+class CallAbortedError(Exception):
+    """The handler ended its call with `abort`."""
+
+
+class ServerCall:
+    """The context that a handler is given.
+
+    It has what is used here of grpc.aio's servicer context, and `send`, `receive`, `on_pause` and
+    `on_resume` beside it, which cost no task switch. It lives on the event loop.
+
+    Args:
+        stream: the call's.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_code",
+        "_details",
+        "_inbox",
+        "_serialize",
+        "_stream",
+        "_trailing",
+        "on_retire",
+    )
+
+    def __init__(self, stream: "CallStream") -> None:
+        self._stream = stream
+        self._answer = stream.answer
+        self._inbox = stream.inbox
+        self._serialize = stream.method.serialize
+        self._code = grpc.StatusCode.OK
+        self._details = ""
+        self._trailing: Metadata = ()
+        self.on_retire: Callable[[], None] | None = None
+        """Called when the client was told to open new calls on another connection."""
+
+    # What a handler asks.
+
+    def invocation_metadata(self) -> Metadata:
+        """Return the metadata that the client sent."""
+        return read_metadata(self._stream.head.fields)
+
+    @property
+    def fields(self) -> Headers:
+        """The head of the request as it came: metadata, and the fields of HTTP/2 and gRPC."""
+        return self._stream.head.fields
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds that are left until the call's deadline; None: it has none."""
+        deadline = self._stream.deadline
+        if deadline is None:
+            return None
+        return max(0.0, deadline - self._stream.connection.loop.time())
+
+    def peer(self) -> str:
+        """Return the client's address, as `ipv4:127.0.0.1:40000`."""
+        return self._stream.connection.peer
+
+    @property
+    def retired(self) -> bool:
+        """Whether the client was told to open new calls on another connection; then `on_retire` is
+        not called any more."""
+        return self._stream.connection.retired
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the handler was cancelled from outside; None: it was not."""
+        return self._stream.failure
+
+    def cancelled(self) -> bool:
+        """Return whether the client is gone, or the call was ended from outside the handler."""
+        return self._stream.failure is not None
+
+    def code(self) -> grpc.StatusCode:
+        return self._code
+
+    def details(self) -> str:
+        return self._details
+
+    def trailing_metadata(self) -> Metadata:
+        return self._trailing
+
+    @property
+    def on_pause(self) -> Callable[[], None] | None:
+        """Called when the client does not read and 64 KiB wait for it."""
+        return self._answer.outbox.on_pause
+
+    @on_pause.setter
+    def on_pause(self, callback: Callable[[], None] | None) -> None:
+        self._answer.outbox.on_pause = callback
+
+    @property
+    def on_resume(self) -> Callable[[], None] | None:
+        """Called when it has read most of it."""
+        return self._answer.outbox.on_resume
+
+    @on_resume.setter
+    def on_resume(self, callback: Callable[[], None] | None) -> None:
+        self._answer.outbox.on_resume = callback
+
+    # What it says.
+
+    async def send_initial_metadata(self, metadata: Metadata) -> None:
+        """Send the head of the answer now, with metadata."""
+        self._answer.send_head(metadata)
+
+    def send_head(self, metadata: Metadata = ()) -> None:
+        """Send the head of the answer with metadata, at once; later calls do nothing."""
+        self._answer.send_head(metadata)
+
+    def set_compression(self, compression: grpc.Compression) -> None:
+        """Compress the answer's messages, if the client can read it; before the first one."""
+        self._answer.compress(_ENCODINGS.get(compression, IDENTITY))
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailing = tuple(metadata)
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def set_details(self, details: str) -> None:
+        self._details = details
+
+    async def abort(
+        self,
+        code: grpc.StatusCode,
+        details: str = "",
+        trailing_metadata: Metadata | None = None,
+    ) -> NoReturn:
+        """End the call with a status.
+
+        Raises:
+            CallAbortedError: always.
+        """
+        self._code, self._details = code, details
+        if trailing_metadata is not None:
+            self._trailing = tuple(trailing_metadata)
+        raise CallAbortedError
+
+    def send(self, message: Any) -> bool:
+        """Send a message with everything else of this turn of the loop. Never waits.
+
+        Args:
+            message: what the method's serializer takes.
+
+        Returns:
+            False where the client does not read, and 64 KiB or more wait for it.
+        """
+        return self._answer.send(self._serialize(message))
+
+    def set_buffer(self, size: int) -> None:
+        """Let so many bytes wait for the client before the call pauses, and half to go on."""
+        self._answer.outbox.set_buffer(size)
+
+    async def write(self, message: Any) -> None:
+        """Send a message; return once the client's windows have taken most of what waits."""
+        if not self.send(message):
+            await self._answer.outbox.drain()
+
+    # What it reads.
+
+    def request(self) -> Any:
+        """Return the request: the message, or an iterator of the client's messages.
+
+        Raises:
+            BatonError: MALFORMED_BODY.
+        """
+        if not self._stream.method.one_request:
+            return self.requests()
+        if not self._inbox:
+            raise BatonError(Reason.MALFORMED_BODY, "the call ended without a message")
+        if len(self._inbox) > 1:
+            raise BatonError(Reason.MALFORMED_BODY, "the method takes one message")
+        return self._inbox.take()
+
+    async def requests(self) -> AsyncIterator[Any]:
+        """Yield the client's messages until it has ended its side."""
+        while (message := await self._inbox.read()) is not END:
+            yield message
+
+    async def read(self) -> Any:
+        """Return the client's next message; `grpc.aio.EOF` once it has ended its side.
+
+        Raises:
+            BatonError: MALFORMED_BODY.
+        """
+        return await self._inbox.read()
+
+    def receive(self, on_message: Callable[[Any], None], on_end: Callable[[], None]) -> None:
+        """Give the client's messages to a callback as they are read from the socket.
+
+        Args:
+            on_message: must not wait; what it raises ends the call.
+            on_end: called once the client has ended its side.
+        """
+        self._inbox.give_to(on_message, on_end)
+        self._inbox.deliver()
+
+    def hold_requests(self) -> None:
+        """Keep the client's messages back until `release_requests`."""
+        self._inbox.held = True
+
+    def release_requests(self) -> None:
+        """Give what was kept back to `receive`'s callback, and what comes."""
+        self._inbox.held = False
+        self._stream.deliver()

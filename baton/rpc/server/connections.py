@@ -1,0 +1,115 @@
+"""The connections of a server: how many there may be, and how they are closed."""
+
+import asyncio
+from contextlib import suppress
+
+from baton.errors import BatonError
+from baton.rpc.server.connection import ConnectionSettings, ServerConnection
+from baton.rpc.server.handshake import TlsHandshake
+from baton.rpc.tls.contexts import ServerTls
+from baton.telemetry.logs import get_logger
+from baton.telemetry.metrics import Counter, Gauge
+
+log = get_logger(__name__)
+
+OPEN = Gauge("baton_rpc_connections", "Connections of clients that are open.")
+REFUSED = Counter(
+    "baton_rpc_connections_refused_total",
+    "Connections that were closed at once: there were `grpc.max_connections` already.",
+)
+_CLOSE_SECONDS = 1.0
+"""For clients to read what was written last."""
+
+
+class Connections:
+    """Takes clients' connections, up to a limit. One server owns it, on its event loop.
+
+    What exceeds the limit is closed before a byte is said. A gRPC client takes that for a server
+    that is not there: it waits longer each time, and calls that wait for it fail with UNAVAILABLE
+    and may be tried elsewhere. A GOAWAY would tell it to come back at once.
+
+    Args:
+        settings: of each connection.
+        limit: connections at once.
+        tls: what to serve TLS with; None: plain text is served.
+    """
+
+    def __init__(self, settings: ConnectionSettings, limit: int, tls: ServerTls | None) -> None:
+        self._settings = settings
+        self._limit = limit
+        self._tls = tls
+        self._open: set[ServerConnection] = set()
+        self._none_open = asyncio.Event()
+        self._stopping = False
+        self._full = False
+        """It was logged that there are too many."""
+
+    def accept(self) -> asyncio.BaseProtocol:
+        """Return what reads a new connection: the listener's factory of protocols."""
+        if self._stopping:
+            return _Closed()  # accepted, while the listener was being closed
+        if len(self._open) >= self._limit:
+            REFUSED.inc()
+            if not self._full:
+                self._full = True
+                log.warning("too many grpc connections", setting="grpc.max_connections")
+            return _Closed()
+        connection = ServerConnection(self._settings, self._lost)
+        self._open.add(connection)
+        OPEN.inc()
+        return connection if self._tls is None else TlsHandshake(connection, self._tls)
+
+    def retire(self) -> None:
+        """Tell every client to open new calls on another connection; new connections are taken."""
+        for connection in list(self._open):
+            connection.retire()
+
+    def refuse_new(self) -> None:
+        """Take no more connections."""
+        self._stopping = True
+
+    def drain(self) -> None:
+        """Take no more connections, nor calls on those that there are."""
+        self._stopping = True
+        for connection in list(self._open):
+            connection.drain()
+
+    def cancel_calls(self, error: BatonError) -> None:
+        """End every call with an error."""
+        for connection in list(self._open):
+            connection.cancel_calls(error)
+
+    async def close(self) -> None:
+        """Close every connection; clients have a moment to read what was written last."""
+        for connection in list(self._open):
+            connection.close()
+        if not await self.wait_none(_CLOSE_SECONDS):
+            for connection in list(self._open):
+                connection.abort()
+            # The sockets are closed in the loop's next turn, which may be its last.
+            await self.wait_none(_CLOSE_SECONDS)
+
+    async def wait_none(self, seconds: float) -> bool:
+        """Return, within so long, whether none is open."""
+        if self._open:
+            self._none_open.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._none_open.wait()
+        return not self._open
+
+    def _lost(self, connection: ServerConnection) -> None:
+        if connection not in self._open:
+            return  # TLS may tell of it twice
+        self._open.discard(connection)
+        OPEN.dec()
+        self._full = self._full and len(self._open) >= self._limit
+        if not self._open:
+            self._none_open.set()
+
+
+class _Closed(asyncio.Protocol):
+    """Closes a connection as soon as it is made."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.abort()

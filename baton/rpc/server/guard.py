@@ -1,0 +1,133 @@
+"""What every call of a server gets: limits, its caller's trace and request id, errors with details,
+and counters at its end.
+
+The work is per call: streams pass their messages through nothing of this.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+
+import grpc
+from opentelemetry import context as otel
+
+from baton.errors import BatonError, Reason
+from baton.rpc.request_id import clean_request_id
+from baton.rpc.server.call import CallAbortedError
+from baton.rpc.server.call_stream import CallStream
+from baton.telemetry import tracing
+from baton.telemetry.context import request_id
+from baton.telemetry.logs import get_logger
+from baton.telemetry.metrics import Counter, Gauge, Histogram, call_buckets
+
+log = get_logger(__name__)
+
+ACTIVE = Gauge("baton_rpc_calls_active", "Calls that are being served.", ["method"])
+CALLS = Counter(
+    "baton_rpc_calls_total",
+    "Calls that ended, refused ones too, by method (`unknown`: there is none of that name) and "
+    "gRPC status code.",
+    ["method", "code"],
+)
+DURATION = Histogram(
+    "baton_rpc_duration_seconds",
+    "From a call's arrival to its end; of a stream that lives as long as its client, that life.",
+    ["method"],
+    buckets=call_buckets(),
+)
+
+_OVERLOAD_RETRY_SECONDS = 1.0
+_HEALTH = "/grpc.health.v1.Health/"
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """How a call ended."""
+
+    method: str
+    """`/package.Service/Method`, or `unknown`."""
+    code: grpc.StatusCode
+    error: BatonError | None
+    """What its caller was told; None where it succeeded."""
+
+
+OnCallEnd = Callable[[CallEnd], None]
+"""Called in the context of the task that served the call: sees its request id."""
+
+
+class CallGuard:
+    """Runs each call's handler. One per server, on its event loop.
+
+    Args:
+        max_concurrent: calls served at once; more are refused with OVERLOADED, health checks never.
+        on_end: called once for each call, whatever ended it.
+    """
+
+    def __init__(self, max_concurrent: int, on_end: OnCallEnd | None = None) -> None:
+        self.idle = asyncio.Event()
+        """Set while no call is being served."""
+        self.idle.set()
+        self._max_concurrent = max_concurrent
+        self._on_end = on_end
+        self._active = 0
+
+    async def run(self, stream: CallStream) -> None:
+        """Serve a call to its end; in a task and a context of its own."""
+        began, name, head = monotonic(), stream.method.name, stream.head
+        if head.caller_id and (caller_id := clean_request_id(head.caller_id)):
+            request_id.set(caller_id)
+        if head.traceparent:
+            otel.attach(tracing.extract(head.traceparent))
+        active = ACTIVE.labels(name)
+        active.inc()
+        self._active += 1
+        self.idle.clear()
+        error: BatonError | None = None
+        try:
+            if stream.failure is not None:
+                raise stream.failure
+            if self._active > self._max_concurrent and not name.startswith(_HEALTH):
+                raise BatonError(
+                    Reason.OVERLOADED,
+                    f"{self._max_concurrent} calls are being served already",
+                    retry_after=_OVERLOAD_RETRY_SECONDS,
+                )
+            await stream.method.serve(stream.call)
+            stream.succeed()
+        except BatonError as raised:
+            error = raised
+        except CallAbortedError:
+            call = stream.call
+            stream.end(call.code().value[0], call.details(), call.trailing_metadata())
+            error = BatonError.from_trailers(call.trailing_metadata(), call.code(), call.details())
+        except asyncio.CancelledError:
+            if stream.failure is None:  # nobody but the loop's end cancels it so
+                raise
+            error = _error_of(stream.failure, name)
+        except Exception as bug:  # noqa: BLE001 - it is logged, and its caller told
+            error = _error_of(stream.failure or bug, name)
+        finally:
+            stream.returned()
+            if error is not None:
+                stream.fail(error)
+            self._active -= 1
+            active.dec()
+            if not self._active:
+                self.idle.set()
+            self._record(name, error, monotonic() - began)
+
+    def _record(self, method: str, error: BatonError | None, seconds: float) -> None:
+        code = grpc.StatusCode.OK if error is None else error.code
+        CALLS.labels(method, code.name).inc()
+        DURATION.labels(method).observe(seconds)
+        if self._on_end is not None:
+            self._on_end(CallEnd(method, code, error))
+
+
+def _error_of(failure: Exception, method: str) -> BatonError:
+    """Return what a client is told; what it may not know is logged."""
+    if isinstance(failure, BatonError):
+        return failure
+    log.error("handler failed", method=method, exc_info=failure)
+    return BatonError(Reason.INTERNAL, "internal error")

@@ -1,0 +1,241 @@
+"""HTTP/2 on a socket: what a server's connections and a client's have alike."""
+
+import asyncio
+import ssl
+import threading
+
+from baton.rpc.http2.codes import ErrorCode
+from baton.rpc.http2.connection import Connection
+from baton.rpc.http2.headers import Headers
+from baton.rpc.http2.limits import Limits
+from baton.rpc.http2.stream import Stream, StreamOwner
+from baton.rpc.loop_watch import loop_watch
+
+BUFFER_BYTES = 64 * 1024
+"""What may wait for a peer before those who send are asked to pause."""
+_MAX_OUTPUT_BYTES = 4 * 1024 * 1024
+"""Written and not read: more comes only of a peer that asks for replies and reads none."""
+_PING = b"keepaliv"
+_LOOK_SECONDS = 10.0
+"""The longest time between two looks at what a peer leaves unfinished."""
+_LAST_LOOK_SECONDS = 0.05
+_READ_BYTES = 256 * 1024
+"""Read from a socket at once, where it is not known yet what comes."""
+_COPIED_BYTES = 16 * 1024
+"""Up to here it is cheaper to copy what was read at once, than to cut views of it."""
+_IN_PLACE_BYTES = 32 * 1024
+"""Less is not worth a read of its own."""
+
+
+class _ReadBuffer(threading.local):
+    """What a thread's event loop reads into. It reads one socket at a time, and nothing refers to
+    what came when it reads the next."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_READ_BYTES))
+
+
+_read_buffer = _ReadBuffer()
+
+
+class SocketProtocol(asyncio.BufferedProtocol):
+    """Feeds a connection from its socket, and writes once per turn of the loop what it has to say.
+
+    A peer that is silent is pinged, and cut where it does not answer. Silence counts only while
+    this process itself runs.
+
+    Args:
+        client: whether this side opens streams.
+        limits: what the peer may cost.
+        keepalive_seconds: a peer that was silent for so long is pinged.
+        keepalive_timeout_seconds: and cut where nothing comes within this.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: bool,
+        limits: Limits,
+        keepalive_seconds: float,
+        keepalive_timeout_seconds: float,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.peer = ""
+        """The other side's address, as `ipv4:127.0.0.1:40000`."""
+        self._transport: asyncio.Transport
+        """The socket's, and TLS's once that stands."""
+        self._begun = False
+        """There is a socket ..."""
+        self._connected = False
+        """... and HTTP/2 may be spoken on it."""
+        self._unwanted = False
+        """It is to be closed, perhaps before it was made."""
+        self._keepalive_seconds = keepalive_seconds
+        self._keepalive_timeout_seconds = keepalive_timeout_seconds
+        self._made_at = self._received_at = self.loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pinged_at: float | None = None
+        """When a silent peer was pinged; None: it has spoken since."""
+        self._doomed = False
+        """It has not answered in time, and has one more look at its socket left."""
+        self._watch = loop_watch()
+        self._lost_seconds = self._watch.lost_seconds
+        self._read_buffer = self._read_target = _read_buffer.view
+        self._reading_on = False
+        """Frames are left of what came; nothing more is read before they are done."""
+        self._look_seconds = min(_LOOK_SECONDS, limits.unfinished_seconds)
+        self.http2 = Connection(
+            self, client=client, wake=self._wake, limits=limits, clock=self.loop.time
+        )
+
+    # The socket's.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._take(transport)
+        self._connected = True
+        self._made_at = self._received_at = self.loop.time()
+        if self._unwanted:
+            transport.abort()
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self._look_within(self._keepalive_seconds)
+        self._flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Return where to read: right into a long message, once it is known to come."""
+        target = self.http2.read_into()
+        if target is None or len(target) < _IN_PLACE_BYTES:
+            target = self._read_buffer
+        self._read_target = target
+        return target
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read."""
+        self._received_at = self.loop.time()
+        self._pinged_at = None
+        data, self._read_target = self._read_target[:nbytes], self._read_buffer
+        left = self.http2.receive(bytes(data) if nbytes <= _COPIED_BYTES else data)
+        if left and not self._reading_on:
+            self._reading_on = True
+            if self._connected:
+                self._transport.pause_reading()
+            self.loop.call_soon(self._read_on)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        why = f": {exc}" if isinstance(exc, ssl.SSLError) else ""  # all else means the same
+        self.http2.lost(f"the connection is gone{why}")
+
+    def pause_writing(self) -> None:
+        self.http2.hold_data()
+
+    def resume_writing(self) -> None:
+        self.http2.release_data()
+
+    # The owner's.
+
+    def begin_tls(self, transport: asyncio.Transport) -> None:
+        """Hear of the socket on which TLS is still to be agreed."""
+        self._take(transport)
+
+    def close(self) -> None:
+        """Write what is left, and close."""
+        if self._connected:
+            self._flush()
+            self._transport.close()
+        self._unwanted = True
+
+    def abort(self) -> None:
+        """Close without writing what is left."""
+        if self._begun:
+            self._transport.abort()
+        self._unwanted = True
+
+    # HTTP/2's.
+
+    def on_request(self, stream: Stream, headers: Headers, end: bool) -> StreamOwner:
+        """Return the owner of a stream that the client opened; servers only."""
+        raise NotImplementedError
+
+    def on_settings(self) -> None:
+        """Nothing to do: for clients that have more to open."""
+
+    def on_pong(self, payload: bytes) -> None:
+        """Nothing to do: that it came is what counts."""
+
+    def on_goaway(self, last_stream_id: int, code: ErrorCode, message: str) -> None:
+        """Nothing to do: a server opens no streams, and its client closes the connection."""
+
+    def on_closed(self, code: ErrorCode, message: str) -> None:  # noqa: ARG002 - for who looks on
+        """Close: the peer broke the protocol, and was told."""
+        self.loop.call_soon(self.close)
+
+    def _take(self, transport: asyncio.Transport) -> None:
+        self._transport, self._begun = transport, True
+        address = transport.get_extra_info("peername") or ("", 0)
+        kind = "ipv6:[%s]:%s" if ":" in address[0] else "ipv4:%s:%s"
+        self.peer = kind % address[:2]
+
+    def _wake(self) -> None:
+        if self._connected:  # what was to be said before that, `connection_made` writes
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        pieces = self.http2.take_output()
+        if pieces and not self._transport.is_closing():
+            if len(pieces) == 1:
+                self._transport.write(pieces[0])
+            else:
+                self._transport.writelines(pieces)
+            if self._transport.get_write_buffer_size() > _MAX_OUTPUT_BYTES:
+                self._transport.abort()
+
+    def _read_on(self) -> None:
+        if self.http2.receive(b""):
+            self.loop.call_soon(self._read_on)
+        else:
+            self._reading_on = False
+            if self._connected and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _look(self) -> None:
+        """Ping a peer that is silent; cut one that stays so, or never comes to an end."""
+        now = self.loop.time()
+        self._forgive_pause(now)
+        patience = self._keepalive_seconds + self._keepalive_timeout_seconds
+        if not self.http2.greeted and now - self._made_at >= patience:
+            self._transport.abort()
+            return
+        self.http2.expire_unfinished()
+        if self._pinged_at is not None:
+            wait = self._pinged_at + self._keepalive_timeout_seconds - now
+            if wait <= 0:
+                if self._doomed:
+                    self._transport.abort()
+                    return
+                # What has come may not have been read yet: a timer may be called before sockets.
+                self._doomed, wait = True, _LAST_LOOK_SECONDS
+        else:
+            wait = self._received_at + self._keepalive_seconds - now
+            if wait <= 0:
+                self._pinged_at, self._doomed = now, False
+                if self.http2.greeted:
+                    self.http2.ping(_PING)
+                # Once it has answered, it is pinged again as soon as it is due.
+                wait = min(self._keepalive_seconds, self._keepalive_timeout_seconds)
+        self._look_within(wait)
+
+    def _forgive_pause(self, now: float) -> None:
+        """Count no silence of the time in which this process did not run."""
+        lost = self._watch.lost_seconds
+        pause, self._lost_seconds = lost - self._lost_seconds, lost
+        self._made_at = min(now, self._made_at + pause)
+        self._received_at = min(now, self._received_at + pause)
+        if self._pinged_at is not None:
+            self._pinged_at = min(now, self._pinged_at + pause)
+
+    def _look_within(self, seconds: float) -> None:
+        self._timer = self.loop.call_later(min(seconds, self._look_seconds), self._look)

@@ -1,0 +1,137 @@
+"""Files with a certificate, its key and the authorities to trust: what settings name them."""
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from baton.settings import StartupError
+
+_WEAK = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK")
+"""OpenSSL's reasons to refuse a certificate."""
+_WHAT = {
+    "cert": "the certificate chain",
+    "key": "its private key",
+    "ca": "the certificates of the authorities to trust",
+}
+Signature = tuple[tuple[int, int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """Paths as settings gave them.
+
+    Args:
+        prefix: of the settings' names: `tls.`, `public.tls_`.
+        cert: PEM, the certificate first, then those between it and its authority.
+        key: PEM, without a password.
+        ca: PEM of one or several authorities; None: nobody's certificate is looked at.
+    """
+
+    prefix: str
+    cert: Path
+    key: Path
+    ca: Path | None = None
+
+    @property
+    def all(self) -> tuple[tuple[str, Path], ...]:
+        """Each file with its part of the setting's name."""
+        ca = () if self.ca is None else (("ca", self.ca),)
+        return (("cert", self.cert), ("key", self.key), *ca)
+
+    def setting(self, part: str) -> str:
+        """Return the dotted name of the setting of a part."""
+        return self.prefix + part
+
+    def signature(self) -> Signature:
+        """Return what changes when a file does, also one behind a link that is pointed elsewhere.
+
+        Raises:
+            OSError: a file is not there.
+        """
+        stats = (path.stat() for _, path in self.all)
+        return tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for s in stats)
+
+    def check(self) -> None:
+        """Check that each file can be read, and is whole.
+
+        Raises:
+            StartupError: one cannot, or its last block of PEM is cut off.
+        """
+        for part, path in self.all:
+            try:
+                text = path.read_bytes()
+            except OSError as error:
+                name = self.setting(part)
+                raise StartupError(
+                    f"{name} {path} cannot be read ({os.strerror(error.errno or 0)}): set "
+                    f"{_variable(name)} or {_flag(name)} to the file with {_WHAT[part]}, in PEM."
+                ) from error
+            if text.count(b"-----BEGIN ") != text.count(b"-----END "):
+                raise StartupError(f"{self.setting(part)} {path} is cut off within a PEM block.")
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Have a context show the certificate, and trust the authorities.
+
+        Raises:
+            StartupError: a file cannot be used, or they do not belong together.
+        """
+        try:
+            # The password is never asked for: a process has no terminal.
+            context.load_cert_chain(self.cert, self.key, password="")
+        except ssl.SSLError as error:
+            self._complain(error)
+        if self.ca is not None:
+            try:
+                context.load_verify_locations(self.ca)
+            except ssl.SSLError as error:
+                text = f"{self.setting('ca')} {self.ca} holds no certificate in PEM"
+                raise StartupError(f"{text}.") from error
+
+    def _complain(self, error: ssl.SSLError) -> NoReturn:
+        cert, key = (f"{self.setting(part)} {path}" for part, path in self.all[:2])
+        if error.reason == "KEY_VALUES_MISMATCH":
+            text = f"{key} is not the key of the certificate in {cert}"
+        elif not _holds_certificate(self.cert):
+            text = f"{cert} holds no certificate in PEM"
+        elif error.reason in _WEAK:
+            text = f"{cert} is too weak for TLS ({error.reason})"
+        else:
+            text = f"{key} holds no private key in PEM that can be used without a password"
+        raise StartupError(f"{text}.") from error
+
+
+def required(prefix: str, **paths: Path | None) -> bool:
+    """Return whether files are named: all of them, or none.
+
+    Raises:
+        StartupError: some are named.
+    """
+    given = [part for part, path in paths.items() if path is not None]
+    missing = [prefix + part for part, path in paths.items() if path is None]
+    if not given:
+        return False
+    if missing:
+        names = " and ".join(f"{_variable(name)} or {_flag(name)}" for name in missing)
+        raise StartupError(
+            f"{prefix}{given[0]} is set and {' and '.join(missing)} not: set {names} too, or "
+            "none of them."
+        )
+    return True
+
+
+def _variable(name: str) -> str:
+    return "BATON_" + name.replace(".", "_").upper()
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace(".", "-").replace("_", "-")
+
+
+def _holds_certificate(path: Path) -> bool:
+    try:
+        ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        return False
+    return True

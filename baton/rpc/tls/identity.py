@@ -1,0 +1,63 @@
+"""Who a peer is: what its certificate says.
+
+Processes call each other at addresses that change, so that no host name is looked at. A certificate
+names a role instead, in a trust domain (`tls.trust_domain`):
+
+- one SPIFFE id, `spiffe://DOMAIN/…/ROLE`: the last segment of its path is the role, or
+- DNS names `ROLE.DOMAIN`, one per role. They count only where there is no SPIFFE id.
+
+A name of another domain, and every other kind of name, says nothing.
+"""
+
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+ROLES = frozenset({"frontend", "router", "prefill", "decode", "kvstore", "operator"})
+"""The processes of a cluster; `operator` is who uses the `baton` commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process on the other side of a connection."""
+
+    roles: frozenset[str]
+    """Empty: its certificate names none."""
+    names: tuple[str, ...]
+    """What its certificate says, for people."""
+
+    def __str__(self) -> str:
+        return ", ".join(self.names) or "a certificate without names"
+
+
+def peer_of(tls: ssl.SSLObject, trust_domain: str) -> Peer:
+    """Return who is at the other end, whose certificate was verified."""
+    certificate = tls.getpeercert() or {}
+    names = certificate.get("subjectAltName", ())
+    return peer_named([(str(name[0]), str(name[1])) for name in names], trust_domain)
+
+
+def peer_named(names: Iterable[tuple[str, str]], trust_domain: str) -> Peer:
+    """Return who has these names.
+
+    Args:
+        names: kind (`DNS`, `URI`, …) and value of each.
+        trust_domain: in which roles are named.
+    """
+    names = tuple(names)
+    ids = [name for kind, name in names if kind == "URI" and name.startswith("spiffe://")]
+    if ids:
+        roles = {_spiffe_role(ids[0], trust_domain)} if len(ids) == 1 else set()
+    else:
+        roles = {_dns_role(name, trust_domain) for kind, name in names if kind == "DNS"}
+    return Peer(ROLES & roles, tuple(f"{kind}:{name}" for kind, name in names))
+
+
+def _spiffe_role(name: str, trust_domain: str) -> str:
+    domain, _, path = name.removeprefix("spiffe://").partition("/")
+    return path.rpartition("/")[2] if domain == trust_domain else ""
+
+
+def _dns_role(name: str, trust_domain: str) -> str:
+    role, _, domain = name.lower().partition(".")
+    return role if domain == trust_domain else ""

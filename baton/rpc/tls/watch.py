@@ -1,0 +1,133 @@
+"""Certificates that are replaced while a process runs."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+from baton.rpc.tls.expiry import Life, Reminder, read_lives
+from baton.rpc.tls.files import CertificateFiles, Signature
+from baton.settings import StartupError
+from baton.telemetry.logs import get_logger
+from baton.telemetry.metrics import Counter, Gauge
+
+log = get_logger(__name__)
+
+EXPIRY = Gauge(
+    "baton_tls_certificate_expiry_timestamp_seconds",
+    "When the certificate that this process shows expires, as Unix time: `internal`, to other "
+    "processes of the cluster, `public`, to clients, `etcd`, to etcd.",
+    ["certificate"],
+)
+CA_EXPIRY = Gauge(
+    "baton_tls_ca_expiry_timestamp_seconds",
+    "When the authority expires that signed that certificate, or another one between it and those "
+    "in the file of authorities, as Unix time: no certificate of its is taken then.",
+    ["certificate"],
+)
+RELOADS = Counter(
+    "baton_tls_reloads_total",
+    "Times that files of a certificate had changed: `loaded`, or `failed`, and the ones before "
+    "are kept.",
+    ["certificate", "result"],
+)
+_OWN_EVENTS = ("tls.certificate.expiring", "tls.certificate.expired")
+_CA_EVENTS = ("tls.ca.expiring", "tls.ca.expired")
+
+T = TypeVar("T")
+
+
+class CertificateWatch(Generic[T]):
+    """Keeps what is made of a certificate's files up to date. One event loop owns it.
+
+    Files that changed are taken once they have been the same for two looks in a row, all of them
+    together and only if they can be used: half of a write, or a certificate without its key,
+    leaves the ones before in use.
+
+    Args:
+        label: which certificate of the process it is, in metrics and logs.
+        files: of the certificate.
+        make: reads them.
+
+    Raises:
+        StartupError: they cannot be used.
+    """
+
+    def __init__(self, label: str, files: CertificateFiles, make: Callable[[], T]) -> None:
+        self._label = label
+        self._files = files
+        self._make = make
+        self._changed: Signature | None = None
+        """Of files that are not taken yet."""
+        self._refused: Signature | None = None
+        """Of files that cannot be used."""
+        files.check()
+        self._taken = files.signature()
+        self.current = make()
+        self._reminders: list[tuple[tuple[str, str], Reminder]] = []
+        self._know(*read_lives(files))
+
+    @asynccontextmanager
+    async def running(self, seconds: float) -> AsyncIterator[None]:
+        """Look at the files every so often."""
+        task = asyncio.create_task(self._run(seconds), name=f"certificate-{self._label}")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self, seconds: float) -> None:
+        while True:
+            self._remind()
+            await asyncio.sleep(seconds)
+            self.look()
+
+    def look(self) -> None:
+        """Take files that changed since they were taken, and have not since the last look."""
+        try:
+            now = self._files.signature()
+        except OSError as error:
+            now = ()
+            if self._changed != now:
+                log.warning("tls.files.missing", certificate=self._label, error=str(error))
+        before, self._changed = self._changed, now
+        if now in (self._taken, self._refused, ()) or now != before:
+            return
+        try:
+            self._files.check()
+            made, lives = self._make(), read_lives(self._files)
+            if self._files.signature() != now:
+                return  # changed while it was read
+            self.current = made
+        except (StartupError, OSError) as error:
+            self._refused = now
+            RELOADS.labels(self._label, "failed").inc()
+            log.error("tls.reload.failed", certificate=self._label, error=str(error))
+            return
+        self._taken, self._refused = now, None
+        self._know(*lives)
+        RELOADS.labels(self._label, "loaded").inc()
+        log.info("tls.reload.done", certificate=self._label, expires=lives[0].until)
+
+    def _know(self, own: Life, authority: Life | None) -> None:
+        self._reminders = [(_OWN_EVENTS, Reminder(own))]
+        EXPIRY.labels(self._label).set(own.ends)
+        if authority is not None:
+            self._reminders.append((_CA_EVENTS, Reminder(authority)))
+            CA_EXPIRY.labels(self._label).set(authority.ends)
+
+    def _remind(self) -> None:
+        """Log that the certificate or its authority ends soon, or has; once an hour."""
+        now = time.time()
+        for (expiring, expired), reminder in self._reminders:
+            if not reminder.is_due(now):
+                continue
+            life = reminder.life
+            left = life.ends - now
+            said = {"certificate": self._label, "expires": life.until, "file": str(life.file)}
+            if left > 0:
+                log.warning(expiring, seconds_left=round(left), **said)
+            else:
+                log.error(expired, **said)
