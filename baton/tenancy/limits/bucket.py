@@ -1,0 +1,225 @@
+"""A limit's bucket, in the router that owns it: what is in it, and what frontends hold of it."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.spec import Limit
+
+CHUNK_SECONDS = 0.05
+"""A frontend has so much of a limit ahead of need: so often it asks while it uses all of it."""
+_PARTS = 60 * 10**9
+"""Parts of a unit: a limit of 1 per minute gets one per nanosecond, so that sums are exact."""
+_BUSY_WAIT_SECONDS = 0.05
+"""Between two questions for a request to end."""
+_KEPT_SHARE = 8
+"""At most an eighth of the requests at once is kept by frontends that have none to run."""
+
+
+@dataclass(slots=True)
+class _Holder:
+    """A frontend, as far as the bucket knows."""
+
+    term: int
+    granted: int
+    spent: int = 0
+    returned: int = 0
+    turn: float = 0.0
+    """When it was told to ask again."""
+
+    @property
+    def held(self) -> int:
+        return self.granted - self.spent
+
+
+class Bucket(ABC):
+    """What is left of a limit. Owned by a `LimitOwner`; bounded by the frontends that hold of it.
+
+    At all times what is in it and what frontends hold are at most the burst together. So in any
+    time `t` frontends use at most the burst and what comes in `t`.
+    """
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.held = 0
+        """Units that frontends have and may still use, as far as they told."""
+        self._holders: dict[str, _Holder] = {}
+
+    def answer(self, frontend: str, ask: Ask, now: float) -> Answer | None:
+        """Take in what a frontend did, and grant it what there is.
+
+        Args:
+            frontend: its incarnation.
+            ask: what it says.
+            now: a monotonic clock, in seconds.
+
+        Returns:
+            None: there is nothing to say, or the message is of an earlier term.
+        """
+        if ask.limit.version >= self.limit.version:
+            self.limit = ask.limit
+        self._fill(now)
+        holder = self._holders.get(frontend)
+        if holder is not None and ask.term < holder.term:
+            return None
+        if holder is None or ask.term > holder.term:
+            if ask.granted != ask.base:
+                return self._answer(ask, 0, 0.0, restart=True)
+            if holder is not None:
+                self.drop(frontend)
+            holder = self._holders[frontend] = _Holder(ask.term, ask.base)
+            self.held += ask.base
+        elif ask.granted > holder.granted:
+            return self._answer(ask, 0, 0.0, restart=True)
+        self._take_in(holder, ask)
+        if ask.is_report:
+            return None
+        wait = self._grant(holder, ask, now)
+        return self._answer(ask, holder.granted, wait)
+
+    def drop(self, frontend: str) -> None:
+        """Forget a frontend: it is dead, or has begun anew."""
+        holder = self._holders.pop(frontend, None)
+        if holder is not None:
+            self.held -= holder.held
+
+    @property
+    @abstractmethod
+    def free(self) -> int:
+        """Whole units that can be granted."""
+
+    @property
+    def unused(self) -> bool:
+        """Whether a bucket that is made anew would be the same."""
+        return not self.held and self.free >= self.limit.burst
+
+    def _take_in(self, holder: _Holder, ask: Ask) -> None:
+        if ask.spent > holder.spent:
+            self.held -= ask.spent - holder.spent
+            holder.spent = ask.spent
+        if ask.returned > holder.returned:
+            self._give_back(ask.returned - holder.returned)
+            holder.returned = ask.returned
+
+    def _grant(self, holder: _Holder, ask: Ask, now: float) -> float:
+        """Grant what there is; return how long it is of no use to ask again."""
+        chunk = self._chunk()
+        ahead = max(0, chunk - (0 if ask.need else holder.held)) if ask.ahead else 0
+        least = ask.need or ahead
+        if not least:
+            return 0.0
+        free = self.free
+        if free < least:
+            return self._wait(holder, max(least, chunk), now)
+        units = min(free, max(ask.need, ask.want) + ahead)
+        self._take(units)
+        self.held += units
+        holder.granted += units
+        return 0.0
+
+    def _answer(self, ask: Ask, granted: int, wait: float, *, restart: bool = False) -> Answer:
+        return Answer(
+            ask.limit.id, ask.term, granted, self._chunk(), max(0, self.free), wait, restart
+        )
+
+    @abstractmethod
+    def _fill(self, now: float) -> None:
+        """Take in the time that has passed, and the limit as it is now."""
+
+    @abstractmethod
+    def _take(self, units: int) -> None:
+        """Take units out for a frontend."""
+
+    @abstractmethod
+    def _give_back(self, units: int) -> None:
+        """Put units back in."""
+
+    @abstractmethod
+    def _chunk(self) -> int:
+        """Return the units that a frontend may have ahead of need; 0 or at least 2."""
+
+    @abstractmethod
+    def _wait(self, holder: _Holder, units: int, now: float) -> float:
+        """Return the seconds after which there are so many units for this frontend."""
+
+
+class RateBucket(Bucket):
+    """Of a limit per minute. It fills steadily, and keeps at most the burst less what is held."""
+
+    def __init__(self, limit: Limit, since: float) -> None:
+        """Begin empty at `since`, which may be before or after now."""
+        super().__init__(limit)
+        self._parts = 0
+        self._at = int(since * 1e9)
+        self._promised = since
+        """What comes until then is promised to frontends that wait."""
+
+    @property
+    def free(self) -> int:
+        return self._parts // _PARTS
+
+    def _fill(self, now: float) -> None:
+        at = int(now * 1e9)
+        if at > self._at:
+            self._parts += (at - self._at) * self.limit.per_minute
+            self._at = at
+        self._trim()
+
+    def _trim(self) -> None:
+        self._parts = max(0, min(self._parts, (self.limit.burst - self.held) * _PARTS))
+
+    def _take(self, units: int) -> None:
+        self._parts -= units * _PARTS
+
+    def _give_back(self, units: int) -> None:
+        self._parts += units * _PARTS
+        self._trim()
+
+    def _chunk(self) -> int:
+        chunk = min(
+            int(self.limit.per_minute / 60 * CHUNK_SECONDS),
+            self.limit.burst // (2 * max(1, len(self._holders))),
+        )
+        return chunk if chunk >= 2 else 0
+
+    def _wait(self, holder: _Holder, units: int, now: float) -> float:
+        """Promise a turn: those who wait ask one after another, and find what has come since."""
+        if holder.turn <= now:
+            rate = self.limit.per_minute / 60
+            filled = max(now, self._at / 1e9)  # it may begin to fill only later
+            turn = max(filled - self._parts / _PARTS / rate, self._promised) + units / rate
+            holder.turn = max(now, min(turn, filled + self.limit.burst / rate))
+            self._promised = holder.turn
+        return holder.turn - now
+
+
+class PlacesBucket(Bucket):
+    """Of requests at once: places, which come back as requests end."""
+
+    def __init__(self, limit: Limit, since: float) -> None:
+        """Grant nothing before `since`: until then frontends tell what they run."""
+        super().__init__(limit)
+        self._since = since
+        self._known = False
+
+    @property
+    def free(self) -> int:
+        return self.limit.burst - self.held if self._known else 0
+
+    def _fill(self, now: float) -> None:
+        self._known = now >= self._since
+
+    def _take(self, units: int) -> None:
+        """Nothing: what is free is what nobody holds."""
+
+    def _give_back(self, units: int) -> None:
+        """Nothing: what is free is what nobody holds."""
+
+    def _chunk(self) -> int:
+        if 4 * self.free < self.limit.burst:
+            return 0
+        chunk = self.limit.burst // (_KEPT_SHARE * max(1, len(self._holders)))
+        return chunk if chunk >= 2 else 0
+
+    def _wait(self, holder: _Holder, units: int, now: float) -> float:  # noqa: ARG002  # none comes
+        return max(_BUSY_WAIT_SECONDS, self._since - now)

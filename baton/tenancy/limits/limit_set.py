@@ -1,0 +1,190 @@
+"""The limits that a key's requests must pass: its own, its project's and its tenant's."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from baton.tenancy.limits.share import Share
+from baton.tenancy.limits.spec import Limit, Measure
+
+_RETRY_SECONDS = 1.0
+"""Where nothing says when a place will be free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which limit a request does not fit in now."""
+
+    limit: Limit
+    retry_after: float | None
+    """Seconds after which it may; None: never, it is larger than the limit allows."""
+    cost: int
+    """Units that it needs."""
+
+    @property
+    def sentence(self) -> str:
+        """What a caller is told."""
+        limit = self.limit
+        subject, name, measure = limit.id
+        if measure is Measure.AT_ONCE:
+            return f"the {subject} {name!r} has {limit.amount} requests at once"
+        allowed = f"the {subject} {name!r} is allowed {limit.amount} {measure} per minute"
+        if self.retry_after is None:
+            return f"{allowed}, and this request needs {self.cost}: shorten it"
+        return allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """What `x-ratelimit-*` say of one measure: of the limit with the least left."""
+
+    limit: int
+    remaining: int
+    reset_seconds: float
+    """Until all of it is there again."""
+
+
+class Shares(Protocol):
+    """What holds the shares: `Limiter`."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no router."""
+
+    def refill(self, shares: Sequence[Share], now: float) -> None:
+        """Add what came to shares without an owner."""
+
+    def check_owner(self, share: Share, now: float) -> None:
+        """Begin a term if another router owns the limit now."""
+
+    def ask(self, share: Share) -> None:
+        """Send the share's message with the next ones."""
+
+    def tell(self, share: Share) -> None:
+        """Send the share's message within a moment."""
+
+
+class Reservation:
+    """What a request took of all limits. `settle` it when it ends, however that is."""
+
+    __slots__ = ("_limits", "_terms", "tokens")
+
+    def __init__(self, limits: "LimitSet", tokens: int) -> None:
+        self._limits: LimitSet | None = limits
+        self._terms = [share.term for share in limits.tokens]
+        self.tokens = tokens
+        """Reserved: its prompt, and the most that it may write."""
+
+    def settle(self, used: int) -> None:
+        """Give back what was not used. Idempotent: the first call counts.
+
+        Args:
+            used: tokens of its prompt and outputs; more than were reserved count as those.
+        """
+        limits, self._limits = self._limits, None
+        if limits is not None:
+            limits.settle(self._terms, max(0, self.tokens - used))
+
+
+class LimitSet:
+    """Reserves of several limits at once: of all of them or of none. Made by a `Limiter`."""
+
+    __slots__ = ("__weakref__", "_limiter", "_once", "at_once", "requests", "shares", "tokens")
+
+    def __init__(self, limiter: Shares, shares: Sequence[Share]) -> None:
+        self._limiter = limiter
+        self.shares = tuple(shares)
+        self.requests = self._of(Measure.REQUESTS)
+        self.tokens = self._of(Measure.TOKENS)
+        self.at_once = self._of(Measure.AT_ONCE)
+        self._once = self.requests + self.at_once
+
+    def reserve(self, tokens: int, now: float) -> Reservation | Refusal | None:
+        """Take a request's part of every limit.
+
+        Args:
+            tokens: its prompt, and the most that it may write.
+            now: a monotonic clock, in seconds.
+
+        Returns:
+            None: routers are asked, or are to be; try again once their answers have come.
+        """
+        if self._limiter.alone:
+            self._limiter.refill(self.shares, now)
+        for share in self._once:
+            if share.available < 1:
+                return self._lack(tokens, now)
+        for share in self.tokens:
+            if share.available < tokens:
+                return self._lack(tokens, now)
+        for share in self.requests:
+            share.available -= 1
+            if share.available < share.low and share.want_ahead(now):
+                self._limiter.ask(share)
+        for share in self.tokens:
+            share.available -= tokens
+            if share.available < share.low and share.want_ahead(now):
+                self._limiter.ask(share)
+        for share in self.at_once:
+            share.available -= 1
+            share.in_use += 1
+        return Reservation(self, tokens)
+
+    def settle(self, terms: Sequence[int], unused: int) -> None:
+        """End a request: its places are free, and `unused` tokens of those terms go back."""
+        for share in self.at_once:
+            share.end_use()
+            if share.changed:
+                self._limiter.ask(share)
+        if unused:
+            for share, term in zip(self.tokens, terms, strict=True):
+                share.refund(unused, term)
+                if share.changed:
+                    self._limiter.tell(share)
+
+    def headroom(self, now: float) -> dict[Measure, Headroom]:
+        """Return what is left, by measure, of requests and tokens per minute."""
+        found: dict[Measure, Headroom] = {}
+        for share in self.requests + self.tokens:
+            limit, remaining = share.limit, share.remaining(now)
+            before = found.get(limit.id.measure)
+            if before is None or remaining < before.remaining:
+                reset = (limit.burst - remaining) * 60 / limit.per_minute
+                found[limit.id.measure] = Headroom(limit.amount, remaining, reset)
+        return found
+
+    def _of(self, measure: Measure) -> tuple[Share, ...]:
+        return tuple(share for share in self.shares if share.limit.id.measure is measure)
+
+    def _lack(self, tokens: int, now: float) -> Refusal | None:
+        """Refuse, or have all owners asked at once of whose limits the request lacks something."""
+        lacking: list[tuple[Share, int]] = []
+        refusal: Refusal | None = None
+        for share in self.shares:
+            cost = tokens if share.limit.id.measure is Measure.TOKENS else 1
+            if share.available >= cost:
+                continue
+            self._limiter.check_owner(share, now)
+            seconds = share.lack(cost, now)
+            if seconds:
+                refusal = _longer(refusal, share.limit, seconds, cost)
+            else:
+                lacking.append((share, cost))
+        if refusal is not None:
+            return refusal
+        for share, cost in lacking:
+            share.want(cost)
+            self._limiter.ask(share)
+        return None
+
+
+def _longer(refusal: Refusal | None, limit: Limit, seconds: float, cost: int) -> Refusal:
+    retry_after = None if math.isinf(seconds) else seconds
+    if retry_after is not None and limit.id.measure is Measure.AT_ONCE:
+        retry_after = max(retry_after, _RETRY_SECONDS)
+    if refusal is None or retry_after is None:
+        return Refusal(limit, retry_after, cost)
+    if refusal.retry_after is None or refusal.retry_after >= retry_after:
+        return refusal
+    return Refusal(limit, retry_after, cost)

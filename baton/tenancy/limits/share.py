@@ -1,0 +1,189 @@
+"""A frontend's share of one limit: what it was granted and has not used."""
+
+import math
+
+from baton.tenancy.limits.alone import LocalPart
+from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.spec import Limit, Measure
+from baton.tenancy.limits.term import Term
+
+LAST_CHUNK_SECONDS = 0.5
+"""What a router granted that owns the limit no more is void after so long."""
+IDLE_SECONDS = 1.0
+"""What was not used for so long goes back."""
+
+
+class Share:
+    """What a frontend may use of a limit. Owned by a `Limiter`; requests take from `available`.
+
+    Its life is a sequence of terms, one per owner: what was taken in one is not given back in
+    another one.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_expires",
+        "_part",
+        "_seen",
+        "_seen_at",
+        "_term",
+        "available",
+        "digest",
+        "epoch",
+        "in_use",
+        "limit",
+        "low",
+        "owner",
+        "places",
+    )
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.digest = limit.id.digest()
+        self.places = limit.id.measure is Measure.AT_ONCE
+        """Whether units come back as requests end."""
+        self.owner = ""
+        """The router; empty: there is none, or none was asked yet."""
+        self.epoch = 0
+        """Of the routers among which `owner` was chosen."""
+        self.available = 0
+        """Units that requests may take."""
+        self.in_use = 0
+        """Requests that run, where those are what is limited; else 0."""
+        self.low = -1
+        """With fewer available it is time to ask ahead; -1: never."""
+        self._term = Term()
+        self._part: LocalPart | None = None
+        self._expires = self._seen_at = math.inf
+        self._seen = 0
+
+    @property
+    def term(self) -> int:
+        """The number of the term; 0: none has begun."""
+        return self._term.number
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to return, to void or to tell, and the owner knows that."""
+        return not (self.available or self.in_use or self._term.open)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the owner is to be told without being asked."""
+        return self._term.changed
+
+    @property
+    def has_message(self) -> bool:
+        """Whether there is something to say to the owner."""
+        return bool(self.owner) and self._term.has_message
+
+    def begin_term(self, number: int, owner: str, now: float, *, keep: bool) -> None:
+        """Begin with an owner.
+
+        Args:
+            number: higher than every one before.
+            owner: the router; empty: there is none, and only what is here may be used.
+            now: a monotonic clock, in seconds.
+            keep: whether what is available may be used for a moment more.
+        """
+        self.owner = owner
+        self._part = None if owner else LocalPart(now)
+        self._term = Term(number, self.in_use, self.in_use)
+        self._term.changed = bool(owner and self.in_use)
+        self.low, self._expires = -1, math.inf
+        if not keep or self.places:
+            self.available = 0
+        elif owner and self.available:
+            self._expires = now + LAST_CHUNK_SECONDS
+
+    def lack(self, cost: int, now: float) -> float:
+        """Return when to try again a request that needs `cost` units and finds fewer.
+
+        Returns:
+            Seconds; 0: to ask the owner is of use, or it was asked; infinity: the limit allows no
+            such request.
+        """
+        if cost > self.limit.burst:
+            return math.inf
+        need = cost - self.available
+        if self._part is not None:
+            return self._part.seconds(need)
+        return self._term.seconds_to_wait(need, self.limit, now)
+
+    def want(self, cost: int) -> None:
+        """Ask for what a request lacks, with the next message."""
+        self._term.want(cost - self.available)
+
+    def want_ahead(self, now: float) -> bool:
+        """Ask for a chunk with the next message; return False where that is of no use now."""
+        return self._term.want_ahead(now)
+
+    def ask(self, now: float) -> Ask:
+        """Return the message to the owner."""
+        # What an owner before granted is not of this term.
+        available = self.available if self.places or self._term.answered else 0
+        return self._term.ask(self.limit, available, self.in_use, now, ahead=not self.places)
+
+    def receive(self, answer: Answer, now: float) -> None:
+        """Take in an answer of this term."""
+        if not self._term.answered:
+            self._expires = math.inf
+            if not self.places:
+                self.available = 0
+        self.available += self._term.receive(answer, now)
+        self.low = -1 if self.places or not answer.chunk else answer.chunk // 2
+
+    def end_use(self) -> None:
+        """Note that a request ended, and return its place if enough are kept."""
+        self.in_use -= 1
+        self.available += 1
+        if self._part is not None:
+            self.available = max(0, min(self.available, self._part.most - self.in_use))
+        elif self.available > self._term.chunk:
+            self._return(self.available - self._term.chunk)
+
+    def refund(self, units: int, term: int) -> None:
+        """Give back what a request of that term took and did not use."""
+        if term != self.term:
+            return
+        if self._part is not None:
+            self.available = max(self.available, min(self.available + units, self._part.most))
+        elif self._term.answered:
+            self._term.returned += units
+            self._term.changed = True
+
+    def tick(self, now: float) -> None:
+        """Void what is void by now, and return what was not used for a while."""
+        may_return = self._term.answered and not self._term.waits(now)
+        if now >= self._expires:
+            self.available, self._expires = 0, math.inf
+        if self._term.overdue(now):
+            self._term.say_again()
+        if self._seen != self.available:
+            self._seen, self._seen_at = self.available, now
+        elif self.available and may_return and now - self._seen_at >= IDLE_SECONDS:
+            self._return(self.available)
+
+    def refill(self, frontends: int, now: float) -> None:
+        """Without an owner: add what has come of this frontend's part of the limit."""
+        if self._part is None:
+            return
+        units = self._part.take(self.limit, frontends, self.available, now)
+        if self.places:
+            self.available = max(self.available, self._part.most - self.in_use)
+        else:
+            self.available = min(self.available + units, self._part.most)
+
+    def say_again(self) -> None:
+        """Tell the owner what it may not have got, and have it answer."""
+        self._term.say_again()
+
+    def remaining(self, now: float) -> int:
+        """Return about how many units of the limit are left, here and in the bucket."""
+        left = self.available + self._term.in_bucket(self.limit, now)
+        return max(0, min(self.limit.burst, left))
+
+    def _return(self, units: int) -> None:
+        self.available -= units
+        self._term.returned += units
+        self._term.changed = True
