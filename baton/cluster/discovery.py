@@ -9,8 +9,8 @@ from functools import partial
 from baton.cluster import keys
 from baton.cluster.catalog import CardKey, Catalog
 from baton.cluster.etcd import Compacted, Etcd, EtcdError, WatchEvent
-from baton.cluster.membership import Change, Membership
-from baton.cluster.probe import LivenessProbe, Prober, is_alive
+from baton.cluster.membership import Change, Membership, health_address
+from baton.cluster.probe import LivenessProbe, Prober, liveness
 from baton.cluster.records import RecordCache
 from baton.cluster.subscription import ChangeSubscription
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
@@ -54,7 +54,8 @@ class Discovery:
         self._relist_seconds = settings.relist_seconds
         self._membership = Membership(settings.reprobe_seconds)
         if probe is None:
-            probe = partial(is_alive, seconds=settings.probe_seconds)
+            probe = partial(liveness, seconds=settings.probe_seconds)
+        self._probe = probe
         self._prober = Prober(self._membership, probe, self._publish)
         self._catalog = Catalog()
         self._records = RecordCache(cluster)
@@ -64,6 +65,9 @@ class Discovery:
         self._from_revision = 0
         self._relist_at = 0.0
         self._etcd_unavailable = False
+        self.etcd_recovered = asyncio.Event()
+        """Set when etcd answers again after an outage, with its data or without; the owner clears
+        it."""
 
     async def __aenter__(self) -> "Discovery":
         self._tasks = [
@@ -111,6 +115,22 @@ class Discovery:
         """Probe an instance now, whose connection broke; it leaves the view if that fails too."""
         self._membership.on_unreachable(instance_id, _now())
         self._prober.wake()
+
+    async def has_died(self, instance_id: str, incarnation: str) -> bool:
+        """Return whether a process to which a connection broke is dead for sure.
+
+        It is if another one has its id, or if it refuses to be probed, twice. One that is silent,
+        or that left, may live.
+        """
+        for _ in range(2):
+            instance = self._membership.get(instance_id)
+            if instance is None:
+                return False
+            if instance.incarnation != incarnation:
+                return True
+            if await self._probe(health_address(instance), incarnation) != "dead":
+                return False
+        return True
 
     async def changes(self) -> AsyncGenerator[Change, None]:
         """Yield what changes, beginning with an `up` for each instance alive now; never ends.
@@ -173,6 +193,7 @@ class Discovery:
         if self._etcd_unavailable:
             self._etcd_unavailable = False
             log.info("cluster.etcd.recovered")
+            self.etcd_recovered.set()
 
     def _apply_list(self, pairs: list[tuple[str, bytes]]) -> None:
         self._records.retain({key for key, _ in pairs})

@@ -1,28 +1,40 @@
 """A client of etcd v3, for keys, leases, one kind of transaction and watches."""
 
 import asyncio
-import ipaddress
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
 from baton.cluster import etcd_messages as pb
+from baton.cluster.etcd_channels import EtcdChannels
 from baton.cluster.keys import prefix_end
+from baton.rpc.tls.watch import CertificateWatch
 
-_OPTIONS: list[tuple[str, int | str]] = [
-    ("grpc.service_config", '{"loadBalancingConfig":[{"round_robin":{}}]}'),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.keepalive_time_ms", 10_000),  # etcd allows 5 s, and only while calls run
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),
-]
 _ON_LEADER = (("hasleader", "true"),)  # a server cut off from its leader ends the stream
+PAGE = 1000
+MAX_BATCH = 128
+"""Keys that etcd writes in one transaction, by default (`--max-txn-ops`)."""
+Pairs = list[tuple[str, bytes]]
+"""Keys and their values."""
 _EOF: object = grpc.aio.EOF  # type: ignore[attr-defined]  # not in the stubs
+
+
+_Method = tuple[str, Callable[[Any], bytes], Callable[[bytes], Any]]
+
+
+def _method(name: str, request: Any, response: Any) -> _Method:
+    return f"/etcdserverpb.{name}", request.SerializeToString, response.FromString
+
+
+_RANGE = _method("KV/Range", pb.RangeRequest, pb.RangeResponse)
+_PUT = _method("KV/Put", pb.PutRequest, pb.PutResponse)
+_TXN = _method("KV/Txn", pb.TxnRequest, pb.TxnResponse)
+_GRANT = _method("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
+_REVOKE = _method("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
+_KEEP_ALIVE = _method("Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse)
+_WATCH = _method("Watch/Watch", pb.WatchRequest, pb.WatchResponse)
 
 
 class EtcdError(Exception):
@@ -44,44 +56,39 @@ class WatchEvent:
 
 
 class Etcd:
-    """A connection to an etcd cluster, over one channel to all endpoints.
+    """A connection to an etcd cluster, by any of its endpoints.
+
+    A request that fails is not sent again, since it may have been carried out; the next one goes to
+    another endpoint.
 
     Args:
-        endpoints: `host:port` each. Several must be IP addresses; one may be a name, which may
-            stand for several addresses.
-        timeout: seconds that a request may take.
-
-    Raises:
-        ValueError: several endpoints, and one is a name.
+        endpoints: `host:port` each, names and addresses. A name may stand for several addresses.
+        timeout: seconds that a request may take, beside a third of it to be connected.
+        certificate: to speak TLS; None: plain text.
     """
 
-    def __init__(self, endpoints: Sequence[str], timeout: float = 3.0) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        timeout: float = 3.0,
+        certificate: CertificateWatch[grpc.ChannelCredentials] | None = None,
+    ) -> None:
         self.endpoints = tuple(endpoints)
         self._timeout = timeout
-        self._channel = grpc.aio.insecure_channel(_target(self.endpoints), options=_OPTIONS)
-        unary = self._unary
-        self._range = unary("KV/Range", pb.RangeRequest, pb.RangeResponse)
-        self._put = unary("KV/Put", pb.PutRequest, pb.PutResponse)
-        self._txn = unary("KV/Txn", pb.TxnRequest, pb.TxnResponse)
-        self._lease = unary("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
-        self._revoke = unary("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
-        self._keep_alive = self._stream(
-            "Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse
-        )
-        self._watch = self._stream("Watch/Watch", pb.WatchRequest, pb.WatchResponse)
+        self._channels = EtcdChannels(self.endpoints, certificate=certificate)
 
     async def __aenter__(self) -> "Etcd":
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._channel.close(None)
+        await self._channels.close()
 
     async def get(self, key: str) -> bytes | None:
         """Return the value of a key; None if it does not exist."""
-        response = await self._call(self._range, pb.RangeRequest(key=key.encode()))
+        response = await self._call(_RANGE, pb.RangeRequest(key=key.encode()))
         return bytes(response.kvs[0].value) if response.kvs else None
 
-    async def list(self, prefix: str, end: str = "") -> tuple[list[tuple[str, bytes]], int]:
+    async def list(self, prefix: str, end: str = "") -> tuple[Pairs, int]:
         """Return the keys with a prefix, or from there to `end` (exclusive), and the revision.
 
         A watch from the revision + 1 continues where this list stops.
@@ -89,52 +96,84 @@ class Etcd:
         request = pb.RangeRequest(
             key=prefix.encode(), range_end=(end or prefix_end(prefix)).encode()
         )
-        response = await self._call(self._range, request)
+        response = await self._call(_RANGE, request)
         pairs = [(kv.key.decode(), bytes(kv.value)) for kv in response.kvs]
         return pairs, int(response.header.revision)
 
+    async def pages(self, prefix: str, size: int = PAGE) -> AsyncGenerator[tuple[Pairs, int], None]:
+        """Yield what `list` returns, at one revision, in pages of up to `size` keys; one at least.
+
+        Close it (`contextlib.aclosing`) where it is left early.
+        """
+        request = pb.RangeRequest(
+            key=prefix.encode(), range_end=prefix_end(prefix).encode(), limit=size
+        )
+        more = True
+        while more:
+            response = await self._call(_RANGE, request)
+            pairs = [(kv.key.decode(), bytes(kv.value)) for kv in response.kvs]
+            request.revision = request.revision or response.header.revision
+            yield pairs, int(request.revision)
+            more = response.more
+            if more:
+                request.key = pairs[-1][0].encode() + b"\0"
+
     async def put(self, key: str, value: bytes, lease: int = 0) -> None:
         """Write a key; with a lease it is deleted when the lease ends."""
-        await self._call(self._put, pb.PutRequest(key=key.encode(), value=value, lease=lease))
+        await self._call(_PUT, pb.PutRequest(key=key.encode(), value=value, lease=lease))
 
     async def create(self, key: str, value: bytes, lease: int = 0) -> bool:
         """Write a key unless it exists; return whether it was written."""
-        absent = pb.Compare(target=pb.Compare.CREATE, key=key.encode(), create_revision=0)
-        return await self._put_if(absent, key, value, lease)
+        return await self._write([(key, value)], [_absent(key)], lease)
+
+    async def put_all(self, pairs: Sequence[tuple[str, bytes]]) -> None:
+        """Write keys at once, up to MAX_BATCH of them."""
+        await self._write(pairs, [])
+
+    async def create_all(self, pairs: Sequence[tuple[str, bytes]]) -> bool:
+        """Write keys, up to MAX_BATCH, unless one of them exists; return whether they were."""
+        return await self._write(pairs, [_absent(key) for key, _ in pairs])
 
     async def replace(self, key: str, known: bytes, value: bytes, lease: int = 0) -> bool:
         """Write a key if it holds `known`; return whether it was written."""
         same = pb.Compare(target=pb.Compare.VALUE, key=key.encode(), value=known)
-        return await self._put_if(same, key, value, lease)
+        return await self._write([(key, value)], [same], lease)
 
-    async def _put_if(self, condition: Any, key: str, value: bytes, lease: int) -> bool:
-        request = pb.TxnRequest(compare=[condition])  # a comparison is for equality by default
-        put = request.success.add().request_put
-        put.key, put.value, put.lease = key.encode(), value, lease
-        return bool((await self._call(self._txn, request)).succeeded)
+    async def _write(
+        self, pairs: Sequence[tuple[str, bytes]], conditions: Sequence[Any], lease: int = 0
+    ) -> bool:
+        request = pb.TxnRequest(compare=conditions)  # a comparison is for equality by default
+        for key, value in pairs:
+            put = request.success.add().request_put
+            put.key, put.value, put.lease = key.encode(), value, lease
+        return bool((await self._call(_TXN, request)).succeeded)
 
     async def grant(self, ttl: int) -> int:
         """Take a new lease of `ttl` seconds (etcd may make it longer); return its id."""
-        return int((await self._call(self._lease, pb.LeaseGrantRequest(TTL=ttl))).ID)
+        return int((await self._call(_GRANT, pb.LeaseGrantRequest(TTL=ttl))).ID)
 
     async def keep_alive(self, lease: int) -> int:
         """Renew a lease; return the seconds that it has left, 0 if it has ended."""
-        call = self._keep_alive(timeout=self._timeout, metadata=_ON_LEADER)
+        channel = await self._channels.pick(self._timeout / 3)
+        renew: Any = channel.stream_stream(*_KEEP_ALIVE)
+        call = renew(timeout=self._timeout, metadata=_ON_LEADER)
         try:
             await call.write(pb.LeaseKeepAliveRequest(ID=lease))
             response = await call.read()
         except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            self._channels.failed(channel)
             raise _error(error) from error
         finally:
             call.cancel()
         if response is _EOF:
+            self._channels.failed(channel)
             raise EtcdError("etcd ended the keep-alive stream")
         return int(response.TTL)
 
     async def revoke(self, lease: int) -> None:
         """End a lease and delete its keys; no error if it has ended."""
         try:
-            await self._call(self._revoke, pb.LeaseRevokeRequest(ID=lease))
+            await self._call(_REVOKE, pb.LeaseRevokeRequest(ID=lease))
         except EtcdError as error:
             cause = error.__cause__
             if (
@@ -161,7 +200,9 @@ class Etcd:
         request.create_request.key = prefix.encode()
         request.create_request.range_end = (end or prefix_end(prefix)).encode()
         request.create_request.start_revision = from_revision
-        call = self._watch(metadata=_ON_LEADER)
+        channel = await self._channels.pick(self._timeout / 3)
+        watch: Any = channel.stream_stream(*_WATCH)
+        call = watch(metadata=_ON_LEADER)
         try:
             async with asyncio.timeout(self._timeout):
                 await call.write(request)
@@ -177,30 +218,28 @@ class Etcd:
                 if response.events or response.created:
                     yield [_event(event) for event in response.events]
                 response = await call.read()
+            self._channels.failed(channel)
             raise EtcdError("etcd ended the watch")
         except (grpc.RpcError, asyncio.InvalidStateError, TimeoutError) as error:
+            self._channels.failed(channel)
             raise _error(error) from error
         finally:
             call.cancel()
 
-    def _unary(self, method: str, request: Any, response: Any) -> Any:
-        return self._channel.unary_unary(
-            f"/etcdserverpb.{method}", request.SerializeToString, response.FromString
-        )
-
-    def _stream(self, method: str, request: Any, response: Any) -> Any:
-        return self._channel.stream_stream(
-            f"/etcdserverpb.{method}", request.SerializeToString, response.FromString
-        )
-
-    async def _call(self, method: Any, request: Any) -> Any:
-        call = method(request, timeout=self._timeout)
+    async def _call(self, method: _Method, request: Any) -> Any:
+        channel = await self._channels.pick(self._timeout / 3)
+        call = channel.unary_unary(*method)(request, timeout=self._timeout)
         try:
             return await call
         except grpc.RpcError as error:
+            self._channels.failed(channel)
             raise _error(error) from error
         finally:
             call.cancel()
+
+
+def _absent(key: str) -> Any:
+    return pb.Compare(target=pb.Compare.CREATE, key=key.encode(), create_revision=0)
 
 
 def _event(event: Any) -> WatchEvent:
@@ -212,18 +251,3 @@ def _error(error: Exception) -> EtcdError:
     if isinstance(error, grpc.aio.AioRpcError):
         return EtcdError(f"{error.code().name}: {error.details()}")
     return EtcdError(f"etcd did not answer ({type(error).__name__})")
-
-
-def _target(endpoints: Sequence[str]) -> str:
-    hosts = [endpoint.rpartition(":")[0].strip("[]") for endpoint in endpoints]
-    versions: set[int] = set()
-    for host in hosts:
-        try:
-            versions.add(ipaddress.ip_address(host).version)
-        except ValueError:
-            versions.add(0)
-    if versions == {0} and len(endpoints) == 1:
-        return f"dns:///{endpoints[0]}"
-    if versions == {4} or versions == {6}:
-        return f"ipv{versions.pop()}:{','.join(endpoints)}"
-    raise ValueError("several etcd endpoints must all be IPv4 or all be IPv6 addresses")

@@ -36,9 +36,34 @@ def model_variant(served: Instance | ModelCard) -> str:
     return f"{served.layout_id.hex()}.{served.tokenizer_digest.hex()}"
 
 
+def salts(cluster: str) -> str:
+    """Return the prefix of `TenantPolicy` records, which are secret; the tenant's id follows."""
+    return f"/baton/{cluster}/tenants/"
+
+
 def tenant(cluster: str, name: str) -> str:
     """Return the key of a tenant's `TenantPolicy`."""
-    return f"/baton/{cluster}/tenants/{name}"
+    return salts(cluster) + name
+
+
+def tenancy(cluster: str) -> str:
+    """Return the prefix of the records of `baton.tenancy`; kind and id follow."""
+    return f"/baton/{cluster}/tenancy/"
+
+
+def tenants(cluster: str) -> str:
+    """Return the prefix of `Tenant` records, which name no secret; the tenant's id follows."""
+    return f"{tenancy(cluster)}tenants/"
+
+
+def key_uses(cluster: str) -> str:
+    """Return the prefix of when API keys were used last; the key's id follows."""
+    return f"/baton/{cluster}/key-uses/"
+
+
+def refused(cluster: str) -> str:
+    """Return the prefix of requests that are refused; the hexadecimal digest of one follows."""
+    return f"/baton/{cluster}/refused/"
 
 
 def members_range(cluster: str) -> tuple[str, str]:

@@ -76,6 +76,8 @@ class LocalEtcd:
         client_port: port for clients; 0 takes a free one.
         peer_port: port for other servers; 0 takes a free one.
         log_path: where its output is appended; None: `etcd.log` in `data_dir`.
+        durable: wait for the disk at each write. Without, what was written outlives `kill`, and
+            not a crash of the machine.
     """
 
     def __init__(
@@ -84,8 +86,10 @@ class LocalEtcd:
         client_port: int = 0,
         peer_port: int = 0,
         log_path: Path | None = None,
+        durable: bool = True,
     ) -> None:
         self._data_dir = data_dir
+        self._durable = durable
         self._log_path = log_path or data_dir / "etcd.log"
         self._client_port = client_port or free_port()
         self._peer_port = peer_port or free_port()
@@ -192,6 +196,8 @@ class LocalEtcd:
             "log-outputs": "stderr",
             "auto-compaction-retention": "1h",
         }
+        if not self._durable:
+            options["unsafe-no-fsync"] = "true"
         flags = [f"--{name}={value}" for name, value in options.items()]
         launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
         return [*launcher, str(find_binary()), *flags]

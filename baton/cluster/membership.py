@@ -6,10 +6,13 @@ returns what changed and which instances to probe. A member is registered while 
     etcd put ──▶ alive ──unreachable──▶ probe ──ok──▶ alive
                    │                      └─failed──▶ down, probed again until it answers
                    ├──key deleted───────▶ probe ──ok──▶ alive, probed again until it is registered
-                   │                      └─failed──▶ removed
+                   │                      ├─failed──▶ removed
+                   │                      └─silent──▶ probed again, removed the third time
                    └──key deleted while draining ───▶ removed
 
-So a lease that expired alone removes no instance, and neither does an etcd outage.
+So a lease that expired alone removes no instance, and neither does an etcd outage. When all leases
+have expired, everyone probes everyone at once: what is late then has not failed, unless a
+connection to it broke as well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,6 +24,10 @@ from typing import Literal
 from baton.internal.v1.cluster_pb2 import Instance, Role
 
 ChangeKind = Literal["up", "down", "update", "models"]
+Liveness = Literal["alive", "dead", "silent"]
+"""What a probe found: `dead` is a refusal or another process, `silent` is no answer in time."""
+SILENT_PROBES = 3
+"""In a row, after which an instance whose connections work is taken for dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +36,11 @@ class Change:
 
     kind: ChangeKind
     instance: Instance
+
+
+def health_address(instance: Instance) -> str:
+    """Return `host:port` at which an instance answers grpc.health.v1 to the cluster."""
+    return instance.health_address or instance.address
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,10 @@ class _Member:
     probing: bool = False
     suspect: bool = False
     """A caller lost its connection while a probe ran, which may have been answered before."""
+    unreachable: bool = False
+    """A caller lost its connection since a probe was answered."""
+    silent: int = 0
+    """Probes in a row that were not answered in time."""
     probe_at: float | None = None
 
 
@@ -67,6 +83,11 @@ class Membership:
     def alive(self) -> Mapping[str, Instance]:
         """Instances by id; a live view."""
         return MappingProxyType(self._alive)
+
+    def get(self, instance_id: str) -> Instance | None:
+        """Return the last record of an instance that is a member, alive or down."""
+        member = self._members.get(instance_id)
+        return None if member is None else member.instance
 
     def by_role(self, role: Role.ValueType) -> list[Instance]:
         """Return the live instances of a role."""
@@ -124,6 +145,7 @@ class Membership:
         member = self._members.get(instance_id)
         if member is not None and member.alive:
             member.suspect = member.probing
+            member.unreachable = True
             self._schedule(instance_id, member, now)
 
     def start_probes(self, now: float, limit: int) -> list[Probe]:
@@ -136,21 +158,26 @@ class Membership:
                 continue  # an older entry of an instance that was scheduled again
             member.probe_at, member.probing = None, True
             instance = member.instance
-            started.append(Probe(instance_id, instance.incarnation, instance.address))
+            started.append(Probe(instance_id, instance.incarnation, health_address(instance)))
         return started
 
     def next_probe_at(self) -> float | None:
         """Return when a probe may be due; None: not before something else happens."""
         return self._due[0][0] if self._due else None
 
-    def on_probed(self, probe: Probe, answered: bool, now: float) -> list[Change]:
+    def on_probed(self, probe: Probe, found: Liveness, now: float) -> list[Change]:
         """Take in the result of a probe. One of an earlier incarnation changes nothing."""
         member = self._members.get(probe.instance_id)
         if member is None or member.instance.incarnation != probe.incarnation:
             return []
         member.probing = False
         instance = member.instance
-        if not answered:
+        if found == "silent" and member.alive and not member.unreachable:
+            member.silent += 1
+            if member.silent < SILENT_PROBES:
+                self._schedule(instance.id, member, now + self.reprobe_seconds)
+                return []
+        if found != "alive":
             if not member.registered:
                 del self._members[instance.id]
             else:
@@ -160,6 +187,8 @@ class Membership:
                 return []
             member.alive = False
             return [self._down(instance)]
+        member.silent = 0
+        member.unreachable = member.suspect
         if member.suspect:
             member.suspect = False
             self._schedule(instance.id, member, now)

@@ -3,40 +3,54 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
-from baton.cluster.membership import Change, Membership, Probe
-from baton.rpc.channels import open_channel
-from baton.rpc.server import INCARNATION_KEY, LIVENESS
+from baton.cluster.membership import Change, Liveness, Membership, Probe
+from baton.errors import BatonError
+from baton.rpc.channel.channel import Channel
+from baton.rpc.loop_watch import timeout
+from baton.rpc.server.health import INCARNATION_KEY, LIVENESS
 
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_CHECK = "/grpc.health.v1.Health/Check"
+_INCARNATION = INCARNATION_KEY.encode()
+PAUSE_SECONDS = 30.0
+"""A pause of this process itself that costs no probe its answer."""
 MAX_PROBES = 64
 """Probes that run at once; more wait their turn."""
 
-LivenessProbe = Callable[[str, str], Awaitable[bool]]
+LivenessProbe = Callable[[str, str], Awaitable[Liveness]]
 """Takes an address and an incarnation, returns soon whether that process lives."""
 
 
-async def is_alive(address: str, incarnation: str, seconds: float) -> bool:
+async def liveness(address: str, incarnation: str, seconds: float) -> Liveness:
     """Return whether the process of this incarnation answers at `host:port` within so long.
 
     Another process that got the address since does not count.
     """
-    channel = open_channel(address)
-    request = health_pb2.HealthCheckRequest(service=LIVENESS)
-    call: Any = health_pb2_grpc.HealthStub(channel).Check(request, timeout=seconds)
+    # What only takes long would look dead otherwise, as an address to which nothing is said.
+    channel = Channel(address, patience_seconds=PAUSE_SECONDS)
+    check = channel.unary_stream(  # its trailers are wanted too
+        _CHECK,
+        request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+        response_deserializer=health_pb2.HealthCheckResponse.FromString,
+    )
+    call = check(health_pb2.HealthCheckRequest(service=LIVENESS), timeout=seconds + PAUSE_SECONDS)
     try:
-        response = await call
-        found = dict(await call.trailing_metadata()).get(INCARNATION_KEY)
-    except grpc.aio.AioRpcError:
-        return False
+        async with timeout(seconds):
+            response = await call.read()
+            await call.read()
+            found = dict(call.trailers).get(_INCARNATION, b"").decode()
+    except TimeoutError:
+        return "silent"
+    except BatonError:
+        return "dead"
     finally:
         call.cancel()
-        await channel.close(None)
+        await channel.close()
     same = not found or not incarnation or found == incarnation
-    return same and bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+    return "alive" if same and response.status == _SERVING else "dead"
 
 
 class Prober:
@@ -80,8 +94,8 @@ class Prober:
                         await self._wakeup.wait()
 
     async def _run_probe(self, probe: Probe) -> None:
-        answered = await self._probe(probe.address, probe.incarnation)
+        found = await self._probe(probe.address, probe.incarnation)
         self._running -= 1
         now = asyncio.get_running_loop().time()
-        self._publish(self._membership.on_probed(probe, answered, now))
+        self._publish(self._membership.on_probed(probe, found, now))
         self._wakeup.set()

@@ -11,18 +11,27 @@ from baton.cluster.etcd import Etcd, EtcdError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
+from baton.rpc.protocol import VERSION
 from baton.settings import EtcdSettings
 from baton.telemetry.logs import get_logger
+from baton.telemetry.metrics import Gauge
+from baton.version import full_version
 
 log = get_logger(__name__)
 
 RETRY_SECONDS = 0.2
+BUILD_INFO = Gauge(
+    "baton_build_info",
+    "1; release and commit of the process, and the version of the protocol that it speaks",
+    ("version", "protocol"),
+)
 
 
 class Registration:
     """An instance's record and its model cards, under a lease that is renewed and retaken if lost.
 
-    An etcd outage neither blocks nor fails the process: records are written after it.
+    The record says which version of Baton wrote it. An etcd outage neither blocks nor fails the
+    process: records are written after it.
 
     Args:
         etcd: the connection; the caller closes it, after this.
@@ -45,6 +54,7 @@ class Registration:
         self._key = keys.instance(cluster, instance.id)
         self._instance = Instance()
         self._instance.CopyFrom(instance)
+        self._instance.version = full_version()
         self._cards = {
             keys.model(cluster, card.name, keys.model_variant(card)): card for card in cards
         }
@@ -62,6 +72,7 @@ class Registration:
         self._etcd_unavailable = False
 
     async def __aenter__(self) -> "Registration":
+        BUILD_INFO.labels(self._instance.version, str(VERSION)).set(1)
         self._task = start_background(self._keep_registered(), "registration")
         await self._wait_written()
         return self
@@ -85,6 +96,11 @@ class Registration:
     def registered(self) -> bool:
         """Whether etcd holds the record as it is now, as far as is known."""
         return self._written == self._version and self._lease != 0
+
+    async def wait_registered(self) -> None:
+        """Return once etcd holds the record."""
+        async with self._progress:
+            await self._progress.wait_for(lambda: self.registered)
 
     async def update(self, **fields: Any) -> None:
         """Change fields of the record, for example `update(draining=True)`.

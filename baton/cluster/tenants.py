@@ -1,21 +1,29 @@
 """What the cluster keeps of tenants: the secret salt of their KV keys."""
 
+import asyncio
 import secrets
 
 from baton.cluster import keys
 from baton.cluster.etcd import Etcd, EtcdError
 from baton.errors import BatonError, Reason
 from baton.internal.v1.cluster_pb2 import TenantPolicy
+from baton.rpc.backoff import Backoff
+from baton.telemetry.logs import get_logger
+
+log = get_logger(__name__)
 
 DEFAULT_TENANT = "default"
-"""The tenant of every request, until API keys name others."""
+"""The tenant of every request that no API key gives another one."""
 SALT_BYTES = 32
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
 
 
 class CacheSalts:
     """Salts by tenant, which are the same in every process and for ever.
 
-    A process has one. A salt is read from etcd once; etcd may go away afterwards.
+    A process has one. What `follow` tells it of the prefix of salts is in force at once: it knows
+    those of all tenants, and a salt that is replaced. etcd may go away afterwards, and come back
+    without its data: see `keep`.
     """
 
     def __init__(self, etcd: Etcd, cluster: str) -> None:
@@ -40,12 +48,65 @@ class CacheSalts:
                 ) from error
         return salt
 
+    def begin(self, revision: int) -> None:
+        """As of `Listener`: nothing is forgotten that is not listed, see `keep`."""
+
+    def take(self, name: str, value: bytes) -> None:
+        try:
+            salt = _salt_of(value)
+        except ValueError as error:
+            log.warning("tenant.salt.unreadable", tenant=name, error=str(error))
+            return
+        if self._salts.get(name, salt) != salt:
+            log.warning("tenant.salt.replaced", tenant=name)
+        self._salts[name] = salt
+
+    def end(self) -> None:
+        """As of `Listener`."""
+
+    def change(self, name: str, value: bytes | None, revision: int) -> None:  # noqa: ARG002
+        if value is not None:
+            self.take(name, value)
+
+    async def keep(self, etcd_recovered: asyncio.Event) -> None:
+        """Write the salts known here to an etcd that has lost them, whenever it was away.
+
+        Otherwise the next process would draw others, and would find no KV of the tenants'. Where
+        one did so already, its salt is taken over here. Never returns.
+
+        Args:
+            etcd_recovered: set when etcd was away and answers again; cleared here.
+        """
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
+        while True:
+            await etcd_recovered.wait()
+            etcd_recovered.clear()
+            try:
+                for tenant, salt in list(self._salts.items()):
+                    policy = TenantPolicy(name=tenant, cache_salt=salt)
+                    if await self._etcd.create(
+                        keys.tenant(self._cluster, tenant), keys.encode(policy)
+                    ):
+                        log.warning("tenant.salt.restored", tenant=tenant)
+                    else:
+                        self._salts[tenant] = await self._read(tenant)
+            except (EtcdError, ValueError) as error:
+                log.warning("tenant.salt.not_restored", error=str(error))
+                etcd_recovered.set()
+                await asyncio.sleep(backoff.next())
+            else:
+                backoff.reset()
+
     async def _read(self, tenant: str) -> bytes:
         key = keys.tenant(self._cluster, tenant)
         policy = TenantPolicy(name=tenant, cache_salt=secrets.token_bytes(SALT_BYTES))
         if not await self._etcd.create(key, keys.encode(policy)):
-            stored = await self._etcd.get(key)
-            policy = keys.decode(TenantPolicy, stored or b"")
-        if len(policy.cache_salt) < SALT_BYTES:
-            raise ValueError(f"the policy at {key} has no salt of {SALT_BYTES} bytes")
+            return _salt_of(await self._etcd.get(key) or b"")
         return policy.cache_salt
+
+
+def _salt_of(value: bytes) -> bytes:
+    policy = keys.decode(TenantPolicy, value)
+    if len(policy.cache_salt) < SALT_BYTES:
+        raise ValueError(f"the TenantPolicy has no salt of {SALT_BYTES} bytes")
+    return policy.cache_salt
