@@ -80,15 +80,21 @@ class PromptKeys:
 def prompt_keys(root: bytes, tokens: Sequence[int], block_tokens: int) -> PromptKeys:
     """Return the names of every block of a prompt."""
     data = token_bytes(tokens)
+    keys = full_block_keys(root, data, block_tokens)
+    rest = data[len(keys) * 4 * block_tokens :]
+    last = keys[-1] if keys else root
+    return PromptKeys(tuple(keys), partial_block_key(last, rest) if rest else None)
+
+
+def full_block_keys(root: bytes, tokens: bytes, block_tokens: int) -> list[bytes]:
+    """Return the keys of the full blocks of a prompt, given as its tokens' bytes."""
     step = 4 * block_tokens
-    whole = len(tokens) // block_tokens * step
     keys = []
     key = root
-    for start in range(0, whole, step):
-        key = full_block_key(key, data[start : start + step])
+    for end in range(step, len(tokens) + 1, step):
+        key = full_block_key(key, tokens[end - step : end])
         keys.append(key)
-    rest = data[whole:]
-    return PromptKeys(tuple(keys), partial_block_key(key, rest) if rest else None)
+    return keys
 
 
 def pack(keys: Sequence[bytes]) -> bytes:

@@ -4,9 +4,6 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import grpc
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
@@ -14,21 +11,24 @@ from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.arena.file import ArenaFileError, MappedArena
 from baton.kv.arena.writer_lock import WriterLock
 from baton.kv.wire import bulk
-from baton.rpc.channels import open_channel
+from baton.rpc.channel.channel import Channel
 from baton.rpc.protocol import VERSION, check_version
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
+from baton.rpc.wire.messages import Parts
 from baton.settings import KvSettings
 from baton.transports import GRPC, SHM
 
 MAX_QUEUED = 65_536
+BULK_BYTES = 4 * 1024 * 1024
+"""Of objects that are sent and not taken yet, on a stream."""
 """Frames that may wait to be written to a stream; one with more is stuck and is closed."""
 
 GET_METHOD = "/baton.internal.v1.KvStoreService/Get"
 PUT_METHOD = "/baton.internal.v1.KvStoreService/Put"
 
 GetStream = ClientStream[pb.GetRequest, pb.GetResponse | bulk.ReadBulk]
-PutStream = ClientStream[pb.PutRequest | bytes, pb.PutResponse]
+PutStream = ClientStream[pb.PutRequest | Parts, pb.PutResponse]
 
 
 class StoreUnavailableError(Exception):
@@ -49,7 +49,7 @@ class Attachment:
     """Held as long as this process may write to the arena."""
     get: GetStream
     put: PutStream
-    channel: grpc.aio.Channel
+    channel: Channel
     open_seconds: float
     """For each step of attaching, and a lookup."""
     closing: AsyncExitStack
@@ -62,12 +62,14 @@ class Attachment:
             BatonError: it refuses.
         """
         try:
-            return await KvStoreServiceStub(self.channel).Lookup(request, timeout=self.open_seconds)
-        except grpc.RpcError as error:
-            refusal = BatonError.from_rpc_error(error)
+            found: pb.LookupResponse = await self.channel.stub(KvStoreServiceStub).Lookup(
+                request, timeout=self.open_seconds
+            )
+            return found
+        except BatonError as refusal:
             if refusal.reason is Reason.INVALID_FIELD:
-                raise refusal from error
-            raise StoreUnavailableError(f"the lookup failed: {refusal}") from error
+                raise
+            raise StoreUnavailableError(f"the lookup failed: {refusal}") from refusal
 
     async def aclose(self) -> None:
         """End streams and channel, and release the writer's lock."""
@@ -85,8 +87,8 @@ async def attach(
     transports, seconds = settings.transports, settings.open_seconds
     async with AsyncExitStack() as stack:
         try:
-            channel = open_channel(address)
-            stack.push_async_callback(channel.close, None)
+            channel = Channel(address)
+            stack.push_async_callback(channel.close)
             session = await open_session(channel, client_id, incarnation, seconds)
             opening = pb.Open(session_id=session.session_id)
             arena, lock = _map(session, opening, stack) if SHM in transports else (None, None)
@@ -96,7 +98,7 @@ async def attach(
                 arena = None  # the file at that path is another one than the store's
             if (GRPC if arena is None else SHM) not in transports:
                 raise BatonError(Reason.UNAVAILABLE, "the store shares no memory with this process")
-        except (BatonError, grpc.RpcError, TimeoutError, OSError) as error:
+        except (BatonError, TimeoutError, OSError) as error:
             raise StoreUnavailableError(
                 f"cannot attach to the store at {address}: {error}"
             ) from error
@@ -115,24 +117,25 @@ async def attach(
 
 
 async def open_session(
-    channel: grpc.aio.Channel, client_id: str, incarnation: str, seconds: float
+    channel: Channel, client_id: str, incarnation: str, seconds: float
 ) -> pb.AttachResponse:
     """Ask a store for a session.
 
     Raises:
-        grpc.RpcError: it cannot be reached or refuses.
-        BatonError: PROTOCOL_MISMATCH.
+        BatonError: it cannot be reached or refuses, or PROTOCOL_MISMATCH.
     """
     request = pb.AttachRequest(
         client_id=client_id, incarnation=incarnation, protocol_version=VERSION
     )
-    session = await KvStoreServiceStub(channel).Attach(request, timeout=seconds)
+    session: pb.AttachResponse = await channel.stub(KvStoreServiceStub).Attach(
+        request, timeout=seconds
+    )
     check_version(session.protocol_version, f"store {session.store_id}")
     return session
 
 
 async def open_get(
-    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack, seconds: float
+    channel: Channel, opening: pb.Open, stack: AsyncExitStack, seconds: float
 ) -> tuple[GetStream, str]:
     """Open a Get stream, which `stack` then closes; return it and its transport.
 
@@ -140,13 +143,13 @@ async def open_get(
         BatonError: the store refuses.
         TimeoutError: it does not respond.
     """
-    call: Any = channel.stream_stream(  # the stubs want an iterator of requests
+    call = channel.stream_stream(  # with encodings of its own
         GET_METHOD,
         request_serializer=pb.GetRequest.SerializeToString,
         response_deserializer=bulk.decode_get_response,
     )
-    stream: GetStream = ClientStream(call(), SendQueue(limit=MAX_QUEUED))
-    stack.push_async_callback(stream.aclose)
+    stream: GetStream = ClientStream(call(), SendQueue(limit=MAX_QUEUED), buffer_bytes=BULK_BYTES)
+    stack.callback(stream.close)
     stream.send(pb.GetRequest(open=opening))
     async with asyncio.timeout(seconds):
         response = await stream.read()
@@ -156,16 +159,16 @@ async def open_get(
 
 
 async def open_put(
-    channel: grpc.aio.Channel, opening: pb.Open, stack: AsyncExitStack, seconds: float
+    channel: Channel, opening: pb.Open, stack: AsyncExitStack, seconds: float
 ) -> tuple[PutStream, str]:
     """Open a Put stream, as `open_get` does a Get stream."""
-    call: Any = channel.stream_stream(
+    call = channel.stream_stream(
         PUT_METHOD,
         request_serializer=bulk.encode,
         response_deserializer=pb.PutResponse.FromString,
     )
-    stream: PutStream = ClientStream(call(), SendQueue(limit=MAX_QUEUED))
-    stack.push_async_callback(stream.aclose)
+    stream: PutStream = ClientStream(call(), SendQueue(limit=MAX_QUEUED), buffer_bytes=BULK_BYTES)
+    stack.callback(stream.close)
     stream.send(pb.PutRequest(open=opening))
     async with asyncio.timeout(seconds):
         return stream, (await stream.read()).opened.transport

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import PutStream, StoreUnavailableError
+from baton.rpc.wire.messages import Parts
 
 
 class PutSession:
@@ -69,7 +70,7 @@ class PutSession:
         if self._closed_reason is None:
             self.reservations -= slots
 
-    async def send_bulk(self, frame: pb.PutRequest | bytes) -> None:
+    async def send_bulk(self, frame: pb.PutRequest | Parts) -> None:
         """Queue a frame that has no response, once few others wait."""
         await self._stream.send_bulk(frame)
 

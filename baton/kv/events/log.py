@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from baton.internal.v1 import kvevents_pb2 as pb
 from baton.kv.events.messages import (
@@ -17,7 +18,18 @@ from baton.kv.events.messages import (
     thin_out,
 )
 from baton.kv.events.replica import LayoutTier
-from baton.kv.keys import pack
+from baton.kv.keys import KEY_BYTES, pack
+
+CHANGE_BYTES = 128
+"""What Python spends on a change, beside its keys. A protobuf message of one key takes 1,000."""
+RING_KEYS = 8192
+"""In past events that are kept however little is held: a minute of a busy worker."""
+URGENT_SECONDS = 0.02
+"""Time to first token for which it matters that placements know of new blocks at once."""
+
+
+_Change = tuple[str, LayoutTier, bytes]
+"""Its kind, what it concerns, and the keys."""
 
 
 class SlowSubscriberError(Exception):
@@ -58,33 +70,40 @@ class Subscription:
 class EventLog:
     """What an instance holds, and its changes in order, for subscribers that replicate it.
 
-    Its owner records changes and calls `flush` soon after `on_pending`. A subscriber resumes where
-    it left as long as the log remembers that; otherwise it begins with a snapshot. One thread.
+    Its owner records changes and calls `flush` some time after `on_pending`, soon after an urgent
+    one. A subscriber resumes where it left as long as the log remembers that; otherwise it begins
+    with a snapshot. One thread.
 
     Args:
         epoch: new with every start of the process.
-        ring_keys: how many keys of past events are kept for subscribers that resume.
+        ring_bytes: what past events may take that are kept for subscribers that resume; those
+            with more keys than are held, and than `RING_KEYS`, are not kept either.
         queue_keys: how many keys a subscriber may lag behind.
-        on_pending: called with the first change after a flush.
+        on_pending: called with False after the first change since a flush, and with True once
+            something urgent is among the changes.
     """
 
     def __init__(
         self,
         epoch: str,
         *,
-        ring_keys: int = 262_144,
+        ring_bytes: int = 16 * 1024 * 1024,
         queue_keys: int = 262_144,
-        on_pending: Callable[[], None] = lambda: None,
+        on_pending: Callable[[bool], None] = lambda _: None,
     ) -> None:
         self.epoch = epoch
         self.sequence = 0
         self.on_pending = on_pending
-        self._ring_keys = ring_keys
+        self._ring_bytes = ring_bytes
         self._queue_keys = queue_keys
         self._held: dict[LayoutTier, dict[bytes, None]] = {}
         self._pending: list[tuple[str, LayoutTier, list[bytes]]] = []
-        self._ring: deque[tuple[pb.BlockEvent, int]] = deque()
+        self._urgent = False
+        """Something urgent is pending."""
+        self._ring: deque[_Change] = deque()
         self._ring_size = 0
+        """Its bytes."""
+        self._ring_keys = 0
         self._subscriptions: set[Subscription] = set()
 
     def stored(self, layout_id: bytes, tier: pb.Tier.ValueType, *keys: bytes) -> None:
@@ -99,9 +118,23 @@ class EventLog:
         """Record that blocks are in this tier now, and in no other."""
         self._append(MOVED, (layout_id, tier), keys)
 
+    def expedite(self, saved_seconds: float) -> None:
+        """Make the changes since the last flush urgent if placements gain enough by them.
+
+        A prompt that was computed does; what streams add to their own KV, a block at a time, does
+        not.
+
+        Args:
+            saved_seconds: what one request may save that knows of them; 0: not known.
+        """
+        if saved_seconds >= URGENT_SECONDS and self._pending and not self._urgent:
+            self._urgent = True
+            self.on_pending(True)
+
     def flush(self) -> None:
         """Number the changes since the last flush and queue them for subscribers."""
         pending, self._pending = self._pending, []
+        self._urgent = False
         events = []
         for kind, layout_tier, keys in pending:
             if kind == EVICTED:
@@ -111,13 +144,14 @@ class EventLog:
             if kind == MOVED:
                 for other in [s for s in self._held if s[0] == layout_tier[0] and s != layout_tier]:
                     self._remove(other, keys)
-            run = pb.BlockRun(layout_id=layout_tier[0], tier=layout_tier[1], keys=pack(keys))
-            events.append((make_event(kind, run), len(keys)))
+            packed = pack(keys)
+            events.append((make_event(kind, layout_tier, packed), len(keys)))
+            self._remember((kind, layout_tier, packed))
         if not events:
             return
+        self._forget()
         first = self.sequence + 1
         self.sequence += len(events)
-        self._remember(events)
         for message, size in in_messages(self.epoch, first, events):
             for subscription in list(self._subscriptions):
                 self._enqueue(subscription, message, size)
@@ -135,7 +169,9 @@ class EventLog:
         """
         oldest = self.sequence - len(self._ring)
         if epoch == self.epoch and oldest <= sequence <= self.sequence:
-            missed = in_messages(self.epoch, sequence + 1, list(self._ring)[sequence - oldest :])
+            changes = islice(self._ring, sequence - oldest, None)
+            events = [(make_event(*change), len(change[2]) // KEY_BYTES) for change in changes]
+            missed = in_messages(self.epoch, sequence + 1, events)
             subscription = Subscription((message for message, _ in missed), wake, every_nth)
         else:
             subscription = Subscription(
@@ -175,7 +211,7 @@ class EventLog:
     def _append(self, kind: str, layout_tier: LayoutTier, keys: Sequence[bytes]) -> None:
         pending = self._pending
         if not pending and keys:
-            self.on_pending()
+            self.on_pending(False)
         if pending:
             last_kind, last_layout_tier, run = pending[-1]
             if last_kind == kind and last_layout_tier == layout_tier:
@@ -184,11 +220,18 @@ class EventLog:
                 keys = keys[room:]
         pending.extend((kind, layout_tier, list(part)) for part in split(keys, MAX_RUN_KEYS))
 
-    def _remember(self, events: list[tuple[pb.BlockEvent, int]]) -> None:
-        self._ring.extend(events)
-        self._ring_size += sum(size for _, size in events)
-        while self._ring and self._ring_size > self._ring_keys:
-            self._ring_size -= self._ring.popleft()[1]
+    def _remember(self, change: _Change) -> None:
+        self._ring.append(change)
+        self._ring_size += CHANGE_BYTES + len(change[2])
+        self._ring_keys += len(change[2]) // KEY_BYTES
+
+    def _forget(self) -> None:
+        """Drop the oldest changes: beyond the limits, and where a snapshot would be shorter."""
+        most_keys = max(RING_KEYS, sum(map(len, self._held.values())))
+        while self._ring_size > self._ring_bytes or self._ring_keys > most_keys:
+            size = len(self._ring.popleft()[2])
+            self._ring_size -= CHANGE_BYTES + size
+            self._ring_keys -= size // KEY_BYTES
 
     def _enqueue(self, subscription: Subscription, message: pb.WatchResponse, size: int) -> None:
         if subscription.keys >= self._queue_keys:

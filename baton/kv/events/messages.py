@@ -20,8 +20,9 @@ MAX_MESSAGE_EVENTS = 4096
 T = TypeVar("T")
 
 
-def make_event(kind: str, run: pb.BlockRun) -> pb.BlockEvent:
+def make_event(kind: str, layout_tier: LayoutTier, keys: bytes) -> pb.BlockEvent:
     """Return one change of a run of blocks; `kind` is STORED, EVICTED or MOVED."""
+    run = pb.BlockRun(layout_id=layout_tier[0], tier=layout_tier[1], keys=keys)
     if kind == STORED:
         return pb.BlockEvent(stored=run)
     return pb.BlockEvent(evicted=run) if kind == EVICTED else pb.BlockEvent(tier_moved=run)

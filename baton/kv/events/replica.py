@@ -17,10 +17,12 @@ class BlockDelta:
     added: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
     removed: dict[LayoutTier, set[bytes]] = field(default_factory=dict)
 
-    def add(self, layout_tier: LayoutTier, keys: Iterable[bytes]) -> None:
+    def add(self, layout_tier: LayoutTier, keys: set[bytes]) -> None:
+        """Add keys, which are the delta's from now on."""
         _move(layout_tier, keys, self.added, self.removed)
 
-    def remove(self, layout_tier: LayoutTier, keys: Iterable[bytes]) -> None:
+    def remove(self, layout_tier: LayoutTier, keys: set[bytes]) -> None:
+        """Remove keys, which are the delta's from now on."""
         _move(layout_tier, keys, self.removed, self.added)
 
 
@@ -128,14 +130,15 @@ class BlockReplica:
             return
         layout_tier = (run.layout_id, run.tier)
         held = self.held.setdefault(layout_tier, set())
-        new = [key for key in unpack(run.keys) if key not in held]
-        held.update(new)
+        new = set(unpack(run.keys))
+        new -= held
+        held |= new
         delta.add(layout_tier, new)
 
     def _drop(self, layout_tier: LayoutTier, keys: Iterable[bytes], delta: BlockDelta) -> None:
         held = self.held.get(layout_tier, set())
-        gone = [key for key in keys if key in held]
-        held.difference_update(gone)
+        gone = held.intersection(keys)
+        held -= gone
         delta.remove(layout_tier, gone)
         if not held:
             self.held.pop(layout_tier, None)
@@ -152,12 +155,11 @@ class _Pieces:
 
 def _move(
     layout_tier: LayoutTier,
-    keys: Iterable[bytes],
+    keys: set[bytes],
     to: dict[LayoutTier, set[bytes]],
     other: dict[LayoutTier, set[bytes]],
 ) -> None:
     """Add keys to one side, except those that undo what is on the other."""
-    keys = set(keys)
     undone = other.get(layout_tier)
     if undone:
         both = keys & undone
@@ -166,4 +168,6 @@ def _move(
         if not undone:
             del other[layout_tier]
     if keys:
-        to.setdefault(layout_tier, set()).update(keys)
+        known = to.setdefault(layout_tier, keys)
+        if known is not keys:
+            known |= keys

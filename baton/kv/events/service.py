@@ -1,7 +1,6 @@
 """KvEventService: serves an instance's `EventLog`."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -13,6 +12,8 @@ from baton.internal.v1.kvevents_pb2_grpc import (
     add_KvEventServiceServicer_to_server,
 )
 from baton.kv.events.log import EventLog, SlowSubscriberError
+from baton.rpc.pacer import Pacer
+from baton.rpc.server.call import ServerCall
 from baton.settings import EventSettings
 
 SERVICE_NAME = "baton.internal.v1.KvEventService"
@@ -22,57 +23,81 @@ MAX_EVERY_NTH = 65_536
 class KvEventService(KvEventServiceServicer):
     """Serves a snapshot or the missed events, then live ones, and a heartbeat where none comes.
 
-    Lives on the running event loop, on which alone the log is written to. Changes within a moment
-    make one message, for each message wakes every subscriber. A subscriber that lags behind its
-    bounded queue is cut with SLOW_CONSUMER and watches anew.
+    Lives on the running event loop, on which alone the log is written to. Each message wakes every
+    subscriber: a change after a pause is sent at once, and those that follow it are one message,
+    sooner if they are urgent. A subscriber that lags behind its bounded queue is cut with
+    SLOW_CONSUMER and watches anew.
     """
 
     def __init__(self, log: EventLog, settings: EventSettings = EventSettings()) -> None:
         self._log = log
         self._settings = settings
-        self._loop = asyncio.get_running_loop()
-        log.on_pending = self._flush_soon
+        self._pacer = Pacer(log.flush, settings.flush_seconds, settings.steady_seconds)
+        log.on_pending = self._pacer.changed
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the service to a server: `Server.add(service.register, SERVICE_NAME)`."""
         add_KvEventServiceServicer_to_server(self, server)
 
-    async def Watch(  # noqa: N802
-        self,
-        request: pb.WatchRequest,
-        context: Any,  # noqa: ARG002
-    ) -> AsyncIterator[pb.WatchResponse]:
+    async def Watch(  # type: ignore[override]  # noqa: N802  # it sends its responses itself
+        self, request: pb.WatchRequest, context: Any
+    ) -> None:
         if not 0 <= request.every_nth <= MAX_EVERY_NTH:
             raise invalid_field(
                 "every_nth", f"{request.every_nth} is out of range: 0 to {MAX_EVERY_NTH}"
             )
-        awake = asyncio.Event()
-        subscription = self._log.subscribe(
-            request.epoch, request.sequence, awake.set, request.every_nth
+        await _Feed(self._log, request, context).run(self._settings.heartbeat_seconds)
+
+
+class _Feed:
+    """Sends one subscriber what its queue has, in the turn of the loop that brought it."""
+
+    def __init__(self, log: EventLog, request: pb.WatchRequest, call: ServerCall) -> None:
+        self._log = log
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self._sent_at = self._loop.time()
+        self._full = False
+        """The subscriber does not read what was sent."""
+        self._cut: asyncio.Future[None] = self._loop.create_future()
+        self._subscription = log.subscribe(
+            request.epoch, request.sequence, self._send_all, request.every_nth
         )
+
+    async def run(self, heartbeat_seconds: float) -> None:
+        """Send until the subscriber is gone, with a heartbeat where nothing else comes.
+
+        Raises:
+            BatonError: SLOW_CONSUMER.
+        """
+        self._call.on_resume = self._resume
         try:
-            while True:
-                message = subscription.take()
-                if message is None:
-                    message = await self._next(awake)
-                if message is not None:
-                    yield message
-        except SlowSubscriberError as error:
+            self._send_all()
+            while not self._cut.done():
+                left = self._sent_at + heartbeat_seconds - self._loop.time()
+                if left <= 0.0:
+                    self._send(self._log.heartbeat())
+                    left = heartbeat_seconds
+                await asyncio.wait((self._cut,), timeout=left)
             raise BatonError(
                 Reason.SLOW_CONSUMER, "the event stream was read too slowly; watch again"
-            ) from error
+            )
         finally:
-            self._log.unsubscribe(subscription)
+            self._call.on_resume = None
+            self._log.unsubscribe(self._subscription)
 
-    def _flush_soon(self) -> None:
-        self._loop.call_later(self._settings.flush_seconds, self._log.flush)
+    def _resume(self) -> None:
+        self._full = False
+        self._send_all()
 
-    async def _next(self, awake: asyncio.Event) -> pb.WatchResponse | None:
-        """Wait for a message in the queue; return a heartbeat where none comes."""
-        awake.clear()
+    def _send_all(self) -> None:
         try:
-            async with asyncio.timeout(self._settings.heartbeat_seconds):
-                await awake.wait()
-        except TimeoutError:
-            return self._log.heartbeat()
-        return None
+            while not self._full and (message := self._subscription.take()) is not None:
+                self._send(message)
+        except SlowSubscriberError:
+            if not self._cut.done():
+                self._cut.set_result(None)
+
+    def _send(self, message: pb.WatchResponse) -> None:
+        self._sent_at = self._loop.time()
+        self._full = not self._call.send(message)

@@ -1,8 +1,8 @@
-"""Frames with bulk data, as bytes on the wire and back, without copying the data more than once.
+"""Frames with bulk data, as bytes on the wire and back, without copying the data.
 
 The format is protobuf's own: any protobuf library reads and writes the same bytes. A library would
 copy the data into its message, then into the wire's bytes, and as often on the other side. Here the
-data is joined into the wire's bytes once, and read in place. Chunks have their data last, so what
+socket is given it where it lies, and it is read in place. Chunks have their data last, so what
 stands before it is an ordinary small message.
 """
 
@@ -12,6 +12,8 @@ from typing import NamedTuple
 from google.protobuf.message import Message
 
 from baton.internal.v1 import kvstore_pb2 as pb
+from baton.rpc.wire.messages import Data, Parts
+from baton.rpc.wire.varints import read_varint
 
 _LENGTH_DELIMITED = 2
 _DATA_TAG = bytes([pb.ReadChunk.DATA_FIELD_NUMBER << 3 | _LENGTH_DELIMITED])
@@ -44,22 +46,28 @@ class WriteBulk(NamedTuple):
     data: memoryview
 
 
-def encode(frame: Message | bytes) -> bytes:
-    """Serialize a frame; what `read_chunk` and `write_chunk` made is bytes already."""
-    return frame if isinstance(frame, bytes) else frame.SerializeToString()
+def encode(frame: Message | Parts) -> bytes | Parts:
+    """Serialize a frame; what `read_chunk` and `write_chunk` made is serialized already."""
+    return frame if isinstance(frame, tuple) else frame.SerializeToString()
 
 
-def read_chunk(head: pb.ReadChunk, parts: Sequence[memoryview]) -> bytes:
-    """Serialize a GetResponse with a ReadChunk whose data are the `parts` joined."""
-    return _join(_READ_TAG, head.SerializeToString(), parts)
+def read_chunk(head: pb.ReadChunk, parts: Sequence[memoryview]) -> Parts:
+    """Serialize a GetResponse with a ReadChunk whose data are the `parts` joined.
+
+    They are copied: a lease may end, and its slot be written to, before the peer has taken them.
+    """
+    return _parts(_READ_TAG, head.SerializeToString(), [b"".join(parts)])
 
 
-def write_chunk(head: pb.WriteChunk, parts: Sequence[memoryview]) -> bytes:
-    """Serialize a PutRequest with a WriteChunk whose data are the `parts` joined."""
-    return _join(_WRITE_TAG, head.SerializeToString(), parts)
+def write_chunk(head: pb.WriteChunk, parts: Sequence[memoryview]) -> Parts:
+    """Serialize a PutRequest with a WriteChunk whose data are the `parts` joined.
+
+    They must not change before the peer has taken them.
+    """
+    return _parts(_WRITE_TAG, head.SerializeToString(), parts)
 
 
-def decode_get_response(wire: bytes) -> pb.GetResponse | ReadBulk:
+def decode_get_response(wire: Data) -> pb.GetResponse | ReadBulk:
     """Parse a GetResponse. The data of a chunk refers to `wire`.
 
     Raises:
@@ -69,14 +77,14 @@ def decode_get_response(wire: bytes) -> pb.GetResponse | ReadBulk:
         split = _split(wire)
         if split is not None:
             return ReadBulk(pb.ReadChunk.FromString(split[0]), split[1])
-        frame = pb.GetResponse.FromString(wire)
+        frame = pb.GetResponse.FromString(bytes(wire))
         if frame.HasField("read_chunk"):
             return ReadBulk(frame.read_chunk, memoryview(frame.read_chunk.data))
         return frame
-    return pb.GetResponse.FromString(wire)
+    return pb.GetResponse.FromString(bytes(wire))
 
 
-def decode_put_request(wire: bytes) -> pb.PutRequest | WriteBulk:
+def decode_put_request(wire: Data) -> pb.PutRequest | WriteBulk:
     """Parse a PutRequest. The data of a chunk refers to `wire`.
 
     Raises:
@@ -86,43 +94,43 @@ def decode_put_request(wire: bytes) -> pb.PutRequest | WriteBulk:
         split = _split(wire)
         if split is not None:
             return WriteBulk(pb.WriteChunk.FromString(split[0]), split[1])
-        frame = pb.PutRequest.FromString(wire)
+        frame = pb.PutRequest.FromString(bytes(wire))
         if frame.HasField("write_chunk"):
             return WriteBulk(frame.write_chunk, memoryview(frame.write_chunk.data))
         return frame
-    return pb.PutRequest.FromString(wire)
+    return pb.PutRequest.FromString(bytes(wire))
 
 
-def _join(tag: bytes, head: bytes, parts: Sequence[memoryview]) -> bytes:
-    size = sum(part.nbytes for part in parts)
+def _parts(tag: bytes, head: bytes, parts: Sequence[bytes | memoryview]) -> Parts:
+    size = sum([len(part) for part in parts])
     if size:
         head += _DATA_TAG + _varint(size)
-    return b"".join((tag, _varint(len(head) + size), head, *parts))
+    return (b"".join((tag, _varint(len(head) + size), head)), *(parts if size else ()))
 
 
-def _split(wire: bytes) -> tuple[bytes, memoryview] | None:
+def _split(wire: Data) -> tuple[bytes, memoryview] | None:
     """Return head and data of the chunk that is all of `wire`; None where it is no such chunk.
 
     Walks over the fields until the data, which must reach to the end of both messages.
     """
     try:
-        size, at = _read_varint(wire, 1)
+        size, at = read_varint(wire, 1)
         if at + size != len(wire):
             return None
         begin = at
         while at < len(wire):
             start = at
-            tag, at = _read_varint(wire, at)
+            tag, at = read_varint(wire, at)
             if tag & 7 == 0:
-                _, at = _read_varint(wire, at)
+                _, at = read_varint(wire, at)
                 continue
             if tag & 7 != _LENGTH_DELIMITED:
                 return None
-            size, at = _read_varint(wire, at)
+            size, at = read_varint(wire, at)
             if tag == _DATA_TAG[0]:
                 if at + size != len(wire):
                     return None
-                return wire[begin:start], memoryview(wire)[at:]
+                return bytes(wire[begin:start]), memoryview(wire)[at:]
             at += size
     except IndexError:  # cut short: the library says what is wrong
         return None
@@ -136,17 +144,3 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-def _read_varint(wire: bytes, at: int) -> tuple[int, int]:
-    """Return a number, and where it ends."""
-    number = shift = 0
-    while True:
-        byte = wire[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
-        if shift > 63:
-            raise IndexError("no varint is that long")
