@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from baton.cluster.discovery import Discovery
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd_certificate import connect
 from baton.cluster.registration import Registration
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
@@ -15,20 +15,22 @@ from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
 from baton.kv.events.service import KvEventService
 from baton.kv.verify import ALWAYS
 from baton.process.lifecycle import Process
-from baton.rpc.server import Server
+from baton.rpc.links import links
+from baton.rpc.server.server import Server
+from baton.rpc.tls.access import WORKERS
 from baton.settings import EngineSettings, StartupError, WorkerSettings
 from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
 from baton.tokenizer_files import TokenizerFiles
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
-from baton.worker.load import update_metrics
+from baton.worker.load import LoadReporter
+from baton.worker.readiness import ROUTERS, STORE, wait_routers, wait_store
 from baton.worker.records import adapter_records, check_names, model_card
 from baton.worker.service import WorkerService
 
 DECODE_CHUNK_TOKENS = 32
 """Prompt tokens in a step of a decode worker, unless set otherwise: other streams decode on."""
-
 log = get_logger(__name__)
 
 ROLES = {
@@ -53,7 +55,12 @@ async def compose(
     Raises:
         StartupError: the checkpoint cannot be served; the text says why.
     """
-    stack = process.stack
+    stack, readiness = process.stack, process.readiness
+    readiness.wait_for("engine", "the model is being loaded")
+    readiness.wait_for(STORE, f"not attached to {settings.kv.store_id or 'a store'}")
+    readiness.wait_for("registration", "etcd has no record of this worker")
+    readiness.wait_for(ROUTERS, "no router can know this worker yet")
+    tls = await stack.enter_async_context(links(settings, WORKERS))
     if settings.kv.verify != ALWAYS:
         log.warning("kv.verify.reduced", verify=settings.kv.verify)
     check_cores(settings.engine.cores)
@@ -62,16 +69,17 @@ async def compose(
         lambda: make_engine(_engine_settings(settings)),
         lambda error: process.die(f"the engine failed: {error!r}"),
         settings.engine.cores,
+        process.liveness.clock.now,
     )
+    process.liveness.watch("engine", lambda: engine_loop.busy_since)
     engine = await engine_loop.start()
     stack.push_async_callback(engine_loop.stop)
+    readiness.done("engine")
     model = settings.engine.model_name or (
         settings.engine.model.name if settings.engine.model else "sim"
     )
     scope.current().labels["model"] = model
-    etcd = await stack.enter_async_context(
-        Etcd(settings.etcd.endpoints, settings.etcd.timeout_seconds)
-    )
+    etcd = await stack.enter_async_context(connect(settings.etcd, settings.tls))
     discovery = await stack.enter_async_context(
         Discovery(etcd, settings.etcd.cluster, settings.etcd)
     )
@@ -99,14 +107,19 @@ async def compose(
     process.spawn(core.publish(), "publish")
     if settings.engine.kv_idle_seconds:
         process.spawn(core.evict_idle_blocks(settings.engine.kv_idle_seconds), "idle KV")
-    process.spawn(update_metrics(core), "metrics")
 
     server = await stack.enter_async_context(
-        Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
+        Server(
+            settings.grpc,
+            process.name,
+            settings.advertise_host,
+            process.incarnation,
+            tls=tls,
+            liveness=settings.liveness,
+        )
     )
-    service = WorkerService(
-        core, process.instance_id, process.incarnation, settings.load, tokenizer
-    )
+    load = LoadReporter(core, process.instance_id, process.incarnation, settings.load)
+    service = WorkerService(core, load, tokenizer)
     server.add(
         lambda grpc_server: worker_pb2_grpc.add_WorkerServiceServicer_to_server(
             service, grpc_server
@@ -138,23 +151,26 @@ async def compose(
         )
     )
 
-    if not attached:
-
-        async def name_store() -> None:
-            while not await store.wait_connected(settings.kv.connect_seconds):
-                pass
-            await registration.update(store_id=store.store_id, shm_domain=store.shm_domain)
-
-        process.spawn(name_store(), "name store")
+    process.ready_when("registration", registration.wait_registered())
+    if attached:
+        readiness.done(STORE)
+    elif settings.kv.store_id:
+        process.ready_when(STORE, wait_store(store, registration))
+    else:  # there is none, as far as is known
+        readiness.done(STORE)
+        process.spawn(wait_store(store, registration), "store")
+    limit = settings.limits.ready_seconds
+    process.ready_when(ROUTERS, wait_routers(readiness, registration, discovery, load, limit))
 
     async def drain() -> None:
-        core.draining = True
-        server.set_ready(False)
+        core.drain()
+        log.info("worker.streams.handing_over", streams=len(core.streams))
+        service.hand_over()  # etcd may be away: nobody waits for it
         await registration.update(draining=True)
         await core.wait_idle()
 
     process.on_drain(drain)
-    server.set_ready(True)
+    readiness.follow(server.set_ready)
 
 
 def store_address(discovery: Discovery, store_id: str) -> str | None:

@@ -1,7 +1,7 @@
 """Convert between messages of the wire and the engine's own types."""
 
 from baton.engine.base import EngineInfo, QueueFullError, SequenceRequest, UnsupportedFeatureError
-from baton.engine.events import Admitted, EndReason, SampledTokens, SequenceEnded
+from baton.engine.events import Admitted, EndReason, SequenceEnded
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
 from baton.limits import MAX_CHOICES
@@ -125,17 +125,6 @@ def engine_failure(ended: SequenceEnded) -> BatonError | None:
     return BatonError(Reason.INTERNAL, "the engine could not go on with this request")
 
 
-def stream_tokens(stream_id: int, tokens: SampledTokens) -> worker_pb2.StreamTokens:
-    """Return new tokens as one entry of an EngineStep."""
-    return worker_pb2.StreamTokens(
-        stream_id=stream_id,
-        choice=tokens.choice,
-        position=tokens.position,
-        token_ids=tokens.token_ids,
-        logprobs=[entry.to_proto() for entry in tokens.logprobs],
-    )
-
-
 def prepared_frame(
     stream_id: int, admitted: Admitted, fetched: FetchResult, ready_tokens: int
 ) -> worker_pb2.FrameFromWorker:
@@ -170,6 +159,12 @@ def finished_frame(
             ),
         )
     )
+
+
+def handed_over_frame(stream_id: int, position: int) -> worker_pb2.FrameFromWorker:
+    """Return the last frame of a stream that goes on at another worker, from an output position."""
+    handed_over = worker_pb2.StreamHandedOver(stream_id=stream_id, position=position)
+    return worker_pb2.FrameFromWorker(handed_over=handed_over)
 
 
 def failed_frame(stream_id: int, error: BatonError) -> worker_pb2.FrameFromWorker:

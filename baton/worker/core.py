@@ -1,5 +1,6 @@
 """What all streams of one worker share."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -12,6 +13,7 @@ from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
+from baton.sampling import is_plainly_greedy
 from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
 from baton.worker.convert import adapter_digest, sequence_request
@@ -84,7 +86,11 @@ class WorkerCore:
         self._layout_id = engine.info.layout.layout_id
         self._max_streams = engine.info.max_waiting + self.stats.total_pages
         self._ids = count(1)
+        self.on_load_changed: Callable[[], None] = lambda: None
+        """Called after each step of the engine, when a stream has ended, and when it drains."""
         self._to_flush: list[Flushable] = []
+        self._suspects = asyncio.Lock()
+        """Held while one piece of work that a worker may have died of is unproven."""
         engine_loop.deliver_to(self._deliver)
 
     async def publish(self) -> None:
@@ -146,6 +152,8 @@ class WorkerCore:
             on_ended,
             self._kv.wait_seconds,
             self.limits.default_deadline_seconds,
+            info.exact_continuation or is_plainly_greedy(request.sampling, 1),
+            self._suspects,
         )
         self.streams[stream.sequence_id] = stream
         metrics.STREAMS.set(len(self.streams))
@@ -155,6 +163,7 @@ class WorkerCore:
         """Forget a stream that has released everything."""
         del self.streams[stream.sequence_id]
         metrics.STREAMS.set(len(self.streams))
+        self.on_load_changed()
 
     @property
     def fetch_bytes_per_second(self) -> float:
@@ -164,6 +173,11 @@ class WorkerCore:
     def flush_after_step(self, sink: Flushable) -> None:
         """Flush `sink` when the engine step that is being delivered is through."""
         self._to_flush.append(sink)
+
+    def drain(self) -> None:
+        """Take no more work."""
+        self.draining = True
+        self.on_load_changed()
 
     async def wait_idle(self) -> None:
         """Return when no stream is open."""
@@ -183,9 +197,12 @@ class WorkerCore:
         for sink in self._to_flush:
             sink.flush()
         self._to_flush.clear()
+        self.on_load_changed()
 
     def _record_stored(self, keys: Sequence[bytes]) -> None:
         self.block_events.stored(self._layout_id, kvevents_pb2.TIER_ENGINE, *keys)
+        if rate := self.stats.prefill_tokens_per_second:
+            self.block_events.expedite(len(keys) * self.engine.info.layout.block_tokens / rate)
 
     def _record_evicted(self, keys: Sequence[bytes]) -> None:
         self.block_events.evicted(self._layout_id, kvevents_pb2.TIER_ENGINE, *keys)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -41,6 +42,7 @@ class EngineLoop:
         make_engine: Callable[[], Engine],
         on_failed: Callable[[BaseException], None],
         cores: Sequence[int] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the thread.
 
@@ -50,6 +52,7 @@ class EngineLoop:
                 stepped any more, or if what events are delivered to does.
             cores: to which the thread and the compute threads that it starts are bound; empty:
                 any. The process's other threads are not bound.
+            clock: of `busy_since`.
         """
         self._make_engine = make_engine
         self._deliver: Deliver | None = None
@@ -57,6 +60,14 @@ class EngineLoop:
         self._cores = cores
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
+        self.steps = 0
+        """Rounds of commands and a step that are over. Written by the engine's thread."""
+        self.steps_delivered = 0
+        """Those of which the events and stats were delivered. Written by the asyncio loop."""
+        self.busy_since: float | None = None
+        """When the step or command that runs now began, or the engine failed; None: it waits.
+        Written by the engine's thread."""
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._made: asyncio.Future[Engine] = self._loop.create_future()
         self._thread = scoped_thread(self._run, "engine")
@@ -129,17 +140,23 @@ class EngineLoop:
         self._loop.call_soon_threadsafe(_fulfil, self._made, engine)
         try:
             while self._run_commands(engine):
+                self.busy_since = self._clock()
                 events = engine.step() if engine.has_work() else []
+                self.busy_since = None
                 self._ahead.acquire()
-                self._loop.call_soon_threadsafe(self._deliver_step, events, engine.stats())
+                self.steps += 1
+                stats = engine.stats()
+                self._loop.call_soon_threadsafe(self._deliver_step, self.steps, events, stats)
         except BaseException as error:  # noqa: BLE001 - a failed engine ends the process
+            self.busy_since = self._clock()
             self._loop.call_soon_threadsafe(self._on_failed, error)
             # Other threads may be copying blocks until they are told to stop.
             while (command := self._commands.get()) is not None:
                 command(None)
 
-    def _deliver_step(self, events: list[Event], stats: EngineStats) -> None:
+    def _deliver_step(self, number: int, events: list[Event], stats: EngineStats) -> None:
         self._ahead.release()
+        self.steps_delivered = number
         if self._deliver is None:
             return  # nobody has added a sequence yet
         try:
@@ -158,7 +175,9 @@ class EngineLoop:
                 continue
             if command is None:
                 return False
+            self.busy_since = self._clock()
             command(engine)
+            self.busy_since = None
             idle = False
         return True
 

@@ -1,17 +1,22 @@
-"""Reports of how busy a worker is, and its gauges."""
+"""Reports of how busy a worker is, for the routers that watch it, and its gauges."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from time import monotonic
+from collections.abc import Collection
+from typing import Protocol
 
+from baton.engine.base import EngineStats
 from baton.internal.v1 import worker_pb2
+from baton.rpc.pacer import Pacer
 from baton.settings import LoadSettings
 from baton.worker import metrics
 from baton.worker.core import WorkerCore
 
+URGENT_SECONDS = 0.02
+"""A report that misleads placements by so much time is replaced at once."""
+
 
 def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_pb2.LoadReport:
-    """Return the load now."""
+    """Return the load now. Only tickets of work that is part of it are named."""
     stats = core.stats
     return worker_pb2.LoadReport(
         instance_id=instance_id,
@@ -24,7 +29,7 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
         prefill_tokens_per_second=stats.prefill_tokens_per_second,
         decode_step_seconds=stats.decode_step_seconds,
         fetch_bytes_per_second=core.fetch_bytes_per_second,
-        tickets=sorted({s.ticket for s in core.streams.values() if s.ticket}),
+        tickets=sorted({s.ticket for s in core.streams.values() if s.ticket and s.counted}),
         draining=core.draining,
         streams=len(core.streams),
         leases=core.store.leases,
@@ -34,28 +39,117 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
     )
 
 
-async def load_reports(
-    core: WorkerCore, instance_id: str, incarnation: str, settings: LoadSettings
-) -> AsyncIterator[worker_pb2.LoadReport]:
-    """Yield reports on change, and a heartbeat without one."""
-    last, told_at = None, monotonic()
-    while True:
-        report = load_report(core, instance_id, incarnation)
-        if report != last or monotonic() - told_at >= settings.heartbeat_seconds:
-            yield report
-            last, told_at = report, monotonic()
-        await asyncio.sleep(settings.interval_seconds)
+def misleads(told: worker_pb2.LoadReport, stats: EngineStats) -> bool:
+    """Return whether placements on what was told would go wrong by a time that clients notice.
+
+    Args:
+        told: the last report.
+        stats: of the engine now.
+    """
+    if (told.waiting > 0) != (stats.waiting > 0):
+        return True  # streams begin to queue, or do no more
+    few, many = sorted((told.free_pages, stats.free_pages))
+    if 2 * few < many:
+        return True
+    queued = abs(stats.pending_prompt_tokens - told.pending_prompt_tokens)
+    streams = abs(stats.running + stats.waiting - told.running - told.waiting)
+    queue_seconds = queued / (stats.prefill_tokens_per_second or 1.0)
+    return queue_seconds + streams * stats.decode_step_seconds >= URGENT_SECONDS
 
 
-async def update_metrics(core: WorkerCore) -> None:
-    """Set the gauges to the engine's latest snapshot, twice a second, until cancelled."""
-    block_size = str(core.engine.info.layout.block_tokens)
-    metrics.CACHE_CONFIG.labels(core.model, block_size, str(core.stats.total_pages)).set(1)
-    while True:
-        stats = core.stats
-        metrics.RUNNING.labels(core.model).set(stats.running)
-        metrics.WAITING.labels(core.model).set(stats.waiting)
-        metrics.KV_USAGE.labels(core.model).set(1 - stats.free_pages / stats.total_pages)
+class Watcher(Protocol):
+    """The call of a router."""
+
+    def send(self, message: worker_pb2.WatchLoadResponse) -> bool: ...
+
+
+class LoadReporter:
+    """Reports a worker's load to all that watch it, and sets its gauges. Lives on the asyncio loop.
+
+    A change that would mislead placements is reported at once, at most one in `interval_seconds`;
+    what merely drifts while streams run follows within `steady_seconds`; and a watcher that heard
+    nothing for `heartbeat_seconds` hears that nothing changed. Between steps of the engine nothing
+    is computed.
+
+    Args:
+        core: whose load it is; it calls `changed`.
+        instance_id: of the worker.
+        incarnation: of the worker.
+        settings: how often reports are sent.
+        loop: the clock; by default the running loop.
+    """
+
+    def __init__(
+        self,
+        core: WorkerCore,
+        instance_id: str,
+        incarnation: str,
+        settings: LoadSettings = LoadSettings(),
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._core = core
+        self._instance_id = instance_id
+        self._incarnation = incarnation
+        self._heartbeat_seconds = settings.heartbeat_seconds
+        self._loop = loop or asyncio.get_running_loop()
+        self._pacer = Pacer(self._tell, settings.interval_seconds, settings.steady_seconds, loop)
+        self.told = self._report()
+        """The last report that was told."""
+        self._told_at = self._loop.time()
+        self._watchers: dict[Watcher, str] = {}
+        """With the instance ids of those that are routers."""
+        block_size = str(core.engine.info.layout.block_tokens)
+        metrics.CACHE_CONFIG.labels(core.model, block_size, str(core.stats.total_pages)).set(1)
+        self._running = metrics.RUNNING.labels(core.model)
+        self._waiting = metrics.WAITING.labels(core.model)
+        self._kv_usage = metrics.KV_USAGE.labels(core.model)
+        self._set_gauges()
+        core.on_load_changed = self.changed
+
+    def changed(self) -> None:
+        """Have the load reported: at once if what was told misleads."""
+        told, core = self.told, self._core
+        self._pacer.changed(told.draining != core.draining or misleads(told, core.stats))
+
+    @property
+    def routers(self) -> Collection[str]:
+        """Instance ids of the routers that watch now."""
+        return self._watchers.values()
+
+    async def serve(self, call: "Watcher", router_id: str = "") -> None:
+        """Send a watcher the load now, and reports from then on, until it is gone.
+
+        Args:
+            call: the watcher.
+            router_id: its instance id; empty: it is no router.
+        """
+        self._watchers[call] = router_id
+        self._pacer.tell()  # others hear it too: all know the same
+        try:
+            while True:
+                left = self._told_at + self._heartbeat_seconds - self._loop.time()
+                if left <= 0.0:
+                    self._pacer.tell()
+                else:
+                    await asyncio.sleep(left)
+        finally:
+            del self._watchers[call]
+
+    def _report(self) -> worker_pb2.LoadReport:
+        return load_report(self._core, self._instance_id, self._incarnation)
+
+    def _tell(self) -> None:
+        self.told = self._report()
+        self._told_at = self._loop.time()
+        self._set_gauges()
+        message = worker_pb2.WatchLoadResponse(report=self.told)
+        for call in self._watchers:
+            call.send(message)
+
+    def _set_gauges(self) -> None:
+        stats = self._core.stats
+        self._running.set(stats.running)
+        self._waiting.set(stats.waiting)
+        self._kv_usage.set(1 - stats.free_pages / stats.total_pages)
         metrics.COMPUTED_TOKENS.set(stats.computed_tokens)
         metrics.CACHED_TOKENS.set(stats.cached_tokens)
-        await asyncio.sleep(0.5)

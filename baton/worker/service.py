@@ -1,15 +1,14 @@
 """WorkerService: frontends give work and fetch the tokenizer, routers watch load."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2, worker_pb2_grpc
-from baton.settings import LoadSettings
+from baton.rpc.server.call import ServerCall
 from baton.tokenizer_files import TokenizerFiles
 from baton.worker.core import WorkerCore
-from baton.worker.load import load_reports
+from baton.worker.load import LoadReporter
 from baton.worker.session import RunSession
 
 TOKENIZER_SECONDS = 60.0
@@ -22,31 +21,35 @@ class WorkerService(worker_pb2_grpc.WorkerServiceServicer):
     def __init__(
         self,
         core: WorkerCore,
-        instance_id: str,
-        incarnation: str,
-        load: LoadSettings,
+        load: LoadReporter,
         tokenizer: TokenizerFiles | None,
     ) -> None:
         self._core = core
-        self._instance_id = instance_id
-        self._incarnation = incarnation
         self._load = load
         self._tokenizer = tokenizer
+        self._sessions: set[RunSession] = set()
+
+    def hand_over(self) -> None:
+        """Let other workers go on with all streams."""
+        for session in list(self._sessions):
+            session.hand_over()
 
     async def Run(  # type: ignore[override]  # noqa: N802 - it writes by itself
-        self, request_iterator: AsyncIterator[worker_pb2.RunRequest], context: Any
+        self, _: object, context: ServerCall
     ) -> None:
-        await RunSession(self._core).serve(request_iterator, context)
+        session = RunSession(self._core)
+        self._sessions.add(session)
+        try:
+            await session.serve(context)
+        finally:
+            self._sessions.discard(session)
 
-    async def WatchLoad(  # noqa: N802
+    async def WatchLoad(  # type: ignore[override]  # noqa: N802 - sends by itself
         self,
-        request: worker_pb2.WatchLoadRequest,  # noqa: ARG002
-        context: Any,  # noqa: ARG002
-    ) -> AsyncIterator[worker_pb2.WatchLoadResponse]:
-        async for report in load_reports(
-            self._core, self._instance_id, self._incarnation, self._load
-        ):
-            yield worker_pb2.WatchLoadResponse(report=report)
+        request: worker_pb2.WatchLoadRequest,
+        context: Any,
+    ) -> None:
+        await self._load.serve(context, request.router_id)
 
     async def GetTokenizer(  # type: ignore[override]  # noqa: N802 - writes under a deadline
         self, request: worker_pb2.GetTokenizerRequest, context: Any

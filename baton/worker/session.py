@@ -1,19 +1,22 @@
 """One Run stream: the work that one frontend has given to this worker."""
 
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import Any
 
+from baton.engine.events import SampledTokens
 from baton.errors import BatonError, invalid_field
 from baton.internal.v1 import worker_pb2
 from baton.rpc.protocol import check_hello, hello
+from baton.rpc.server.call import ServerCall
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
+from baton.step_tokens import StepTokens
 from baton.telemetry.logs import get_logger
-from baton.worker.convert import failed_frame
+from baton.worker.convert import failed_frame, handed_over_frame
 from baton.worker.core import WorkerCore
 from baton.worker.stream import WorkStream
 
+HANDOVER_SINCE = 2
+"""The first version of the protocol that has it."""
 MAX_FRAMES_PER_MESSAGE = 64
 """A frontend that is behind catches up at a lower cost per frame."""
 
@@ -36,19 +39,27 @@ class RunSession:
         self._stream: ServerStream[worker_pb2.RunRequest] = ServerStream(
             self._queue, self._handle, self.cancel
         )
-        self._step: worker_pb2.EngineStep | None = None
-        self._greeted = False
+        self._step = StepTokens()
+        self._peer_version = 0
+        """0 until it said Hello."""
 
-    async def serve(self, requests: AsyncIterator[worker_pb2.RunRequest], context: Any) -> None:
+    async def serve(self, call: ServerCall) -> None:
         """Serve the call, and return once its streams hold nothing any more.
 
         Raises:
             BatonError: SLOW_CONSUMER, or PROTOCOL_MISMATCH.
         """
         try:
-            await self._stream.serve(requests, context)
+            await self._stream.serve(call)
         finally:
             await self.wait_closed()
+
+    def hand_over(self) -> None:
+        """Let other workers go on with its streams; a frontend that does not know of that keeps
+        them until they end."""
+        if self._peer_version >= HANDOVER_SINCE:
+            for stream in list(self._streams.values()):
+                stream.hand_over()
 
     def cancel(self) -> None:
         """Cancel every open stream without waiting for it: each releases what it holds."""
@@ -65,23 +76,21 @@ class RunSession:
         self.flush()
         self._queue.put(frame)
 
-    def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None:
+    def add_tokens(self, stream_id: int, tokens: SampledTokens) -> None:
         """Add tokens to the message of the engine step that is being delivered."""
-        if self._step is None:
-            self._step = worker_pb2.EngineStep()
+        if not self._step:
             self._core.flush_after_step(self)
-        self._step.streams.append(tokens)
+        self._step.add(stream_id, tokens)
 
     def flush(self) -> None:
         """Queue the tokens of the present engine step."""
-        if self._step is not None:
-            step, self._step = self._step, None
-            self._queue.put(worker_pb2.FrameFromWorker(step=step))
+        if self._step:
+            step, self._step = self._step, StepTokens()
+            self._queue.put(step.frame(self._peer_version))
 
     def _handle(self, request: worker_pb2.RunRequest) -> None:
-        if not self._greeted:
-            self._greeted = True
-            check_hello(request.frames, "the frontend")
+        if not self._peer_version:
+            self._peer_version = check_hello(request.frames, "the frontend")
             self._queue.put(worker_pb2.FrameFromWorker(hello=hello()))
         for frame in request.frames:
             self._handle_frame(frame)
@@ -103,6 +112,11 @@ class RunSession:
                 log.warning("worker.frame.unknown")
 
     def _start(self, start: worker_pb2.Start) -> None:
+        if self._core.draining and self._peer_version >= HANDOVER_SINCE:
+            # It was under way when the frontend did not know yet: nothing of it failed.
+            position = len(start.generate.output_so_far)
+            self.send(handed_over_frame(start.stream_id, position))
+            return
         try:
             if start.stream_id in self._streams:
                 raise invalid_field("stream_id", f"{start.stream_id} is in use")

@@ -1,6 +1,7 @@
 """The life of one piece of work: admit, fetch, start, publish, release."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,14 +20,16 @@ from baton.worker.convert import (
     engine_failure,
     failed_frame,
     finished_frame,
+    handed_over_frame,
     prepared_frame,
     refused,
-    stream_tokens,
 )
 from baton.worker.engine_loop import EngineFailedError, EngineLoop
+from baton.worker.handover import HandedOverError, Handover
 from baton.worker.kv.fetch import FetchResult, SequenceFetch
 from baton.worker.kv.fetch_plan import plan_fetch
 from baton.worker.kv.publish import KvPublisher, SequencePublish
+from baton.worker.probation import Probation
 
 E = TypeVar("E")
 
@@ -37,11 +40,11 @@ class FrameSink(Protocol):
     """Where a stream's frames go: its frontend's session."""
 
     def send(self, frame: worker_pb2.FrameFromWorker) -> None: ...
-    def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None: ...
+    def add_tokens(self, stream_id: int, tokens: SampledTokens) -> None: ...
 
 
 class WorkStream:
-    """One Start of a frontend, until its one StreamFinished or StreamFailed.
+    """One Start of a frontend, until its StreamFinished, StreamFailed or StreamHandedOver.
 
     Lives on the asyncio loop as one task, which the Start's timeout bounds. Whatever ends it, it
     releases its sequence in the engine and what it queued for publishing, tells `on_ended`, and
@@ -60,9 +63,13 @@ class WorkStream:
         on_ended: Callable[["WorkStream"], None],
         kv_wait_seconds: float,
         default_timeout: float,
+        exact_continuation: bool,
+        suspects: asyncio.Lock,
     ) -> None:
+        self._probation = Probation(suspects, start, sink.send)
         self._kv_wait_seconds = kv_wait_seconds
         self._default_timeout = default_timeout
+        self._exact_continuation = exact_continuation
         self.stream_id = start.stream_id
         self.sequence_id = request.id
         self.ticket = start.ticket
@@ -77,16 +84,30 @@ class WorkStream:
         self._on_ended = on_ended
         self._begun = False
         self._added = False
+        self._steps_before: float = math.inf
+        """Steps of the engine that were over when it got the sequence."""
         self._cancelled = False
+        self._computing = False
+        self._handover: Handover | None = None
+        """It is to go on at another worker."""
+        self._leaving: asyncio.Task[None] | None = None
         self._closing = False
         self._first_unpublished = 0
+        self._position = len(request.output)
+        """Output tokens that there are."""
         self._sampled = False
         self._span: trace.Span = trace.INVALID_SPAN
         loop = asyncio.get_running_loop()
         self._admitted: asyncio.Future[Admitted] = loop.create_future()
         self._generate_signal: asyncio.Future[Sequence[int]] = loop.create_future()
-        self._ended: asyncio.Future[SequenceEnded] = loop.create_future()
+        self._ended: asyncio.Future[SequenceEnded | None] = loop.create_future()
+        """None: it is handed over."""
         self._task = loop.create_task(self._run())
+
+    @property
+    def counted(self) -> bool:
+        """Whether the engine's stats of the last delivered step contain the sequence."""
+        return self._engine.steps_delivered > self._steps_before
 
     # Called by the session.
 
@@ -109,6 +130,22 @@ class WorkStream:
             if self._begun:
                 self._task.cancel()
 
+    def hand_over(self) -> None:
+        """Let another worker go on with it as soon as what is computed is in the store.
+
+        A sampled stream that none would go on with alike stays: `exact_continuation`.
+        """
+        if self._cancelled or self._closing or self._handover is not None:
+            return
+        if self._sampled and not self._exact_continuation and not self._request.prefill_only:
+            return
+        tokens = len(self._request.prompt) + self._position
+        self._handover = Handover(self._publishing, self._block_tokens, tokens)
+        if self._computing:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave(self._handover))
+        else:
+            self.cancel()
+
     async def wait_closed(self) -> None:
         """Return when everything has been released."""
         await asyncio.wait([self._task])
@@ -119,10 +156,15 @@ class WorkStream:
         """Handle an event of the stream's sequence."""
         match event:
             case SampledTokens():
-                if not self._sampled:
-                    self._sampled = True
-                    self._span.add_event("first_token")
-                self._sink.add_tokens(stream_tokens(self.stream_id, event))
+                if self._probation.left:
+                    if not self._sampled:
+                        self._sampled = True
+                        self._span.add_event("first_token")
+                    self._probation.sampled(len(event.token_ids))
+                self._position = event.position + len(event.token_ids)
+                if self._handover is not None:
+                    self._handover.sampled(len(self._request.prompt) + self._position)
+                self._sink.add_tokens(self.stream_id, event)
             case BlocksReady():
                 self._publish(event)
             case Admitted():
@@ -167,6 +209,8 @@ class WorkStream:
             except TimeoutError:
                 late = f"the work was not done within {timeout:.1f} s"
                 frame = failed_frame(self.stream_id, BatonError(Reason.DEADLINE, late))
+            except HandedOverError:
+                frame = handed_over_frame(self.stream_id, self._position)
             except BatonError as error:
                 frame = failed_frame(self.stream_id, error)
             except EngineFailedError:
@@ -175,11 +219,15 @@ class WorkStream:
             except asyncio.CancelledError:
                 cancelled = BatonError(Reason.CANCELLED, "cancelled by the caller")
                 frame = failed_frame(self.stream_id, cancelled)
+                if self._handover is not None:
+                    frame = handed_over_frame(self.stream_id, self._position)
             except Exception:
                 log.exception("worker.stream.failed")
                 failure = BatonError(Reason.INTERNAL, "the worker failed")
                 frame = failed_frame(self.stream_id, failure)
             await self._release()
+        if frame.HasField("handed_over"):  # steps may have been under way
+            frame.handed_over.position = self._position
         self._on_ended(self)
         self._sink.send(frame)
 
@@ -203,13 +251,19 @@ class WorkStream:
             self._sink.send(prepared_frame(self.stream_id, admitted, fetched, ready))
         output = await self._generate_signal if self._start.HasField("prepare") else ()
 
+        self._position = max(self._position, len(output))
+
         def start(engine: Engine) -> int:
             engine.start(self.sequence_id, ready, output)
             return time.time_ns()
 
-        # The time comes from the engine's thread: its first step may be over before this goes on.
-        span.add_event("started", timestamp=await self._engine.call(start))
+        async with self._probation.begin(self._ended):
+            self._computing = True
+            # The time is of the engine's thread: its first step may be over before this goes on.
+            span.add_event("started", timestamp=await self._engine.call(start))
         ended = await self._ended
+        if ended is None:
+            raise HandedOverError
         if given_up := engine_failure(ended):
             log.error("worker.sequence.failed", error=ended.error)
             raise given_up
@@ -226,6 +280,7 @@ class WorkStream:
     def _add(self, engine: Engine) -> None:
         engine.add(self._request)
         self._added = True
+        self._steps_before = self._engine.steps
 
     async def _fetch_kv(self, admitted: Admitted) -> FetchResult:
         plan = plan_fetch(
@@ -241,8 +296,14 @@ class WorkStream:
             span.set_attribute("baton.transport", result.transport)
         return result
 
+    async def _leave(self, handover: Handover) -> None:
+        await handover.wait(decodes=not self._request.prefill_only)
+        _resolve(self._ended, None)
+
     async def _release(self) -> None:
         self._closing = True
+        if self._leaving is not None:
+            self._leaving.cancel()
         self._publisher.cancel(self._publishing)
         await self._publishing.wait_done()
 
