@@ -8,8 +8,14 @@ from baton.engine.base import Engine, EngineInfo
 from baton.engine.model_config import CheckpointError, read_config
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
-from baton.engine.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
-from baton.engine.vllm.environment import check_version, prepare
+from baton.engine.sizing import (
+    BLOCK_TOKENS,
+    check_memory,
+    context_size,
+    page_count,
+    scheduler_limits,
+)
+from baton.engine.vllm.environment import check_version, is_cpu_build, prepare
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
 
@@ -27,13 +33,15 @@ def create_engine(settings: EngineSettings) -> Engine:
         StartupError: the checkpoint cannot be used, or a setting does not go with it.
     """
     _check_no_ignored(settings)
+    if settings.kind == "vllm":
+        check_version()
+    if settings.device == "cpu" and (settings.kind != "vllm" or is_cpu_build()):
+        check_memory(settings)
     try:
         if settings.kind == "sim":
             return _create_sim(settings)
         if settings.kind == "vllm":
-            # Before anything of vLLM is imported.
-            check_version()
-            prepare(settings)
+            prepare(settings)  # before anything of vLLM is imported
             from baton.engine.vllm.factory import create_vllm_engine
 
             return create_vllm_engine(settings)
@@ -96,5 +104,6 @@ def _create_sim(settings: EngineSettings) -> Engine:
         decode_sequence=scale * settings.sim_decode_sequence_seconds,
     )
     weights = int.from_bytes(digest[:8], "little")
-    runner = SimRunner(pages, block_tokens, vocab, eos, weights, costs)
+    kill_token = settings.sim_kill_token
+    runner = SimRunner(pages, block_tokens, vocab, eos, weights, costs, kill_token)
     return PagedEngine(info, runner, pages, scheduler_limits(settings))

@@ -8,6 +8,8 @@ parameters of sampling change nothing.
 """
 
 import mmap
+import os
+import signal
 import struct
 import time
 from collections.abc import Sequence
@@ -60,6 +62,7 @@ class SimRunner(Runner):
         eos_token_ids: Sequence[int],
         weights: int,
         costs: SimCosts,
+        kill_token: int = -1,
     ) -> None:
         """Take memory for the pages, lazily.
 
@@ -70,6 +73,7 @@ class SimRunner(Runner):
             eos_token_ids: never sampled.
             weights: stands in for a model's weights: other numbers, other tokens.
             costs: how long steps take.
+            kill_token: computing this one kills the process; -1: none does.
         """
         self._block_tokens = block_tokens
         self._page_bytes = block_tokens * TOKEN_BYTES
@@ -79,6 +83,7 @@ class SimRunner(Runner):
         self._eos = frozenset(eos_token_ids)
         self._weights = weights
         self._costs = costs
+        self._kill_token = kill_token
         self._readings: dict[int, _Reading] = {}
 
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
@@ -136,7 +141,10 @@ class SimRunner(Runner):
         for position in range(max(chunk.start, sequence.num_computed_tokens), chunk.end):
             if not before or position % size == 0:
                 before = self._read_blocks(sequence, position // size).digest()
-            kv = _KV.pack(before, position, sequence.tokens[position])
+            token = sequence.tokens[position]
+            if token == self._kill_token:
+                os.kill(os.getpid(), signal.SIGKILL)
+            kv = _KV.pack(before, position, token)
             at = sequence.pages[position // size] * self._page_bytes + position % size * TOKEN_BYTES
             self._memory[at : at + TOKEN_BYTES] = xxhash.xxh3_128_digest(kv)
 

@@ -1,9 +1,13 @@
 """How much an engine holds, from its settings."""
 
+from collections.abc import Callable
+
+from baton.cgroup import memory_limit
 from baton.engine.base import ContextLimit
 from baton.engine.paged.plan import SchedulerLimits
 from baton.settings import EngineSettings, StartupError
 
+_MIB = 1024 * 1024
 BLOCK_TOKENS = 16
 """Unless set otherwise."""
 
@@ -33,6 +37,28 @@ def page_count(settings: EngineSettings, block_bytes: int) -> int:
             f"{block_bytes}: give it room for a few hundred blocks."
         )
     return pages
+
+
+def check_memory(settings: EngineSettings, limit: Callable[[], int | None] = memory_limit) -> None:
+    """Check that the KV pages and the weights fit into the memory that the cgroup allows.
+
+    For an engine whose pages lie in the machine's own memory. Otherwise the kernel would kill the
+    process once the pages are written to.
+
+    Raises:
+        StartupError: they do not.
+    """
+    allowed = limit()
+    if allowed is None:
+        return
+    files = [] if settings.model is None else settings.model.glob("*.safetensors")
+    weights = sum(file.stat().st_size for file in files)
+    if settings.kv_bytes + weights > allowed:
+        raise StartupError(
+            f"engine.kv_bytes is {settings.kv_bytes // _MIB} MiB and the model's weights take "
+            f"{weights // _MIB} MiB, and the cgroup's memory limit is {allowed // _MIB} MiB: set "
+            "BATON_ENGINE_KV_BYTES or --engine-kv-bytes to less, or raise the limit."
+        )
 
 
 def context_size(

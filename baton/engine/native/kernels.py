@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from baton.engine.native.build import library_path
+from baton.engine.native.build import built_library
 from baton.engine.torch.attention import AttentionStep, PagedKv
 from baton.engine.torch.kernels import Heads, Kernels
 
@@ -61,9 +61,9 @@ class NativeKernels(Kernels):
 
 
 def built_kernels() -> NativeKernels | None:
-    """Return the compiled kernels if they were built for this machine."""
-    path = library_path()
-    return NativeKernels(path) if path.exists() else None
+    """Return the compiled kernels if they were built for a CPU like this."""
+    path = built_library()
+    return NativeKernels(path) if path else None
 
 
 @cache

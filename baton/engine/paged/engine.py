@@ -5,22 +5,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 from baton.engine.base import Engine, EngineInfo, EngineStats, SequenceRequest
 from baton.engine.events import (
-    Admitted,
     BlocksEvicted,
     BlocksReady,
     CachedBlock,
-    EndReason,
     Event,
-    SampledTokens,
-    SequenceEnded,
 )
 from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.rates import EngineRates
+from baton.engine.paged.reports import admitted, report_ended, report_sampled
 from baton.engine.paged.runner import Runner
 from baton.engine.paged.scheduler import Scheduler
-from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
+from baton.engine.paged.sequence import LiveSequence, open_sequence
 from baton.engine.sampling.draw import Sampled
 
 
@@ -72,13 +69,7 @@ class PagedEngine(Engine):
 
     def start(self, sequence_id: int, ready_tokens: int, output: Sequence[int] = ()) -> None:
         sequence = self._sequences[sequence_id]
-        if sequence.state is not SequenceState.ADMITTED:
-            raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
-        cached = sequence.cached_blocks * self._block_tokens
-        if not cached <= ready_tokens <= sequence.context_tokens:
-            raise ValueError(
-                f"ready_tokens is {ready_tokens}, not {cached} to {sequence.context_tokens}"
-            )
+        sequence.check_startable(ready_tokens, self._block_tokens)
         sequence.set_output(output, self.info.vocab_tokens)
         at = ready_tokens // self._block_tokens
         self._runner.clear(sequence.pages[at:], kept_tokens=ready_tokens % self._block_tokens)
@@ -168,10 +159,7 @@ class PagedEngine(Engine):
         if sequence.started:
             self._runner.clear(sequence.pages[sequence.cached_blocks :])
             return
-        keys = tuple(sequence.keys)
-        if sequence.partial_key is not None:
-            keys += (sequence.partial_key,)
-        events.append(Admitted(sequence.id, sequence.num_computed_tokens, keys))
+        events.append(admitted(sequence, self._block_tokens))
 
     def _computed(
         self, chunk: ScheduledChunk, sampled: tuple[Sampled, ...], now: float, events: list[Event]
@@ -187,42 +175,10 @@ class PagedEngine(Engine):
             self._report_blocks(sequence, events)
         if not sampled:
             return
-        request = sequence.request
-        position = sequence.output_tokens
-        for choice, token in zip(request.choices, sampled, strict=True):
-            logprobs = () if token.logprob is None else (token.logprob,)
-            events.append(SampledTokens(request.id, choice, position, (token.token,), logprobs))
-        sequence.sampled_tokens += len(sampled)
-        if not request.prefill_only:
-            sequence.tokens.append(sampled[0].token)
-        reasons = [sequence.end_reason(token.token, position) for token in sampled]
-        if request.prefill_only or reasons[0] is not None:
-            ended = tuple(reason or EndReason.PREFILLED for reason in reasons)
-            self._end(sequence, ended, now, events)
-
-    def _end(
-        self,
-        sequence: LiveSequence,
-        reasons: tuple[EndReason, ...],
-        now: float,
-        events: list[Event],
-    ) -> None:
-        self._scheduler.end(sequence, now)
-        request = sequence.request
-        if request.prefill_only and sequence.partial_key is not None:
-            events.append(BlocksReady(sequence.id, sequence.reported, (sequence.partial_key,)))
-            sequence.partial_reported = True
-        events.append(
-            SequenceEnded(
-                id=sequence.id,
-                reasons=reasons,
-                computed_tokens=sequence.forward_tokens,
-                cached_tokens=sequence.cached_tokens,
-                output_tokens=sequence.sampled_tokens,
-                queue_seconds=sequence.queue_seconds,
-                kv_byte_seconds=sequence.page_seconds * self.info.block_bytes,
-            )
-        )
+        reasons = report_sampled(sequence, sampled, events)
+        if reasons is not None:
+            self._scheduler.end(sequence, now)
+            report_ended(sequence, reasons, self.info.block_bytes, events)
 
     def _report_blocks(self, sequence: LiveSequence, events: list[Event]) -> None:
         first = sequence.reported

@@ -8,6 +8,13 @@ from baton.engine.sampling.draw import Sampled
 
 SCRATCH_BYTES = 1024 * 1024
 """Stays in the core's cache while it is filled, checked and copied on."""
+PINNED_SCRATCH_BYTES = 16 * 1024 * 1024
+"""Of memory that a GPU reads directly: one call's copies are waited for together."""
+
+
+def scratch_size(block_bytes: int, room: int = SCRATCH_BYTES) -> int:
+    """Return the size of scratch memory: the blocks that fit into `room`, at least one."""
+    return max(1, room // block_bytes) * block_bytes
 
 
 class Runner(ABC):
@@ -19,7 +26,7 @@ class Runner(ABC):
 
     def allocate_scratch(self, block_bytes: int) -> memoryview:
         """Return room for `Engine.scratch`, a multiple of `block_bytes`."""
-        return memoryview(bytearray(max(1, SCRATCH_BYTES // block_bytes) * block_bytes))
+        return memoryview(bytearray(scratch_size(block_bytes)))
 
     @abstractmethod
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:

@@ -203,10 +203,8 @@ class Scheduler:
         owner = self.pool.claimed_by(key)
         if owner is None:
             return False
-        # A decoding sequence that is not started may be waiting for the very prefill that asks.
         loading = self._admitted.get(owner)
-        prefill = sequence.request.prefill_only
-        return not (prefill and loading is not None and not loading.request.prefill_only)
+        return loading is None or sequence.may_wait_for(loading)
 
     def _set_running(self, sequence: LiveSequence) -> None:
         sequence.state = SequenceState.RUNNING

@@ -95,11 +95,38 @@ class LiveSequence:
         return min(self.first_computed, self.prompt_tokens)
 
     def count_computed(self, start: int, end: int) -> None:
-        """Record that positions from `start` to `end` went through a forward pass."""
+        """Record that KV of positions from `start` to `end` was computed."""
+        self.count_forward(start, end)
+        self.num_computed_tokens = max(self.num_computed_tokens, end)
+
+    def count_forward(self, start: int, end: int) -> None:
+        """Count positions from `start` to `end` as of a forward pass."""
         self.forward_tokens += end - start
         if self.first_computed is None or start < self.first_computed:
             self.first_computed = start
-        self.num_computed_tokens = max(self.num_computed_tokens, end)
+
+    def check_startable(self, ready_tokens: int, block_tokens: int) -> None:
+        """Check that the sequence may be started with KV in place for so many leading tokens.
+
+        Raises:
+            ValueError: it is not admitted, or there is less than the prefix cache gave, or more
+                than the context.
+        """
+        if self.state is not SequenceState.ADMITTED:
+            raise ValueError(f"sequence {self.id} is {self.state.name.lower()}")
+        cached = self.cached_blocks * block_tokens
+        if not cached <= ready_tokens <= self.context_tokens:
+            raise ValueError(
+                f"ready_tokens is {ready_tokens}, not {cached} to {self.context_tokens}"
+            )
+
+    def may_wait_for(self, owner: "LiveSequence") -> bool:
+        """Return whether it may wait for a block that another sequence computes or loads.
+
+        A decoding sequence that is not started may itself wait for the very prefill that asks.
+        """
+        loads = owner.state is SequenceState.ADMITTED and not owner.request.prefill_only
+        return not (self.request.prefill_only and loads)
 
     def charge(self, now: float) -> None:
         """Add the time that the present pages were held; before their number changes."""

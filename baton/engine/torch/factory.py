@@ -2,6 +2,7 @@
 
 import torch
 
+from baton.cgroup import usable_threads
 from baton.engine.base import Engine, EngineInfo
 from baton.engine.model_config import ModelConfig, read_config
 from baton.engine.native.build import build
@@ -37,8 +38,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         raise StartupError(
             f"BATON_ENGINE_DEVICE is {settings.device} and torch finds no CUDA device: set cpu."
         )
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    torch.set_num_threads(settings.threads or usable_threads(torch.get_num_threads()))
     dtype = config.dtype if settings.dtype == "auto" else settings.dtype
     if dtype == "float16":
         # Half precision without bfloat16's range: computed in full.
@@ -110,6 +110,6 @@ def _choose_kernels(settings: EngineSettings, config: ModelConfig) -> Kernels:
     if required:
         raise StartupError(
             f"BATON_ENGINE_NATIVE is required and there are no compiled operators: {problem}. "
-            "Install a C++ compiler and ninja, or set auto."
+            "Install a C++ compiler, or set auto."
         )
     return PlainKernels()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from baton.engine.paged.plan import ScheduledChunk
-from baton.engine.paged.runner import Runner
+from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, Runner, scratch_size
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.counts import TokenCounts, has_penalties
 from baton.engine.sampling.draw import Draw, Sampled
@@ -16,8 +16,6 @@ from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.model import TransformerModel, forward
 
 _WARM_TOKENS = (1, 64)
-_PINNED_BYTES = 16 * 1024 * 1024
-"""Of memory that a GPU reads directly; one copy to it costs as much as half a megabyte."""
 
 
 class TorchRunner(Runner):
@@ -70,8 +68,8 @@ class TorchRunner(Runner):
     def allocate_scratch(self, block_bytes: int) -> memoryview:
         if self._on_cpu:
             return super().allocate_scratch(block_bytes)
-        count = max(1, _PINNED_BYTES // block_bytes)
-        pinned = torch.empty(count * block_bytes, dtype=torch.uint8, pin_memory=True)
+        size = scratch_size(block_bytes, PINNED_SCRATCH_BYTES)
+        pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
         return pinned.numpy().data
 
     def read_pages(self, pages: Sequence[int], out: Sequence[memoryview]) -> None:

@@ -92,7 +92,7 @@ def make_config(
             "max_loras": _adapter_slots(len(adapters), on_cpu),
             "max_cpu_loras": max(len(adapters), _adapter_slots(len(adapters), on_cpu)),
         }
-    if settings.exact_draws and not settings.speculative_tokens:
+    if draws_exactly(settings):
         arguments["logits_processors"] = [_SAMPLER]
     if settings.speculative_tokens:
         arguments["speculative_config"] = {
@@ -153,6 +153,11 @@ def _adapter_slots(adapters: int, on_cpu: bool) -> int:
     there is one more than adapters, so that it stays empty, and adds nothing.
     """
     return adapters + 1 if on_cpu else min(adapters, MAX_ADAPTERS_PER_STEP)
+
+
+def draws_exactly(settings: EngineSettings) -> bool:
+    """Return whether Baton draws: vLLM allows no processor beside speculation."""
+    return settings.exact_draws and not settings.speculative_tokens
 
 
 def refused(model: Path | None, error: BaseException) -> StartupError:

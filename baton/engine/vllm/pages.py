@@ -9,18 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.engine.paged.runner import SCRATCH_BYTES
+from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, scratch_size
 from baton.settings import StartupError
 
 Bytes = NDArray[np.uint8]
-
-GPU_SCRATCH_BYTES = 16 * 1024 * 1024
-"""One call's copies are waited for together."""
-
-
-def scratch_size(block_bytes: int, room: int = SCRATCH_BYTES) -> int:
-    """Return the size of scratch memory: what fits into `room`, at least one block."""
-    return max(1, room // block_bytes) * block_bytes
 
 
 class KvPages(Protocol):
@@ -107,7 +99,7 @@ class CudaPages:
         self._layers = page_rows(kv_caches)
         self._device = self._layers[0].device
         self.block_bytes = sum(layer.shape[1] for layer in self._layers)
-        size = scratch_size(self.block_bytes, GPU_SCRATCH_BYTES)
+        size = scratch_size(self.block_bytes, PINNED_SCRATCH_BYTES)
         self._pinned = torch.empty(size, dtype=torch.uint8, pin_memory=True)
         self.scratch = memoryview(self._pinned.numpy())  # type: ignore[arg-type]
         self._bounce = torch.empty(size, dtype=torch.uint8, pin_memory=True)

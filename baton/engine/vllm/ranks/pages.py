@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from baton.engine.paged.runner import scratch_size
 from baton.engine.sampling.draw import Sampled
-from baton.engine.vllm.pages import scratch_size
 from baton.engine.vllm.ranks.messages import (
     Clear,
     Done,

@@ -30,7 +30,6 @@ class StepRecord:
     """What vLLM's scheduler did since the engine looked last."""
 
     admitted: list[HeldSequence] = field(default_factory=list)
-    preempted: list[HeldSequence] = field(default_factory=list)
     scheduled: dict[str, HeldSequence] = field(default_factory=dict)
     chunked_tokens: int = 0
     """Tokens that were scheduled in chunks of more than one."""

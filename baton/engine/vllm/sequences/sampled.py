@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from vllm.v1.engine import EngineCoreOutput
 
 from baton.engine.sampling.draw import Sampled
-from baton.engine.vllm.held_sequence import HeldSequence
+from baton.engine.vllm.sequences.held_sequence import HeldSequence
 from baton.stream_events import TokenLogprob
 
 

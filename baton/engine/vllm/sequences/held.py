@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from baton.engine.base import QueueFullError
 from baton.engine.paged.sequence import LiveSequence, SequenceState
-from baton.engine.vllm.held_sequence import HeldSequence, StepRecord
+from baton.engine.vllm.sequences.held_sequence import HeldSequence, StepRecord
 
 _HOLDING = (SequenceState.ADMITTED, SequenceState.RUNNING)
 """States in which a sequence holds pages and has not ended."""
@@ -43,7 +43,6 @@ class HeldSequences:
         self._backlog: list[tuple[int, int, HeldSequence]] = []
         """A heap by priority and arrival: vLLM, which looks at all that it knows in each step, is
         given only those that may be admitted."""
-        self._order = 0
         self.running = 0
         """Sequences that hold pages and have not ended."""
         self.step = StepRecord()
@@ -90,8 +89,8 @@ class HeldSequences:
     def add(self, held: HeldSequence) -> None:
         """Queue a sequence."""
         self._by_name[held.name] = held
-        heappush(self._backlog, (held.sequence.request.priority, self._order, held))
-        self._order += 1
+        sequence = held.sequence
+        heappush(self._backlog, (sequence.request.priority, sequence.order, held))
         self.changed = True
 
     def take_next(self) -> list[HeldSequence]:
@@ -117,7 +116,6 @@ class HeldSequences:
         self._set_state(held.sequence, SequenceState.ENDED)
         self._unclaim(held)
         self.step.admitted = [each for each in self.step.admitted if each is not held]
-        self.step.preempted = [each for each in self.step.preempted if each is not held]
         self.step.scheduled.pop(held.name, None)
         self.changed = True
 
@@ -212,9 +210,7 @@ class HeldSequences:
                 sequence.pages = pages_of(name)
                 self._clear_partial(sequence, known)
             first = sequence.first_computed is None
-            sequence.forward_tokens += count
-            if sequence.first_computed is None or start < sequence.first_computed:
-                sequence.first_computed = start
+            sequence.count_forward(start, end)
             if first:
                 self.cached_tokens += sequence.cached_tokens
             self.computed_tokens += count
@@ -232,7 +228,6 @@ class HeldSequences:
         self._set_state(sequence, SequenceState.WAITING)
         self.on_preempted(held, pages)
         self._unclaim(held)
-        self.step.preempted.append(held)
         self.changed = True
 
     def end(self, held: HeldSequence) -> None:
@@ -264,10 +259,7 @@ class HeldSequences:
         owner = self._claims.get(key)
         if owner is None or owner is held:
             return False
-        # A decoding sequence that is not started may be waiting for the very prefill that asks.
-        loading = owner.sequence.state is SequenceState.ADMITTED
-        prefill = held.sequence.request.prefill_only
-        return not (prefill and loading and not owner.sequence.request.prefill_only)
+        return held.sequence.may_wait_for(owner.sequence)
 
     def _unclaim(self, held: HeldSequence) -> None:
         for key in held.sequence.keys:

@@ -1,0 +1,70 @@
+"""What becomes of a sequence, as the engine contract's events, for every engine of paged KV."""
+
+from collections.abc import Sequence
+
+from baton.engine.events import (
+    Admitted,
+    BlocksReady,
+    EndReason,
+    Event,
+    SampledTokens,
+    SequenceEnded,
+)
+from baton.engine.paged.sequence import LiveSequence
+from baton.engine.sampling.draw import Sampled
+
+
+def admitted(sequence: LiveSequence, block_tokens: int) -> Admitted:
+    """Return the event of a sequence that has pages and is not started."""
+    keys = tuple(sequence.keys)
+    if sequence.partial_key is not None:
+        keys += (sequence.partial_key,)
+    return Admitted(sequence.id, sequence.cached_blocks * block_tokens, keys)
+
+
+def report_sampled(
+    sequence: LiveSequence, sampled: Sequence[Sampled], events: list[Event]
+) -> tuple[EndReason, ...] | None:
+    """Report one token of each choice, which the sequence has from now on.
+
+    Returns:
+        Why each choice ends with it; None where the sequence goes on.
+    """
+    request = sequence.request
+    position = sequence.output_tokens
+    for choice, one in zip(request.choices, sampled, strict=True):
+        logprobs = () if one.logprob is None else (one.logprob,)
+        events.append(SampledTokens(request.id, choice, position, (one.token,), logprobs))
+    sequence.sampled_tokens += len(sampled)
+    if not request.prefill_only:
+        sequence.tokens.append(sampled[0].token)
+    reasons = [sequence.end_reason(one.token, position) for one in sampled]
+    if request.prefill_only or reasons[0] is not None:
+        return tuple(reason or EndReason.PREFILLED for reason in reasons)
+    return None
+
+
+def report_ended(
+    sequence: LiveSequence,
+    reasons: tuple[EndReason, ...],
+    block_bytes: int,
+    events: list[Event],
+    error: str = "",
+) -> None:
+    """Report the end, and before it a prefill's partial block, unless an error ended it."""
+    request = sequence.request
+    if request.prefill_only and sequence.partial_key is not None and not error:
+        events.append(BlocksReady(sequence.id, sequence.reported, (sequence.partial_key,)))
+        sequence.partial_reported = True
+    events.append(
+        SequenceEnded(
+            id=sequence.id,
+            reasons=reasons,
+            computed_tokens=sequence.forward_tokens,
+            cached_tokens=sequence.cached_tokens,
+            output_tokens=sequence.sampled_tokens,
+            queue_seconds=sequence.queue_seconds,
+            kv_byte_seconds=sequence.page_seconds * block_bytes,
+            error=error,
+        )
+    )
