@@ -2,8 +2,13 @@
 
 import asyncio
 import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
-from baton.cluster.etcd import Etcd
+from baton.cluster import keys
+from baton.cluster.etcd_certificate import connect
+from baton.cluster.follow import follow
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
 from baton.kv.events.log import EventLog
@@ -11,12 +16,15 @@ from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.events.service import KvEventService
 from baton.kv.verify import ALWAYS, NEVER
 from baton.process.lifecycle import Process
-from baton.rpc.server import Server
-from baton.settings import KvStoreSettings
+from baton.rpc.http2.limits import BULK_LIMITS
+from baton.rpc.links import links
+from baton.rpc.server.server import Server
+from baton.settings import KvStoreSettings, StoreSettings
 from baton.telemetry.logs import get_logger
 from baton.transports import NIXL
 from services.kvstore import disk_setup
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
+from services.kvstore.drain import wait_unused
 from services.kvstore.memory.arena import STEP_BYTES, Arena
 from services.kvstore.metrics import StoreMetrics
 from services.kvstore.peers.pool import PeerPool
@@ -25,17 +33,22 @@ from services.kvstore.peers.transports.nixl.endpoint import agent_name
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
+from services.kvstore.tenant_quotas import TenantQuotas
 
 log = get_logger(__name__)
 
 TICK_SECONDS = 0.05
+IDLE_TICK_SECONDS = 0.5
 DISK_PART = "baton.kv.disk"
 """In health: not serving means that memory serves alone. The store itself stays ready."""
 
 
 async def compose(process: Process, settings: KvStoreSettings) -> None:
     """Start the store: arena, state, peers, server, registration."""
-    own, stack = settings.store, process.stack
+    own, stack, readiness = settings.store, process.stack, process.readiness
+    readiness.wait_for("arena", "no memory is behind the arena")
+    readiness.wait_for("registration", "etcd has no record of this store")
+    tls = await stack.enter_async_context(links(settings, ["kvstore"]))
     disk_setup.check(own)
     arena = stack.enter_context(Arena(own.arena_dir, own.arena_bytes // STEP_BYTES * STEP_BYTES))
     events = EventLog(secrets.token_hex(8))
@@ -50,12 +63,12 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     stack.callback(store.close)
     stack.push_async_callback(store.close_disk)
     stack.enter_context(StoreMetrics(store))
-    process.spawn(touch_arena(store), "touch-arena")
+    process.spawn(touch_arena(store, partial(readiness.done, "arena")), "touch-arena")
     process.spawn(keep_time(store), "keep-time")
     if own.verify != ALWAYS:
         log.warning("kv.verify.reduced", verify=own.verify)
     nixl = None
-    if NIXL in own.peer_transports:
+    if uses_nixl(own, encrypted=tls is not None):
         nixl = nixl_thread(arena, process.instance_id, process.incarnation)
     peers = PeerPool(
         store,
@@ -67,7 +80,15 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     store.set_peers(await stack.enter_async_context(peers))
 
     server = await stack.enter_async_context(
-        Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
+        Server(
+            settings.grpc,
+            process.name,
+            settings.advertise_host,
+            process.incarnation,
+            tls=tls,
+            limits=BULK_LIMITS,
+            liveness=settings.liveness,
+        )
     )
     server.add(
         KvStoreService(store, NixlSender(store, nixl), settings.limits).register, SERVICE_NAME
@@ -79,18 +100,18 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
         stack.push_async_callback(nixl.close)
     if own.disk_bytes and own.disk_path is not None:
         server.set_part(DISK_PART, True)
-        opening = disk_setup.open_disk(
+        keeping = disk_setup.keep_disk(
             store,
             own.disk_path,
             own,
-            lambda: server.set_part(DISK_PART, False),
+            partial(server.set_part, DISK_PART),
             verify=own.verify != NEVER,
         )
-        process.spawn(opening, "kv-disk")
+        process.spawn(keeping, "kv-disk")
 
-    etcd = await stack.enter_async_context(
-        Etcd(settings.etcd.endpoints, settings.etcd.timeout_seconds)
-    )
+    etcd = await stack.enter_async_context(connect(settings.etcd, settings.tls))
+    quotas = TenantQuotas(store, own.tenant_bytes)
+    process.spawn(follow(etcd, keys.tenants(settings.etcd.cluster), quotas), "follow-tenants")
     instance = Instance(
         id=process.instance_id,
         incarnation=process.incarnation,
@@ -102,14 +123,35 @@ async def compose(process: Process, settings: KvStoreSettings) -> None:
     registration = await stack.enter_async_context(
         Registration(etcd, settings.etcd.cluster, instance, settings=settings.etcd)
     )
-    server.set_ready(True)
+    readiness.follow(server.set_ready)
+
+    process.ready_when("registration", registration.wait_registered())
 
     async def drain() -> None:
-        # KV is a cache: nothing is handed over, and clients carry on without the store.
-        server.set_ready(False)
+        # KV is a cache, and clients carry on without the store: but what workers hand over as they
+        # stop is worth fetching.
         await registration.update(draining=True)
+        await wait_unused(store, own.drain_quiet_seconds)
 
     process.on_drain(drain)
+
+
+def uses_nixl(settings: StoreSettings, *, encrypted: bool) -> bool:
+    """Return whether KV may travel by NIXL, which encrypts nothing: beside TLS only if asked for.
+
+    Args:
+        settings: of the store.
+        encrypted: the cluster speaks TLS.
+    """
+    asked = "peer_transports" in settings.model_fields_set
+    uses = NIXL in settings.peer_transports and (asked or not encrypted)
+    if encrypted and NIXL in settings.peer_transports:
+        why = "tls.cert is set, and NIXL's bytes are not encrypted"
+        if uses:
+            log.warning("kv.nixl.unencrypted", reason=why)
+        else:
+            log.info("kv.nixl.off", reason=why, setting="store.peer_transports")
+    return uses
 
 
 def nixl_thread(arena: Arena, store_id: str, incarnation: str) -> NixlThread:
@@ -118,14 +160,24 @@ def nixl_thread(arena: Arena, store_id: str, incarnation: str) -> NixlThread:
 
 
 async def keep_time(store: Store) -> None:
-    """Let expire what is due, for as long as the store lives."""
+    """Let expire what is due, for as long as the store lives; seldom while nothing is under way."""
     while True:
+        store.activity.clear()
         await asyncio.sleep(TICK_SECONDS)
         store.tick()
+        if store.idle:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_TICK_SECONDS):
+                    await store.activity.wait()
 
 
-async def touch_arena(store: Store) -> None:
-    """Put memory behind the arena in the background, step by step."""
+async def touch_arena(store: Store, on_usable: Callable[[], None]) -> None:
+    """Put memory behind the arena in the background, step by step.
+
+    Args:
+        store: whose arena.
+        on_usable: called after each step.
+    """
     loop = asyncio.get_running_loop()
     try:
         while True:
@@ -138,6 +190,7 @@ async def touch_arena(store: Store) -> None:
             if not more:
                 return
             store.grow()
+            on_usable()
     except OSError as error:
         log.error(
             "kv.arena.exhausted",

@@ -1,9 +1,11 @@
-"""Brings the disk tier up beside a store that serves already."""
+"""Keeps the disk tier up beside a store that serves already."""
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from baton.rpc.backoff import Backoff
 from baton.settings import StartupError, StoreSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.disk.context import DiskContext
@@ -33,55 +35,67 @@ def check(settings: StoreSettings) -> None:
         )
 
 
-async def open_disk(
+async def keep_disk(
     store: Store,
     path: Path,
     settings: StoreSettings,
-    on_failed: Callable[[], None],
+    on_change: Callable[[bool], None],
     *,
     verify: bool,
 ) -> None:
-    """Open the file, take in what it holds, and add the disk tier.
+    """Open the file, take in what it holds, add the disk tier; again after it failed. Endless.
 
-    Making a large file and reading its records takes seconds: meanwhile memory serves alone.
+    Making a large file and reading its records takes seconds: meanwhile memory serves alone, as
+    after a failure until the file can be opened and its disk has let go of the threads that used
+    it. What was on the disk when it failed is there again, but for what was dropped meanwhile.
 
     Args:
         store: whose tier it will be.
         path: the file.
-        settings: how many bytes it has for objects, and when it counts as failed.
-        on_failed: called once if the disk cannot be used, now or later.
+        settings: how many bytes it has for objects, when it counts as failed, and when to retry.
+        on_change: told whether the disk is used, when that changes.
         verify: whether what is loaded is checked.
     """
-
-    def failed(reason: str) -> None:
-        effect = "disk tier disabled, using DRAM only"
-        log.error("kv.disk.disabled", path=str(path), reason=reason, effect=effect)
-        on_failed()
-
-    opening = asyncio.get_running_loop().run_in_executor(
-        None, _open, path, settings.disk_bytes // SLAB_BYTES * SLAB_BYTES
-    )
-    try:
-        file, records = await asyncio.shield(opening)
-    except OSError as error:
-        store.disk_failed = str(error)
-        failed(store.disk_failed)
-        return
-    except asyncio.CancelledError:
-        await asyncio.wait([opening])  # the file must not be left locked
-        if opening.exception() is None:
-            opening.result()[0].close()
-        raise
-    disk = add_disk(store, file, records, failed, settings, verify=verify)
-    log.info("kv.disk.ready", path=str(path), objects=len(disk.index), direct=file.is_direct)
+    backoff = Backoff(settings.disk_retry_seconds, settings.disk_max_retry_seconds)
+    before: DiskTier | None = None
+    while True:
+        failed = asyncio.Event()
+        try:
+            file, records = await _open_beside(path, settings)
+        except OSError as error:
+            store.disk_failed = str(error)
+        else:
+            disk = add_disk(store, file, records, failed.set, settings, before, verify=verify)
+            opened = store.clock()
+            on_change(True)
+            log.info(
+                "kv.disk.ready", path=str(path), objects=len(disk.index), direct=file.is_direct
+            )
+            await failed.wait()
+            before = disk
+            if store.clock() - opened > settings.disk_max_retry_seconds:
+                backoff.reset()
+        on_change(False)
+        pause = backoff.next()
+        log.error(
+            "kv.disk.disabled",
+            path=str(path),
+            reason=store.disk_failed,
+            effect="disk tier disabled, using DRAM only",
+            retry_seconds=round(pause, 1),
+        )
+        if before is not None:
+            await before.close(wait=True)
+        await asyncio.sleep(pause)
 
 
 def add_disk(
     store: Store,
     file: DiskFile,
     records: Iterable[Record],
-    on_failed: Callable[[str], None] = lambda _: None,
+    on_failed: Callable[[], None] = lambda: None,
     settings: StoreSettings = StoreSettings(),
+    before: DiskTier | None = None,
     *,
     verify: bool = True,
 ) -> DiskTier:
@@ -91,19 +105,25 @@ def add_disk(
         store: whose tier it will be.
         file: where objects go.
         records: what it holds already.
-        on_failed: called once with the reason when the disk is switched off.
+        on_failed: called once when the disk is switched off; `Store.disk_failed` says why.
         settings: when it counts as failed.
+        before: the tier that used the file and failed; its counters go on.
         verify: whether what is loaded is checked.
     """
 
     def failed(reason: str) -> None:
         store.disk_failed = reason
-        on_failed(reason)
+        on_failed()
 
     index = DiskIndex(file.data_bytes, store.quotas)
     for record in records:
-        index.restore(record)
+        wanted = before is None or before.kept.get(record.object_id) == record.digest
+        if not (wanted and index.restore(record)):
+            index.cleared.append(record.offset)
     context = DiskContext(store.table, store.arena, index, file, store.clock, verify)
+    if before is not None:
+        index.evictions = before.index.evictions
+        context = replace(context, counts=before.counts)
     disk = DiskTier(
         context,
         store.waits,
@@ -114,12 +134,27 @@ def add_disk(
         settings=settings,
     )
     store.disk = store.waits.disk = disk
+    store.disk_failed = ""
+    store.check_quotas()
     store.events.on_disk = index.__contains__
     for entry in index.entries():
         if store.waits.is_awaited(entry.object_id):
             disk.load(entry.object_id)
     store.schedule_flush()
     return disk
+
+
+async def _open_beside(path: Path, settings: StoreSettings) -> tuple[DiskFile, list[Record]]:
+    opening = asyncio.get_running_loop().run_in_executor(
+        None, _open, path, settings.disk_bytes // SLAB_BYTES * SLAB_BYTES
+    )
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])  # the file must not be left locked
+        if opening.exception() is None:
+            opening.result()[0].close()
+        raise
 
 
 def _open(path: Path, data_bytes: int) -> tuple[DiskFile, list[Record]]:

@@ -37,6 +37,10 @@ class PeerStores(PeerFetcher, Protocol):
         """Send what was decided since the last time."""
 
 
+SHRINK_PER_TICK = 512
+"""Objects of a tenant that are evicted at a time, where its quota became less."""
+
+
 def _soon(call: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(call)
 
@@ -54,7 +58,7 @@ class Store:
         reservation_seconds: time to commit.
         lease_seconds: time to copy.
         partial_seconds: how long partial blocks are kept.
-        quotas: most bytes of tenants in a tier.
+        quotas: most bytes of tenants in a tier, to begin with.
         clock: returns seconds that only go forward.
         call_soon: calls a function in the loop's next turn.
     """
@@ -78,9 +82,15 @@ class Store:
         self.clock = clock
         self._call_soon = call_soon
         self._flush_scheduled = False
+        self.activity = asyncio.Event()
+        """Set by whatever may have begun."""
         self._slabs = SlabAllocator(
             arena.header.data_bytes, STEP_BYTES, arena.touched_bytes, arena.carve
         )
+        self.quotas = dict(quotas or {})
+        """Most bytes of tenants in a tier; changed by `set_quota`."""
+        self._over_quota: dict[str, None] = {}
+        """Tenants that hold more than a quota that became less."""
         self.events = BlockEventPublisher(log)
         self.table = ObjectTable(
             self._slabs,
@@ -89,7 +99,7 @@ class Store:
             reservation_seconds=reservation_seconds,
             lease_seconds=lease_seconds,
             partial_seconds=partial_seconds,
-            policy=EvictionPolicy(arena.header.data_bytes, quotas=quotas),
+            policy=EvictionPolicy(arena.header.data_bytes, quotas=self.quotas),
         )
         self.events.in_memory = lambda object_id: self.table.get(object_id) is not None
         self.disk: DiskTier | None = None
@@ -100,7 +110,6 @@ class Store:
             self.table, window_bytes=self.table.cap_bytes // 4, on_change=self.schedule_flush
         )
         self._costs = Costs()
-        self.quotas = quotas
         self.streams = 0
         """Open Put and Get streams."""
         self.moved_bytes: Counter[tuple[str, str]] = Counter(
@@ -145,12 +154,20 @@ class Store:
             cost=self._costs.relative(recompute_seconds, object_bytes, len(object_ids)),
         )
         self.waits.reserved([slot.object_id for slot in slots if isinstance(slot, Slot)])
+        self.activity.set()
         return slots
 
-    def commit(self, slots: Sequence[Slot], digests: Sequence[bytes]) -> int:
+    def commit(
+        self, slots: Sequence[Slot], digests: Sequence[bytes], recompute_seconds: float = 0.0
+    ) -> int:
         """Make written slots readable; free those that expired before.
 
         Returns how many of the objects are readable now, whichever writer they are from.
+
+        Args:
+            slots: the slots.
+            digests: one per slot.
+            recompute_seconds: of one object, 0: not known.
         """
         now = self.clock()
         expired = [slot for slot in slots if slot.state is not State.RESERVED]
@@ -160,6 +177,7 @@ class Store:
             slots = [slot for slot, _ in written]
             digests = [digest for _, digest in written]
         first = self.table.commit(slots, digests, now)
+        self.log.expedite(recompute_seconds * len(first))
         self.waits.committed([slot.object_id for slot in first], now)
         for slot in expired:
             self.table.reservations.abandon(slot)
@@ -191,10 +209,30 @@ class Store:
         self.schedule_flush()
         return slot is not None or on_disk
 
+    def set_quota(self, tenant: str, most_bytes: int | None) -> None:
+        """Bound what a tenant may hold in each tier, from now on; None: by its share alone.
+
+        What it holds beyond it is evicted, some hundred objects at a time.
+        """
+        if self.quotas.get(tenant) == most_bytes:
+            return
+        if most_bytes is None:
+            del self.quotas[tenant]
+        else:
+            self.quotas[tenant] = most_bytes
+            self._over_quota[tenant] = None
+        self.activity.set()
+
+    def check_quotas(self) -> None:
+        """Evict what tenants hold beyond their quotas: a tier came that holds something."""
+        self._over_quota.update(dict.fromkeys(self.quotas))
+        self.activity.set()
+
     # Time
 
     def schedule_flush(self) -> None:
         """Let `flush` run in the loop's next turn."""
+        self.activity.set()
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._call_soon(self.flush)
@@ -209,6 +247,28 @@ class Store:
         if self._peers is not None:
             self._peers.flush(now)
 
+    @property
+    def uses(self) -> int:
+        """Counts what was read and written; for comparing it with itself."""
+        return self.waits.hits + self.waits.misses + self.moved_bytes.total()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a read or a write is under way."""
+        return bool(self.table.pinned_bytes or self.waits.waiters)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way that expires soon: then `tick` may be called seldom."""
+        table = self.table
+        under_way = (
+            table.pinned_bytes
+            or table.reservations.quarantined
+            or self.waits.waiters
+            or self._over_quota
+        )
+        return self.disk is None and not under_way and not self.activity.is_set()
+
     def tick(self) -> None:
         """Let expire what is due; to be called some twenty times a second."""
         now = self.clock()
@@ -217,9 +277,18 @@ class Store:
             self.waits.fail_if_unavailable(slot.object_id, now)
         self.waits.expire(leases, now)
         self.ended_writers.probe()
+        for tenant in list(self._over_quota):
+            self._shrink(tenant)
         if self.disk is not None:
             self.disk.tick(now)
         self.flush()
+
+    def _shrink(self, tenant: str) -> None:
+        more = self.table.shrink(tenant, SHRINK_PER_TICK)
+        if self.disk is not None and not self.disk.failed:
+            more = self.disk.index.shrink(tenant, SHRINK_PER_TICK) or more
+        if not more:
+            del self._over_quota[tenant]
 
     def grow(self) -> None:
         """Use the memory that the arena has by now."""

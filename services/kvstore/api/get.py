@@ -8,6 +8,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import MAX_READ_KEYS
 from baton.rpc.streams.send_queue import SendQueue
+from baton.rpc.wire.messages import Parts
 from baton.settings import StoreLimits
 from baton.telemetry import tracing
 from baton.transports import GRPC, SHM
@@ -55,7 +56,7 @@ class GetStream:
         """Requests whose objects are sent as soon as they are leased."""
         self._leases = StreamLeases()
         self._chunks = ChunkQueue(self._leases)
-        self.send_queue: SendQueue[pb.GetResponse | bytes, pb.GetResponse | bytes] = SendQueue(
+        self.send_queue: SendQueue[pb.GetResponse | Parts, pb.GetResponse | Parts] = SendQueue(
             more=self._next_chunk
         )
         self._handlers: dict[str, Callable[[pb.GetRequest], None]] = {
@@ -224,7 +225,7 @@ class GetStream:
             digests=b"".join([slot.digest for slot in slots]),
         )
 
-    def _next_chunk(self) -> bytes | None:
+    def _next_chunk(self) -> Parts | None:
         chunk = self._chunks.next_chunk(self._store.arena.view)
         if chunk is None:
             return None

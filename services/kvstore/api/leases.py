@@ -6,6 +6,7 @@ from baton.errors import invalid_field
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.objects import MAX_CHUNK_BYTES
 from baton.kv.wire import bulk
+from baton.rpc.wire.messages import Parts
 from services.kvstore.memory.slot import Lease, Slot
 from services.kvstore.reads.read_request import ReadRequest
 
@@ -99,7 +100,7 @@ class ChunkQueue:
         """Send nothing more."""
         self._sent.clear()
 
-    def next_chunk(self, data_of: Callable[[Slot], memoryview]) -> tuple[bytes, int] | None:
+    def next_chunk(self, data_of: Callable[[Slot], memoryview]) -> tuple[Parts, int] | None:
         """Return a serialized ReadChunk and how many bytes of objects it has; None: none waits.
 
         Leases that ended have no bytes in it.

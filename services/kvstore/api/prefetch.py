@@ -1,6 +1,7 @@
 """Prefetch: objects copied from other stores before a reader asks, so that hot prefixes spread."""
 
 import asyncio
+import math
 from contextlib import suppress
 
 from baton.errors import BatonError, Reason, invalid_field
@@ -62,6 +63,7 @@ class Prefetches:
         finally:
             self._running -= 1
             store.waits.cancel(read)
+        store.log.expedite(math.inf)  # requests waited beside the only copy
         held = {index for index, one in enumerate(ids) if store.table.get(one) is not None}
         return pb.PrefetchResponse(missing=sorted(set(range(len(ids))) - reader.arrived - held))
 

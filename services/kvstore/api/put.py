@@ -31,8 +31,10 @@ class _Upload:
 class _Reservation:
     """Slots of one Reserve that are not committed or given back, by index."""
 
-    def __init__(self, slots: dict[int, Slot], span: Span | None) -> None:
+    def __init__(self, slots: dict[int, Slot], recompute_seconds: float, span: Span | None) -> None:
         self.slots = slots
+        self.recompute_seconds = recompute_seconds
+        """Of one object; 0: not known."""
         self.uploads: dict[int, _Upload] = {}
         self.span = span
 
@@ -127,7 +129,9 @@ class PutStream:
                 parent = tracing.extract(frame.traceparent)
                 span = tracing.tracer().start_span("kvstore.put", parent, SpanKind.SERVER)
                 span.set_attribute("baton.kv.objects", len(slots))
-            self._reservations[frame.correlation_id] = _Reservation(slots, span)
+            self._reservations[frame.correlation_id] = _Reservation(
+                slots, frame.recompute_seconds, span
+            )
         self.send_queue.put(pb.PutResponse(reserved=answer))
 
     def _write(self, frame: WriteBulk) -> None:
@@ -177,7 +181,7 @@ class PutStream:
                 reservation.uploads.pop(index, None)
         else:
             self._store.moved_bytes[PUT, SHM] += sum([slot.object_bytes for slot in slots])
-        readable = self._store.commit(slots, digests)
+        readable = self._store.commit(slots, digests, reservation.recompute_seconds)
         self._forget_if_empty(frame.correlation_id)
         answer = pb.Committed(correlation_id=frame.correlation_id, readable=readable)
         self.send_queue.put(pb.PutResponse(committed=answer))

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import math
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -19,6 +18,7 @@ from baton.kv.arena.writer_lock import WriterLockProbe
 from baton.kv.objects import MAX_READ_KEYS
 from baton.kv.wire import bulk
 from baton.rpc.protocol import VERSION, check_version
+from baton.rpc.server.call import ServerCall
 from baton.rpc.streams.server import ServerStream
 from baton.settings import StoreLimits
 from baton.transports import GRPC, SHM
@@ -31,6 +31,8 @@ from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.sessions import Session, Sessions
 from services.kvstore.store import Store
 
+_BULK_BYTES = 4 * 1024 * 1024
+"""Of objects that are sent and not taken yet, on a stream."""
 SERVICE_NAME = "baton.internal.v1.KvStoreService"
 MAX_NAME = 256
 
@@ -105,23 +107,21 @@ class KvStoreService(KvStoreServiceServicer):
         )
 
     async def Put(  # type: ignore[override]  # noqa: N802  # it writes its responses itself
-        self,
-        request_iterator: AsyncIterator[pb.PutRequest | bulk.WriteBulk],
-        context: Any,
+        self, _: object, context: ServerCall
     ) -> None:
-        opening = await _first(request_iterator, self._limits.open_seconds)
+        opening = await _first(context, self._limits.open_seconds)
         if not isinstance(opening, pb.PutRequest):
             raise invalid_field("open", "is the first frame")
         _, shared = self._open(opening)
         writer = self._probe(opening.open.writer_lock) if shared else None
         stream = PutStream(self._store, writer)
         stream.send_queue.put(pb.PutResponse(opened=_opened(shared)))
-        await self._serve(stream, request_iterator, context)
+        await self._serve(stream, context)
 
     async def Get(  # type: ignore[override]  # noqa: N802  # it writes its responses itself
-        self, request_iterator: AsyncIterator[pb.GetRequest], context: Any
+        self, _: object, context: ServerCall
     ) -> None:
-        session, shared = self._open(await _first(request_iterator, self._limits.open_seconds))
+        session, shared = self._open(await _first(context, self._limits.open_seconds))
         stream = GetStream(
             self._store,
             self._limits,
@@ -129,7 +129,7 @@ class KvStoreService(KvStoreServiceServicer):
             pushes=partial(self._nixl.stream, session),
         )
         stream.send_queue.put(pb.GetResponse(opened=_opened(shared)))
-        await self._serve(stream, request_iterator, context)
+        await self._serve(stream, context)
 
     async def Lookup(  # noqa: N802
         self,
@@ -195,26 +195,26 @@ class KvStoreService(KvStoreServiceServicer):
         except ValueError as error:
             raise BatonError(Reason.INVALID_FIELD, str(error), field="writer_lock") from error
 
-    async def _serve(
-        self, stream: PutStream | GetStream, requests: AsyncIterator[Any], context: Any
-    ) -> None:
+    async def _serve(self, stream: PutStream | GetStream, context: ServerCall) -> None:
         server: ServerStream[Any] = ServerStream(
             stream.send_queue,
             stream.handle,
             stream.close,
             linger_seconds=self._limits.linger_seconds,
+            buffer_bytes=_BULK_BYTES,
         )
-        await server.serve(requests, context)
+        await server.serve(context)
 
 
-async def _first(requests: AsyncIterator[Request], seconds: float) -> Request:
+async def _first(call: ServerCall, seconds: float) -> Any:
     try:
         async with asyncio.timeout(seconds):
-            return await anext(requests)
+            message = await call.read()
     except TimeoutError as error:
         raise BatonError(Reason.DEADLINE, "no open frame came in time") from error
-    except StopAsyncIteration as error:
-        raise invalid_field("open", "is the first frame") from error
+    if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # not in the stubs
+        raise invalid_field("open", "is the first frame")
+    return message
 
 
 def _opened(shared: bool) -> pb.Opened:

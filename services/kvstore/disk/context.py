@@ -16,7 +16,7 @@ MAX_JOB_BYTES = 8 * 1024 * 1024
 
 @dataclass(slots=True)
 class DiskCounts:
-    """What the tier has done. Bytes are those of the objects."""
+    """What the tier has done, however often its file was opened. Bytes are those of the objects."""
 
     read_bytes: int = 0
     written_bytes: int = 0

@@ -116,7 +116,7 @@ class DiskFile:
             same = os.pread(self._file, len(header), 0) == header
             if not same or os.fstat(self._file).st_size != size:
                 os.ftruncate(self._file, 0)
-            os.posix_fallocate(self._file, 0, size)
+            self._allocate(size)
             os.pwrite(self._file, header, 0)
             self._direct = self._open_direct()
         except BaseException:
@@ -176,6 +176,15 @@ class DiskFile:
         for file in {self._file, self._direct} - {-1}:
             os.close(file)
         self._file = self._direct = -1
+
+    def _allocate(self, size: int) -> None:
+        """Give the file all of its room; where that fails it keeps what it had."""
+        had = os.fstat(self._file).st_size
+        try:
+            os.posix_fallocate(self._file, 0, size)
+        except OSError:
+            os.ftruncate(self._file, had)  # half a file would only keep a full disk full
+            raise
 
     def _open_direct(self) -> int:
         with suppress(OSError):  # some file systems have none

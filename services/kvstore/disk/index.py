@@ -1,6 +1,6 @@
 """Which objects lie on disk, where, and which are evicted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from baton.kv.objects import ObjectId
 from services.kvstore.disk.file import GRANULE_BYTES, SLAB_BYTES, Record
@@ -147,6 +147,15 @@ class DiskIndex:
         self.cleared.append(entry.offset)
         if entry.readable:
             self.dropped.append(entry.object_id)
+
+    def shrink(self, tenant: str, most: int) -> bool:
+        """Evict as `SpaceAllocator.shrink`."""
+
+        def evict(entries: Sequence[DiskEntry]) -> None:
+            for entry in entries:
+                self._evict(entry)
+
+        return self._space.shrink(tenant, most, evict)
 
     def _evict(self, entry: DiskEntry) -> None:
         self.evictions += 1

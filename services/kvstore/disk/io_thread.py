@@ -29,8 +29,8 @@ class IoThread:
         """Do this after what is queued."""
         self._jobs.put(job)
 
-    async def stop(self, seconds: float) -> bool:
-        """Let what is queued end; answers whether it did in time."""
+    async def stop(self, seconds: float | None) -> bool:
+        """Let what is queued end; return whether it did in time. None: wait as long as it takes."""
         self._jobs.put(None)
         try:
             async with asyncio.timeout(seconds):

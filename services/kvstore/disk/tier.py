@@ -1,5 +1,6 @@
 """The disk tier: objects that memory has no room for go to disk, and are loaded when asked for."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,6 +13,11 @@ from services.kvstore.disk.spill import Spiller
 from services.kvstore.memory.slot import Slot
 
 log = get_logger(__name__)
+
+ERROR_SECONDS = 60.0
+"""Errors that are further apart have nothing to do with each other."""
+MAX_TICK_SECONDS = 0.5
+"""More between two ticks is time in which this process did not run."""
 
 
 class DiskListener(Protocol):
@@ -32,8 +38,9 @@ class DiskTier:
     still waits for nothing. Where the disk is slower than the writers, what is evicted is lost, as
     without a disk. What is loaded stays on disk too, so that evicting it again costs nothing.
 
-    A disk that fails or hangs is switched off until the next start, and memory serves alone. Slots
-    that its threads still use stay reserved for them until they let go.
+    A disk that fails or hangs is switched off, for good as far as this object goes, and memory
+    serves alone until `disk_setup` has opened the file anew. Slots that its threads still use stay
+    reserved for them until they let go.
 
     Args:
         context: memory and disk.
@@ -56,12 +63,19 @@ class DiskTier:
         on_change: Callable[[], None],
         settings: StoreSettings,
     ) -> None:
-        self._max_errors = settings.disk_max_errors
         self._stall_seconds = settings.disk_stall_seconds
         self.index = context.index
         self.counts = context.counts
         self.failed = ""
         """Why the disk is off; empty while it works."""
+        self.kept: dict[ObjectId, bytes] = {}
+        """Digests of what lies on a disk that is off, but for what was dropped since."""
+        self._failed_at = deque[float](maxlen=settings.disk_max_errors)
+        """When the last batches failed."""
+        self._silent_seconds = 0.0
+        """How long the batch under way has kept the disk, in time in which this process ran."""
+        self._ticked_at = context.clock()
+        self._waits_since: float | None = None
         self._file = context.file
         self._listener = listener
         self._on_failed = on_failed
@@ -91,6 +105,8 @@ class DiskTier:
 
     def drop(self, object_id: ObjectId) -> bool:
         """Forget an object; return whether it was on disk."""
+        if self.failed:
+            return self.kept.pop(object_id, None) is not None
         entry = self.index.get(object_id)
         if entry is None:
             return False
@@ -105,17 +121,27 @@ class DiskTier:
         self._publish()
 
     def tick(self, now: float) -> None:
-        """Notice a disk that hangs."""
+        """Notice a disk that hangs. A pause of this process is none of the disk's."""
         self._loader.tick(now)
+        ran, self._ticked_at = min(now - self._ticked_at, MAX_TICK_SECONDS), now
         since = self._busy_since()
-        if since is not None and now - since > self._stall_seconds:
+        if since is None or since != self._waits_since:
+            self._waits_since, self._silent_seconds = since, 0.0
+            return
+        self._silent_seconds += ran
+        if self._silent_seconds > self._stall_seconds:
             self._switch_off(f"it does not answer for {self._stall_seconds:g} s", now)
 
-    async def close(self) -> None:
-        """End the threads and close the file, which keeps what was written."""
+    async def close(self, *, wait: bool = False) -> None:
+        """End the threads and close the file, which keeps what was written. Idempotent.
+
+        Args:
+            wait: for threads that hang, as long as they do; else they keep the file open.
+        """
         self.failed = self.failed or "closed"
+        seconds = None if wait else self._stall_seconds
         threads = (self._loader.thread, self._spiller.thread)
-        ended = [await thread.stop(self._stall_seconds) for thread in threads]
+        ended = [await thread.stop(seconds) for thread in threads]
         if all(ended):
             self._file.close()
 
@@ -127,7 +153,9 @@ class DiskTier:
         if error is not None:
             self.counts.errors += 1
             log.error("kv.disk.batch_failed", path=str(self._file.path), error=str(error))
-            if self.counts.errors >= self._max_errors:
+            failed = self._failed_at
+            failed.append(now)
+            if len(failed) == failed.maxlen and now - failed[0] <= ERROR_SECONDS:
                 self._switch_off(str(error), now)
         self._on_change()
 
@@ -137,6 +165,8 @@ class DiskTier:
         self.failed = reason
         self._on_failed(reason)
         for entry in self.index.entries():
+            if entry.readable:
+                self.kept[entry.object_id] = entry.digest
             self.index.drop(entry)
         self.index.cleared.clear()
         self._publish()

@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, eq=False, gc=False, kw_only=True):
     rank: float = 0.0
     """Least first; comparable between orders that share a count of uses."""
     place: int = 0
-    """Number of its place in the order; 0: none."""
+    """Number of its place in the order; 0: it has none."""
 
 
 class Order(ABC):
@@ -62,16 +62,21 @@ class Order(ABC):
         """Let go of an entry; `evicted`: to make room, so that it may come back."""
 
     @abstractmethod
-    def first(self, now: int) -> Entry | None:
+    def unpin(self, entry: Entry) -> None:
+        """Take an entry back into the order, in its turn, if it was taken out for being pinned."""
+
+    @abstractmethod
+    def first(self) -> Entry | None:
         """Return what is evicted next; None where there is nothing, or all of it is pinned.
 
-        An entry that is pinned when its turn comes counts as used.
+        An entry that is pinned when its turn comes is taken out of the order until `unpin`: nobody
+        looks at it again meanwhile.
         """
 
-    def next_ones(self, now: int, count: int, before: float) -> Sequence[Entry]:  # noqa: ARG002
+    def next_ones(self, count: int, before: float) -> Sequence[Entry]:  # noqa: ARG002
         """Return as `first`, and what follows: at most `count`, with ranks below `before`.
 
         The rank of the first one may be anything. An order may return fewer than there are.
         """
-        entry = self.first(now)
+        entry = self.first()
         return [] if entry is None else [entry]

@@ -12,7 +12,9 @@ A hand-over from prefill to decode reads what was just written. Uses that follow
 less than a sixteenth of the horizon are such echoes: they make an entry recent, and count nothing.
 
 What comes in the order of its rank, as new objects do, waits in a queue, what does not in a heap:
-to take the next of tens of thousands out of a heap touches much memory that is in no cache.
+to take the next of tens of thousands out of a heap touches much memory that is in no cache. What is
+pinned when its turn comes leaves both until it is unpinned, at the rank that it has: being read or
+written is no use, and what stands before all others for long must not be looked at each time.
 
 Names of what was evicted are remembered with their uses, four times as many as there are entries:
 an object that comes back is known, and distances beyond the tier's own size are learnt. Exactly the
@@ -23,7 +25,7 @@ of a trace instead of 12.4 %.
 import heapq
 import math
 from collections import OrderedDict, deque
-from itertools import chain, count
+from itertools import count
 
 from baton.kv.objects import ObjectId
 from services.kvstore.eviction.base import Entry, Order
@@ -69,8 +71,7 @@ class CostAwareOrder(Order):
         entry.rank = 0.0
         self.use(entry, now)
         self._count += 1
-        entry.place = number = next(self._numbers)
-        self._push((entry.rank, number, entry))
+        self._place(entry)
 
     def use(self, entry: Entry, now: int) -> None:
         distance = now - entry.counted
@@ -99,47 +100,47 @@ class CostAwareOrder(Order):
             self._heap = list(filter(_is_live, self._heap))
             heapq.heapify(self._heap)
 
-    def first(self, now: int) -> Entry | None:
-        return next(iter(self.next_ones(now, 1, math.inf)), None)
+    def unpin(self, entry: Entry) -> None:
+        if not entry.place:
+            self._place(entry)
 
-    def next_ones(self, now: int, count: int, before: float) -> list[Entry]:
+    def first(self) -> Entry | None:
+        return next(iter(self.next_ones(1, math.inf)), None)
+
+    def next_ones(self, count: int, before: float) -> list[Entry]:
         queue, heap = self._queue, self._heap
         for item in filter(_is_live, self._out):
             heapq.heappush(heap, item)
         out = self._out = []
         found: list[Entry] = []
-        for _ in range(2 * (len(heap) + len(queue))):
-            if len(found) == count or not (heap or queue):
-                break
+        while len(found) < count and (heap or queue):
             queued = bool(queue) and (not heap or queue[0] < heap[0])
             item = queue.popleft() if queued else heapq.heappop(heap)
             rank, number, entry = item
             if entry.place != number:
                 continue
             if entry.pinned:
-                self.use(entry, now)
-            if entry.rank > rank:
+                entry.place = 0
+            elif entry.rank > rank:
                 # Ranks only grow, which is noticed when the entry's turn comes.
                 self._push((entry.rank, number, entry))
-            elif entry.pinned or (found and rank >= before):
+            elif found and rank >= before:
                 heapq.heappush(heap, item)
                 break
             else:
                 out.append(item)
                 found.append(entry)
-        return found or self._scan()
+        return found
+
+    def _place(self, entry: Entry) -> None:
+        entry.place = number = next(self._numbers)
+        self._push((entry.rank, number, entry))
 
     def _push(self, item: Item) -> None:
         if not self._queue or item >= self._queue[-1]:
             self._queue.append(item)
         else:
             heapq.heappush(self._heap, item)
-
-    def _scan(self) -> list[Entry]:
-        """Pinned entries stand before all others, and nothing was used since: a rare walk."""
-        items = filter(_is_live, chain(self._queue, self._heap, self._out))
-        free = [entry for _, _, entry in items if not entry.pinned]
-        return [min(free, key=lambda entry: entry.rank)] if free else []
 
 
 def _is_live(item: Item) -> bool:

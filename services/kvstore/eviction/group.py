@@ -20,14 +20,14 @@ class Group:
         """Return the order that an entry belongs to."""
         return self.partial if entry.partial else self.full
 
-    def first(self, now: int) -> Entry | None:
+    def first(self) -> Entry | None:
         """Return what is evicted next; None where all are pinned."""
-        return next(iter(self.next_ones(now, 1)), None)
+        return next(iter(self.next_ones(1)), None)
 
-    def next_ones(self, now: int, count: int, before: float = math.inf) -> Sequence[Entry]:
+    def next_ones(self, count: int, before: float = math.inf) -> Sequence[Entry]:
         """Return as `Order.next_ones`; none where all are pinned."""
         if not self.free:
             return []
-        return (len(self.partial) and self.partial.next_ones(now, count, before)) or (
-            self.full.next_ones(now, count, before)
+        return (len(self.partial) and self.partial.next_ones(count, before)) or (
+            self.full.next_ones(count, before)
         )

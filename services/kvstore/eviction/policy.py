@@ -5,7 +5,7 @@ others do not use, any tenant may; it is taken back when they come. Invariants, 
 
 - a request of a tenant that is over its share evicts only entries of tenants over their share;
 - a request of a tenant within its share evicts from the tenant furthest over its share;
-- a tenant never holds more than its quota.
+- a tenant never holds more than its quota, but for what was pinned when the quota became less.
 """
 
 import math
@@ -32,7 +32,7 @@ class EvictionPolicy(Generic[E]):
     Args:
         capacity_bytes: of the tier.
         order: makes the order of one tenant's entries of one size.
-        quotas: most bytes of tenants that may not use all that is free.
+        quotas: most bytes of tenants that may not use all that is free; may change at any time.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class EvictionPolicy(Generic[E]):
     ) -> None:
         self._capacity = capacity_bytes
         self._order = order
-        self._quotas = dict(quotas or {})
+        self._quotas = {} if quotas is None else quotas
         self._sizes: dict[int, dict[str, Group]] = {}
         self._now = 0
         self.held_bytes: dict[str, int] = {}
@@ -105,7 +105,9 @@ class EvictionPolicy(Generic[E]):
     def unpin(self, entry: E) -> None:
         """Let an entry be evicted again."""
         entry.pinned = False
-        self._group(entry).free += 1
+        group = self._group(entry)
+        group.free += 1
+        group.order(entry).unpin(entry)
 
     def remove(self, *entries: E, evicted: bool) -> None:
         """Let go of entries; `evicted`: to make room."""
@@ -125,7 +127,7 @@ class EvictionPolicy(Generic[E]):
         spans: Callable[[], Iterable[Sequence[E]]],
         count: int = 1,
     ) -> Sequence[E]:
-        """Return entries whose eviction makes room for one of `size` bytes; empty: none does.
+        """Return entries whose eviction makes room for one of `size` bytes; empty: none was found.
 
         Or for up to `count`, where entries of that size and of the asking tenant are next anyway.
 
@@ -133,7 +135,8 @@ class EvictionPolicy(Generic[E]):
             size: bytes of the slot.
             asking: the tenant that needs it.
             span: returns all that must go before the place of an entry of another size can be used.
-            spans: returns all such sets of entries of other sizes.
+            spans: returns some such sets of entries of other sizes, others with each call: what is
+                looked at for one slot must not grow with the tier.
         """
         same = self._candidate(size, asking, size)
         others = [self._candidate(other, asking, size) for other in self._sizes if other != size]
@@ -153,14 +156,14 @@ class EvictionPolicy(Generic[E]):
         One at least; none where none can be evicted.
         """
         groups = [groups[tenant] for groups in self._sizes.values() if tenant in groups]
-        entries = [e for e in (group.first(self._now) for group in groups) if e is not None]
+        entries = [e for e in (group.first() for group in groups) if e is not None]
         entries.sort(key=lambda e: e.rank)
         if not entries:
             return []
         first = cast("E", entries[0])
         before = entries[1].rank if len(entries) > 1 else math.inf
         count = -(-size // first.slot_bytes)
-        return cast("Sequence[E]", self._group(first).next_ones(self._now, count, before))
+        return cast("Sequence[E]", self._group(first).next_ones(count, before))
 
     def coldest(self) -> E | None:
         """Return what is evicted next of all, from the tenant furthest over its share."""
@@ -172,7 +175,7 @@ class EvictionPolicy(Generic[E]):
         before = math.inf
         if other is not None and self._turn(other)[:2] == self._turn(first)[:2]:
             before = other.rank
-        return cast("Sequence[E]", self._group(first).next_ones(self._now, count, before))
+        return cast("Sequence[E]", self._group(first).next_ones(count, before))
 
     def _group(self, entry: Entry) -> Group:
         return self._sizes[entry.slot_bytes][entry.tenant]
@@ -199,13 +202,13 @@ class EvictionPolicy(Generic[E]):
         if not payers:
             return self._last_resort(groups, asking, extra)
         payer = max(payers, key=lambda tenant: self._over(tenant, asking, extra))
-        return cast("E | None", groups[payer].first(self._now))
+        return cast("E | None", groups[payer].first())
 
     def _last_resort(self, groups: Mapping[str, Group], asking: str | None, extra: int) -> E | None:
         """Break into another tenant's share, for one within its own, where sizes leave no way."""
         if asking is None or self._over(asking, asking, extra) > 0:
             return None
-        entries = [group.first(self._now) for group in groups.values()]
+        entries = [group.first() for group in groups.values()]
         first = min((e for e in entries if e is not None), key=lambda e: e.rank, default=None)
         return cast("E | None", first)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from baton.cgroup import memory_limit
 from baton.kv.arena.file import (
     PAGE_BYTES,
     ArenaHeader,
@@ -149,7 +150,7 @@ def check_room(
         if needed > free:
             raise StartupError(
                 f"store.arena_bytes needs {-(-needed // _MIB)} MiB and {name} has "
-                f"{free // _MIB} MiB free: set BATON_STORE_ARENA_BYTES or "
+                f"{free // _MIB} MiB for it: set BATON_STORE_ARENA_BYTES or "
                 "--store-arena-bytes to less, or make room."
             )
 
@@ -167,9 +168,8 @@ def memory_limits(directory: Path) -> dict[str, int]:
     for line in _lines(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):
             limits["the machine"] = int(line.split()[1]) * 1024
-    for line in _lines(Path("/sys/fs/cgroup/memory.max")):
-        if line.strip().isdigit():
-            limits["the container"] = int(line)
+    if (limit := memory_limit()) is not None:
+        limits["the cgroup"] = limit
     return limits
 
 

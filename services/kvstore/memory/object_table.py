@@ -236,6 +236,10 @@ class ObjectTable:
         """Bytes without a slot, in whatever pieces."""
         return self._space.free_bytes
 
+    def shrink(self, tenant: str, most: int) -> bool:
+        """Evict as `SpaceAllocator.shrink`."""
+        return self._space.shrink(tenant, most, self._evict_all)
+
     def _evict_all(self, slots: Sequence[Slot]) -> None:
         self._evictions += len(slots)
         self.drop(slots, evicted=True)

@@ -12,6 +12,8 @@ from baton.kv.arena.file import PAGE_BYTES
 
 MAX_WASTE = 8
 """A span loses at most one part in this many to its end, where that is possible."""
+MAX_LOOKS = 16
+"""Slabs that one call of `next_spans` looks at."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +58,8 @@ class SlabAllocator:
         self._span_of: dict[int, Span] = {}
         self._open: dict[int, dict[Span, None]] = {}
         """Spans with a free slot, by size of slot."""
+        self._looked = 0
+        """The slab that `next_spans` begins at."""
         self.wasted_bytes = 0
         """Ends of spans that no slot fits into."""
         self.grow(total_bytes if usable_bytes is None else usable_bytes)
@@ -140,6 +144,15 @@ class SlabAllocator:
     def spans(self) -> Iterator[Span]:
         """Yield every span once."""
         return (span for slab, span in self._span_of.items() if slab == span.first_slab)
+
+    def next_spans(self) -> Iterator[Span]:
+        """Yield a few spans: each call goes on where the last one was left, and begins anew."""
+        slabs = len(self._taken)
+        for _ in range(min(MAX_LOOKS, slabs)):
+            slab, self._looked = self._looked, (self._looked + 1) % slabs
+            span = self._span_of.get(slab)
+            if span is not None and span.first_slab == slab:
+                yield span
 
     def _carve(self, slot_bytes: int) -> Span | None:
         slabs = self._slabs_for(slot_bytes)

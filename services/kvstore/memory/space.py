@@ -71,6 +71,24 @@ class SpaceAllocator(Generic[E]):
             evict(victims)
         return found
 
+    def shrink(self, tenant: str, most: int, evict: Callable[[Sequence[E]], None]) -> bool:
+        """Evict what a tenant holds beyond its quota; return whether there is more of it.
+
+        Args:
+            tenant: whose quota may have become less.
+            most: entries that are evicted, about: it is called again for the rest.
+            evict: as of `find_all`.
+        """
+        while (excess := self._policy.excess(tenant, 0)) > 0:
+            victims = self._policy.choose_own(tenant, excess)[:most]
+            if not victims:  # the rest is pinned
+                return True
+            evict(victims)
+            most -= len(victims)
+            if most <= 0:
+                return self._policy.excess(tenant, 0) > 0
+        return False
+
     def adopt(self, entry: E, start: int) -> bool:
         """Put an entry where an earlier process had it; return False where it does not fit."""
         fits = self._slabs.adopt(start, entry.slot_bytes, entry.offset)
@@ -114,7 +132,7 @@ class SpaceAllocator(Generic[E]):
         return self._entries(self._slabs.span(entry.offset))
 
     def _spans(self, size: int) -> Iterable[Sequence[E]]:
-        return (self._entries(s) for s in self._slabs.spans() if s.slot_bytes != size)
+        return (self._entries(s) for s in self._slabs.next_spans() if s.slot_bytes != size)
 
     def _entries(self, span: Span) -> Sequence[E]:
         return [self.at[offset] for offset in span.used]

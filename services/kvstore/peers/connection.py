@@ -3,13 +3,11 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-import grpc
-
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import GetStream, open_get, open_session
 from baton.rpc.backoff import Backoff
-from baton.rpc.channels import open_channel
+from baton.rpc.channel.channel import Channel
 from baton.settings import PeerSettings
 from baton.telemetry.logs import get_logger
 from services.kvstore.peers.requests import PeerRequests
@@ -68,7 +66,7 @@ class PeerConnection:
     async def _run(self) -> None:
         source, settings = self.requests.source, self._settings
         backoff = Backoff(FIRST_RETRY_SECONDS, settings.retry_seconds)
-        channel = open_channel(source.address)
+        channel = Channel(source.address)
         try:
             while True:
                 try:
@@ -76,7 +74,7 @@ class PeerConnection:
                         stream, epoch = await self._open(channel, stack)
                         backoff.reset()
                         await self._receive(stream, epoch)
-                except (BatonError, grpc.RpcError, TimeoutError) as error:
+                except (BatonError, TimeoutError) as error:
                     log.info("kv.peer.disconnected", peer=source.store_id, error=str(error))
                 finally:
                     self._stream = None
@@ -91,11 +89,9 @@ class PeerConnection:
                     nixl.peer_died()
                 await asyncio.sleep(backoff.next())
         finally:
-            await channel.close(None)
+            await channel.close()
 
-    async def _open(
-        self, channel: grpc.aio.Channel, stack: AsyncExitStack
-    ) -> tuple[GetStream, str]:
+    async def _open(self, channel: Channel, stack: AsyncExitStack) -> tuple[GetStream, str]:
         seconds = self._settings.open_seconds
         session = await open_session(channel, self._store.store_id, self._incarnation, seconds)
         if session.store_id != self.requests.source.store_id:
