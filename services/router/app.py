@@ -3,11 +3,12 @@
 import asyncio
 
 from baton.cluster.discovery import Discovery
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd_certificate import connect
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process
-from baton.rpc.server import Server
+from baton.rpc.links import links
+from baton.rpc.server.server import Server
 from baton.settings import RouterSettings
 from services.router.api.placer import Replication
 from services.router.api.service import SERVICE_NAME, RouterService
@@ -21,22 +22,33 @@ from services.router.watch.cluster_watch import ClusterWatch
 
 
 async def compose(process: Process, settings: RouterSettings) -> None:
-    """Watch the cluster, serve, register; ready once etcd was listed."""
-    stack = process.stack
+    """Watch the cluster, serve, register; returns once the cluster is known, and then ready.
+
+    Before, frontends ask other routers, or place on what they know themselves.
+    """
+    stack, readiness = process.stack, process.readiness
+    readiness.wait_for("cluster", "etcd was not listed, or no worker has told its load")
+    readiness.wait_for("registration", "etcd has no record of this router")
+    tls = await stack.enter_async_context(links(settings, ["router"]))
     cluster = settings.etcd.cluster
-    etcd = await stack.enter_async_context(
-        Etcd(settings.etcd.endpoints, settings.etcd.timeout_seconds)
-    )
+    etcd = await stack.enter_async_context(connect(settings.etcd, settings.tls))
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
 
     # The incarnation keeps ticket ids of a restarted router apart from those of the one before.
     fleet = Fleet(PrefixIndex(), TicketTable(f"{process.instance_id}/{process.incarnation[:8]}"))
-    watch = ClusterWatch(discovery, fleet, settings.watch)
+    watch = ClusterWatch(discovery, fleet, settings.watch, process.instance_id)
     process.spawn(watch.run(), "cluster watch")
     process.spawn(watch.run_maintenance(), "maintenance")
 
     server = await stack.enter_async_context(
-        Server(settings.grpc, process.name, settings.advertise_host, process.incarnation)
+        Server(
+            settings.grpc,
+            process.name,
+            settings.advertise_host,
+            process.incarnation,
+            tls=tls,
+            liveness=settings.liveness,
+        )
     )
     limits, placement = settings.limits, settings.placement
     policy = Policy(
@@ -51,17 +63,10 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     service = RouterService(fleet, policy, limits, replication)
     server.add(service.register, SERVICE_NAME)
     await server.start()
-
-    async def open_service() -> None:
-        await watch.wait_ready(limits.ready_seconds)
-        service.open()
-        server.set_ready(True)
-
-    opening = process.spawn(open_service(), "open service")
-    if discovery.synced:
-        # Registering earlier would attract queries that cannot be answered yet. While etcd is
-        # unavailable the process starts without knowing the cluster, and opens later.
-        await asyncio.wait([opening])
+    await watch.wait_ready(limits.ready_seconds)
+    service.open()
+    readiness.done("cluster")
+    readiness.follow(server.set_ready)
     instance = Instance(
         id=process.instance_id,
         incarnation=process.incarnation,
@@ -73,8 +78,9 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         Registration(etcd, cluster, instance, settings=settings.etcd)
     )
 
+    process.ready_when("registration", registration.wait_registered())
+
     async def drain() -> None:
-        server.set_ready(False)
         await registration.update(draining=True)
         # Frontends see that the router drains and move to another one before their streams end.
         await asyncio.sleep(limits.drain_notice_seconds)

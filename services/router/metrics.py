@@ -1,5 +1,6 @@
 """The router's metrics."""
 
+from baton.internal.v1 import router_pb2
 from baton.telemetry.metrics import Counter, Gauge, Histogram, latency_buckets
 
 PLACEMENTS = Counter(
@@ -44,3 +45,24 @@ STREAM_BREAKS = Counter(
 EVENT_GAPS = Counter(
     "baton_router_event_gaps_total", "KV event streams reopened because events were missed"
 )
+
+
+class PlacementMetrics:
+    """What is counted of each placement of one model: its series are looked up once."""
+
+    def __init__(self, model: str) -> None:
+        self._local = PLACEMENTS.labels(model, "local")
+        self._remote = PLACEMENTS.labels(model, "remote")
+        self._predicted = PREDICTED_SECONDS.labels(model)
+        self._cached = PROMPT_TOKENS.labels(model, "cached")
+        self._computed = PROMPT_TOKENS.labels(model, "computed")
+
+    def count(self, query: router_pb2.PlaceQuery, placement: router_pb2.Placement) -> None:
+        """Count a placement."""
+        prediction = placement.prediction
+        (self._remote if placement.HasField("prefill") else self._local).inc()
+        self._predicted.observe(
+            prediction.queue_seconds + prediction.transfer_seconds + prediction.prefill_seconds
+        )
+        self._cached.inc(prediction.cached_tokens)
+        self._computed.inc(query.prompt_tokens - prediction.cached_tokens)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.internal.v1 import kvstore_pb2, router_pb2
+from baton.internal.v1 import router_pb2
 from baton.kv.keys import KEY_BYTES
 from baton.limits import MAX_CHOICES
 from services.router.policy.costs import PlacementQuery, Policy
@@ -118,35 +118,28 @@ class Placer:
     def _placement(
         self, correlation_id: int, ticket: str, decision: Decision
     ) -> router_pb2.Placement:
-        ttft = decision.ttft
-        sources = (
-            (store_id, self._fleet.store_address(store_id))
-            for store_id in decision.sources[:MAX_SOURCES]
-        )
-        return router_pb2.Placement(
-            correlation_id=correlation_id,
-            ticket=ticket,
-            prefill=_target(decision.prefill_worker) if decision.prefill_worker else None,
-            decode=_target(decision.decode_worker),
-            sources=[
-                kvstore_pb2.KvSource(store_id=store_id, address=address)
-                for store_id, address in sources
-                if address
-            ],
-            prediction=router_pb2.Prediction(
-                queue_seconds=ttft.queue_seconds,
-                transfer_seconds=ttft.transfer_seconds,
-                prefill_seconds=ttft.prefill_seconds,
-                cached_tokens=decision.prefill.cached_tokens,
-                reason=decision.reason,
-            ),
-        )
+        placement = router_pb2.Placement(correlation_id=correlation_id, ticket=ticket)
+        if decision.prefill_worker is not None:
+            _fill_target(placement.prefill, decision.prefill_worker)
+        _fill_target(placement.decode, decision.decode_worker)
+        for store_id in decision.sources[:MAX_SOURCES]:
+            address = self._fleet.store_address(store_id)
+            if address:
+                placement.sources.add(store_id=store_id, address=address)
+        prediction, ttft = placement.prediction, decision.ttft
+        prediction.queue_seconds = ttft.queue_seconds
+        prediction.transfer_seconds = ttft.transfer_seconds
+        prediction.prefill_seconds = ttft.prefill_seconds
+        prediction.cached_tokens = decision.prefill.cached_tokens
+        prediction.reason = decision.reason
+        return placement
 
 
-def _target(worker: Worker) -> router_pb2.Target:
-    return router_pb2.Target(
-        instance_id=worker.id, incarnation=worker.incarnation, address=worker.address
-    )
+def _fill_target(target: router_pb2.Target, worker: Worker) -> None:
+    # In place: a message that is given to another one's constructor is copied.
+    target.instance_id = worker.id
+    target.incarnation = worker.incarnation
+    target.address = worker.address
 
 
 def _in_flight_loads(query: router_pb2.PlaceQuery, decision: Decision) -> dict[str, InFlightLoad]:

@@ -1,7 +1,6 @@
 """RouterService: one Place stream per frontend."""
 
 import itertools
-from typing import Any
 
 import grpc
 
@@ -10,11 +9,13 @@ from baton.internal.v1.router_pb2_grpc import (
     RouterServiceServicer,
     add_RouterServiceServicer_to_server,
 )
+from baton.rpc.server.call import ServerCall
 from baton.settings import RouterLimits
 from services.router.api.placer import Placer, Replication
-from services.router.api.session import PlaceSession, Requests
+from services.router.api.session import PlaceSession
 from services.router.policy.costs import Policy
 from services.router.policy.placement import DEFAULT_POLICY
+from services.router.state.executions import Executions
 from services.router.state.fleet import Fleet
 
 SERVICE_NAME = "baton.internal.v1.RouterService"
@@ -41,7 +42,8 @@ class RouterService(RouterServiceServicer):
         self._limits = limits
         self._placer = Placer(fleet, policy, replication)
         self._numbers = itertools.count(1)
-        self._sessions: set[PlaceSession] = set()
+        self._sessions: dict[int, PlaceSession] = {}
+        self._executions = Executions()
         self._open = False
         self._stopping = False
 
@@ -56,11 +58,11 @@ class RouterService(RouterServiceServicer):
     def stop(self) -> None:
         """End every Place call with DRAINING once its answers are out, and every later one."""
         self._stopping = True
-        for session in self._sessions:
+        for session in self._sessions.values():
             session.drain(_draining())
 
     async def Place(  # type: ignore[override]  # noqa: N802  # stubs know no handler that writes
-        self, request_iterator: Requests, context: Any
+        self, _: object, context: ServerCall
     ) -> None:
         """Serve one session until the frontend ends it or the router stops.
 
@@ -73,12 +75,23 @@ class RouterService(RouterServiceServicer):
             )
         if self._stopping:
             raise _draining()
-        session = PlaceSession(next(self._numbers), self._fleet, self._placer, self._limits)
-        self._sessions.add(session)
+        number = next(self._numbers)
+        session = self._sessions[number] = PlaceSession(
+            number,
+            self._fleet,
+            self._placer,
+            self._executions,
+            self._tell_superseded,
+            self._limits,
+        )
         try:
-            await session.serve(request_iterator, context)
+            await session.serve(context)
         finally:
-            self._sessions.discard(session)
+            del self._sessions[number]
+
+    def _tell_superseded(self, session: int, execution: int) -> None:
+        if session in self._sessions:
+            self._sessions[session].tell_superseded(execution)
 
 
 def _draining() -> BatonError:

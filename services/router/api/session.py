@@ -1,15 +1,14 @@
 """One frontend's Place call: queries in, answers out, and the tickets that end with it."""
 
 import time
-from collections import deque
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 
 from opentelemetry.trace import SpanKind
 
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 from baton.rpc.protocol import check_hello, hello
+from baton.rpc.server.call import ServerCall
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
 from baton.settings import RouterLimits
@@ -17,11 +16,12 @@ from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from services.router import metrics
 from services.router.api.placer import Placer
+from services.router.metrics import PlacementMetrics
+from services.router.state.executions import Executions
 from services.router.state.fleet import Fleet
 
 log = get_logger(__name__)
 
-MAX_ANSWERS_PER_MESSAGE = 64
 _FLUSH_SECONDS = 1.0
 
 Requests = AsyncIterator[router_pb2.PlaceRequest]
@@ -36,16 +36,30 @@ class PlaceSession:
         number: of the session, unique in this router.
         fleet: where tickets are.
         placer: decides.
+        executions: of all sessions.
+        on_superseded: is given the session and the number of an execution that another took over
+            from.
         limits: how many answers may wait for a frontend, and for how long.
     """
 
-    def __init__(self, number: int, fleet: Fleet, placer: Placer, limits: RouterLimits) -> None:
+    def __init__(
+        self,
+        number: int,
+        fleet: Fleet,
+        placer: Placer,
+        executions: Executions,
+        on_superseded: Callable[[int, int], None],
+        limits: RouterLimits,
+    ) -> None:
         self._number = number
+        self._executions = executions
+        self._on_superseded = on_superseded
         self._fleet = fleet
         self._placer = placer
         self._greeted = False
-        self._queue: SendQueue[router_pb2.FrameFromRouter, router_pb2.PlaceResponse]
-        self._queue = SendQueue(_pack)
+        self._records: dict[str, PlacementMetrics] = {}
+        """By model; those that have workers, or had them."""
+        self._queue: SendQueue[router_pb2.PlaceResponse, router_pb2.PlaceResponse] = SendQueue()
         self._stream: ServerStream[router_pb2.PlaceRequest] = ServerStream(
             self._queue,
             self._handle,
@@ -55,64 +69,92 @@ class PlaceSession:
             stall_seconds=limits.stall_seconds,
         )
 
-    async def serve(self, requests: Requests, context: Any) -> None:
+    async def serve(self, call: ServerCall) -> None:
         """Serve the call until the frontend ends it, or `drain`.
 
         Raises:
             BatonError: SLOW_CONSUMER, DRAINING or PROTOCOL_MISMATCH.
         """
         metrics.SESSIONS.inc()
-        await self._stream.serve(requests, context)
+        await self._stream.serve(call)
 
     def drain(self, error: BatonError) -> None:
         """End the call with `error` once its answers are out, at the latest after a second."""
         self._stream.drain(error, _FLUSH_SECONDS)
 
+    def tell_superseded(self, execution: int) -> None:
+        """Tell the frontend that another execution took over from this one."""
+        frame = router_pb2.FrameFromRouter()
+        frame.superseded.execution = execution
+        self._queue.put(router_pb2.PlaceResponse(frames=[frame]))
+
     def _end(self) -> None:
+        self._executions.end_session(self._number)
         self._fleet.load_changed(self._fleet.tickets.end_session(self._number))
         metrics.SESSIONS.dec()
 
     def _handle(self, request: router_pb2.PlaceRequest) -> None:
+        """Place the queries of a message in one go, and answer them with one message."""
+        response = router_pb2.PlaceResponse()
         if not self._greeted:
             self._greeted = True
             check_hello(request.frames, "the frontend")
-            self._queue.put(router_pb2.FrameFromRouter(hello=hello()))
+            response.frames.add().hello.CopyFrom(hello())
         for frame in request.frames:
-            if frame.HasField("query"):
-                self._queue.put(self._answer(frame.query))
-            elif frame.HasField("return_tickets"):
-                returned = frame.return_tickets.tickets
-                changed = self._fleet.tickets.return_tickets(self._number, returned)
-                self._fleet.load_changed(changed)
+            kind = frame.WhichOneof("frame")
+            if kind == "query":
+                self._answer(frame.query, response.frames.add())
+            elif kind == "return_tickets":
+                self._return(frame.return_tickets)
+        if response.frames:
+            self._queue.put(response)
 
-    def _answer(self, query: router_pb2.PlaceQuery) -> router_pb2.FrameFromRouter:
+    def _return(self, returned: router_pb2.ReturnTickets) -> None:
+        now, finished = time.monotonic(), set(returned.finished)
+        for ticket in returned.tickets:
+            self._executions.end_ticket(self._number, ticket, now, finished=ticket in finished)
+        changed = self._fleet.tickets.return_tickets(self._number, returned.tickets)
+        self._fleet.load_changed(changed)
+
+    def _answer(self, query: router_pb2.PlaceQuery, answer: router_pb2.FrameFromRouter) -> None:
         began = time.perf_counter()
-        parent = tracing.extract(query.traceparent) if query.traceparent else None
-        with tracing.tracer().start_as_current_span("place", parent, SpanKind.SERVER) as span:
-            try:
-                placement = self._placer.place(query, self._number, time.monotonic())
-            except BatonError as error:
-                model, outcome = "", error.reason.name.lower()  # it may be no name of a model
-                answer = _failed(query, error)
-                span.set_attribute("error.type", outcome)
-            else:
-                model = query.context.model
-                outcome = "remote" if placement.HasField("prefill") else "local"
-                answer = router_pb2.FrameFromRouter(placement=placement)
-                _observe(query, placement)
-                if span.is_recording():
-                    span.set_attributes(_attributes(query, placement))
-        metrics.PLACEMENTS.labels(model, outcome).inc()
+        if tracing.recording():
+            parent = tracing.extract(query.traceparent) if query.traceparent else None
+            with tracing.tracer().start_as_current_span("place", parent, SpanKind.SERVER) as span:
+                self._place(query, answer)
+                span.set_attributes(_attributes(query, answer))
+        else:
+            self._place(query, answer)
         metrics.PLACE_SECONDS.observe(time.perf_counter() - began)
-        return answer
+
+    def _place(self, query: router_pb2.PlaceQuery, answer: router_pb2.FrameFromRouter) -> None:
+        now = time.monotonic()
+        try:
+            if query.HasField("claim"):
+                self._executions.check(query.claim, now)
+            placement = self._placer.place(query, self._number, now)
+        except BatonError as error:
+            _refuse(query, error, answer.failed)
+            return
+        if query.HasField("claim"):
+            replaced = self._executions.begin(query.claim, self._number, placement.ticket)
+            if replaced is not None:
+                self._on_superseded(*replaced)
+        answer.placement.CopyFrom(placement)
+        model = query.context.model
+        record = self._records.get(model)
+        if record is None:
+            record = self._records[model] = PlacementMetrics(model)
+        record.count(query, placement)
 
 
-def _pack(frames: deque[router_pb2.FrameFromRouter]) -> router_pb2.PlaceResponse:
-    count = min(len(frames), MAX_ANSWERS_PER_MESSAGE)
-    return router_pb2.PlaceResponse(frames=[frames.popleft() for _ in range(count)])
-
-
-def _failed(query: router_pb2.PlaceQuery, error: BatonError) -> router_pb2.FrameFromRouter:
+def _refuse(
+    query: router_pb2.PlaceQuery, error: BatonError, failed: router_pb2.PlaceFailed
+) -> None:
+    failed.correlation_id = query.correlation_id
+    failed.status.CopyFrom(error.to_status())
+    # Without the model: it may be no name of one.
+    metrics.PLACEMENTS.labels("", error.reason.name.lower()).inc()
     log.info(
         "router.placement.failed",
         request_id=query.context.request_id,
@@ -120,34 +162,14 @@ def _failed(query: router_pb2.PlaceQuery, error: BatonError) -> router_pb2.Frame
         reason=error.reason.name,
         error=error.message,
     )
-    return router_pb2.FrameFromRouter(
-        failed=router_pb2.PlaceFailed(correlation_id=query.correlation_id, status=error.to_status())
-    )
-
-
-def _observe(query: router_pb2.PlaceQuery, placement: router_pb2.Placement) -> None:
-    prediction = placement.prediction
-    model = query.context.model
-    metrics.PREDICTED_SECONDS.labels(model).observe(
-        prediction.queue_seconds + prediction.transfer_seconds + prediction.prefill_seconds
-    )
-    metrics.PROMPT_TOKENS.labels(model, "cached").inc(prediction.cached_tokens)
-    computed_tokens = query.prompt_tokens - prediction.cached_tokens
-    metrics.PROMPT_TOKENS.labels(model, "computed").inc(computed_tokens)
-    log.debug(
-        "router.placement.made",
-        request_id=query.context.request_id,
-        ticket=placement.ticket,
-        prefill=placement.prefill.instance_id,
-        decode=placement.decode.instance_id,
-        reason=prediction.reason,
-    )
 
 
 def _attributes(
-    query: router_pb2.PlaceQuery, placement: router_pb2.Placement
+    query: router_pb2.PlaceQuery, answer: router_pb2.FrameFromRouter
 ) -> dict[str, str | int | float]:
-    prediction = placement.prediction
+    if answer.HasField("failed"):
+        return {"error.type": BatonError.from_status(answer.failed.status).reason.name.lower()}
+    placement, prediction = answer.placement, answer.placement.prediction
     return {
         "baton.request_id": query.context.request_id,
         "gen_ai.request.model": query.context.model,

@@ -9,7 +9,7 @@ Removing a holder is O(1): its bits leave the live ones at once, and `sweep` tak
 small pieces. A million blocks of one holder each take about 100 MB beside their keys.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from services.router.prefix_index.holders import TIERS, HolderTable, HolderTier
 from services.router.prefix_index.match import Match
@@ -50,16 +50,17 @@ class PrefixIndex:
             runs.append((previous, count))
         return Match(self._holders, runs)
 
-    def add_blocks(self, holder: str, tier: int, keys: Iterable[bytes]) -> None:
+    def add_blocks(self, holder: str, tier: int, keys: Collection[bytes]) -> None:
         """Record blocks as readable in a tier; repeats and unknown tiers change nothing."""
         if tier not in TIERS:
             return
         held = self._holders.get(holder, tier) or self._holders.allocate(holder, tier)
         masks = self._masks
         bit = held.bit
+        mask_of = masks.get
         for key in keys:
-            masks[key] = masks.get(key, 0) | bit
-            held.keys.add(key)
+            masks[key] = mask_of(key, 0) | bit
+        held.keys.update(keys)
 
     def remove_blocks(self, holder: str, tier: int, keys: Iterable[bytes]) -> None:
         """Record blocks as evicted from a tier. Unknown ones change nothing."""

@@ -8,14 +8,11 @@ a while. Prefetches leave the network to requests: few at a time, and a pause af
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
-import grpc
-
+from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from baton.rpc.cancelled import task_is_cancelled
-from baton.rpc.channels import ChannelPool
+from baton.rpc.channel.pool import ChannelPool
 from baton.settings import RouterPlacement
 from baton.telemetry.logs import get_logger
 from services.router import metrics
@@ -103,23 +100,15 @@ class Prefetcher:
             self._settings.prefetch_max_seconds,
             MIN_SECONDS + task.size_bytes / SLOWEST_BYTES_PER_SECOND,
         )
-        stub: Any = KvStoreServiceStub(self._channels.get(address))
-        call = stub.Prefetch(request, timeout=seconds)
+        stub = self._channels.get(address).stub(KvStoreServiceStub)
         try:
-            response = await call
-        except grpc.aio.AioRpcError as error:
+            response = await stub.Prefetch(request, timeout=seconds)
+        except BatonError as error:
             metrics.PREFETCHES.labels("failed").inc()
-            log.info("router.prefetch.failed", peer=task.store_id, error=error.code().name)
+            log.info("router.prefetch.failed", peer=task.store_id, error=error.code.name)
+            # Ends the calls of the other worker too, which share it.
             await self._channels.drop(address)
             return 0
-        except asyncio.CancelledError:
-            if task_is_cancelled():
-                raise
-            # The other worker dropped the channel that they share, which cancels its calls.
-            metrics.PREFETCHES.labels("failed").inc()
-            return 0
-        finally:
-            call.cancel()
         blocks = max(0, task.blocks - len(response.missing))
         metrics.PREFETCHES.labels("partial" if response.missing else "completed").inc()
         metrics.PREFETCHED_BLOCKS.inc(blocks)

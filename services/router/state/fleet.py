@@ -112,6 +112,11 @@ class Fleet:
             for i in instances
         )
 
+    @property
+    def any_reported(self) -> bool:
+        """Whether the load of a worker is known."""
+        return bool(self._reports)
+
     def store_address(self, store_id: str) -> str | None:
         """Return a store's address; None for one that is not in the cluster."""
         store = self._instances.get(store_id)

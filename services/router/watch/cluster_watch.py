@@ -13,7 +13,7 @@ from services.router.state.fleet import WORKER_ROLES, Fleet
 from services.router.watch.watch_streams import watch_instance
 
 _WATCHED_ROLES = WORKER_ROLES | {ROLE_KVSTORE}
-_MAINTENANCE_SECONDS = 0.25
+_MAINTENANCE_SECONDS = 0.5
 _POLL_SECONDS = 0.01
 _SYNC_SECONDS = 60.0
 _SWEEP_KEYS = 4096
@@ -29,12 +29,16 @@ class ClusterWatch:
         discovery: the live instances and models.
         fleet: what to keep up to date.
         settings: when a stream is broken.
+        router_id: instance id of this router.
     """
 
-    def __init__(self, discovery: Discovery, fleet: Fleet, settings: WatchSettings) -> None:
+    def __init__(
+        self, discovery: Discovery, fleet: Fleet, settings: WatchSettings, router_id: str
+    ) -> None:
         self._discovery = discovery
         self._fleet = fleet
         self._settings = settings
+        self._router_id = router_id
         self._watch_streams: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -47,7 +51,8 @@ class ClusterWatch:
         """Wait until the cluster is known: etcd was listed and every worker reported its load.
 
         Args:
-            limit: seconds to wait for workers that do not report, once etcd was listed.
+            limit: seconds to wait for all workers to report, once etcd was listed. For one of them
+                it waits as long as there are any.
         """
         while not self._discovery.synced:
             with suppress(TimeoutError):
@@ -56,6 +61,8 @@ class ClusterWatch:
             async with asyncio.timeout(limit):
                 while not self._fleet.all_reported(self._watched()):  # noqa: ASYNC110  # changes rarely, read once
                     await asyncio.sleep(_POLL_SECONDS)
+        while self._has_workers() and not self._fleet.any_reported:  # noqa: ASYNC110  # likewise
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def run_maintenance(self) -> None:
         """Sweep the index, expire tickets and update gauges, periodically, until cancelled."""
@@ -74,6 +81,9 @@ class ClusterWatch:
             for role in roles:
                 metrics.INSTANCES.labels(role.removeprefix("ROLE_").lower()).set(counts[role])
             await asyncio.sleep(_MAINTENANCE_SECONDS)
+
+    def _has_workers(self) -> bool:
+        return any(i.role in WORKER_ROLES for i in self._discovery.instances.values())
 
     def _watched(self) -> list[Instance]:
         return [i for i in self._discovery.instances.values() if i.role in _WATCHED_ROLES]
@@ -96,5 +106,6 @@ class ClusterWatch:
                         self._fleet,
                         self._discovery.report_unreachable,
                         self._settings,
+                        self._router_id,
                     )
                 )

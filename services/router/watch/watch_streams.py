@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
-import grpc
-
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.internal.v1.cluster_pb2 import Instance
@@ -14,7 +12,7 @@ from baton.internal.v1.kvevents_pb2_grpc import KvEventServiceStub
 from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
 from baton.kv.events.replica import BlockDelta, BlockReplica
 from baton.rpc.backoff import Backoff
-from baton.rpc.channels import open_channel
+from baton.rpc.channel.channel import Channel
 from baton.rpc.streams.client import receive
 from baton.settings import WatchSettings
 from baton.telemetry.logs import get_logger
@@ -33,6 +31,7 @@ async def watch_instance(
     fleet: Fleet,
     on_broken: Callable[[str], None],
     settings: WatchSettings,
+    router_id: str,
 ) -> None:
     """Keep a fleet up to date about one instance until cancelled.
 
@@ -41,25 +40,30 @@ async def watch_instance(
         fleet: what to keep up to date; it knows the instance already.
         on_broken: called with the instance's id whenever a stream from it broke.
         settings: when a stream is broken, and how soon it is opened again.
+        router_id: of this router: a worker counts as ready once it is watched by all.
     """
-    channel = open_channel(instance.address)
+    channel = Channel(instance.address)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_watch_events(channel, instance, fleet, on_broken, settings))
             if instance.role in WORKER_ROLES:
-                group.create_task(_watch_load(channel, instance, fleet, on_broken, settings))
+                request = worker_pb2.WatchLoadRequest(router_id=router_id)
+                group.create_task(
+                    _watch_load(channel, request, instance, fleet, on_broken, settings)
+                )
     finally:
-        await channel.close(None)
+        await channel.close()
 
 
 async def _watch_load(
-    channel: grpc.aio.Channel,
+    channel: Channel,
+    request: worker_pb2.WatchLoadRequest,
     instance: Instance,
     fleet: Fleet,
     on_broken: Callable[[str], None],
     settings: WatchSettings,
 ) -> None:
-    stub: Any = WorkerServiceStub(channel)
+    stub = channel.stub(WorkerServiceStub)
 
     async def apply(message: worker_pb2.WatchLoadResponse) -> bool:
         fleet.apply_report(message.report)
@@ -69,18 +73,17 @@ async def _watch_load(
         fleet.mark_stale(instance_id)
         on_broken(instance_id)
 
-    request = worker_pb2.WatchLoadRequest()
     await _watch("load", instance.id, lambda: stub.WatchLoad(request), apply, broken, settings)
 
 
 async def _watch_events(
-    channel: grpc.aio.Channel,
+    channel: Channel,
     instance: Instance,
     fleet: Fleet,
     on_broken: Callable[[str], None],
     settings: WatchSettings,
 ) -> None:
-    stub: Any = KvEventServiceStub(channel)
+    stub = channel.stub(KvEventServiceStub)
     replica = BlockReplica()
 
     def open_call() -> Any:

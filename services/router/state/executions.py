@@ -1,0 +1,54 @@
+"""The requests that frontends run under ids of their clients, and those that ended a moment ago."""
+
+from collections import OrderedDict
+
+from baton.executions import MAX_EXECUTIONS, ExecutionTable
+from baton.internal.v1 import router_pb2
+
+
+class Executions:
+    """One execution per claim, which lives on its tickets. Pure but for time, which is an argument.
+
+    Bounded: of more than `MAX_EXECUTIONS` tickets the oldest is forgotten, and its claim with it
+    as soon as another execution asks.
+    """
+
+    def __init__(self) -> None:
+        self._table: ExecutionTable[int] = ExecutionTable()
+        self._tickets: OrderedDict[str, tuple[int, bytes, int]] = OrderedDict()
+        """Session, key and execution by ticket."""
+
+    def __len__(self) -> int:
+        """Return the number of executions that run."""
+        return len(self._table)
+
+    def check(self, claim: router_pb2.Claim, now: float) -> None:
+        """Check that no other execution has this claim's key, unless it takes over.
+
+        Raises:
+            BatonError: ALREADY_EXISTS.
+        """
+        if not claim.take_over:
+            self._table.check(claim.key, claim.execution, now)
+
+    def begin(self, claim: router_pb2.Claim, session: int, ticket: str) -> tuple[int, int] | None:
+        """Note that a claim was placed; return the session and execution that it took over from."""
+        if len(self._tickets) >= MAX_EXECUTIONS:
+            _, (_, key, execution) = self._tickets.popitem(last=False)
+            self._table.end(key, execution, 0.0, finished=False)
+        self._tickets[ticket] = session, claim.key, claim.execution
+        replaced = self._table.begin(claim.key, claim.execution, session)
+        return None if replaced is None else (replaced[1], replaced[0])
+
+    def end_ticket(self, session: int, ticket: str, now: float, *, finished: bool) -> None:
+        """Note that a ticket was returned, of a request that finished or did not."""
+        known = self._tickets.get(ticket)
+        if known is not None and known[0] == session:
+            del self._tickets[ticket]
+            self._table.end(known[1], known[2], now, finished=finished)
+
+    def end_session(self, session: int) -> None:
+        """Forget what a frontend ran."""
+        for ticket in [one for one, known in self._tickets.items() if known[0] == session]:
+            del self._tickets[ticket]
+        self._table.end_owner(session)
