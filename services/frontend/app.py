@@ -1,17 +1,35 @@
 """The frontend's composition: what is made of what, and in which order it goes."""
 
+import asyncio
 from functools import partial
 
+from baton.cluster import keys
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
+from baton.cluster.etcd_certificate import connect
+from baton.cluster.follow import follow
+from baton.cluster.refusals import SharedRefusals
 from baton.cluster.registration import Registration
 from baton.cluster.tenants import CacheSalts
 from baton.internal.v1 import cluster_pb2
 from baton.process.process import Process
-from baton.rpc.server import Server
-from baton.settings import FrontendSettings
+from baton.rpc.links import links
+from baton.rpc.server.server import Server
+from baton.rpc.tls.mutual import MutualTls
+from baton.rpc.tls.public import public_tls
+from baton.settings import AuthSettings, FrontendSettings
+from baton.telemetry.logs import get_logger
+from baton.tenancy.uses import LastUses
+from baton.tenancy.watch import DirectoryWatch
 from baton.v1 import inference_pb2_grpc
+from services.frontend.auth.authenticator import (
+    Authenticator,
+    KeyAuthentication,
+    NoAuthentication,
+)
+from services.frontend.generation.availability import Availability
 from services.frontend.generation.inference import Inference
+from services.frontend.generation.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
@@ -20,46 +38,77 @@ from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
+from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.requests.claims import Claims
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
 
-_LOAD_SECONDS = 10.0
-"""For the tokenizers of models that are served already, before clients may come."""
+_IDLE_SECONDS = 1.0
+"""Before the connection of a client that was not told to leave is closed, when the frontend stops:
+its next request may be on its way."""
+_LEAVE_SECONDS = 3.0
+"""For gRPC clients to leave that connected during the notice, and were told behind it."""
+
+KEYS_PART = "keys"
+"""In readiness: no key is refused because it is not known yet."""
+
+log = get_logger(__name__)
 
 
 async def compose(process: Process, settings: FrontendSettings) -> None:
-    """Start a frontend; returns when it serves."""
-    stack = process.stack
-    registry = Registry()
+    """Start a frontend; returns when it serves: once there is a model that can be asked.
+
+    Until then its ports are taken and clients are refused: beside others on the same ports, or
+    behind a load balancer, they go where they are served.
+    """
+    stack, readiness = process.stack, process.readiness
+    readiness.wait_for("registration", "etcd has no record of this frontend")
+    internal = await stack.enter_async_context(links(settings, ["frontend"]))
+    public = await stack.enter_async_context(
+        public_tls(settings.public, settings.tls.check_seconds)
+    )
     limits = settings.limits
     threads = TokenizerThreads(limits.max_tokenizing)
     stack.callback(threads.close)
     cluster = settings.etcd.cluster
-    etcd = await stack.enter_async_context(
-        Etcd(settings.etcd.endpoints, settings.etcd.timeout_seconds)
-    )
+    etcd = await stack.enter_async_context(connect(settings.etcd, settings.tls))
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
-    registry.set_cards(discovery.models.values())
+    pool = await stack.enter_async_context(
+        WorkerPool(discovery.report_unreachable, discovery.has_died, settings.workers)
+    )
+    registry = Registry(pool.usable)
     loader = await stack.enter_async_context(
         TokenizerLoader(registry, lambda: discovery.instances.values(), settings.workers)
     )
-    loader.update()
-    pool = await stack.enter_async_context(
-        WorkerPool(discovery.report_unreachable, settings.workers)
-    )
+    authenticator, keys_known = await _authenticator(process, settings.auth, etcd, cluster)
+    claims = Claims()
     router_client = await stack.enter_async_context(
         RouterClient(
             partial(discovery.by_role, cluster_pb2.ROLE_ROUTER),
             discovery.report_unreachable,
+            claims.supersede,
             settings.placement,
         )
     )
-    process.spawn(_follow(discovery, registry, loader, pool, router_client), "follow-cluster")
+    waiting = WorkerWaitQueue(limits)
+    suspects = Suspects()
+    refusals = await stack.enter_async_context(
+        SharedRefusals(etcd, cluster, REFUSE_SECONDS, suspects.add_refused, suspects.lift)
+    )
+    suspects.on_refused = refusals.add
+    availability = Availability(registry, loader, pool, router_client, waiting, readiness)
+    process.spawn(availability.follow(discovery), "follow-cluster")
+    cache_salts = CacheSalts(etcd, cluster)
+    process.spawn(cache_salts.keep(discovery.etcd_recovered), "keep salts")
+    process.spawn(follow(etcd, keys.salts(cluster), cache_salts), "follow salts")
     inference = Inference(
         registry,
         pool,
-        PlacementFinder(router_client, lambda: discovery.instances),
-        CacheSalts(etcd, cluster),
+        PlacementFinder(router_client, pool, lambda: discovery.instances),
+        waiting,
+        suspects,
+        claims,
+        cache_salts,
         threads,
         settings,
     )
@@ -70,19 +119,39 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             settings.advertise_host,
             process.incarnation,
             on_call_end=record_call,
+            stall_seconds=limits.stall_seconds,
+            tls=public,
+            max_fields=limits.max_message_fields,
+            max_connection_age_seconds=limits.max_connection_age_seconds,
+            max_connection_grace_seconds=limits.max_connection_grace_seconds,
         )
     )
-    servicer = InferenceServicer(inference, limits.stall_seconds)
+    servers = [server]
+    if internal is not None or public is not None:
+        checked = await stack.enter_async_context(_health_server(process, settings, internal))
+        servers.append(checked)
+    servicer = InferenceServicer(inference, authenticator, limits.max_session_requests)
     server.add(
         partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
     )
     handlers = Handlers(inference, settings.http, limits)
-    http = HttpServer(RequestMiddleware(Routes(handlers)), settings.http, limits.stall_seconds)
+    http = HttpServer(
+        RequestMiddleware(Routes(handlers, authenticator, metrics=settings.public.metrics)),
+        settings.http,
+        limits.stall_seconds,
+        None if public is None else public.http_context,
+        limits.max_connection_age_seconds,
+    )
     await stack.enter_async_context(http)
-    # Beside others on its port, it would refuse models that they serve.
-    await loader.wait_loaded(_LOAD_SECONDS)
+    http.bind()
+    server.bind()
+    log.info("frontend.waiting", reason="no model can be asked yet", etcd_listed=discovery.synced)
+    await availability.wait_first()
+    await keys_known.wait()
     await http.start()
-    await server.start()
+    for one in servers:
+        await one.start()
+        readiness.follow(one.set_ready)
     stack.push_async_callback(inference.stop)
     registration = await stack.enter_async_context(
         Registration(
@@ -95,46 +164,57 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
                 address=server.address,
                 http_address=_address(settings, http.port),
                 metrics_address=process.metrics_address,
+                health_address=servers[-1].address if len(servers) > 1 else "",
             ),
             settings=settings.etcd,
         )
     )
 
-    async def become_ready() -> None:
-        await loader.wait_listed()
-        if not inference.draining:
-            server.set_ready(True)
+    notice_seconds = min(limits.drain_notice_seconds, settings.drain_seconds / 2)
 
-    process.spawn(become_ready(), "become ready")
+    process.ready_when("registration", registration.wait_registered())
 
     async def drain() -> None:
         inference.draining = True
-        server.set_ready(False)
+        # New connections still come while load balancers have not noticed: all are served.
+        server.retire_connections()
+        http.retire_connections()
+        noticed = asyncio.get_running_loop().time() + notice_seconds
         await registration.update(draining=True)
+        await asyncio.sleep(noticed - asyncio.get_running_loop().time())
+        server.stop_listening()
+        servicer.drain()
+        await http.close_connections(min(notice_seconds, _IDLE_SECONDS))
+        await inference.idle()
+        # Who connected meanwhile was only told now: its call may be on the way.
+        await server.wait_left(_LEAVE_SECONDS)
         await inference.idle()
 
     process.on_drain(drain)
 
 
+async def _authenticator(
+    process: Process, settings: AuthSettings, etcd: Etcd, cluster: str
+) -> tuple[Authenticator, asyncio.Event]:
+    """Return what tells who asks, and what is set once it can."""
+    if settings.mode == "off":
+        known = asyncio.Event()
+        known.set()
+        return NoAuthentication(), known
+    process.readiness.wait_for(KEYS_PART, "no API key is known: etcd has not been listed yet")
+    watch = await process.stack.enter_async_context(DirectoryWatch(etcd, cluster))
+    process.ready_when(KEYS_PART, watch.wait_synced())
+    uses = await process.stack.enter_async_context(LastUses(etcd, cluster))
+    return KeyAuthentication(watch.directory, uses), watch.synced
+
+
+def _health_server(process: Process, settings: FrontendSettings, tls: MutualTls | None) -> Server:
+    """Return what answers the cluster's health checks where those are not made as clients speak:
+    nothing else, so that no other process has to trust the certificate that is for clients."""
+    grpc = settings.grpc.model_copy(update={"port": settings.health_port, "reuse_port": False})
+    return Server(grpc, process.name, settings.advertise_host, process.incarnation, tls=tls)
+
+
 def _address(settings: FrontendSettings, port: int) -> str:
     host = settings.advertise_host or settings.http.host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-async def _follow(
-    discovery: Discovery,
-    registry: Registry,
-    loader: TokenizerLoader,
-    pool: WorkerPool,
-    router_client: RouterClient,
-) -> None:
-    """Keep the models, the worker pool and the session with a router true to the cluster."""
-    async for change in discovery.changes():
-        if change.kind == "models":
-            registry.set_cards(discovery.models.values())
-            loader.update()
-        else:
-            alive = change.kind != "down"
-            registry.follow(change.instance, alive=alive)
-            pool.follow(change.instance, alive=alive)
-            router_client.follow(change.instance, alive=alive)

@@ -24,11 +24,27 @@ HTTP_DURATION = Histogram(
     ["route"],
     buckets=call_buckets(),
 )
+WAITING = Gauge("baton_frontend_requests_waiting", "Requests that wait for a worker now.")
+WORKER_WAIT = Histogram(
+    "baton_frontend_worker_wait_seconds",
+    "How long requests waited for a worker that could take them: `woken` by one that appeared, "
+    "`timed_out`, or `left` (cancelled, or at their deadline).",
+    ["outcome"],
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+)
 PLACEMENT_RETRIES = Counter(
     "baton_frontend_placement_retries_total", "Placements after the first of a request."
 )
+HANDED_OVER = Counter(
+    "baton_frontend_streams_handed_over_total",
+    "Pieces of work that a worker which was about to stop left to another one.",
+)
+POISON_REQUESTS = Counter(
+    "baton_frontend_poison_requests_total", "Requests that two workers were lost of."
+)
 RANDOM_PLACEMENTS = Counter(
-    "baton_frontend_random_placements_total", "Placements made here because no router answered."
+    "baton_frontend_random_placements_total",
+    "Placements made here because no router answered, or knew a worker yet.",
 )
 TICKETS = Gauge("baton_frontend_tickets", "Tickets held now.")
 CONNECTIONS = Gauge("baton_frontend_worker_connections", "Streams to workers that are open now.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 
 from opentelemetry import trace
@@ -22,11 +23,15 @@ from services.frontend.generation.actions import (
 )
 from services.frontend.generation.output import Output
 from services.frontend.generation.reconcile import worker_lost
+from services.frontend.generation.suspects import Suspects, poison_request
 from services.frontend.generation.usage import RequestUsage
+from services.frontend.metrics import HANDED_OVER
 from services.frontend.placement.placement import Placement, PlacementFinder
+from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.requests.claims import Claim
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.connection import ConnectionLostError
-from services.frontend.workers.event_buffer import EventBuffer
+from services.frontend.workers.event_buffer import EventBuffer, WorkerProbed
 from services.frontend.workers.pool import WorkerPool
 from services.frontend.workers.stream import Phase, WorkerStream
 
@@ -37,6 +42,14 @@ class GenerationContext:
 
     pool: WorkerPool
     placement_finder: PlacementFinder
+    waiting: WorkerWaitQueue
+    """Where it waits while no worker can take it."""
+    suspects: Suspects
+    """Remembers which requests workers were lost of."""
+    suspect: bool
+    """It is one of them."""
+    claim: Claim | None
+    """That no other execution of it runs; None: its id is new."""
     block_key_chains: Sequence[router_pb2.Chain]
     cache_salt: bytes
     trace: Context
@@ -71,7 +84,9 @@ class WorkerAssignments:
         self.open: dict[int, WorkerStream] = {}
         """By stream id."""
         self.failed: list[WorkerStream] = []
-        """Oldest first. At most `max_placements` per choice, and as many for prefill."""
+        """Oldest first. A few between two tokens, as `max_placements` says."""
+        self.handed_over: list[WorkerStream] = []
+        """Those that a worker which was about to stop left to another one."""
         self.find: Callable[[int], WorkerStream | None] = self.open.get
         """Return an open stream by its id, else None."""
         self._request = request
@@ -79,6 +94,8 @@ class WorkerAssignments:
         self._context = context
         self._buffer = buffer
         self._usage = usage
+        self._suspect = context.suspect
+        """A worker was lost while it computed the request."""
 
     def carry_out(self, action: StreamAction) -> None:
         """Do what concerns one stream. One that cannot be started is added to `failed`."""
@@ -109,6 +126,44 @@ class WorkerAssignments:
         self.ended(stream)
         self.failed.append(stream)
 
+    def hand_over(self, stream: WorkerStream) -> None:
+        """Remove a stream that is to go on at another worker."""
+        HANDED_OVER.inc()
+        self.ended(stream)
+        self.handed_over.append(stream)
+
+    def lost_connection(self, stream: WorkerStream) -> None:
+        """Take in that the connection of a stream broke: its worker may have died of this request.
+
+        A stream that was alone suspect there stays until it is known whether the worker died: it
+        may be the network that did it.
+        """
+        if stream.unproven:
+            tell = partial(self._worker_probed, stream.stream_id)
+            self._context.pool.find_out_if_died(stream.connection.target, tell)
+        else:
+            self.lost_worker(stream, worker_lost())
+
+    def lost_worker(self, stream: WorkerStream, error: BatonError) -> None:
+        """Remove a stream whose worker was lost, maybe because of this request.
+
+        If it was alone suspect there, it is: then `error` is not what it failed of.
+        """
+        suspects = self._context.suspects
+        if stream.unproven:
+            suspects.refuse(self._request, stream.instance)
+            error = poison_request()
+        elif stream.computing and not self._suspect:
+            self._suspect = True
+            suspects.suspect(self._request)
+        self.lost(stream, error)
+
+    def proven(self, stream: WorkerStream) -> None:
+        """Take in that a stream finished: a request that was suspect is not, if it was computed."""
+        if stream.suspect:
+            self._suspect = False
+            self._context.suspects.clear(self._request)
+
     def release(self, stream: WorkerStream) -> None:
         """Cancel a stream and remove it."""
         stream.release()
@@ -118,6 +173,9 @@ class WorkerAssignments:
         """Cancel every open stream."""
         for stream in list(self.open.values()):
             self.release(stream)
+
+    def _worker_probed(self, stream_id: int, died: bool) -> None:
+        self._buffer.put(WorkerProbed(stream_id, died))
 
     def _start_prefill(self, placement: Placement) -> None:
         start = self._frame(placement, 0)
@@ -148,6 +206,7 @@ class WorkerAssignments:
             ticket="" if placement.ticket is None else placement.ticket.name,
             prompt_token_ids=request.prompt,
             sampling=request.sampling,
+            suspect=self._suspect,
         )
         start.context.attempt = placement.attempt
         left = max(0.001, context.deadline - monotonic())

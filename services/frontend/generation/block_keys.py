@@ -1,9 +1,13 @@
 """The names of a prompt's KV blocks, as the router is told them."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from baton.internal.v1 import cluster_pb2, router_pb2
-from baton.kv.keys import chain_root, pack, prompt_keys
+from baton.kv.keys import chain_root, full_block_keys, pack, token_bytes
+
+_root = lru_cache(maxsize=256)(chain_root)
+"""The same for every request of a model, adapter and tenant."""
 
 
 def block_key_chains(
@@ -21,12 +25,10 @@ def block_key_chains(
         salt: the tenant's secret.
     """
     made = []
+    data = token_bytes(prompt)
     for card in cards:
-        root = chain_root(card.name, card.weights_digest, card.layout_id, adapter_digest, salt)
-        keys = prompt_keys(root, prompt, card.block_tokens)
-        made.append(
-            router_pb2.Chain(
-                layout_id=card.layout_id, keys=pack(keys.full), block_tokens=card.block_tokens
-            )
-        )
+        layout_id, block_tokens = card.layout_id, card.block_tokens
+        root = _root(card.name, card.weights_digest, layout_id, adapter_digest, salt)
+        keys = pack(full_block_keys(root, data, block_tokens))
+        made.append(router_pb2.Chain(layout_id=layout_id, keys=keys, block_tokens=block_tokens))
     return made

@@ -10,7 +10,7 @@ from opentelemetry import trace
 from baton.errors import BatonError, Reason
 from baton.stream_events import Event, Finished
 from baton.telemetry.logs import get_logger
-from baton.telemetry.tracing import tracer
+from baton.telemetry.tracing import current_span
 from baton.v1 import common_pb2
 from services.frontend.generation import actions
 from services.frontend.generation.assignments import GenerationContext
@@ -19,6 +19,8 @@ from services.frontend.generation.reconcile import reconcile
 from services.frontend.generation.telemetry import record_generation
 from services.frontend.metrics import PLACEMENT_RETRIES
 from services.frontend.placement.placement import Placement
+from services.frontend.placement.waiting import WorkerWait
+from services.frontend.requests.claims import Claim
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.event_buffer import EventBuffer, StreamEvent
@@ -27,7 +29,14 @@ Sink = Callable[[list[Event]], bool]
 """Takes events, in order, and returns whether it has enough for now. It is called synchronously by
 the connection that a worker's frames come from: it must not wait."""
 
+TOKEN_BYTES = 40
+"""Roughly what Python spends on a token of a list."""
+
 log = get_logger(__name__)
+
+
+def _nobody(_: list[Event]) -> bool:
+    return True
 
 
 class _State(Enum):
@@ -72,16 +81,31 @@ class Generation:
         self._state = _State.NEW
         self._progress = RequestProgress(request, context, self.buffer)
         self._placements: list[Placement] = []
+        self._attempts = 0
+        """Of these, since the last token: the first one and those that a failure made necessary."""
+        self._attempt_tokens = 0
+        """Output tokens at the last of them."""
+        self._failed = 0
+        """Streams that had failed at the last one."""
         self._place: actions.Place | None = None
         """A placement is needed."""
-        self._sink: Sink
+        self._worker_wait: WorkerWait | None = None
+        """Set while no worker can take it."""
+        self._sink: Sink = _nobody
         self._enough = False
         """The sink has enough for now."""
         late = BatonError(Reason.DEADLINE, "the request did not end before its deadline")
         left = max(0.0, context.deadline - monotonic())
+        if context.claim is not None:
+            context.claim.on_superseded = self.end
         self._deadline_timer = asyncio.get_running_loop().call_later(left, self.end, late)
         self._report_timer: asyncio.TimerHandle | None = None
         self._report_deadline_passed = False
+
+    @property
+    def claim(self) -> Claim | None:
+        """That no other execution of it runs."""
+        return self._context.claim
 
     @property
     def finished(self) -> bool:
@@ -102,32 +126,17 @@ class Generation:
             if self._state is _State.NEW:
                 await self._begin()
             while not (self._enough or self.finished):
-                if self._place is None:
+                if not self._can_be_placed:
                     await self.buffer.run(self)
                     continue
                 self.take(self.buffer.drain())  # what was lost meanwhile is placed with it
-                if self._place is not None:
+                if self._place is not None and self._worker_wait is None:
                     await self._find_placement(self._place)
         except BatonError as error:
             self._outcome = error.reason.name
             raise
         if self.finished:
             self._outcome = "ok"
-
-    async def next(self) -> list[Event]:
-        """Return the events since the last call, in order, once there is one.
-
-        Raises:
-            BatonError: as of `follow`.
-        """
-        events: list[Event] = []
-
-        def collect(new: list[Event]) -> bool:
-            events.extend(new)
-            return bool(events)
-
-        await self.follow(collect)
-        return events
 
     def end(self, error: BatonError) -> None:
         """Release everything and let `follow` fail, now or when it is called."""
@@ -154,6 +163,8 @@ class Generation:
         if on_closed is None:
             return
         self._release()
+        self._sink = _nobody
+        self.buffer.let_go()
         on_closed(self)
         seconds = monotonic() - self._context.arrived
         record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
@@ -173,7 +184,7 @@ class Generation:
         if self._progress.add_tokens(stream_id, choice, position, token_ids, logprobs, events):
             self._reconcile(events)
         self._enough = self._sink(events)
-        return self._enough or self._place is not None or self._state is _State.FINISHED
+        return self._enough or self._can_be_placed or self._state is _State.FINISHED
 
     def take(self, received: list[StreamEvent]) -> bool:
         """Take what is queued, decide what to do, and tell the sink."""
@@ -182,7 +193,7 @@ class Generation:
             self._progress.add_event(event, events)
         self._reconcile(events)
         self._enough = self._sink(events)
-        return self._enough or self._place is not None or self._state is _State.FINISHED
+        return self._enough or self._can_be_placed or self._state is _State.FINISHED
 
     # What to do: decided by `reconcile`, done here.
 
@@ -201,11 +212,13 @@ class Generation:
         self._place = None
         progress, streams = self._progress, self._progress.streams
         failed = len(streams.failed)
+        if progress.output_tokens > self._attempt_tokens:  # whoever fails now does not fail again
+            self._attempts = min(self._attempts, 1)
         for action in reconcile(
             progress.outputs,
             streams.open.values(),
             streams.failed,
-            placements=len(self._placements),
+            placements=self._attempts,
             max_placements=self._context.max_placements,
             plainly_greedy=self.request.plainly_greedy,
             placement=placement,
@@ -224,33 +237,70 @@ class Generation:
                     self.end(action.error)  # the sink still gets what came before it
                 case _:
                     streams.carry_out(action)
+        if self._place is None:
+            self._stop_waiting()
         if len(streams.failed) > failed:  # a connection was lost before a stream could start
             self._reconcile(events)
 
     async def _find_placement(self, place: actions.Place) -> None:
-        attempt, progress = len(self._placements), self._progress
-        if attempt:
-            PLACEMENT_RETRIES.inc()
-            failed = progress.streams.failed
-            reason = failed[-1].error.reason.name if failed else ""
+        attempt, streams = len(self._placements), self._progress.streams
+        failed, moved = len(streams.failed), streams.handed_over
+        retried = failed > self._failed
+        if retried:
+            reason = streams.failed[-1].error.reason.name
             log.info("request.placement.retried", attempt=attempt, reason=reason)
         begun = monotonic()
-        with tracer().start_as_current_span(
-            "route", self._context.trace, kind=trace.SpanKind.CLIENT
-        ):
-            placement = await self._context.placement_finder.find(
-                self.request,
-                self._context.block_key_chains,
-                attempt=attempt,
-                excluded=place.excluded,
-                output_tokens=max(len(output.token_ids) for output in progress.outputs),
-            )
+        with current_span("route", self._context.trace, trace.SpanKind.CLIENT):
+            try:
+                placement = await self._context.placement_finder.find(
+                    self.request,
+                    self._context.block_key_chains,
+                    attempt=attempt,
+                    excluded=place.excluded,
+                    claim=self._context.claim,
+                    before={stream.instance for stream in (*streams.failed, *moved)},
+                    output_tokens=max(len(one.token_ids) for one in self._progress.outputs),
+                )
+            except BatonError as error:
+                if error.reason is not Reason.NO_WORKER:
+                    raise
+                self._wait_for_worker(error)
+                return
         if self._state is not _State.RUNNING:  # it ended while the router was asked
             placement.release()
             return
+        if retried:
+            PLACEMENT_RETRIES.inc()
+        self._attempts += retried or not attempt
+        self._attempt_tokens = self._progress.output_tokens
+        self._failed = failed
         self._placements.append(placement)
-        progress.usage.add_placement(placement, begun, monotonic())
+        self._progress.usage.add_placement(placement, begun, monotonic())
         self._reconcile([], placement)
+
+    @property
+    def _can_be_placed(self) -> bool:
+        """Whether a placement is needed, and may be there."""
+        return self._place is not None and self._worker_wait is None
+
+    def _wait_for_worker(self, error: BatonError) -> None:
+        """Go on with what runs, and look for a placement again once there may be one."""
+        if self._state is not _State.RUNNING:  # it ended while the router was asked
+            return
+        request = self.request
+        tokens = len(request.prompt) + sum(len(one.token_ids) for one in self._progress.outputs)
+        self._worker_wait = self._context.waiting.enter(
+            request.model.name, tokens * TOKEN_BYTES, error, self._worker_appeared, self.end
+        )
+
+    def _worker_appeared(self) -> None:
+        self._worker_wait = None
+        self.buffer.wake()
+
+    def _stop_waiting(self) -> None:
+        if self._worker_wait is not None:
+            self._worker_wait.leave()
+            self._worker_wait = None
 
     def _await_reports(self) -> None:
         if self._report_timer is None:
@@ -267,9 +317,10 @@ class Generation:
         if self._state in (_State.FINISHED, _State.RELEASED):
             return
         self._state, self._place = state, None
+        self._stop_waiting()
         self._deadline_timer.cancel()
         if self._report_timer is not None:
             self._report_timer.cancel()
         self._progress.streams.release_all()
         for placement in self._placements:
-            placement.release()
+            placement.release(finished=state is _State.FINISHED)

@@ -12,14 +12,19 @@ from baton.cluster.tenants import CacheSalts
 from baton.errors import BatonError, Reason, invalid_field
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
+from baton.tenancy.records import Scope
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
-from services.frontend.generation.generation import Generation
+from services.frontend.generation.generation import TOKEN_BYTES, Generation
+from services.frontend.generation.suspects import Suspects
+from services.frontend.generation.turns import LoopTurns
 from services.frontend.metrics import ACTIVE
-from services.frontend.models.model import Model
+from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.models.registry import Registry
 from services.frontend.placement.placement import PlacementFinder
+from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests import validate
+from services.frontend.requests.claims import Claims
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import (
     ChatPrompt,
@@ -29,11 +34,25 @@ from services.frontend.requests.request import (
     TextPrompt,
     TokenPrompt,
 )
-from services.frontend.text.tokenizer import TokenizerThreads
+from services.frontend.text.tokenizer import (
+    LONG_CHARACTERS,
+    TokenizerThreads,
+    TooManyTokensError,
+)
 from services.frontend.workers.pool import WorkerPool
 
-_OVERLOAD_RETRY_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 _STOP_SECONDS = 1.0
+_BEGIN_PER_TURN = 32
+"""Requests. Fewer would give a burst of 64 its first tokens little earlier, and cost each of them
+more: what goes to the router and the workers together would go in pieces."""
+_TEMPLATE_CHARACTERS = 32
+"""What a chat template writes around a message, about."""
+
+
+def stopping() -> BatonError:
+    """Return the error of a request that comes to, or is left at, a frontend that stops."""
+    return BatonError(Reason.DRAINING, "this frontend is shutting down", retry_after=_RETRY_SECONDS)
 
 
 class Inference:
@@ -44,6 +63,9 @@ class Inference:
         registry: Registry,
         pool: WorkerPool,
         placement_finder: PlacementFinder,
+        waiting: WorkerWaitQueue,
+        suspects: Suspects,
+        claims: Claims,
         cache_salts: CacheSalts,
         threads: TokenizerThreads,
         settings: FrontendSettings,
@@ -54,24 +76,33 @@ class Inference:
             registry: the models.
             pool: connections to workers.
             placement_finder: decides where requests run.
+            waiting: holds those that no worker can take now.
+            suspects: remembers those that workers were lost of.
+            claims: knows those that run under an id of their clients.
             cache_salts: secrets of tenants for KV keys.
             threads: where long prompts are tokenized.
             settings: limits of requests, and how they are placed.
         """
         self.registry = registry
         self.draining = False
-        """No new request is taken."""
+        """The process is about to stop: new requests had better go elsewhere."""
         self.active = 0
         """Requests that run now."""
         self._pool = pool
         self._placement_finder = placement_finder
+        self._waiting = waiting
+        self._suspects = suspects
+        self._claims = claims
         self._cache_salts = cache_salts
         self._threads = threads
         self._settings = settings
-        self._limits = settings.limits
+        self.limits = settings.limits
+        """What clients may ask for."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._running: set[Generation] = set()
+        self.turns = LoopTurns(_BEGIN_PER_TURN)
+        """For what begins many at once."""
 
     async def idle(self) -> None:
         """Return once no request runs."""
@@ -79,9 +110,10 @@ class Inference:
 
     async def stop(self) -> None:
         """End what still runs with an error; return when its clients have been told."""
-        error = BatonError(Reason.DRAINING, "this frontend is shutting down", retry_after=1.0)
+        error = stopping()
         for generation in list(self._running):
             generation.end(error)
+        self._waiting.fail_all(error)
         with suppress(TimeoutError):  # the servers cut those that do not even read this
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._idle.wait()
@@ -101,12 +133,15 @@ class Inference:
         """
         arrived = monotonic()
         record.name_model(request.model)
-        limits = self._limits
+        record.principal.require(Scope.INFERENCE)
+        limits = self.limits
         if seconds is None:
             seconds = limits.default_deadline_seconds
+        deadline = arrived + min(seconds, limits.max_deadline_seconds)
         self._admit()
         try:
-            resolved = await self._resolve(request, record)
+            resolved = await self._resolve(request, record, deadline)
+            suspect = self._suspects.check(resolved)
             cache_salt = await self._cache_salts.get(resolved.context.tenant)
             chains = await self._threads.run(
                 partial(
@@ -122,14 +157,20 @@ class Inference:
                 f"{record.operation} {resolved.model.name}", kind=trace.SpanKind.SERVER
             )
             record.follow(span)
+            # Nothing is awaited from here on: what is claimed has its generation.
+            claim = self._claims.begin(resolved, record.id_source, request.take_over)
             context = GenerationContext(
                 pool=self._pool,
                 placement_finder=self._placement_finder,
+                waiting=self._waiting,
+                suspects=self._suspects,
+                suspect=suspect,
+                claim=claim,
                 block_key_chains=chains,
                 cache_salt=cache_salt,
                 trace=trace.set_span_in_context(span),
                 arrived=arrived,
-                deadline=arrived + min(seconds, limits.max_deadline_seconds),
+                deadline=deadline,
                 max_placements=self._settings.placement.max_attempts,
                 report_seconds=self._settings.workers.report_seconds,
                 buffer_bytes=limits.buffer_bytes,
@@ -158,43 +199,74 @@ class Inference:
         if not model_name:
             raise invalid_field("model", "name a model")
         record.name_model(model_name)
-        validate.check_prompt(prompt, self._limits)
-        model = self.registry.get(model_name).model
+        record.principal.require(Scope.INFERENCE)
+        record.principal.require_model(model_name)
+        validate.check_prompt(prompt, self.limits)
+        deadline = monotonic() + self.limits.default_deadline_seconds
+        model = (await self._find_model(model_name, "", prompt, deadline)).model
         record.served_model = model.name
         return model, await self._encode(model, prompt)
 
-    async def _resolve(self, request: GenerationRequest, record: RequestRecord) -> ResolvedRequest:
-        validate.check(request, self._limits)
-        found = self.registry.get(request.model, request.adapter)
+    async def _resolve(
+        self, request: GenerationRequest, record: RequestRecord, deadline: float
+    ) -> ResolvedRequest:
+        validate.check(request, self.limits, record.principal)
+        found = await self._find_model(request.model, request.adapter, request.prompt, deadline)
         record.served_model, record.adapter = found.model.name, found.adapter
         validate.check_model(request, found.model)
         prompt = await self._encode(found.model, request.prompt)
-        return validate.resolve(request, found, prompt, secrets.randbits(63))
+        seed = secrets.randbits(63)
+        return validate.resolve(request, found, prompt, seed, record.principal)
+
+    async def _find_model(
+        self, name: str, adapter: str, prompt: Prompt, deadline: float
+    ) -> ResolvedModel:
+        """Return the model of a request, which waits while only workers or a tokenizer are missing.
+
+        Raises:
+            BatonError: as of `Registry.get` and `WorkerWaitQueue.enter`, or DEADLINE.
+        """
+        while True:
+            try:
+                return self.registry.get(name, adapter)
+            except BatonError as error:
+                if error.reason not in (Reason.NO_WORKER, Reason.MODEL_LOADING):
+                    raise
+                missing = error
+            try:
+                async with asyncio.timeout(max(0.0, deadline - monotonic())):
+                    await self._waiting.wait(name, _size(prompt), missing)
+            except TimeoutError:
+                late = "no worker could take the request before its deadline"
+                raise BatonError(Reason.DEADLINE, late) from missing
 
     async def _encode(self, model: Model, prompt: Prompt) -> list[int]:
-        match prompt:
-            case TextPrompt(text):
-                encode = partial(model.tokenizer.encode, text)
-                return await self._threads.run(encode, len(text))
-            case ChatPrompt(messages):
-                encode_chat = partial(model.tokenizer.encode_chat, messages)
-                characters = sum(len(message.content) for message in messages)
-                return await self._threads.run(encode_chat, characters)
-            case TokenPrompt(ids):
-                return list(ids)
+        most, special = model.context_tokens, self._settings.text.special_tokens
+        characters = 0 if isinstance(prompt, TokenPrompt) else _size(prompt)
+        await self.turns.wait(0 if characters > LONG_CHARACTERS else characters)
+        try:
+            match prompt:
+                case TextPrompt(text):
+                    encode = partial(model.tokenizer.encode, text, most, special=special != "none")
+                    return await self._threads.run(encode, characters)
+                case ChatPrompt(messages):
+                    encode_chat = partial(
+                        model.tokenizer.encode_chat, messages, most, special=special == "all"
+                    )
+                    return await self._threads.run(encode_chat, characters)
+                case TokenPrompt(ids):
+                    if len(ids) > most:
+                        raise TooManyTokensError
+                    return list(ids)
+        except TooManyTokensError:
+            raise validate.too_long(prompt, model, f"more than {most}") from None
 
     def _admit(self) -> None:
-        if self.draining:
-            raise BatonError(
-                Reason.DRAINING,
-                "this frontend is shutting down",
-                retry_after=_OVERLOAD_RETRY_SECONDS,
-            )
-        if self.active >= self._limits.max_requests:
+        if self.active >= self.limits.max_requests:
             raise BatonError(
                 Reason.OVERLOADED,
-                f"{self._limits.max_requests} requests run already",
-                retry_after=_OVERLOAD_RETRY_SECONDS,
+                f"{self.limits.max_requests} requests run already",
+                retry_after=_RETRY_SECONDS,
             )
         self.active += 1
         self._idle.clear()
@@ -202,6 +274,8 @@ class Inference:
 
     def _ended(self, record: RequestRecord, generation: Generation) -> None:
         generation.add_to(record)
+        if generation.claim is not None:
+            self._claims.end(generation.claim, finished=generation.finished)
         self._running.discard(generation)
         self._leave()
 
@@ -210,3 +284,16 @@ class Inference:
         if not self.active:
             self._idle.set()
         ACTIVE.set(self.active)
+
+
+def _size(prompt: Prompt) -> int:
+    """Return the bytes that a prompt holds, about; of a conversation, the characters that its
+    template makes of it."""
+    match prompt:
+        case TextPrompt(text):
+            return len(text)
+        case ChatPrompt(messages):
+            written = sum(len(message.content) + len(message.name) for message in messages)
+            return written + _TEMPLATE_CHARACTERS * len(messages)
+        case TokenPrompt(ids):
+            return TOKEN_BYTES * len(ids)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from time import monotonic
 
-from baton.errors import BatonError
+from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.stream_events import ChoiceFinished, Event, FinishReason, Started
 from baton.v1 import common_pb2
@@ -18,6 +18,7 @@ from services.frontend.workers.event_buffer import (
     StreamEvent,
     StreamLost,
     TokensReceived,
+    WorkerProbed,
 )
 from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
@@ -124,17 +125,29 @@ class RequestProgress:
         if isinstance(event, worker_pb2.Prepared):
             stream.awaits_kv = False
             self.usage.add_transfer(stream, event, monotonic())
+        elif isinstance(event, worker_pb2.Begun):
+            stream.begun = True
         elif isinstance(event, worker_pb2.StreamFinished):
             self._on_finished(stream, event, events)
         elif isinstance(event, worker_pb2.StreamFailed):
-            self.streams.lost(stream, BatonError.from_status(event.status))
+            error = BatonError.from_status(event.status)
+            if error.reason is Reason.WORKER_LOST:  # its engine failed
+                self.streams.lost_worker(stream, error)
+            else:
+                self.streams.lost(stream, error)
+        elif isinstance(event, worker_pb2.StreamHandedOver):
+            self.streams.hand_over(stream)
         elif isinstance(event, StreamLost):
-            self.streams.lost(stream, worker_lost())
+            self.streams.lost_connection(stream)
+        elif isinstance(event, WorkerProbed):
+            lost = self.streams.lost_worker if event.died else self.streams.lost
+            lost(stream, worker_lost())
 
     def _on_finished(
         self, stream: WorkerStream, finished: worker_pb2.StreamFinished, events: list[Event]
     ) -> None:
         self.streams.ended(stream, finished.usage)
+        self.streams.proven(stream)
         choices = range(self.request.n) if stream.phase is Phase.PREFILL else (stream.choice,)
         for choice, reason in zip(choices, finished.reasons, strict=False):
             output = self.outputs[choice]

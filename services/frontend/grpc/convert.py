@@ -1,6 +1,6 @@
 """Between the public messages of `baton.v1` and the frontend's own types."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
@@ -12,23 +12,31 @@ from services.frontend.requests.request import (
     TextPrompt,
     TokenPrompt,
 )
+from services.frontend.requests.validate import check_messages
 from services.frontend.text.chat_template import Message
 
 
 def generation_request(
-    request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, request_id: str
+    request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest,
+    request_id: str,
+    max_messages: int,
 ) -> GenerationRequest:
-    """Return the request that a client sent, unchecked."""
+    """Return the request that a client sent, unchecked.
+
+    Raises:
+        BatonError: as of `messages_of`.
+    """
     context, resume = request.context, None
     if request.HasField("resume"):
-        resume = Resume(list(request.resume.output_ids), request.resume.seed)
+        resume = Resume(request.resume.output_ids, request.resume.seed)
     return GenerationRequest(
         model=context.model,
-        prompt=_prompt(request),
+        prompt=_prompt(request, max_messages),
         sampling=SamplingParams.from_proto(request.sampling),
         structured=request.HasField("structure"),
         n=request.n or 1,
         resume=resume,
+        take_over=resume is not None or context.attempt > 0,
         request_id=request_id,
         tenant=context.tenant,
         priority=context.priority,
@@ -37,14 +45,21 @@ def generation_request(
     )
 
 
-def messages_of(messages: Iterable[inference_pb2.ChatMessage]) -> ChatPrompt:
-    """Return the prompt of a conversation."""
+def messages_of(messages: Sequence[inference_pb2.ChatMessage], max_messages: int) -> ChatPrompt:
+    """Return the prompt of a conversation.
+
+    Raises:
+        BatonError: it has more than `max_messages`.
+    """
+    check_messages(len(messages), max_messages)
     return ChatPrompt([Message(one.role, one.content, one.name) for one in messages])
 
 
-def _prompt(request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest) -> Prompt:
+def _prompt(
+    request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, max_messages: int
+) -> Prompt:
     if isinstance(request, inference_pb2.ChatRequest):
-        return messages_of(request.messages)
+        return messages_of(request.messages, max_messages)
     if request.WhichOneof("prompt") == "token_ids":
-        return TokenPrompt(list(request.token_ids.ids))
+        return TokenPrompt(request.token_ids.ids)
     return TextPrompt(request.text)

@@ -1,21 +1,27 @@
 """The public gRPC service."""
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
-import grpc
-
-from baton.errors import BatonError, Reason
-from baton.rpc.interceptor import REQUEST_ID_KEY, UNKNOWN_METHOD, CallEnd
-from baton.stream_events import event_to_proto
+from baton.errors import BatonError, Reason, abort
+from baton.rpc.request_id import REQUEST_ID_KEY
+from baton.rpc.server.call import ServerCall
+from baton.rpc.server.guard import CallEnd
+from baton.rpc.server.methods import UNKNOWN_METHOD
+from baton.stream_events import Event, event_to_proto
 from baton.telemetry.context import request_id
+from baton.tenancy.principal import Principal
+from baton.tenancy.records import Scope
 from baton.v1 import inference_pb2, inference_pb2_grpc
+from services.frontend.auth.authenticator import Authenticator
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import generation_request, messages_of
+from services.frontend.grpc.session.session import Session
 from services.frontend.metrics import SLOW_CLIENTS
 from services.frontend.requests.record import RequestRecord, begin, current, finish
 from services.frontend.requests.request import TextPrompt
-from services.frontend.requests.request_id import identify
+from services.frontend.requests.request_id import IdSource, identify
 
 SERVICE = "baton.v1.InferenceService"
 
@@ -27,50 +33,86 @@ _OPERATIONS = {
 }
 """What is recorded of a call to a method."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Response = type[inference_pb2.GenerateResponse] | type[inference_pb2.ChatResponse]
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
-    """Answers clients. Errors are BatonErrors, which the server's interceptor turns into status."""
+    """Answers clients. Errors are BatonErrors, which the server's guard turns into status."""
 
-    def __init__(self, inference: Inference, stall_seconds: float) -> None:
-        """Serve `inference`; a client that lets a write wait for `stall_seconds` is cut."""
-        self._inference = inference
-        self._stall_seconds = stall_seconds
-
-    # Writes instead of yielding, to see stalls.
-    async def Generate(  # type: ignore[override]  # noqa: N802
-        self, request: inference_pb2.GenerateRequest, context: Context
+    def __init__(
+        self,
+        inference: Inference,
+        authenticator: Authenticator,
+        max_session_requests: int = 256,
     ) -> None:
-        record = _begin("Generate")
+        """Serve `inference`.
+
+        Args:
+            inference: what runs requests.
+            authenticator: tells who asks.
+            max_session_requests: that may be open on one session.
+        """
+        self._inference = inference
+        self._authenticator = authenticator
+        self._max_session_requests = max_session_requests
+        self._sessions: set[Session] = set()
+
+    def drain(self) -> None:
+        """End each session after its last request; `inference` refuses new ones."""
+        for session in list(self._sessions):
+            session.drain()
+
+    # Sends instead of yielding: a token costs no task switch.
+    async def Generate(  # type: ignore[override]  # noqa: N802
+        self, request: inference_pb2.GenerateRequest, context: ServerCall
+    ) -> None:
+        record = self._begin("Generate", context)
         await self._stream(request, context, record, inference_pb2.GenerateResponse)
 
     async def Chat(  # type: ignore[override]  # noqa: N802
-        self, request: inference_pb2.ChatRequest, context: Context
+        self, request: inference_pb2.ChatRequest, context: ServerCall
     ) -> None:
-        await self._stream(request, context, _begin("Chat"), inference_pb2.ChatResponse)
+        record = self._begin("Chat", context)
+        await self._stream(request, context, record, inference_pb2.ChatResponse)
 
-    async def Tokenize(  # noqa: N802
-        self, request: inference_pb2.TokenizeRequest, context: Context
+    async def Session(  # type: ignore[override]  # noqa: N802
+        self,
+        requests: AsyncIterator[inference_pb2.SessionRequest],  # noqa: ARG002 - received instead
+        context: ServerCall,
+    ) -> None:
+        admit = self._session_admission(context)
+        session = Session(self._inference, context, self._max_session_requests, admit)
+        self._sessions.add(session)
+        try:
+            await session.serve()
+        except BatonError as error:
+            await abort(context, error)  # behind what is still to be read
+        except asyncio.CancelledError:
+            _count_cut(context.failure)
+            raise
+        finally:
+            self._sessions.discard(session)
+
+    async def Tokenize(  # type: ignore[override]  # noqa: N802
+        self, request: inference_pb2.TokenizeRequest, context: ServerCall
     ) -> inference_pb2.TokenizeResponse:
-        record = _begin("Tokenize")
-        await _announce(context, identify(request_id.get()))
+        record = self._begin("Tokenize", context)
+        context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
         prompt = (
-            messages_of(request.messages)
+            messages_of(request.messages, self._inference.limits.max_messages)
             if request.messages and not request.text
             else TextPrompt(request.text)
         )
         model, ids = await self._inference.tokenize(request.model, prompt, record)
         return inference_pb2.TokenizeResponse(token_ids=ids, context_tokens=model.context_tokens)
 
-    async def ListModels(  # noqa: N802
+    async def ListModels(  # type: ignore[override]  # noqa: N802
         self,
         request: inference_pb2.ListModelsRequest,  # noqa: ARG002 - it has no fields yet
-        context: Context,
+        context: ServerCall,
     ) -> inference_pb2.ListModelsResponse:
-        _begin("ListModels")
-        await _announce(context, identify(request_id.get()))
+        who = self._begin("ListModels", context).principal
+        context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
         return inference_pb2.ListModelsResponse(
             models=[
                 inference_pb2.Model(
@@ -80,85 +122,84 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     features=model.features,
                     created_seconds=model.created_seconds,
                     exact_continuation=model.exact_continuation,
-                    adapters=sorted(model.adapters),
+                    adapters=adapters,
                 )
                 for model in self._inference.registry.listed()
+                if (adapters := list(filter(who.may_use, sorted(model.adapters))))
+                or who.may_use(model.name)
             ]
         )
+
+    def _begin(self, method: str, context: ServerCall) -> RequestRecord:
+        """Return the record of a call, whose principal is known.
+
+        Raises:
+            BatonError: the call is refused.
+        """
+        record = begin("grpc")
+        record.operation = _OPERATIONS[f"/{SERVICE}/{method}"]
+        record.principal = self._authenticator.admit(self._authenticator.read(context.fields))
+        record.principal.require(Scope.INFERENCE)
+        return record
+
+    def _session_admission(self, context: ServerCall) -> Callable[[], Principal]:
+        """Return what tells who asks with each request of a session: its key may be revoked.
+
+        Raises:
+            BatonError: the session is refused, which is recorded.
+        """
+        try:
+            admit = partial(self._authenticator.admit, self._authenticator.read(context.fields))
+            admit().require(Scope.INFERENCE)
+        except BatonError as error:
+            record = begin("grpc")
+            record.operation, record.error = "session", error
+            finish(record, error.code.name)
+            raise
+        return admit
 
     async def _stream(
         self,
         request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest,
-        context: Context,
+        context: ServerCall,
         record: RequestRecord,
         response_type: Response,
     ) -> None:
-        identity = identify(request.context.request_id, request_id.get())
-        await _announce(context, identity)
-        asked = generation_request(request, identity)
+        field, header = request.context.request_id, request_id.get()
+        identity = identify(field, header)
+        if identity in (field, header):
+            record.id_source = IdSource.FIELD if identity == field else IdSource.HEADER
+        context.send_head(((REQUEST_ID_KEY, identity),))
+        asked = generation_request(request, identity, self._inference.limits.max_messages)
         generation = await self._inference.start(asked, record, context.time_remaining())
-        writes = _Writes(context, self._stall_seconds)
+        send = context.send
+
+        def take(events: list[Event]) -> bool:
+            for event in events:
+                response = response_type()
+                event_to_proto(event, response)
+                send(response)
+            return False
+
+        context.on_pause, context.on_resume = generation.buffer.pause, generation.buffer.resume
         try:
-            while not generation.finished:
-                for event in await generation.next():
-                    response = response_type()
-                    event_to_proto(event, response)
-                    await writes.write(response)
+            await generation.follow(take)
         except BatonError as error:
             generation.failed(error.reason)
             raise
+        except asyncio.CancelledError:
+            if isinstance(context.failure, BatonError):  # its deadline, or it did not read
+                generation.failed(context.failure.reason)
+            _count_cut(context.failure)
+            raise
         finally:
-            writes.close()
+            context.on_pause = context.on_resume = None
             generation.close()
 
 
-class _Writes:
-    """Writes to a call; a client that lets one wait for too long is cut.
-
-    One timer looks now and then, instead of one timer per message.
-    """
-
-    def __init__(self, context: Context, seconds: float) -> None:
-        self._context = context
-        self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._since: float | None = None
-        """Loop time at which the write that waits began."""
-        self._cut = False
-        self._task = asyncio.current_task()
-        self._timer = self._loop.call_later(seconds, self._look)
-
-    async def write(self, response: Any) -> None:
-        """Write one message.
-
-        Raises:
-            BatonError: SLOW_CONSUMER.
-        """
-        self._since = self._loop.time()
-        try:
-            await self._context.write(response)
-        except asyncio.CancelledError:
-            if not self._cut or self._task is None or self._task.uncancel():
-                raise
-            SLOW_CLIENTS.labels("grpc").inc()
-            raise BatonError(
-                Reason.SLOW_CONSUMER, f"the client did not read for {self._seconds:g} s"
-            ) from None
-        finally:
-            self._since = None
-
-    def close(self) -> None:
-        self._timer.cancel()
-
-    def _look(self) -> None:
-        left = self._seconds
-        if self._since is not None:
-            left -= self._loop.time() - self._since
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._look)
-        elif self._task is not None:
-            self._cut = True
-            self._task.cancel()
+def _count_cut(failure: Exception | None) -> None:
+    if isinstance(failure, BatonError) and failure.reason is Reason.SLOW_CONSUMER:
+        SLOW_CLIENTS.labels("grpc").inc()
 
 
 def record_call(end: CallEnd) -> None:
@@ -175,13 +216,3 @@ def record_call(end: CallEnd) -> None:
         record.operation = operation or record.operation
     record.error = end.error
     finish(record, end.code.name)
-
-
-def _begin(method: str) -> RequestRecord:
-    record = begin("grpc")
-    record.operation = _OPERATIONS[f"/{SERVICE}/{method}"]
-    return record
-
-
-async def _announce(context: Context, identity: str) -> None:
-    await context.send_initial_metadata(((REQUEST_ID_KEY, identity),))

@@ -1,9 +1,9 @@
 """Reading a request's body, within limits."""
 
-import asyncio
-
 from baton.errors import BatonError, Reason
+from baton.rpc.loop_watch import timeout
 from services.frontend.http.asgi import Receive, Scope
+from services.frontend.http.connection import Wire, connection_of
 
 
 class ClientGoneError(Exception):
@@ -28,7 +28,7 @@ async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) 
         seconds: how long the client may take.
 
     Raises:
-        BatonError: another content type, compressed, too long, or too slow.
+        BatonError: another content type, compressed, too long, too slow, or no HTTP.
         ClientGoneError: the client left.
     """
     kind = header(scope, b"content-type").partition(";")[0].strip().lower()
@@ -47,27 +47,29 @@ async def read_json(scope: Scope, receive: Receive, limit: int, seconds: float) 
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
     try:
-        async with asyncio.timeout(seconds):
-            return await _read(receive, limit)
+        async with timeout(seconds):
+            return await _read(receive, limit, connection_of(scope))
     except TimeoutError:
         raise BatonError(
             Reason.BODY_TIMEOUT, f"the body did not arrive within {seconds:g} s"
         ) from None
 
 
-async def _read(receive: Receive, limit: int) -> bytes:
+async def _read(receive: Receive, limit: int, wire: Wire) -> bytes:
     chunks: list[bytes] = []
     size, more = 0, True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
+        more = message.get("more_body", False)
+        if more and wire.refusal is not None:  # no more will come of it
+            raise wire.refusal
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
         chunks.append(chunk)
-        more = message.get("more_body", False)
     return b"".join(chunks)
 
 

@@ -1,32 +1,28 @@
-"""One HTTP connection: uvicorn's protocol with the limits that it lacks.
+"""One HTTP connection: what reads its requests, and how answers are written to it.
 
 A client gets a limited time for the head of a request and for its body, and is cut when it does
-not read for a while after its connection's buffer (64 KiB) filled up. A head that is too long is
-refused.
+not read for a while after its connection's buffer (64 KiB) filled up.
 
 A handler finds the connection in the scope, and may write the pieces of a response that has begun
 straight to it: a streamed token is one write, and no message through ASGI.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextvars import copy_context
+import select
+from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Protocol
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 from baton.errors import BatonError, Reason
+from baton.rpc.connection_age import draw_age
+from baton.rpc.loop_watch import Timer
 from baton.settings import HttpSettings
-from services.frontend.http.asgi import Scope
+from services.frontend.http.asgi import Message, Scope, Send
+from services.frontend.http.ending import ServerEnding
+from services.frontend.http.request_reader import EXTENSION, Refuse, RequestReader
 from services.frontend.metrics import SLOW_CLIENTS
 
 BUFFER_BYTES = 64 * 1024
-REFUSED_SECONDS = 1.0
-"""A client that was refused has this long to close the connection."""
-_EXTENSION = "baton.connection"
-
-Refuse = Callable[[BatonError], bytes]
-"""Records that a request is refused before any application sees it; returns the whole answer."""
 
 
 class Wire(Protocol):
@@ -38,109 +34,102 @@ class Wire(Protocol):
     """Called when the client does not read and 64 KiB wait for it."""
     on_resume: Callable[[], None] | None
     """Called when it reads again."""
+    late: bool
+    """It was made when the server had stopped taking requests."""
 
     @property
     def lost(self) -> bool: ...
+    @property
+    def refusal(self) -> BatonError | None: ...
     def lost_error(self) -> BatonError: ...
+    def begin(self, send: Send, start: Message, piece: bytes) -> bool: ...
     def write_piece(self, data: bytes) -> None: ...
     def cut(self) -> None: ...
 
 
-class Connection(HttpToolsProtocol):
+class Connection(RequestReader):
     """A client's connection, on the event loop, which owns its timers and ends with it.
 
     `limited` makes the class that a server uses.
     """
 
-    header_seconds: float
-    body_seconds: float
     stall_seconds: float
-    head_bytes: int
+    max_age_seconds: float
+    ending: ServerEnding
+    late = False
+    idle_since: float | None = None
+    """Since when no request is on it, by the loop's clock; None while there is one."""
     on_lost: Callable[[], None] | None = None
     on_pause: Callable[[], None] | None = None
     on_resume: Callable[[], None] | None = None
-    refuse: Refuse
     _cut_slow_client = False
-    _refused = False
-    _reading: asyncio.TimerHandle | None = None
-    _stalled: asyncio.TimerHandle | None = None
-    _in_head = False
-    _head_bytes = 0
-    """Of the head that is being read, its first read aside."""
+    _stalled: Timer | None = None
+    _retire_at = inf
 
     @classmethod
     def limited(
-        cls, refuse: Refuse, settings: HttpSettings, stall_seconds: float
+        cls,
+        refuse: Refuse,
+        settings: HttpSettings,
+        stall_seconds: float,
+        max_age_seconds: float = 0.0,
+        ending: ServerEnding | None = None,
     ) -> type["Connection"]:
-        """Return a class of connections with these limits, that refuses so."""
+        """Return a class of a server's connections with these limits, that refuses so."""
         limits = {
             "header_seconds": settings.header_timeout_seconds,
             "head_bytes": settings.max_head_bytes,
+            "head_fields": settings.max_head_fields,
             # The application answers late bodies itself; this is for those that go on after that.
             "body_seconds": settings.body_timeout_seconds + 1.0,
             "stall_seconds": stall_seconds,
+            "max_age_seconds": max_age_seconds,
+            "ending": ending or ServerEnding(),
             "refuse": staticmethod(refuse),
         }
         return type("LimitedConnection", (cls,), limits)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        self._expect(self.header_seconds)
+        # Every token comes here: nothing lies between it and the socket.
+        self._write, self._is_closing = transport.write, transport.is_closing
+        super().connection_made(transport)
+        self.late, self.idle_since = self.ending.refusing, self.loop.time()
+        if age := self.max_age_seconds:
+            self._retire_at = self.idle_since + draw_age(age)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._expect(None)
         self._unstall()
         super().connection_lost(exc)
         if self.on_lost is not None:
             self.on_lost()
 
-    def data_received(self, data: bytes) -> None:
-        if self._refused:
-            return
-        begun = self._in_head
-        super().data_received(data)
-        self._head_bytes = self._head_bytes + len(data) if begun and self._in_head else 0
-        if self._head_bytes > self.head_bytes:
-            too_long = f"the head of the request is longer than {self.head_bytes} bytes"
-            self._refuse(BatonError(Reason.HEAD_TOO_LARGE, too_long))
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what uvicorn cannot parse."""
-        self._refuse(BatonError(Reason.MALFORMED_HEAD, msg))
-
     def on_message_begin(self) -> None:
+        self.idle_since = None
         super().on_message_begin()
-        self._in_head = True
-        self._expect(self.header_seconds)
-        self.scope["extensions"] = {_EXTENSION: self}  # type: ignore[dict-item]  # ours, no ASGI
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._expect(self.body_seconds)
         super().on_headers_complete()
+        if self.ending.retiring or self.loop.time() >= self._retire_at:
+            self.retire()
 
-    def on_message_complete(self) -> None:
-        self._expect(None)
-        super().on_message_complete()
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not (self._in_head or self._answering):
+            self.idle_since = self.loop.time()
 
     def pause_writing(self) -> None:
         super().pause_writing()
         if self.on_pause is not None:
             self.on_pause()
         if self._stalled is None:
-            self._stalled = self.loop.call_later(self.stall_seconds, self._cut_slow)
+            self._stalled = Timer(self.stall_seconds, self._cut_slow)
 
     def resume_writing(self) -> None:
         self._unstall()
         super().resume_writing()
         if self.on_resume is not None:
             self.on_resume()
-
-    @property
-    def lost(self) -> bool:
-        """Whether the client is gone."""
-        return self.transport.is_closing()
 
     def lost_error(self) -> BatonError:
         """Return why the client is gone."""
@@ -149,33 +138,53 @@ class Connection(HttpToolsProtocol):
             return BatonError(Reason.SLOW_CONSUMER, late)
         return BatonError(Reason.CANCELLED, "the client is gone")
 
+    def begin(self, send: Send, start: Message, piece: bytes) -> bool:
+        """Begin a chunked answer with a piece, not empty, in one write. Never waits.
+
+        Args:
+            send: what takes ASGI messages on this connection.
+            start: the message that begins the answer.
+            piece: what comes after its head.
+
+        Returns:
+            Whether it has begun: not while the client does not read what it was sent before, and
+            not once it is gone.
+        """
+        if self.flow.write_paused or self._is_closing():
+            return False
+        held = self._transport
+        held.hold()
+        try:
+            _run(send(start))
+            held.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        finally:
+            held.flush()
+        return True
+
     def write_piece(self, data: bytes) -> None:
         """Send a piece, not empty, of the chunked answer that has begun. Never waits."""
-        if not self.transport.is_closing():
-            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        if not self._is_closing():
+            self._write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def retire(self) -> None:
+        """Let the answer that has not begun be the last one, and say so (`connection: close`)."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_started:
+            cycle.keep_alive = False
+
+    def close_if_idle(self, seconds: float) -> None:
+        """Close it if no request was on it for so long, and none has come just now."""
+        since = self.idle_since
+        if since is None or self.loop.time() - since < seconds or self.lost:
+            return
+        arrived = select.poll()
+        arrived.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        if not arrived.poll(0):
+            self.transport.close()
 
     def cut(self) -> None:
         """Break the connection, dropping what was not sent yet."""
         self.transport.abort()
-
-    def _expect(self, seconds: float | None) -> None:
-        """Cut the connection if what is awaited does not come in time; None awaits nothing."""
-        if self._reading is not None:
-            self._reading.cancel()
-        self._reading = (
-            None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
-        )
-
-    def _refuse(self, error: BatonError) -> None:
-        self._refused = True
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()  # an answer to something else is half sent
-            return
-        self.transport.write(copy_context().run(self.refuse, error))
-        # What the client still sends is read and dropped: closing at once would reset the
-        # connection, and the answer might be lost with it.
-        self.transport.write_eof()
-        self._expect(REFUSED_SECONDS)
 
     def _unstall(self) -> None:
         if self._stalled is not None:
@@ -188,7 +197,13 @@ class Connection(HttpToolsProtocol):
         self.transport.abort()
 
 
+def _run(step: Awaitable[None]) -> None:
+    """Run what does not wait to its end, without a task."""
+    for _ in step.__await__():
+        raise RuntimeError("an answer waits before it has begun")
+
+
 def connection_of(scope: Scope) -> Wire:
     """Return the connection that a request came on."""
-    connection: Wire = scope["extensions"][_EXTENSION]
+    connection: Wire = scope["extensions"][EXTENSION]
     return connection

@@ -12,7 +12,7 @@ from services.frontend.http.body import ClientGoneError, header
 from services.frontend.http.connection import connection_of
 from services.frontend.http.responses import send_error
 from services.frontend.requests.record import RequestRecord, begin, finish
-from services.frontend.requests.request_id import identify
+from services.frontend.requests.request_id import IdSource, identify
 
 log = get_logger(__name__)
 
@@ -30,7 +30,11 @@ class RequestMiddleware:
         traceparent = header(scope, b"traceparent")
         if traceparent:
             otel.attach(tracing.extract(traceparent))
-        sender = _Sender(send, identify(header(scope, b"x-request-id")))
+        given = header(scope, b"x-request-id")
+        identity = identify(given)
+        if identity == given:
+            record.id_source = IdSource.HEADER
+        sender = _Sender(send, identity)
         try:
             await self._answer(scope, receive, sender, record)
         finally:

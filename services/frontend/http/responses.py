@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import BatonError, Reason
-from services.frontend.http.asgi import Send
+from services.frontend.http.asgi import Message, Send
 from services.frontend.http.connection import Wire
 
 encode = msgspec.json.encode
@@ -52,6 +52,8 @@ async def send_error(send: Send, error: BatonError) -> None:
     if error.retry_after is not None:
         headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
         headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
+    if error.reason is Reason.INVALID_API_KEY:
+        headers.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, MethodNotAllowedError):
         headers.append((b"allow", error.allow.encode()))
     if error.reason is Reason.BODY_TIMEOUT:
@@ -60,7 +62,10 @@ async def send_error(send: Send, error: BatonError) -> None:
 
 
 class EventStream:
-    """A stream of server-sent events. What is pushed before `begin` waits for it."""
+    """A stream of server-sent events, which begins with the first of them.
+
+    While the client does not read what it was sent before, what is pushed waits for `begin`.
+    """
 
     def __init__(self, wire: Wire, send: Send) -> None:
         self._wire = wire
@@ -74,16 +79,18 @@ class EventStream:
             if data:
                 self._wire.write_piece(data)
             return False
-        if data:
-            self._early.append(data)
-        return bool(self._early)
+        if not data:
+            return bool(self._early)
+        if not self._early and self._wire.begin(self._send, _start(), data):
+            self.begun = True
+            return False
+        self._early.append(data)
+        return True
 
     async def begin(self) -> None:
         """Begin the answer with what was pushed so far."""
         if not self.begun:
-            await self._send(
-                {"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM}
-            )
+            await self._send(_start())
             self.begun = True
             if self._early:
                 self._wire.write_piece(b"".join(self._early))
@@ -92,6 +99,10 @@ class EventStream:
         """Send the last events. Waits while the client does not read."""
         await self.begin()
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+
+def _start() -> Message:
+    return {"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM}
 
 
 def error_event(error: BatonError) -> bytes:

@@ -3,22 +3,27 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 from http import HTTPStatus
 
 import uvicorn
 
 from baton.errors import BatonError
+from baton.rpc.listener import bind
 from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp
 from services.frontend.http.connection import Connection
+from services.frontend.http.ending import ServerEnding
 from services.frontend.http.responses import encode
 from services.frontend.requests.record import begin, finish
 from services.frontend.requests.request_id import identify
 
 _BACKLOG = 2048
 _SEND_BUFFER_BYTES = 256 * 1024
+_LOOK_SECONDS = 0.1
+"""Between two looks for connections that are idle, while they are closed."""
 
 log = get_logger(__name__)
 
@@ -26,15 +31,33 @@ log = get_logger(__name__)
 class HttpServer:
     """Serves an application from `start` until the context is left."""
 
-    def __init__(self, app: ASGIApp, settings: HttpSettings, stall_seconds: float) -> None:
-        """Serve `app`; clients that do not read for `stall_seconds` are cut."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: HttpSettings,
+        stall_seconds: float,
+        tls: ssl.SSLContext | None = None,
+        max_age_seconds: float = 0.0,
+    ) -> None:
+        """Serve `app`, over TLS with `tls`.
+
+        Args:
+            app: what is served.
+            settings: where to listen, and limits.
+            stall_seconds: clients that do not read for so long are cut.
+            tls: to serve TLS; None: plain text is served.
+            max_age_seconds: of connections, 10 % more or less; 0: any.
+        """
         self._settings = settings
+        self._ending = ServerEnding()
         self._socket: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=Connection.limited(_refuse, settings, stall_seconds),
+                http=Connection.limited(
+                    _refuse, settings, stall_seconds, max_age_seconds, self._ending
+                ),
                 loop="none",
                 ws="none",
                 lifespan="off",
@@ -45,6 +68,7 @@ class HttpServer:
                 backlog=_BACKLOG,
                 timeout_keep_alive=settings.idle_timeout_seconds,
                 timeout_graceful_shutdown=settings.close_seconds,
+                ssl_context_factory=None if tls is None else lambda *_: tls,
             )
         )
 
@@ -57,26 +81,81 @@ class HttpServer:
             await asyncio.wait([self._task])
             for transport in self.connections:
                 transport.abort()  # what its client never read
+        elif self._socket is not None:
+            self._socket.close()
 
     @property
     def port(self) -> int:
-        """Where it listens, also if a free port was asked for; after `start`."""
+        """Where it listens, also if a free port was asked for; after `bind`."""
         if self._socket is None:
-            raise RuntimeError("the server has not been started")
+            raise RuntimeError("the server has no port yet")
         return int(self._socket.getsockname()[1])
 
     @property
     def connections(self) -> list[asyncio.Transport]:
         """Those that are open."""
-        return [one.transport for one in self._server.server_state.connections]
+        return [one.transport for one in self._open]
 
-    async def start(self) -> None:
-        """Listen and serve.
+    def retire_connections(self) -> None:
+        """Let each answer be the last one of its connection (`connection: close`): clients go on
+        to others, while all that they ask is answered."""
+        self._ending.retiring = True
+        for one in self._open:
+            one.retire()
+
+    async def close_connections(self, idle_seconds: float) -> None:
+        """Close each connection once no request was on it for so long; return when none is left.
+
+        A client that was not told before that its connection ends has its next request served.
+        Connections that come now are refused: their requests fail with DRAINING. Where others
+        listen on the same port, they get them instead.
+
+        Args:
+            idle_seconds: for a request that is on its way.
+        """
+        self._ending.refusing = True
+        if self._settings.reuse_port:
+            for listener in self._server.servers:
+                listener.close()
+        while there := [one for one in self._open if not one.late]:
+            for one in there:
+                one.close_if_idle(idle_seconds)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    @property
+    def _open(self) -> list[Connection]:
+        return [one for one in self._server.server_state.connections if isinstance(one, Connection)]
+
+    def bind(self) -> None:
+        """Take the port; clients are refused before `start`.
 
         Raises:
             StartupError: the port is taken, or the address is not one of this machine's.
         """
-        self._socket = _listen(self._settings)
+        settings = self._settings
+        try:
+            bound = bind(settings.host, settings.port, reuse_port=settings.reuse_port)
+        except OSError as error:
+            raise _cannot_listen(settings, error) from error
+        # Accepted connections inherit these: small events leave at once, and a client that does
+        # not read is noticed before megabytes wait in the kernel.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        self._socket = bound
+
+    async def start(self) -> None:
+        """Listen and serve, on a port that is taken now unless it was before.
+
+        Raises:
+            StartupError: as of `bind`.
+        """
+        if self._socket is None:
+            self.bind()
+        assert self._socket is not None
+        try:
+            self._socket.listen(_BACKLOG)
+        except OSError as error:  # another process took the same port, and listened first
+            raise _cannot_listen(self._settings, error) from error
         self._task = asyncio.create_task(self._server.serve([self._socket]), name="http")
         await self._server.up.wait()
         log.info("http.server.started", host=self._settings.host, port=self.port)
@@ -112,33 +191,8 @@ class _Server(uvicorn.Server):
         self.up.set()
 
 
-def _listen(settings: HttpSettings) -> socket.socket:
-    host, port = settings.host, settings.port
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _cannot_listen(host, port, error) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(settings.reuse_port))
-        # Accepted connections inherit these: small events leave at once, and a client that does
-        # not read is noticed before megabytes wait in the kernel.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise _cannot_listen(host, port, error) from error
-    listener.setblocking(False)
-    return listener
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> StartupError:
+def _cannot_listen(settings: HttpSettings, error: OSError) -> StartupError:
     return StartupError(
-        f"http.port {host}:{port} cannot be listened on ({error.strerror}): stop what uses it, or "
-        "set BATON_HTTP_PORT or --http-port to another; 0 takes a free one."
+        f"http.port {settings.host}:{settings.port} cannot be listened on ({error.strerror}): stop "
+        "what uses it, or set BATON_HTTP_PORT or --http-port to another; 0 takes a free one."
     )

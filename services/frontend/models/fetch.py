@@ -2,11 +2,10 @@
 
 import asyncio
 from contextlib import aclosing
-from typing import Any
 
 from baton.errors import BatonError
 from baton.internal.v1 import worker_pb2, worker_pb2_grpc
-from baton.rpc.channels import open_channel
+from baton.rpc.channel.channel import Channel
 from baton.rpc.streams.client import messages
 from baton.settings import WorkerConnectionSettings
 from baton.tokenizer_files import TokenizerAssembly, TokenizerFiles
@@ -30,11 +29,10 @@ async def fetch_tokenizer(
     Raises:
         FetchError: the worker failed, was silent, or sent something else.
     """
-    channel = open_channel(address)
+    channel = Channel(address)
     request = worker_pb2.GetTokenizerRequest(digest=digest)
-    call: Any = worker_pb2_grpc.WorkerServiceStub(channel).GetTokenizer(
-        request, timeout=settings.tokenizer_seconds
-    )
+    stub = channel.stub(worker_pb2_grpc.WorkerServiceStub)
+    call = stub.GetTokenizer(request, timeout=settings.tokenizer_seconds)
     assembly = TokenizerAssembly(size)
     try:
         async with aclosing(messages(call, settings.tokenizer_silence_seconds)) as pieces:
@@ -46,4 +44,4 @@ async def fetch_tokenizer(
     except ValueError as error:
         raise FetchError(str(error)) from error
     finally:
-        await channel.close(None)
+        await channel.close()

@@ -12,7 +12,7 @@ from baton.rpc.backoff import Backoff
 from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
 from baton.tokenizer_files import TokenizerFiles
-from services.frontend.metrics import MODELS, TOKENIZER_LOADS
+from services.frontend.metrics import TOKENIZER_LOADS
 from services.frontend.models.fetch import FetchError, fetch_tokenizer
 from services.frontend.models.registry import Registry
 from services.frontend.text.tokenizer import Tokenizer
@@ -46,7 +46,8 @@ class TokenizerLoader:
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(MAX_LOADS)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="load-tokenizer")
-        self._listed = asyncio.Event()
+        self.on_loaded: Callable[[], None] = lambda: None
+        """Called when a tokenizer was loaded."""
 
     async def __aenter__(self) -> "TokenizerLoader":
         return self
@@ -67,19 +68,6 @@ class TokenizerLoader:
         for digest in missing - self._tasks.keys():
             work = self._load(digest, sizes[digest])
             self._tasks[digest] = start_background(work, "load tokenizer")
-        listed = self._registry.listed()
-        MODELS.set(len(listed))
-        if listed:
-            self._listed.set()
-
-    async def wait_loaded(self, seconds: float) -> None:
-        """Return once what was missing is loaded or refused, at the latest after `seconds`."""
-        if self._tasks:
-            await asyncio.wait(list(self._tasks.values()), timeout=seconds)
-
-    async def wait_listed(self) -> None:
-        """Return once there has been a model that can be asked."""
-        await self._listed.wait()
 
     async def _load(self, digest: bytes, size: int) -> None:
         short = digest.hex()[:16]
@@ -106,6 +94,7 @@ class TokenizerLoader:
                 self._registry.add_tokenizer(digest, tokenizer)
         del self._tasks[digest]
         self.update()
+        self.on_loaded()
 
     async def _fetch(self, digest: bytes, size: int) -> TokenizerFiles:
         """Return the files from the first worker that gives them whole."""

@@ -4,7 +4,7 @@ Names of models are looked up here and nowhere else; no name is ever joined to a
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from baton.errors import BatonError, Reason, invalid_field
@@ -30,7 +30,9 @@ class Registry:
     on a tie the one in use.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, usable: Callable[[cluster_pb2.Instance], bool]) -> None:
+        """Take no models yet; `usable` says whether a worker can be sent work now."""
+        self._usable = usable
         self._cards: dict[str, dict[bytes, list[cluster_pb2.ModelCard]]] = {}
         """By name, then by digest of the tokenizer."""
         self._workers: dict[str, cluster_pb2.Instance] = {}
@@ -38,9 +40,9 @@ class Registry:
         self._tokenizers: dict[bytes, Tokenizer] = {}
         self._refused: dict[bytes, str] = {}
         """Tokenizers that cannot be used, with the reason."""
-        self.opened = False
-        """There has been a model that can be asked: clients are welcome."""
         self._models: dict[str, Model] = {}
+        self._listed: set[str] = set()
+        """Names of those that could be asked since they came."""
         self._names: dict[str, None] = {}
         """Names of models that were served once."""
         self._adapter_names: dict[tuple[str, str], None] = {}
@@ -60,6 +62,7 @@ class Registry:
         self._models = {}
         for name in self._cards:
             self._refresh(name, known.get(name))
+        self._listed &= self._models.keys()
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:
         """Take in that an instance came, changed or went."""
@@ -122,9 +125,41 @@ class Registry:
             field="adapter",
         )
 
+    def can_serve(self, name: str) -> bool:
+        """Return whether a request for a model, or adapter, of that name could run now.
+
+        Its tokenizer is loaded, and a worker that decodes with it takes work.
+        """
+        model, adapter = self._models.get(name), ""
+        if model is None:
+            owners = [one for one in self._models.values() if name in one.adapters]
+            if not owners:
+                return False
+            model, adapter = owners[0], name
+        return any(
+            self._usable(worker)
+            for worker in self._workers.values()
+            if (worker.model, worker.tokenizer_digest) == (model.name, model.tokenizer_digest)
+            and (not adapter or any(one.name == adapter for one in worker.adapters))
+        )
+
+    def update_listed(self) -> None:
+        """List the models that can be asked now; they stay while a card names them."""
+        for name in self._models.keys() - self._listed:
+            if self.can_serve(name):
+                self._listed.add(name)
+
     def listed(self) -> list[Model]:
         """Return the models that are served now, by name."""
-        return [self._models[name] for name in sorted(self._models)]
+        return [self._models[name] for name in sorted(self._listed)]
+
+    def missing_reason(self) -> str:
+        """Return why no model can be asked, where none is listed."""
+        if not self._cards:
+            return "etcd names no model"
+        if not self._models:
+            return "; ".join(self._not_loaded(name).message for name in self._cards)
+        return f"no worker that decodes {', '.join(sorted(self._models))} is connected"
 
     def _refresh(self, name: str, known: Model | None) -> None:
         """Choose the tokenizer of a model anew; `known` is the model as it was."""
@@ -132,6 +167,7 @@ class Registry:
         usable = [digest for digest in of_name if digest in self._tokenizers]
         if not usable:
             self._models.pop(name, None)
+            self._listed.discard(name)
             return
         digest = usable[0]
         if len(usable) > 1:
@@ -147,7 +183,6 @@ class Registry:
             self._adapters(name, workers, {} if known is None else known.adapters),
             not any(worker.inexact_continuation for worker in workers),
         )
-        self.opened = True
 
     def _adapters(
         self, name: str, workers: Iterable[cluster_pb2.Instance], in_use: Mapping[str, bytes]

@@ -7,6 +7,7 @@ from functools import partial
 from baton.stream_events import Event
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.inference import Inference
+from services.frontend.generation.turns import LoopTurns
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import GenerationRequest
 
@@ -21,6 +22,7 @@ class Batch:
     def __init__(self) -> None:
         self.generations: list[Generation] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._turns: LoopTurns
 
     async def start(
         self, inference: Inference, requests: Sequence[GenerationRequest], record: RequestRecord
@@ -30,6 +32,7 @@ class Batch:
         Raises:
             BatonError: one is refused.
         """
+        self._turns = inference.turns
         for request in requests:
             self.generations.append(await inference.start(request, record))
 
@@ -48,7 +51,7 @@ class Batch:
             await self._run(0, sink, on_enough)
             return
         self._tasks = [
-            asyncio.create_task(self._run(index, sink, on_enough))
+            asyncio.create_task(self._run_in_turn(index, sink, on_enough))
             for index in range(len(self.generations))
         ]
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -76,6 +79,12 @@ class Batch:
             task.cancel()
         for generation in self.generations:
             generation.close()
+
+    async def _run_in_turn(
+        self, index: int, sink: Sink, on_enough: Callable[[], Awaitable[None]]
+    ) -> None:
+        await self._turns.wait()
+        await self._run(index, sink, on_enough)
 
     async def _run(self, index: int, sink: Sink, on_enough: Callable[[], Awaitable[None]]) -> None:
         generation = self.generations[index]

@@ -23,7 +23,7 @@ from services.frontend.requests.request import (
     TextPrompt,
     TokenPrompt,
 )
-from services.frontend.requests.validate import unsupported
+from services.frontend.requests.validate import check_messages, unsupported
 from services.frontend.text.chat_template import Message
 
 B = TypeVar("B", ChatBody, CompletionBody, TokenizeBody)
@@ -67,15 +67,19 @@ def read_tokenize(data: bytes) -> TokenizeBody:
     return _decode(_tokenize, data)
 
 
-def chat_request(body: ChatBody, request_id: str) -> GenerationRequest:
-    """Return the request of a chat completion, unchecked."""
+def chat_request(body: ChatBody, request_id: str, max_messages: int) -> GenerationRequest:
+    """Return the request of a chat completion, unchecked.
+
+    Raises:
+        BatonError: as of `conversation`; logprobs are asked for in a way that makes no sense.
+    """
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     if body.top_logprobs is not None and not body.logprobs:
         raise invalid_field("top_logprobs", "needs logprobs to be true")
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     return GenerationRequest(
         model=body.model or "",
-        prompt=conversation(body.messages or ()),
+        prompt=conversation(body.messages or (), max_messages),
         sampling=_sampling(body, logprobs=logprobs, max_tokens=limit),
         n=1 if body.n is None else body.n,
         request_id=request_id,
@@ -94,12 +98,7 @@ def completion_requests(
     limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     sampling = _sampling(body, max_tokens=limit)
     n = 1 if body.n is None else body.n
-    prompts = _prompts(body.prompt)
-    if len(prompts) * max(n, 1) > max_outputs and n <= max_outputs:
-        raise invalid_field(
-            "prompt",
-            f"{len(prompts)} prompts with n = {n}; prompts times n is at most {max_outputs}",
-        )
+    prompts = _prompts(body.prompt, n, max_outputs)
     return [
         GenerationRequest(
             model=body.model or "",
@@ -112,12 +111,14 @@ def completion_requests(
     ]
 
 
-def conversation(messages: Sequence[MessageBody]) -> ChatPrompt:
+def conversation(messages: Sequence[MessageBody], max_messages: int) -> ChatPrompt:
     """Return the prompt that a body's messages are.
 
     Raises:
-        BatonError: a message has no content, or content that is no text.
+        BatonError: there are more than `max_messages`; one has no content, or content that is no
+            text.
     """
+    check_messages(len(messages), max_messages)
     return ChatPrompt([_message(index, message) for index, message in enumerate(messages)])
 
 
@@ -144,7 +145,7 @@ def _message(index: int, message: MessageBody) -> Message:
     return Message(message.role, content, message.name or "")
 
 
-def _prompts(raw: msgspec.Raw) -> list[Prompt]:
+def _prompts(raw: msgspec.Raw, n: int, max_outputs: int) -> list[Prompt]:
     """A string, a list of strings, token ids, or a list of lists of token ids."""
     data = bytes(raw).lstrip()
     inner = data[1:].lstrip()[:1] if data[:1] == b"[" else b""
@@ -152,9 +153,13 @@ def _prompts(raw: msgspec.Raw) -> list[Prompt]:
         if data in (b"", b"null") or inner == b"]":
             return [TextPrompt("")]
         if inner == b'"':
-            return [TextPrompt(text) for text in _texts.decode(data)]
+            texts = _texts.decode(data)
+            _check_outputs(len(texts), n, max_outputs)
+            return [TextPrompt(text) for text in texts]
         if inner == b"[":
-            return [TokenPrompt(ids) for ids in _id_lists.decode(data)]
+            id_lists = _id_lists.decode(data)
+            _check_outputs(len(id_lists), n, max_outputs)
+            return [TokenPrompt(ids) for ids in id_lists]
         if inner:
             return [TokenPrompt(_ids.decode(data))]
         return [TextPrompt(_text.decode(data))]
@@ -162,6 +167,15 @@ def _prompts(raw: msgspec.Raw) -> list[Prompt]:
         raise invalid_field(
             "prompt", "a string, a list of strings, token ids, or a list of lists of token ids"
         ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # its texts were not read before
+        raise _not_json(error) from None
+
+
+def _check_outputs(prompts: int, n: int, max_outputs: int) -> None:
+    if prompts * max(n, 1) > max_outputs and n <= max_outputs:
+        raise invalid_field(
+            "prompt", f"{prompts} prompts with n = {n}; prompts times n is at most {max_outputs}"
+        )
 
 
 def _sampling(body: Common, **other: Any) -> SamplingParams:
@@ -183,7 +197,14 @@ def _decode(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
         field = field.removesuffix("[...]")
         raise invalid_field(field, what) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        what = str(error).removeprefix("JSON is malformed: ")
-        raise BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}") from None
+        raise _not_json(error) from None
     except RecursionError:
         raise BatonError(Reason.MALFORMED_BODY, "the body is nested too deeply") from None
+
+
+def _not_json(error: msgspec.DecodeError | UnicodeDecodeError) -> BatonError:
+    if isinstance(error, UnicodeDecodeError):
+        what = f"a text is not UTF-8 ({error.reason})"
+    else:
+        what = str(error).removeprefix("JSON is malformed: ")
+    return BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}")

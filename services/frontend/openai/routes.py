@@ -9,11 +9,15 @@ from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
-from services.frontend.generation.inference import Inference
+from baton.tenancy.records import Scope as KeyScope
+from services.frontend.auth.authenticator import Authenticator
+from services.frontend.generation.inference import Inference, stopping
 from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
 from services.frontend.http.body import read_json
 from services.frontend.http.connection import connection_of
+from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
+from services.frontend.http.values import check_values
 from services.frontend.models.model import Model
 from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
@@ -48,7 +52,7 @@ class Handlers:
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a conversation, whole or as server-sent events."""
         body = read_chat(await self._read(scope, receive))
-        requests = [chat_request(body, request_id.get())]
+        requests = [chat_request(body, request_id.get(), self._limits.max_messages)]
         await self._complete(body, requests, scope, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,23 +66,28 @@ class Handlers:
         body = read_tokenize(await self._read(scope, receive))
         prompt: Prompt = TextPrompt(body.prompt or "")
         if body.messages is not None and not body.prompt:
-            prompt = conversation(body.messages)
-        model, ids = await self._inference.tokenize(body.model or "", prompt, record.current())
+            prompt = conversation(body.messages, self._limits.max_messages)
+        async with WhileConnected(connection_of(scope)):  # it may wait for others' prompts
+            model, ids = await self._inference.tokenize(body.model or "", prompt, record.current())
         answer = {"count": len(ids), "max_model_len": model.context_tokens, "tokens": ids}
         await send_json(send, answer)
 
     async def models(self, _: Scope, __: Receive, send: Send) -> None:
         """List the models that can be asked now, each before its adapters."""
+        who = record.current().principal
         listed = [
             _model(model, adapter)
             for model in self._inference.registry.listed()
             for adapter in ("", *sorted(model.adapters))
+            if who.may_use(adapter or model.name)
         ]
         await send_json(send, {"object": "list", "data": listed})
 
     async def model(self, scope: Scope, _: Receive, send: Send) -> None:
         """Describe one model or adapter."""
-        found = self._inference.registry.get(scope["path"].removeprefix(_MODEL))
+        name = scope["path"].removeprefix(_MODEL)
+        record.current().principal.require_model(name)
+        found = self._inference.registry.get(name)
         await send_json(send, _model(found.model, found.adapter))
 
     async def live(self, _: Scope, __: Receive, send: Send) -> None:
@@ -86,22 +95,25 @@ class Handlers:
         await send_json(send, {"status": "ok"})
 
     async def ready(self, _: Scope, __: Receive, send: Send) -> None:
-        """Say whether new requests are welcome: 503 while draining, and before the first model."""
-        if self._inference.draining:
-            status = "draining"
-        else:
-            status = "ok" if self._inference.registry.opened else "no_model"
-        await send_json(send, {"status": status}, 200 if status == "ok" else 503)
+        """Say whether new requests are welcome: 503 while draining."""
+        draining = self._inference.draining
+        await send_json(
+            send, {"status": "draining" if draining else "ok"}, 503 if draining else 200
+        )
 
     async def metrics(self, _: Scope, __: Receive, send: Send) -> None:
-        """Return the frontend's metrics as Prometheus reads them."""
+        """Return the frontend's metrics as Prometheus reads them, where `public.metrics` is on."""
         data, kind = render()
         await send_bytes(send, data, 200, ((b"content-type", kind.encode()),))
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         settings = self._settings
         limit, seconds = settings.max_body_bytes, settings.body_timeout_seconds
-        return await read_json(scope, receive, limit, seconds)
+        data = await read_json(scope, receive, limit, seconds)
+        if connection_of(scope).late:
+            raise stopping()
+        check_values(data, self._limits.max_body_values)
+        return data
 
     async def _complete(
         self,
@@ -113,7 +125,8 @@ class Handlers:
         template = CHAT if isinstance(body, ChatBody) else COMPLETION
         batch, wire = Batch(), connection_of(scope)
         try:
-            await batch.start(self._inference, requests, record.current())
+            async with WhileConnected(wire):  # a long prompt may wait to be tokenized
+                await batch.start(self._inference, requests, record.current())
             resolved = [generation.request for generation in batch.generations]
             options = ResponseOptions(
                 id=template.id_prefix + request_id.get(),
@@ -140,13 +153,22 @@ class _Route:
     method: str
     operation: str
     handler: ASGIApp
+    needs: KeyScope | None = KeyScope.INFERENCE
+    """What a key must be for; None: it is answered without one."""
 
 
 class Routes:
-    """Route a request to its handler by path and method: an ASGI application."""
+    """Route a request to its handler by path and method: an ASGI application.
 
-    def __init__(self, handlers: Handlers) -> None:
+    Args:
+        handlers: what answers.
+        authenticator: tells who asks, before a body is read.
+        metrics: there is a route for metrics.
+    """
+
+    def __init__(self, handlers: Handlers, authenticator: Authenticator, *, metrics: bool) -> None:
         none = record.OPERATOR
+        self._authenticator = authenticator
         self.one_model = _Route("GET", "list_models", handlers.model)
         self.by_path = {
             "/v1/chat/completions": _Route("POST", "chat", handlers.chat),
@@ -154,11 +176,12 @@ class Routes:
             "/v1/tokenize": _Route("POST", "tokenize", handlers.tokenize),
             "/tokenize": _Route("POST", "tokenize", handlers.tokenize),
             "/v1/models": _Route("GET", "list_models", handlers.models),
-            "/health": _Route("GET", none, handlers.ready),
-            "/health/live": _Route("GET", none, handlers.live),
-            "/health/ready": _Route("GET", none, handlers.ready),
-            "/metrics": _Route("GET", none, handlers.metrics),
+            "/health": _Route("GET", none, handlers.ready, None),
+            "/health/live": _Route("GET", none, handlers.live, None),
+            "/health/ready": _Route("GET", none, handlers.ready, None),
         }
+        if metrics:
+            self.by_path["/metrics"] = _Route("GET", none, handlers.metrics, KeyScope.ADMIN)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
@@ -170,9 +193,16 @@ class Routes:
         request.operation = found.operation
         allowed = found.method
         if method == allowed or (method, allowed) == ("HEAD", "GET"):
+            if found.needs is not None:
+                self._authenticate(scope, request, found.needs)
             await found.handler(scope, receive, send)
             return
         raise MethodNotAllowedError(path, method, "GET, HEAD" if allowed == "GET" else allowed)
+
+    def _authenticate(self, scope: Scope, request: record.RequestRecord, needs: KeyScope) -> None:
+        credential = self._authenticator.read(scope["headers"])
+        request.principal = self._authenticator.admit(credential)
+        request.principal.require(needs)
 
 
 def _model(model: Model, adapter: str) -> dict[str, Any]:

@@ -59,6 +59,7 @@ async def answer_stream(
     """
     stream = EventStream(wire, send)
     idle = _Idle(stream, batch, keep_alive_seconds)
+    now = asyncio.get_running_loop().time
 
     def take(prompt: int, events: list[Event]) -> bool:
         if len(events) == 1:
@@ -66,7 +67,7 @@ async def answer_stream(
         else:
             data = b"".join([chunks.take(prompt, event) for event in events])
         if data:
-            idle.written()
+            idle.written_at = now()
         return stream.push(data)
 
     wire.on_pause, wire.on_resume = batch.pause, batch.resume
@@ -104,17 +105,15 @@ class _Idle:
         self._batch = batch
         self._seconds = seconds
         self._loop = asyncio.get_running_loop()
-        self._written_at = self._loop.time()
+        self.written_at = self._loop.time()
+        """When the last event was, by the loop's clock."""
         self._timer = self._loop.call_later(seconds, self._tick)
-
-    def written(self) -> None:
-        self._written_at = self._loop.time()
 
     def stop(self) -> None:
         self._timer.cancel()
 
     def _tick(self) -> None:
-        left = self._written_at + self._seconds - self._loop.time()
+        left = self.written_at + self._seconds - self._loop.time()
         if left <= 0:
             if self._stream.push(KEEP_ALIVE):
                 self._batch.wake()  # the answer begins with it

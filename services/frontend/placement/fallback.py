@@ -1,10 +1,10 @@
 """Random placement, on what the frontend itself knows of the cluster.
 
-Neither load nor cached prefixes are known, so this serves only while no router is available.
+Neither load nor cached prefixes are known, so this serves only while no router can place.
 """
 
 import random
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping
 
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
 from services.frontend.requests.request import ResolvedRequest
@@ -16,7 +16,7 @@ _DECODE = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
 def random_placement(
     instances: Mapping[str, cluster_pb2.Instance],
     request: ResolvedRequest,
-    excluded: Set[str],
+    usable: Callable[[cluster_pb2.Instance], bool],
     draw: random.Random,
 ) -> router_pb2.Placement | None:
     """Return a decode worker for a request, and a prefill worker of its layout where there is one.
@@ -26,7 +26,7 @@ def random_placement(
     Args:
         instances: the instances alive, by id.
         request: workers with another tokenizer, or without its adapter, are not used.
-        excluded: ids that must not be used.
+        usable: says which workers may be used.
         draw: the source of randomness.
     """
     model = request.model
@@ -36,7 +36,7 @@ def random_placement(
         if one.model == model.name
         and one.tokenizer_digest == model.tokenizer_digest
         and not one.draining
-        and one.id not in excluded
+        and usable(one)
         and _has_adapter(one, request)
     ]
     decodes = [one for one in workers if one.role in _DECODE]
@@ -45,7 +45,7 @@ def random_placement(
     decode = draw.choice(decodes)
     placement = router_pb2.Placement(
         decode=_target(decode),
-        prediction=router_pb2.Prediction(reason="random placement: no router available"),
+        prediction=router_pb2.Prediction(reason="random placement: no router could place it"),
     )
     prefills = [
         one for one in workers if one.role in _PREFILL and one.layout_id == decode.layout_id

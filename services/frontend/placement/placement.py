@@ -9,9 +9,14 @@ from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.telemetry.tracing import inject
 from services.frontend.metrics import RANDOM_PLACEMENTS
 from services.frontend.placement.fallback import random_placement
-from services.frontend.placement.router_client import RouterClient
+from services.frontend.placement.router_client import KNOWS_NOBODY, RouterClient
 from services.frontend.placement.session import RouterUnavailableError, Ticket
+from services.frontend.requests.claims import Claim
 from services.frontend.requests.request import ResolvedRequest
+from services.frontend.workers.pool import WorkerPool
+
+_MAX_SOURCES = 16
+"""That a store takes for one read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +33,27 @@ class Placement:
     exact_continuation: bool = True
     """Whether the decode worker draws as others of its kind do, for outputs that come or go."""
 
-    def release(self) -> None:
-        """Return the ticket. Idempotent."""
+    def release(self, *, finished: bool = False) -> None:
+        """Return the ticket, of a request that finished or did not. Idempotent."""
         if self.ticket is not None:
-            self.ticket.release()
+            self.ticket.release(finished=finished)
 
 
 class PlacementFinder:
-    """Finds where requests run: asks a router, and places at random while none is available."""
+    """Finds where requests run: asks a router, and places at random where none can say.
+
+    None can while no router is available, and while those that were asked, two at most, hear of no
+    worker: a worker may be connected here before it has reported its load to them.
+    """
 
     def __init__(
         self,
         router_client: RouterClient,
+        pool: WorkerPool,
         instances: Callable[[], Mapping[str, cluster_pb2.Instance]],
     ) -> None:
         self._router_client = router_client
+        self._pool = pool
         self._instances = instances
         self._draw = random.Random()
 
@@ -53,68 +64,100 @@ class PlacementFinder:
         *,
         attempt: int,
         excluded: Set[str],
+        claim: Claim | None = None,
+        before: Set[str] = frozenset(),
         output_tokens: int,
     ) -> Placement:
-        """Return a placement.
+        """Return a placement, on none of the workers that are lost now.
 
         Args:
             request: the request.
             chains: its prompt's keys, one chain per live layout.
             attempt: counts the request's placements, from 0.
             excluded: workers that failed the request before; used again only if there is no other.
+            claim: told to the router that its key chooses; None: any router is asked.
+            before: workers that the request was on: their stores may have KV of its output.
             output_tokens: of the longest output so far.
 
         Raises:
-            BatonError: no worker can serve the request.
+            BatonError: NO_WORKER: none can serve the request now; else why the router refuses it.
         """
-        try:
-            return await self._find(request, chains, attempt, excluded, output_tokens)
-        except BatonError as error:
-            if not excluded or error.reason is not Reason.NO_WORKER:
-                raise
-            return await self._find(request, chains, attempt, frozenset(), output_tokens)
-
-    async def _find(
-        self,
-        request: ResolvedRequest,
-        chains: Sequence[router_pb2.Chain],
-        attempt: int,
-        excluded: Set[str],
-        output_tokens: int,
-    ) -> Placement:
         query = router_pb2.PlaceQuery(
             context=request.context,
             chains=chains,
             prompt_tokens=len(request.prompt),
             max_tokens=request.sampling.max_tokens,
             n=request.n,
-            excluded_instances=sorted(excluded),
             output_tokens=output_tokens,
             traceparent=inject(),
             tokenizer_digest=request.model.tokenizer_digest,
             adapter_digest=request.adapter_digest,
         )
         query.context.attempt = attempt
-        try:
-            decision, ticket, placed_by = await self._router_client.place(query)
-        except RouterUnavailableError:
-            decision, ticket, placed_by = self._place_at_random(request, excluded), None, ""
-        worker = self._instances().get(decision.decode.instance_id)
-        exact = (
-            request.model.exact_continuation if worker is None else not worker.inexact_continuation
-        )
-        return Placement(decision, ticket, placed_by, attempt, exact)
-
-    def _place_at_random(
-        self, request: ResolvedRequest, excluded: Set[str]
-    ) -> router_pb2.Placement:
-        decision = random_placement(self._instances(), request, excluded, self._draw)
-        if decision is None:
+        if claim is not None:
+            query.claim.key, query.claim.execution = claim.key, claim.execution
+            query.claim.take_over = claim.take_over and not attempt
+        placement = await self._find(request, query, excluded)
+        if placement is None and excluded:
+            placement = await self._find(request, query, frozenset())
+        if placement is None:
             raise BatonError(
                 Reason.NO_WORKER,
                 f"no worker serves the model {request.named!r} now",
                 field="model",
                 retry_after=1.0,
             )
+        if output_tokens and not placement.decision.HasField("prefill"):
+            self._add_sources(placement.decision, before)
+        return placement
+
+    async def _find(
+        self, request: ResolvedRequest, query: router_pb2.PlaceQuery, excluded: Set[str]
+    ) -> Placement | None:
+        query.excluded_instances[:] = sorted(excluded | self._pool.lost.keys())
+        attempt = query.context.attempt
+        try:
+            decision, ticket, placed_by = await self._router_client.place(query)
+        except RouterUnavailableError:
+            pass
+        except BatonError as error:
+            if error.reason not in KNOWS_NOBODY:
+                raise
+        else:
+            exact = self._exact(request, decision)
+            placement = Placement(decision, ticket, placed_by, attempt, exact)
+            if not (self._pool.lost and self._is_lost(decision)):
+                return placement
+            placement.release()
+        at_random = random_placement(
+            self._instances(),
+            request,
+            lambda one: one.id not in excluded and self._pool.usable(one),
+            self._draw,
+        )
+        if at_random is None:
+            return None
         RANDOM_PLACEMENTS.inc()
-        return decision
+        return Placement(at_random, None, "", attempt, self._exact(request, at_random))
+
+    def _add_sources(self, decision: router_pb2.Placement, before: Set[str]) -> None:
+        instances = self._instances()
+        named = {source.store_id for source in decision.sources}
+        stores = {instances[one].store_id for one in before if one in instances} - named
+        for store in (instances[one] for one in sorted(stores) if one in instances):
+            if len(decision.sources) < _MAX_SOURCES:
+                decision.sources.add(store_id=store.id, address=store.address)
+
+    def _exact(self, request: ResolvedRequest, decision: router_pb2.Placement) -> bool:
+        worker = self._instances().get(decision.decode.instance_id)
+        if worker is None:
+            return request.model.exact_continuation
+        return not worker.inexact_continuation
+
+    def _is_lost(self, decision: router_pb2.Placement) -> bool:
+        """Return whether a worker was lost while the router was asked, or unknown to be."""
+        lost = self._pool.lost
+        return any(
+            target.incarnation == lost.get(target.instance_id)
+            for target in (decision.prefill, decision.decode)
+        )

@@ -2,10 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from functools import partial
 
-from baton.errors import BatonError
+from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
+from baton.rendezvous import choose
 from baton.settings import FrontendPlacement
 from services.frontend.placement.session import (
     RouterSession,
@@ -14,21 +16,36 @@ from services.frontend.placement.session import (
     Ticket,
 )
 
+KNOWS_NOBODY = (Reason.NO_WORKER, Reason.MODEL_NOT_FOUND)
+"""Refusals of a router that hears of no worker for a request."""
+
 
 class RouterClient:
-    """Asks routers for placements, one at a time; lives on the event loop.
+    """Asks routers for placements; lives on the event loop.
+
+    What has a claim goes to the router that its key chooses, all else to one router at a time.
 
     When its session closes the next query goes to another router, or to the same one as soon as it
-    is back.
+    is back. One that hears of no worker, as after it was cut off from etcd or from them, is not
+    believed before another one was asked: it says so at once, and no request waits for it.
     """
 
     def __init__(
         self,
         routers: Callable[[], Sequence[cluster_pb2.Instance]],
         suspect: Callable[[str], None],
+        on_superseded: Callable[[int], None],
         settings: FrontendPlacement,
     ) -> None:
-        """Choose among what `routers` returns, those alive now; tell `suspect` which one failed."""
+        """Choose among what `routers` returns, those alive now.
+
+        Args:
+            routers: returns them.
+            suspect: is told which one failed.
+            on_superseded: is told of each execution that another one took over from.
+            settings: how long routers may take.
+        """
+        self._on_superseded = on_superseded
         self._routers = routers
         self._suspect = suspect
         self._settings = settings
@@ -52,20 +69,31 @@ class RouterClient:
             RouterUnavailableError: no router is there, or none answered.
             BatonError: the router refused; the reason is its own.
         """
+        failed: set[str] = set()
+        refused: BatonError | None = None
         for _ in range(2):
-            session = self._connected()
+            if query.HasField("claim"):
+                session = self._session_for(query.claim.key, failed)
+            else:
+                session = self._connected(failed)
             try:
                 response = await session.place(query)
             except RouterTimeoutError:
                 raise  # the client has waited for long enough
             except RouterUnavailableError:
                 self._suspect(session.instance.id)
+                failed.add(session.instance.id)
                 continue
             if response.WhichOneof("frame") == "failed":
-                raise BatonError.from_status(response.failed.status)
+                refused = BatonError.from_status(response.failed.status)
+                failed.add(session.instance.id)
+                if refused.reason in KNOWS_NOBODY and self._usable(failed):
+                    continue
+                raise refused
             placement = response.placement
-            return placement, Ticket(session, placement.ticket), session.instance.id
-        raise RouterUnavailableError
+            ticket = Ticket(session, placement.ticket, claimed=query.HasField("claim"))
+            return placement, ticket, session.instance.id
+        raise refused or RouterUnavailableError
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:
         """Close the sessions with a member that is gone or has started anew."""
@@ -74,25 +102,55 @@ class RouterClient:
             if known.id == instance.id and (not alive or known.incarnation != instance.incarnation):
                 session.close("the router is gone")
 
-    def _connected(self) -> RouterSession:
+    def _connected(self, failed: Set[str]) -> RouterSession:
         session = self._session
-        if session is not None and not session.closed and not self._draining(session):
+        if session is not None and self._takes_queries(session, failed):
             return session
-        routers = [router for router in self._routers() if not router.draining]
+        previous = {session.instance.id} if session is not None and session.closed else set()
+        routers = self._usable(failed | previous) or self._usable()
         if not routers:
             raise RouterUnavailableError
-        previous = session.instance.id if session is not None and session.closed else ""
-        others = [router for router in routers if router.id != previous]
-        router = random.choice(others or routers)
-        session = self._session = RouterSession(router, self._suspect, self._settings)
+        session = self._session = self._session_with(random.choice(routers))
+        return session
+
+    def _usable(self, excluded: Set[str] = frozenset()) -> list[cluster_pb2.Instance]:
+        return [one for one in self._routers() if not one.draining and one.id not in excluded]
+
+    def _session_for(self, key: bytes, failed: Set[str]) -> RouterSession:
+        """Return a session with the router that all frontends choose for a key, of those alive."""
+        routers = self._usable(failed)
+        if not routers:
+            raise RouterUnavailableError
+        by_id = {one.id: one for one in routers}
+        return self._session_with(by_id[choose(key, by_id)])
+
+    def _session_with(self, router: cluster_pb2.Instance) -> RouterSession:
+        """Return the open session with a router, or a new one."""
+        for session in self._open.values():
+            known = session.instance
+            same = (known.id, known.incarnation) == (router.id, router.incarnation)
+            if same and not session.closed:
+                return session
+        session = RouterSession(
+            router,
+            self._suspect,
+            partial(self._has_other, router.id),
+            self._on_superseded,
+            self._settings,
+        )
         task = asyncio.create_task(session.wait_closed())
         self._open[task] = session
         task.add_done_callback(self._open.pop)
         return session
 
-    def _draining(self, session: RouterSession) -> bool:
-        """Return whether a session's router drains: then another one is asked.
+    def _has_other(self, router_id: str) -> bool:
+        return bool(self._usable({router_id}))
+
+    def _takes_queries(self, session: RouterSession, failed: Set[str]) -> bool:
+        """Return whether to go on asking on a session: not once its router drains.
 
         The session itself stays open for the tickets that live on it, until the router ends it.
         """
-        return any(one.draining for one in self._routers() if one.id == session.instance.id)
+        router_id = session.instance.id
+        draining = any(one.draining for one in self._routers() if one.id == router_id)
+        return not (session.closed or draining or router_id in failed)

@@ -4,12 +4,14 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2, router_pb2_grpc
 from baton.internal.v1.protocol_pb2 import Hello
-from baton.rpc.channels import open_channel
+from baton.rpc.channel.channel import Channel
+from baton.rpc.loop_watch import Waiting
 from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
@@ -39,43 +41,62 @@ class RouterTimeoutError(RouterUnavailableError):
 class Ticket:
     """A placement that a router remembers until it is released."""
 
-    def __init__(self, session: "RouterSession", name: str) -> None:
+    def __init__(self, session: "RouterSession", name: str, *, claimed: bool = False) -> None:
         self.name = name
+        self._claimed = claimed
         self._session: RouterSession | None = session
         TICKETS.inc()
 
-    def release(self) -> None:
-        """Return it to the router. Idempotent."""
+    def release(self, *, finished: bool = False) -> None:
+        """Return it to the router, and whether its request finished. Idempotent."""
         session, self._session = self._session, None
         if session is not None:
             TICKETS.dec()
-            session.return_ticket(self.name)
+            session.return_ticket(self.name, finished=finished and self._claimed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A query that waits."""
+
+    answer: asyncio.Future[router_pb2.FrameFromRouter]
+    waiting: Waiting
+    """How long it does."""
 
 
 class RouterSession:
     """One Place call. Owned by `RouterClient`; lives on the event loop.
 
     A router that takes longer than `write_seconds` for a message, or `answer_seconds` for an
-    answer, closes the session; with it go the tickets that the router handed out on it. Queries
-    are bounded by `max_pending`, tickets to return by those that were handed out.
+    answer (`suspect_seconds` where there is another router), closes the session; with it go the
+    tickets that the router handed out on it. Queries are bounded by `max_pending`, tickets to
+    return by those that were handed out.
     """
 
     def __init__(
         self,
         instance: cluster_pb2.Instance,
         suspect: Callable[[str], None],
+        has_other: Callable[[], bool],
+        on_superseded: Callable[[int], None],
         settings: FrontendPlacement,
     ) -> None:
         self.instance = instance
+        self._on_superseded = on_superseded
         self._settings = settings
         self._suspect = partial(suspect, instance.id)
-        self._channel = open_channel(instance.address)
+        self._has_other = has_other
+        self._channel = Channel(instance.address)
         self._query_ids = itertools.count(1)
-        self._pending: dict[int, asyncio.Future[router_pb2.FrameFromRouter]] = {}
-        self._returns: list[str] = []
+        self._pending: dict[int, _Pending] = {}
+        """The oldest first."""
+        self._watchdog: asyncio.TimerHandle | None = None
+        """Looks after the oldest of them; one timer costs less than two for each."""
+        self._returns = router_pb2.ReturnTickets()
         self._return_timer: asyncio.TimerHandle | None = None
+        stub = self._channel.stub(router_pb2_grpc.RouterServiceStub)
         self._call: ClientStream[_Frame, router_pb2.PlaceResponse] = ClientStream(
-            router_pb2_grpc.RouterServiceStub(self._channel).Place(),  # type: ignore[call-arg]  # the stub wants an iterator
+            stub.Place(),
             SendQueue(self._pack),
             settings.write_seconds,
         )
@@ -103,28 +124,26 @@ class RouterSession:
             raise BatonError(Reason.OVERLOADED, "too many requests wait", retry_after=1.0)
         number = query.correlation_id = next(self._query_ids)
         loop = asyncio.get_running_loop()
-        answer = loop.create_future()
-        silence = loop.call_later(self._settings.suspect_seconds, self._suspect)
-        self._pending[number] = answer
+        answer: asyncio.Future[router_pb2.FrameFromRouter] = loop.create_future()
+        self._pending[number] = _Pending(answer, Waiting())
+        if self._watchdog is None:
+            self._watchdog = loop.call_later(self._settings.suspect_seconds, self._watch)
         self._call.send(query)
         response: router_pb2.FrameFromRouter | None = None
         try:
-            async with asyncio.timeout(self._settings.answer_seconds):
-                response = await answer
+            response = await answer
             return response
-        except TimeoutError:
-            self.close("no answer came in time")
-            raise RouterTimeoutError from None
         finally:
-            silence.cancel()
             del self._pending[number]
             if response is None and answer.done() and not answer.cancelled():
                 self._decline(answer)
 
-    def return_ticket(self, ticket: str) -> None:
-        """Return a ticket. On a closed session it is gone already."""
+    def return_ticket(self, ticket: str, *, finished: bool = False) -> None:
+        """Return a ticket; `finished`: its claim is done. On a closed session it is gone."""
         if not self.closed:
-            self._returns.append(ticket)
+            self._returns.tickets.append(ticket)
+            if finished:
+                self._returns.finished.append(ticket)
             if self._return_timer is None:
                 loop = asyncio.get_running_loop()
                 self._return_timer = loop.call_later(_RETURN_SECONDS, self._send_returns)
@@ -136,15 +155,39 @@ class RouterSession:
     async def wait_closed(self) -> None:
         """Return when the session's tasks have ended and its channel is closed; after `close`."""
         await self._call.wait_closed()
-        await self._channel.close(None)
+        await self._channel.close()
 
     def _closed(self, error: BatonError) -> None:
         log.info("router.session.closed", instance=self.instance.id, error=error.message)
-        if self._return_timer is not None:
-            self._return_timer.cancel()
-        for answer in self._pending.values():
-            if not answer.done():
-                answer.set_exception(RouterUnavailableError())
+        for timer in (self._return_timer, self._watchdog):
+            if timer is not None:
+                timer.cancel()
+        for pending in self._pending.values():
+            if not pending.answer.done():
+                pending.answer.set_exception(RouterUnavailableError())
+
+    def _watch(self) -> None:
+        """Suspect a router that is silent, and close the session when it is so for too long."""
+        self._watchdog = None
+        oldest = next(iter(self._pending.values()), None)
+        if oldest is None:
+            return
+        loop, settings = asyncio.get_running_loop(), self._settings
+        waited = oldest.waiting.seconds
+        if waited >= settings.answer_seconds:
+            if not oldest.answer.done():
+                oldest.answer.set_exception(RouterTimeoutError())
+            self.close("no answer came in time")
+            return
+        if waited >= settings.suspect_seconds:
+            self._suspect()
+            if self._has_other():
+                self.close(f"no answer within {settings.suspect_seconds:g} s: another one is asked")
+                return
+            left = min(settings.suspect_seconds, settings.answer_seconds - waited)
+        else:
+            left = settings.suspect_seconds - waited
+        self._watchdog = loop.call_later(left, self._watch)
 
     def _send_returns(self) -> None:
         self._call.send(self._take_returns())
@@ -153,13 +196,13 @@ class RouterSession:
         if self._return_timer is not None:
             self._return_timer.cancel()
             self._return_timer = None
-        tickets, self._returns = self._returns, []
-        return router_pb2.ReturnTickets(tickets=tickets)
+        returns, self._returns = self._returns, router_pb2.ReturnTickets()
+        return returns
 
     def _pack(self, frames: deque[_Frame]) -> router_pb2.PlaceRequest:
         """Return the next message: what fits of what is queued; tickets first, they make room."""
         message, keys = router_pb2.PlaceRequest(), 0
-        if self._returns:
+        if self._return_timer is not None:
             message.frames.add().return_tickets.CopyFrom(self._take_returns())
         while frames and len(message.frames) < _MAX_FRAMES:
             frame = frames[0]
@@ -180,11 +223,15 @@ class RouterSession:
             self._greeted = True
             check_hello(response.frames, self.instance.id)
         for frame in response.frames:
-            placed = frame.WhichOneof("frame") == "placement"
+            kind = frame.WhichOneof("frame")
+            if kind == "superseded":
+                self._on_superseded(frame.superseded.execution)
+                continue
+            placed = kind == "placement"
             number = frame.placement.correlation_id if placed else frame.failed.correlation_id
-            answer = self._pending.get(number)
-            if answer is not None and not answer.done():
-                answer.set_result(frame)
+            pending = self._pending.get(number)
+            if pending is not None and not pending.answer.done():
+                pending.answer.set_result(frame)
             elif placed and frame.placement.ticket:
                 self.return_ticket(frame.placement.ticket)  # its caller was cancelled
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 from opentelemetry.trace import Span
 
-from baton.cluster.tenants import DEFAULT_TENANT
 from baton.errors import BatonError
 from baton.telemetry.logs import get_logger
+from baton.tenancy.principal import NOBODY
 from services.frontend.metrics import (
     CACHED_TOKENS,
     DURATION,
@@ -22,6 +22,7 @@ from services.frontend.metrics import (
     PROMPT_TOKENS,
     REQUESTS,
 )
+from services.frontend.requests.request_id import IdSource
 
 Surface = Literal["http", "grpc"]
 UNKNOWN = "unknown"
@@ -41,14 +42,15 @@ class RequestRecord:
         "cached_tokens",
         "error",
         "first_token_seconds",
+        "id_source",
         "model",
         "operation",
         "output_tokens",
+        "principal",
         "prompt_tokens",
         "route",
         "served_model",
         "surface",
-        "tenant",
         "trace_id",
     )
 
@@ -59,7 +61,8 @@ class RequestRecord:
         """`chat`, `text_completion`, `tokenize`, `list_models`; unknown where nothing is there."""
         self.route = UNKNOWN
         """HTTP: which of the known paths."""
-        self.tenant = DEFAULT_TENANT
+        self.principal = NOBODY
+        """Who asks, once that is known: nobody may do anything."""
         self.model = ""
         """As the client named it."""
         self.served_model = ""
@@ -72,6 +75,7 @@ class RequestRecord:
         self.first_token_seconds: float | None = None
         """From arrival to the first token, of any prompt and choice."""
         self.trace_id = ""
+        self.id_source = IdSource.DRAWN
 
     def name_model(self, model: str) -> None:
         """Set the model that the client names, before it is known to exist."""
@@ -134,6 +138,7 @@ def finish(record: RequestRecord, status: str) -> None:
         return
     operation, model, error = record.operation or UNKNOWN, record.served_model, record.error
     reason, adapter = "ok" if error is None else error.reason.name, record.adapter
+    who = record.principal
     REQUESTS.labels(record.surface, operation, model, adapter, reason).inc()
     if record.prompt_tokens:  # it ran
         DURATION.labels(operation, model).observe(seconds)
@@ -144,7 +149,8 @@ def finish(record: RequestRecord, status: str) -> None:
         "request.end",
         surface=record.surface,
         operation=operation,
-        tenant=record.tenant,
+        tenant=who.tenant.id,
+        **({"project": who.project.id, "key": who.key.id} if who.key.id else {}),
         model=record.model,
         **({"adapter": adapter} if adapter else {}),
         status=status,

@@ -50,6 +50,8 @@ class GenerationRequest:
     """It asks for an output of a given form."""
     n: int = 1
     resume: Resume | None = None
+    take_over: bool = False
+    """An earlier execution with the same id ends, if there is one."""
     request_id: str = ""
     """Never empty for what shall run; see `identify`."""
     tenant: str = ""

@@ -5,15 +5,14 @@ Every refusal names the field, the limit and what was given. `check` needs nothi
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from baton import sampling
-from baton.cluster.tenants import DEFAULT_TENANT
 from baton.errors import BatonError, Reason, invalid_field
 from baton.settings import FrontendLimits
+from baton.tenancy.principal import LOCAL, Principal
 from baton.v1 import common_pb2
 from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.requests.request import (
@@ -33,16 +32,23 @@ _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
 _SPEAKER = re.compile(r"[A-Za-z0-9_-]{0,64}")
 
 
-def check(request: GenerationRequest, limits: FrontendLimits) -> None:
-    """Check everything that does not depend on the model.
+def check(request: GenerationRequest, limits: FrontendLimits, principal: Principal) -> None:
+    """Check everything that does not depend on the model, but on who asks.
 
     Raises:
         BatonError: the first field that is wrong.
     """
     if not request.model:
         raise invalid_field("model", "name a model; /v1/models lists them")
-    if request.tenant not in ("", DEFAULT_TENANT):
-        raise invalid_field("tenant", f"the only tenant is {DEFAULT_TENANT!r}")
+    if request.tenant not in ("", principal.tenant.id):
+        if principal is LOCAL:
+            raise invalid_field("tenant", f"the only tenant is {principal.tenant.id!r}")
+        raise BatonError(
+            Reason.PERMISSION_DENIED,
+            "tenant: the API key is of another tenant; leave it out",
+            field="tenant",
+        )
+    principal.require_model(request.model, request.adapter)
     if request.cache_scope not in (
         common_pb2.CACHE_SCOPE_UNSPECIFIED,
         common_pb2.CACHE_SCOPE_TENANT,
@@ -54,12 +60,20 @@ def check(request: GenerationRequest, limits: FrontendLimits) -> None:
     check_prompt(request.prompt, limits)
     if request.structured:
         raise unsupported("structure", STRUCTURED_OUTPUT)
-    with _invalid_parameter():
+    try:
         sampling.check(request.sampling, request.names)
+    except sampling.InvalidParameterError as error:
+        raise _invalid(error) from None
     if request.resume is not None:
         if request.n != 1:
             raise invalid_field("resume", f"a stream is resumed with n = 1, not {request.n}")
         _whole("resume.seed", request.resume.seed, -_INT64 - 1, _INT64)
+        had, most = len(request.resume.output_ids), request.sampling.max_tokens
+        if most is not None and had > most:
+            raise invalid_field(
+                "resume.output_ids",
+                f"{had} tokens, more than the max_tokens of {most} that the output may have",
+            )
 
 
 def check_model(request: GenerationRequest, model: Model) -> None:
@@ -75,14 +89,26 @@ def check_model(request: GenerationRequest, model: Model) -> None:
                 f"{field}: the workers of the model {model.name!r} do not support it",
                 field=field,
             )
-    with _invalid_parameter():
+    try:
         sampling.check_vocabulary(request.sampling, model.vocab_tokens)
+    except sampling.InvalidParameterError as error:
+        raise _invalid(error) from None
     if request.resume is not None:
+        if len(request.resume.output_ids) > model.context_tokens:
+            raise invalid_field(
+                "resume.output_ids",
+                f"{len(request.resume.output_ids)} tokens, more than the model's context of "
+                f"{model.context_tokens}",
+            )
         _check_ids("resume.output_ids", request.resume.output_ids, model.vocab_tokens)
 
 
 def resolve(
-    request: GenerationRequest, found: ResolvedModel, prompt: Sequence[int], drawn_seed: int
+    request: GenerationRequest,
+    found: ResolvedModel,
+    prompt: Sequence[int],
+    drawn_seed: int,
+    principal: Principal,
 ) -> ResolvedRequest:
     """Make a good request of a checked one.
 
@@ -91,24 +117,20 @@ def resolve(
         found: the model that it names, and the adapter.
         prompt: its prompt's tokens.
         drawn_seed: the seed to use where it has none.
+        principal: who asks.
 
     Raises:
         BatonError: the prompt is empty, too long, leaves less room than max_tokens asks for, or
             has an id outside of the vocabulary.
     """
     model = found.model
-    field = "messages" if isinstance(request.prompt, ChatPrompt) else "prompt"
+    field = _field(request.prompt)
     if not prompt:
         raise invalid_field(field, "the prompt has no tokens; at least one is needed")
-    _check_ids(field, prompt, model.vocab_tokens)
     room = model.context_tokens - len(prompt)
     if room < 1:
-        raise BatonError(
-            Reason.CONTEXT_LENGTH_EXCEEDED,
-            f"the model's context is {model.context_tokens} tokens, and at least one is for the "
-            f"output; the prompt has {len(prompt)}",
-            field=field,
-        )
+        raise too_long(request.prompt, model, str(len(prompt)))
+    _check_ids(field, prompt, model.vocab_tokens)
     params, resume = request.sampling, request.resume
     max_tokens = room if params.max_tokens is None else params.max_tokens
     if max_tokens > room:
@@ -130,8 +152,8 @@ def resolve(
     return ResolvedRequest(
         context=common_pb2.RequestContext(
             request_id=request.request_id,
-            tenant=DEFAULT_TENANT,
-            priority=common_pb2.PriorityClass.ValueType(request.priority),
+            tenant=principal.tenant.id,
+            priority=common_pb2.PriorityClass.ValueType(principal.capped(request.priority)),
             model=model.name,
             adapter=found.adapter,
             cache_scope=common_pb2.CACHE_SCOPE_TENANT,
@@ -163,10 +185,7 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
         case ChatPrompt(messages):
             if not messages:
                 raise invalid_field("messages", "at least one message is needed")
-            if len(messages) > limits.max_messages:
-                raise invalid_field(
-                    "messages", f"{len(messages)} messages, at most {limits.max_messages}"
-                )
+            check_messages(len(messages), limits.max_messages)
             for index, message in enumerate(messages):
                 if message.role not in ROLES:
                     raise invalid_field(
@@ -178,6 +197,32 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
                         f"messages[{index}].name",
                         "a name has at most 64 letters, digits, _ and -",
                     )
+
+
+def too_long(prompt: Prompt, model: Model, tokens: str) -> BatonError:
+    """Return the error of a prompt that leaves no room for an output.
+
+    Args:
+        prompt: as it was sent.
+        model: that is asked.
+        tokens: how many the prompt has, as people read it.
+    """
+    return BatonError(
+        Reason.CONTEXT_LENGTH_EXCEEDED,
+        f"the model's context is {model.context_tokens} tokens, and at least one is for the "
+        f"output; the prompt has {tokens}",
+        field=_field(prompt),
+    )
+
+
+def check_messages(count: int, most: int) -> None:
+    """Check how many messages a conversation has, which can be done before any is made.
+
+    Raises:
+        BatonError: INVALID_FIELD, more than `most`.
+    """
+    if count > most:
+        raise invalid_field("messages", f"{count} messages, at most {most}")
 
 
 def unsupported(name: str, feature: str = "") -> BatonError:
@@ -193,17 +238,19 @@ def unsupported(name: str, feature: str = "") -> BatonError:
     )
 
 
-@contextmanager
-def _invalid_parameter() -> Iterator[None]:
-    try:
-        yield
-    except sampling.InvalidParameterError as error:
-        raise invalid_field(error.field, str(error)) from None
+def _field(prompt: Prompt) -> str:
+    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
+
+
+def _invalid(error: sampling.InvalidParameterError) -> BatonError:
+    return invalid_field(error.field, str(error))
 
 
 def _check_ids(field: str, ids: Sequence[int], vocab_tokens: int) -> None:
-    with _invalid_parameter():
+    try:
         sampling.check_token_ids(field, ids, vocab_tokens)
+    except sampling.InvalidParameterError as error:
+        raise _invalid(error) from None
 
 
 def _whole(field: str, value: int, low: int, high: int) -> None:

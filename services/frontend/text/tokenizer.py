@@ -7,12 +7,13 @@ template (or chat_template.jinja beside it) and the names of the special tokens.
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
 import tokenizers
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, invalid_field
 from baton.tokenizer_files import TokenizerFiles
 from services.frontend.text.chat_template import ChatTemplate, Message
 from services.frontend.text.detokenizer import (
@@ -21,12 +22,23 @@ from services.frontend.text.detokenizer import (
     TokenBytes,
     WindowDetokenizer,
 )
+from services.frontend.text.special_tokens import SpecialTokenInTextError, SpecialTokens
 
 T = TypeVar("T")
 
 LONG_CHARACTERS = 8192
 """Longer texts are tokenized on another thread, so that the streams do not wait for them."""
 _PREFIX_TOKENS = 6
+_DENSE_CHARACTERS = 4
+"""Longer texts than so many per token that they may have are first counted in pieces."""
+
+
+_ANY = 2**31
+"""Tokens; more than any text has."""
+
+
+class TooManyTokensError(Exception):
+    """A text has more tokens than it may have."""
 
 
 class Tokenizer:
@@ -36,11 +48,15 @@ class Tokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, template: ChatTemplate) -> None:
         self._backend = backend
         self._template = template
-        added = backend.get_added_tokens_decoder()
-        self._special = {token for token, entry in added.items() if entry.special}
+        self._special_tokens = SpecialTokens(backend)
+        self._special = self._special_tokens.ids
         self._pieces: dict[int, bytes] = {}
         self._byte_level = _is_byte_level(backend.decoder)
         self._token_bytes = TokenBytes(self._text_bytes)
+        self._longest = max(map(len, backend.get_vocab()), default=1)
+        """Characters of the longest token ..."""
+        self._spelled = self._byte_level or getattr(backend.model, "byte_fallback", False)
+        """... and no token stands for any number of unknown ones."""
 
     @classmethod
     def load(cls, files: TokenizerFiles) -> "Tokenizer":
@@ -63,17 +79,90 @@ class Tokenizer:
         )
         return cls(backend, template)
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text prompt, with the special tokens that the tokenizer adds."""
-        return self._backend.encode(text, add_special_tokens=True).ids
+    def encode(self, text: str, most: int = _ANY, *, special: bool = True) -> list[int]:
+        """Return the ids of a text prompt, with the special tokens that the tokenizer adds.
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Return the ids of a conversation; the template itself writes the special tokens.
+        Args:
+            text: the prompt.
+            most: tokens that it may have.
+            special: whether special tokens' texts in it become special tokens.
 
         Raises:
-            BatonError: the template failed.
+            BatonError: a special token in it cannot be told apart from text.
+            TooManyTokensError: there are more than `most`.
         """
-        return self._backend.encode(self._template.render(messages), add_special_tokens=False).ids
+        self._refuse_long(text, most)
+        if special:
+            return self._encode(text, most, add_special_tokens=True)
+        return self._encode_marked(self._special_tokens.encode_prompt, text, most, "prompt")
+
+    def encode_chat(
+        self, messages: Sequence[Message], most: int = _ANY, *, special: bool = False
+    ) -> list[int]:
+        """Return the ids of a conversation; the template itself writes the special tokens.
+
+        Args:
+            messages: the conversation.
+            most: tokens that it may have.
+            special: whether special tokens' texts in messages become special tokens, too.
+
+        Raises:
+            BatonError: the template failed, or a special token in a message cannot be told apart
+                from text.
+            TooManyTokensError: there are more than `most`.
+        """
+        text = self._template.render(messages if special else self._mark(messages))
+        if special or not self._special_tokens.is_marked(text):
+            self._refuse_long(text, most)
+            return self._encode(text, most, add_special_tokens=False)
+        self._refuse_long(self._special_tokens.unmark(text), most)
+        return self._encode_marked(self._special_tokens.encode, text, most, "messages")
+
+    def _mark(self, messages: Sequence[Message]) -> Sequence[Message]:
+        mark = self._special_tokens.mark
+        contents = [mark(message.content) for message in messages]
+        pairs = list(zip(messages, contents, strict=True))
+        if all(marked is message.content for message, marked in pairs):
+            return messages
+        return [replace(message, content=marked) for message, marked in pairs]
+
+    def _encode(self, text: str, most: int, *, add_special_tokens: bool) -> list[int]:
+        # The library leaves out where in the text each token is only of batches; one text is a
+        # fifth cheaper so, and several texts at once are no cheaper than one by one.
+        (found,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        if len(found) > most:
+            raise TooManyTokensError
+        return found.ids
+
+    def _encode_marked(
+        self, encode: Callable[[str], list[int]], text: str, most: int, field: str
+    ) -> list[int]:
+        try:
+            ids = encode(text)
+        except SpecialTokenInTextError:
+            raise invalid_field(
+                field, "a special token of the model stands in the text; leave it out"
+            ) from None
+        if len(ids) > most:
+            raise TooManyTokensError
+        return ids
+
+    def _refuse_long(self, text: str, most: int) -> None:
+        """Refuse what is far too long without tokenizing all of it: that takes a second and some
+        hundred bytes of memory per token, and the interpreter's lock while it is freed."""
+        if self._spelled and len(text) > most * self._longest:
+            raise TooManyTokensError
+        piece = most * _DENSE_CHARACTERS if text.isascii() else most
+        if len(text) <= piece:
+            return
+        count = 0
+        for at in range(0, len(text), piece):
+            (found,) = self._backend.encode_batch_fast(
+                [text[at : at + piece]], add_special_tokens=False
+            )
+            count += len(found) - self._longest  # what the cut may have added
+            if count > most:
+                raise TooManyTokensError
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of ids, without special tokens."""

@@ -1,18 +1,17 @@
 """The connection to one worker: one Run call that carries many numbered streams."""
 
-import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
 
-import grpc
-
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2, worker_pb2, worker_pb2_grpc
+from baton.rpc.channel.channel import Channel
 from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
 from baton.settings import WorkerConnectionSettings
+from baton.step_tokens import tokens_of
 from services.frontend.metrics import LATE_FRAMES, WORKER_STREAMS
 from services.frontend.workers.event_buffer import EventBuffer, StreamLost
 
@@ -37,23 +36,29 @@ class WorkerConnection:
     def __init__(
         self,
         target: router_pb2.Target,
-        channel: grpc.aio.Channel,
+        channel: Channel,
         stream_ids: "itertools.count[int]",
+        on_ready: Callable[["WorkerConnection"], None],
+        on_leaving: Callable[["WorkerConnection"], None],
         on_lost: Callable[["WorkerConnection", BatonError], None],
         settings: WorkerConnectionSettings,
     ) -> None:
         self.target = target
+        self.ready = False
+        """The worker answered, and speaks the same protocol."""
+        self._on_ready = on_ready
+        self._on_leaving = on_leaving
         self._stream_ids = stream_ids
         self._on_lost = on_lost
         self._buffers: dict[int, EventBuffer] = {}
         """By stream id, of the open streams."""
+        stub = channel.stub(worker_pb2_grpc.WorkerServiceStub)
         self._call: ClientStream[worker_pb2.FrameToWorker, worker_pb2.RunResponse] = ClientStream(
-            worker_pb2_grpc.WorkerServiceStub(channel).Run(),  # type: ignore[call-arg]  # the stub wants an iterator, grpc.aio does not
+            stub.Run(),
             SendQueue(_pack, limit=settings.max_queued),
             settings.write_seconds,
         )
         self._call.send(worker_pb2.FrameToWorker(hello=hello()))
-        self._greeted = False
         self._call.start_reader(self.receive, self._closed)
 
     def start(self, start: worker_pb2.Start, buffer: EventBuffer) -> int:
@@ -67,8 +72,6 @@ class WorkerConnection:
         if self._call.closed:
             raise ConnectionLostError
         stream_id = start.stream_id = next(self._stream_ids)
-        if not self._buffers:
-            self._call.last_received_at = asyncio.get_running_loop().time()
         self._buffers[stream_id] = buffer
         WORKER_STREAMS.inc()
         self._call.send(worker_pb2.FrameToWorker(start=start))
@@ -83,14 +86,6 @@ class WorkerConnection:
         if self._forget(stream_id) is not None:
             self.send(worker_pb2.FrameToWorker(cancel=worker_pb2.Cancel(stream_id=stream_id)))
 
-    def is_silent(self, seconds: float) -> bool:
-        """Return whether streams are open and nothing came for so long; then count from now on."""
-        now = asyncio.get_running_loop().time()
-        silent = bool(self._buffers) and now - self._call.last_received_at > seconds
-        if silent:
-            self._call.last_received_at = now
-        return silent
-
     def close(self, reason: str) -> None:
         """End the call and put StreamLost into the buffer of every open stream. Idempotent."""
         self._call.close(BatonError(Reason.CANCELLED, reason))
@@ -100,6 +95,7 @@ class WorkerConnection:
         await self._call.wait_closed()
 
     def _closed(self, error: BatonError) -> None:
+        self.ready = False
         buffers, self._buffers = self._buffers, {}
         WORKER_STREAMS.dec(len(buffers))
         self._on_lost(self, error)
@@ -112,30 +108,28 @@ class WorkerConnection:
         Raises:
             BatonError: PROTOCOL_MISMATCH.
         """
-        if not self._greeted:
-            self._greeted = True
+        if not self.ready:
             check_hello(response.frames, self.target.instance_id)
+            self.ready = True
+            self._on_ready(self)
         for frame in response.frames:
             kind = frame.WhichOneof("frame")
             if kind == "step":
-                buffers = self._buffers
-                for entry in frame.step.streams:
-                    stream_id = entry.stream_id
-                    buffer = buffers.get(stream_id)
+                buffer_of = self._buffers.get
+                for stream_id, choice, position, token_ids, logprobs in tokens_of(frame.step):
+                    buffer = buffer_of(stream_id)
                     if buffer is None:
                         LATE_FRAMES.inc()
                     else:
-                        buffer.put_tokens(
-                            stream_id,
-                            entry.choice,
-                            entry.position,
-                            entry.token_ids,
-                            entry.logprobs,
-                        )
+                        buffer.put_tokens(stream_id, choice, position, token_ids, logprobs)
             elif kind == "prepared":
                 buffer = self._buffers.get(frame.prepared.stream_id)
                 if buffer is not None:
                     buffer.put(frame.prepared)
+            elif kind == "begun":
+                buffer = self._buffers.get(frame.begun.stream_id)
+                if buffer is not None:
+                    buffer.put(frame.begun)
             elif kind == "finished":
                 buffer = self._forget(frame.finished.stream_id)
                 if buffer is not None:
@@ -144,6 +138,11 @@ class WorkerConnection:
                 buffer = self._forget(frame.failed.stream_id)
                 if buffer is not None:
                     buffer.put(frame.failed)
+            elif kind == "handed_over":
+                self._on_leaving(self)  # before its streams are placed again
+                buffer = self._forget(frame.handed_over.stream_id)
+                if buffer is not None:
+                    buffer.put(frame.handed_over)
 
     def _forget(self, stream_id: int) -> EventBuffer | None:
         buffer = self._buffers.pop(stream_id, None)

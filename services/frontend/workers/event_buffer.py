@@ -46,13 +46,30 @@ class StreamLost:
         self.stream_id = stream_id
 
 
+class WorkerProbed:
+    """Whether the worker of a stream that was lost has died."""
+
+    __slots__ = ("died", "stream_id")
+
+    def __init__(self, stream_id: int, died: bool) -> None:
+        self.stream_id = stream_id
+        self.died = died
+
+
 StreamEvent = (
     TokensReceived
     | StreamLost
+    | WorkerProbed
     | worker_pb2.Prepared
+    | worker_pb2.Begun
     | worker_pb2.StreamFinished
     | worker_pb2.StreamFailed
+    | worker_pb2.StreamHandedOver
 )
+
+
+def _nothing() -> None:
+    """Nobody hears of it."""
 
 
 class EventConsumer(Protocol):
@@ -164,6 +181,12 @@ class EventBuffer:
         events, self._events = self._events, []
         self._bytes = 0
         return events
+
+    def let_go(self) -> None:
+        """Drop what is queued, and call nobody back any more."""
+        self._events.clear()
+        self._consumer = None
+        self._on_overflow = _nothing
 
     async def run(self, consumer: EventConsumer) -> None:
         """Deliver events to `consumer`, queued ones first, until it has enough.

@@ -7,6 +7,7 @@ from opentelemetry.trace import Span, StatusCode
 
 from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2, worker_pb2
+from baton.limits import PROVEN_TOKENS
 from services.frontend.workers.connection import WorkerConnection
 
 
@@ -70,6 +71,9 @@ class WorkerStream:
         """It may be waiting for KV that a prefill stream computes."""
         self.computes_prompt = start.HasField("generate") and not start.generate.output_so_far
         """A decode stream that gives the first token, without prefill."""
+        self.suspect = start.suspect
+        self.begun = False
+        """The engine was given it; told of what is suspect only."""
         self.begun_at = now
         self.first_at: float | None = None
         """When its first token came."""
@@ -79,6 +83,19 @@ class WorkerStream:
         """Whether its worker draws as others of its kind do."""
         self.cached_tokens: int | None = None
         """Prompt tokens whose KV it found, once it said so."""
+
+    @property
+    def computing(self) -> bool:
+        """Whether its worker may be computing it, as far as is known here."""
+        if self.phase is Phase.PREFILL:
+            return self.first_at is None
+        return self.state is WorkerStreamState.RUNNING and not self.awaits_kv
+
+    @property
+    def unproven(self) -> bool:
+        """Whether it is suspect, and was given to the engine no longer than a moment ago."""
+        enough = 1 if self.phase is Phase.PREFILL else PROVEN_TOKENS
+        return self.suspect and self.begun and self.tokens < enough
 
     def generate(self, output_so_far: Sequence[int], now: float) -> None:
         """Let a prepared stream decode."""

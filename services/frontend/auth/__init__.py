@@ -1,0 +1,1 @@
+"""Who asks: API keys of requests, on both surfaces alike."""

@@ -1,0 +1,70 @@
+"""Which models can be asked, and what depends on it."""
+
+import asyncio
+
+from baton.cluster.discovery import Discovery
+from baton.ops.checks import Readiness
+from services.frontend.metrics import MODELS
+from services.frontend.models.loader import TokenizerLoader
+from services.frontend.models.registry import Registry
+from services.frontend.placement.router_client import RouterClient
+from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.workers.pool import WorkerPool
+
+MODELS_PART = "models"
+"""In readiness: no request is refused for want of a model that there will be in a moment."""
+
+
+class Availability:
+    """Keeps models, connections and waiting requests true to the cluster. Lives on the event loop.
+
+    Whatever lets a request run that could not before comes by here: a worker that was connected, a
+    tokenizer that was loaded, a model's card. Then models are listed and waiting requests woken.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        loader: TokenizerLoader,
+        pool: WorkerPool,
+        router_client: RouterClient,
+        waiting: WorkerWaitQueue,
+        readiness: Readiness,
+    ) -> None:
+        self._registry = registry
+        self._loader = loader
+        self._pool = pool
+        self._router_client = router_client
+        self._waiting = waiting
+        self._readiness = readiness
+        self._first = asyncio.Event()
+        readiness.wait_for(MODELS_PART, registry.missing_reason())
+        pool.on_change = loader.on_loaded = self._update
+
+    async def follow(self, discovery: Discovery) -> None:
+        """Take in what changes in the cluster, until cancelled."""
+        async for change in discovery.changes():
+            if change.kind == "models":
+                self._registry.set_cards(discovery.models.values())
+                self._loader.update()
+            else:
+                alive = change.kind != "down"
+                self._registry.follow(change.instance, alive=alive)
+                self._pool.follow(change.instance, alive=alive)
+                self._router_client.follow(change.instance, alive=alive)
+            self._update()
+
+    async def wait_first(self) -> None:
+        """Return once there has been a model that could be asked."""
+        await self._first.wait()
+
+    def _update(self) -> None:
+        self._registry.update_listed()
+        self._waiting.wake(self._registry.can_serve)
+        listed = len(self._registry.listed())
+        MODELS.set(listed)
+        if listed and not self._first.is_set():
+            self._first.set()
+            self._readiness.done(MODELS_PART)
+        elif not self._first.is_set():
+            self._readiness.wait_for(MODELS_PART, self._registry.missing_reason())

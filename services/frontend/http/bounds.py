@@ -1,0 +1,99 @@
+"""What one HTTP request may consist of beside its length: a client pays a byte for each part, the
+server a call."""
+
+from collections.abc import Sequence
+
+from baton.errors import BatonError, Reason
+
+_FREE_CHUNKS = 4096
+_CHUNK_BYTES = 64
+"""Chunks may be as small as they like up to that many; of more, each stands for so many bytes."""
+_VERSIONS = ("1.1", "1.0")
+
+
+class BodyBounds:
+    """Counts what comes of one request's body. Owned by its connection.
+
+    Args:
+        max_trailers: fields that may come behind it.
+    """
+
+    __slots__ = ("_chunks", "_max_trailers", "_size", "_trailers")
+
+    def __init__(self, max_trailers: int) -> None:
+        self._max_trailers = max_trailers
+        self._size = self._chunks = self._trailers = 0
+
+    def add(self, size: int) -> None:
+        """Count bytes of it."""
+        self._size += size
+
+    def add_chunk(self) -> None:
+        """Count a chunk.
+
+        Raises:
+            BatonError: MALFORMED_BODY, many of them are next to empty.
+        """
+        self._chunks += 1
+        if self._chunks > _FREE_CHUNKS and self._chunks * _CHUNK_BYTES > self._size:
+            raise BatonError(
+                Reason.MALFORMED_BODY,
+                f"the body comes in more than {_FREE_CHUNKS} chunks of less than {_CHUNK_BYTES} "
+                "bytes each; send larger ones",
+            )
+
+    def add_trailer(self) -> None:
+        """Count a field behind it.
+
+        Raises:
+            BatonError: HEAD_TOO_LARGE.
+        """
+        self._trailers += 1
+        if self._trailers > self._max_trailers:
+            raise too_many_fields(self._max_trailers)
+
+
+def check_head(
+    version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], max_bytes: int
+) -> None:
+    """Check a head that is whole, as RFC 9112 has it (sections 2.3 and 3.2).
+
+    Args:
+        version: of HTTP, as the request line says it.
+        target: of the request.
+        headers: with names in lower case.
+        max_bytes: of target, names and values.
+
+    Raises:
+        BatonError: MALFORMED_HEAD, HEAD_TOO_LARGE.
+    """
+    if version != "1.1":
+        check_version(version)
+    hosts, size = 0, len(target)
+    for name, value in headers:
+        size += len(name) + len(value)
+        if name == b"host":
+            hosts += 1
+    if size > max_bytes:
+        raise too_long(max_bytes)
+    if hosts > 1 or (not hosts and version == "1.1"):
+        text = f"the request has {hosts or 'no'} Host header fields; HTTP/1.1 wants one"
+        raise BatonError(Reason.MALFORMED_HEAD, text)
+
+
+def check_version(version: str) -> None:
+    """Check the version of HTTP alone; errors as of `check_head`."""
+    if version not in _VERSIONS:
+        text = f"HTTP/{version} is not spoken on this port; send HTTP/1.1"
+        raise BatonError(Reason.MALFORMED_HEAD, text)
+
+
+def too_long(max_bytes: int) -> BatonError:
+    """Return the error of a head that has more bytes than are taken."""
+    text = f"the head of the request is longer than {max_bytes} bytes"
+    return BatonError(Reason.HEAD_TOO_LARGE, text)
+
+
+def too_many_fields(most: int) -> BatonError:
+    """Return the error of a request that has more header fields than are taken."""
+    return BatonError(Reason.HEAD_TOO_LARGE, f"the request has more than {most} header fields")
