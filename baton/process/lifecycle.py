@@ -1,6 +1,6 @@
 """The life of a process: settings, telemetry, composition, signals, drain, exit.
 
-    settings ─▶ logs, traces, metrics ─▶ compose ─▶ (serves) ─▶ signal ─▶ drain ─▶ unwind ─▶ exit
+    settings ─▶ logs, traces, ops port ─▶ compose ─▶ (serves) ─▶ signal ─▶ drain ─▶ unwind ─▶ exit
 
 Exit codes: 0 after a signal, 1 when a part failed for good or shutting down took too long, 2 when
 a setting or the machine (a port in use, a file missing) needs a person.
@@ -16,17 +16,21 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, nullcontext, suppress
+from contextlib import AsyncExitStack, closing, nullcontext, suppress
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import uvloop
 
+from baton.ops.checks import Liveness, Readiness
+from baton.ops.server import OpsServer
 from baton.process.allocator import keep_freed_memory
+from baton.process.heartbeat import beat
 from baton.process.parent import die_with_parent
 from baton.process.process import Process
 from baton.settings import ProcessSettings, StartupError, load_with_sources, misspelled
-from baton.telemetry import logs, metrics, tracing
+from baton.telemetry import logs, tracing
 
 log = logs.get_logger(__name__)
 
@@ -74,8 +78,14 @@ def main(
         log.warning("settings.suspicious", reason=sentence)
     tracing.configure(name, telemetry, instance_id)
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(_live(settings, compose, name, instance_id))
+        ops = OpsServer(
+            settings.ops,
+            Liveness(settings.ops.stuck_seconds),
+            Readiness(),
+            settings.advertise_host,
+        )
+        with closing(ops), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            code = runner.run(_live(settings, compose, name, instance_id, ops))
     except StartupError as error:
         _complain(name, str(error))
     finally:
@@ -83,7 +93,9 @@ def main(
     sys.exit(code)
 
 
-async def _live(settings: S, compose: Compose[S], name: str, instance_id: str) -> int:
+async def _live(
+    settings: S, compose: Compose[S], name: str, instance_id: str, ops: OpsServer
+) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
     stopping = asyncio.Event()
@@ -93,12 +105,21 @@ async def _live(settings: S, compose: Compose[S], name: str, instance_id: str) -
         signal.signal(number, signals.receive)
     try:
         async with AsyncExitStack() as stack:
-            process = Process(name, instance_id, secrets.token_hex(8), stack, stopping)
-            process.metrics_address = _serve_metrics(settings)
+            process = Process(
+                name,
+                instance_id,
+                secrets.token_hex(8),
+                stack,
+                stopping,
+                ops.address,
+                ops.liveness,
+                ops.readiness,
+            )
+            beat(loop, process.liveness)
+            process.readiness.follow(partial(_log_ready, process))
             if await _started(compose(process, settings), stopping):
                 process.composed()
                 _settle_garbage()
-                log.info("process ready", incarnation=process.incarnation)
                 await stopping.wait()
                 signals.arm()
                 if process.failure is None:
@@ -194,18 +215,9 @@ def _exit_now(reason: str) -> None:
     os._exit(EXIT_FAILED)
 
 
-def _serve_metrics(settings: ProcessSettings) -> str:
-    """Answer /metrics until the process ends; where, for others."""
-    host, port = settings.telemetry.metrics_host, settings.telemetry.metrics_port
-    try:
-        bound = metrics.serve(host, port).port
-    except OSError as error:
-        raise StartupError(
-            f"telemetry.metrics_port {host}:{port} cannot be listened on ({error.strerror}): stop "
-            "what uses it, or set BATON_TELEMETRY_METRICS_PORT or --telemetry-metrics-port to "
-            "another; 0 takes a free one."
-        ) from error
-    return f"{settings.advertise_host or host}:{bound}"
+def _log_ready(process: Process, ready: bool) -> None:
+    if ready:
+        log.info("process ready", incarnation=process.incarnation)
 
 
 def _complain(name: str, sentence: str) -> NoReturn:

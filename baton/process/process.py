@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from baton.ops.checks import DRAIN, START, Liveness, Readiness
 from baton.telemetry import logs
 
 log = logs.get_logger(__name__)
@@ -27,6 +28,10 @@ class Process:
     """Set when the process begins to shut down."""
     metrics_address: str = ""
     """`host:port` of /metrics."""
+    liveness: Liveness = field(default_factory=Liveness)
+    """What /livez says."""
+    readiness: Readiness = field(default_factory=Readiness)
+    """What /readyz says, and what the gRPC servers that follow it do."""
     started: bool = field(default=False, init=False)
     """Whether `compose` has returned."""
     failure: str | None = field(default=None, init=False)
@@ -60,12 +65,26 @@ class Process:
             self.stack.push_async_callback(_cancel, [task])
         return task
 
+    def ready_when(self, part: str, until: Coroutine[Any, Any, None]) -> None:
+        """Be ready, as far as this part is concerned, once `until` returns."""
+
+        async def wait() -> None:
+            await until
+            self.readiness.done(part)
+
+        self.spawn(wait(), f"{part} ready")
+
     def composed(self) -> None:
         """`compose` returned. For the lifecycle."""
         self.started = True
+        self.readiness.done(START)
 
     async def drain(self, seconds: float) -> None:
-        """Run the drain callbacks; what is not done in time is cut off. For the lifecycle."""
+        """Be not ready any more, and run the drain callbacks; what is not done in time is cut off.
+
+        For the lifecycle.
+        """
+        self.readiness.wait_for(DRAIN, "the process stops")
         try:
             async with asyncio.timeout(seconds):
                 for callback in self._drains:

@@ -43,6 +43,17 @@ class SettingName:
         return f"{flag}-file" if self.secret else flag
 
 
+_RENAMED = {
+    ("telemetry", "metrics_host"): ("ops", "host"),
+    ("telemetry", "metrics_port"): ("ops", "port"),
+}
+_OLD_AND_NEW = [(SettingName(old, ""), SettingName(new, "")) for old, new in _RENAMED.items()]
+RENAMED = {old.dotted: new.dotted for old, new in _OLD_AND_NEW} | {
+    old.env: new.env for old, new in _OLD_AND_NEW
+}
+"""What settings of earlier releases are called now, for errors."""
+
+
 def fields_of(settings_type: type[BaseModel]) -> Iterator[SettingName]:
     """Yield every setting of a class, depth first, in the order of declaration."""
     for name, _ in leaves(settings_type):

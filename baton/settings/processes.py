@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from baton.settings.groups import (
+    AuthSettings,
     EngineSettings,
     EtcdSettings,
     EventSettings,
@@ -13,18 +14,24 @@ from baton.settings.groups import (
     GrpcSettings,
     HttpSettings,
     KvSettings,
+    LivenessSettings,
     LoadSettings,
+    OpsSettings,
     PeerSettings,
+    PublicSettings,
     RouterLimits,
     RouterPlacement,
     SettingsGroup,
     StoreLimits,
     StoreSettings,
     TelemetrySettings,
+    TextSettings,
+    TlsSettings,
     WatchSettings,
     WorkerConnectionSettings,
     WorkerLimits,
 )
+from baton.settings.values import Port
 
 _Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,128}$")]
 
@@ -47,14 +54,28 @@ class ProcessSettings(SettingsGroup):
     )
     grpc: GrpcSettings = GrpcSettings()
     etcd: EtcdSettings = EtcdSettings()
+    liveness: LivenessSettings = LivenessSettings()
+    ops: OpsSettings = OpsSettings()
+    tls: TlsSettings = TlsSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
 
 class FrontendSettings(ProcessSettings):
     """The process that serves clients."""
 
+    drain_seconds: float = Field(
+        20, ge=0, le=3600, description="time for running work to finish after SIGTERM"
+    )
+    health_port: Port = Field(
+        0,
+        description="port of the cluster's gRPC health checks where clients or processes have "
+        "certificates; 0 takes a free one",
+    )
     grpc: GrpcSettings = GrpcSettings(port=50051)
     http: HttpSettings = HttpSettings()
+    public: PublicSettings = PublicSettings()
+    auth: AuthSettings = AuthSettings()
+    text: TextSettings = TextSettings()
     limits: FrontendLimits = FrontendLimits()
     placement: FrontendPlacement = FrontendPlacement()
     workers: WorkerConnectionSettings = WorkerConnectionSettings()

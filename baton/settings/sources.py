@@ -1,12 +1,19 @@
 """Where the values of settings come from: a file, secrets, the environment, flags."""
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from baton.settings.names import CONFIG_ENV, ENV_PREFIX, SECRETS_ENV, SettingName, fields_of
+from baton.service_variables import service_variables
+from baton.settings.names import (
+    CONFIG_ENV,
+    ENV_PREFIX,
+    RENAMED,
+    SECRETS_ENV,
+    SettingName,
+    fields_of,
+)
 from baton.settings.processes import SERVICE_SETTINGS
 
 Kind = Literal["default", "file", "secret", "env", "flag"]
@@ -29,9 +36,9 @@ class Given:
     """What it is called there, with the process: `frontend.http.port`."""
 
 
-_OTHER_VARIABLES = frozenset({CONFIG_ENV, SECRETS_ENV, "BATON_PARENT_PID", "BATON_ADDRESS"})
-# What Kubernetes adds for each service of the namespace, here of one that is named baton-*.
-_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT)(_\w+)?$|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?$|_PORT$")
+_OTHER_VARIABLES = frozenset(
+    {CONFIG_ENV, SECRETS_ENV, "BATON_PARENT_PID", "BATON_ADDRESS", "BATON_API_KEY"}
+)
 
 
 def from_environment(names: Sequence[SettingName], environ: Mapping[str, str]) -> dict[str, Given]:
@@ -42,12 +49,9 @@ def from_environment(names: Sequence[SettingName], environ: Mapping[str, str]) -
     """
     groups = {ENV_PREFIX + name.path[0].upper() + "_" for name in names if len(name.path) > 1}
     known = variables()
+    environ = {name: environ[name] for name in environ.keys() - service_variables(environ)}
     for variable in sorted(environ):
-        if (
-            any(variable.startswith(group) for group in groups)
-            and variable not in known
-            and not _SERVICE_LINK.search(variable)
-        ):
+        if any(variable.startswith(group) for group in groups) and variable not in known:
             hint = near(variable, known, "")
             raise StartupError(f"{variable} is not a setting{hint or ': remove it'}.")
     return {
@@ -66,22 +70,24 @@ def variables() -> frozenset[str]:
     return frozenset(found)
 
 
-def misspelled(environ: Iterable[str]) -> list[str]:
+def misspelled(environ: Mapping[str, str]) -> list[str]:
     """Return a sentence per variable that looks like a misspelled setting.
 
     Not an error: the environment is shared with other programs, and Kubernetes adds to it.
     """
     known = variables()
-    unknown = [name for name in environ if name.startswith(ENV_PREFIX) and name not in known]
+    unknown = environ.keys() - known - service_variables(environ)
     return [
         f"{name} is not a setting{hint}"
         for name in sorted(unknown)
-        if (hint := near(name, known, "?", cutoff=0.9))
+        if name.startswith(ENV_PREFIX) and (hint := near(name, known, "?", cutoff=0.9))
     ]
 
 
 def near(name: str, known: Iterable[str], end: str = "?", cutoff: float = 0.75) -> str:
     """Return `; did you mean …` with the name that is most like this one; empty: none is."""
+    if name in RENAMED:
+        return f"; did you mean {RENAMED[name]}{end}"
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}{end}" if close else ""
 

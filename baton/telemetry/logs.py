@@ -2,22 +2,43 @@
 
 Levels: debug is for the author of a part; info says what a process did that changes its state
 (started, joined, drained); warning is something that was survived and should be looked at; error
-is something that was lost. Lines carry no prompts, answers, keys or secrets.
+is something that was lost. Lines carry no prompts, answers, keys or secrets: an API key in one, a
+client's model name or a library's traceback, is cut.
 """
 
 import logging
 import logging.config
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, TextIO, cast
 
 import msgspec
-import structlog
 from opentelemetry import trace
-from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from baton.redaction import redact
 from baton.telemetry.context import request_id
 from baton.telemetry.scope import current
+
+
+@contextmanager
+def _without(package: str) -> Iterator[None]:
+    """Let what the block imports do without an optional package."""
+    imported = package in sys.modules
+    if not imported:
+        sys.modules[package] = None  # type: ignore[assignment]  # as the import system has it
+    try:
+        yield
+    finally:
+        if not imported:
+            del sys.modules[package]
+
+
+# Importing rich is a tenth of a process's start; its tracebacks would show prompts and secrets.
+with _without("rich"):
+    import structlog
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 Format = Literal["auto", "json", "console"]
 
@@ -65,7 +86,8 @@ def configure(
             # The library's own choice takes a second, and writes local variables: prompts, secrets.
             structlog.dev.ConsoleRenderer(
                 colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback
-            )
+            ),
+            _redact_line,
         ]
     )
     handler = logging.StreamHandler(out)
@@ -105,7 +127,11 @@ class _NamedLogger(structlog.WriteLogger):
 
 def _json(event: Any, **_: Any) -> str:
     """Return a line as JSON; what JSON does not know is written as Python shows it."""
-    return msgspec.json.encode(event, enc_hook=repr).decode()
+    return redact(msgspec.json.encode(event, enc_hook=repr).decode())
+
+
+def _redact_line(_: WrappedLogger, __: str, line: Any) -> str:
+    return redact(line)
 
 
 def _add_request(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

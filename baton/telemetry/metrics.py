@@ -6,9 +6,7 @@ values that users choose freely.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from threading import Thread
 from typing import Any, Generic, TypeVar
-from wsgiref.simple_server import WSGIServer
 
 import prometheus_client
 from prometheus_client import (
@@ -16,8 +14,6 @@ from prometheus_client import (
     CollectorRegistry,
     Metric,
     generate_latest,
-    make_wsgi_app,
-    start_http_server,
 )
 
 from baton.telemetry.scope import PROCESS, TelemetryScope, current
@@ -122,38 +118,8 @@ def call_buckets() -> Sequence[float]:
 
 
 def render() -> tuple[bytes, str]:
-    """Return the current scope's metrics in Prometheus' text format, and its content type."""
-    return generate_latest(_Labelled(current())), CONTENT_TYPE_LATEST
+    """Return the current scope's metrics in Prometheus' text format, and its content type.
 
-
-class Exposition:
-    """A /metrics server on threads of its own, up until `close`."""
-
-    def __init__(self, server: WSGIServer, thread: Thread) -> None:
-        self._server = server
-        self._thread = thread
-        self.port: int = server.server_port
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-def serve(host: str, port: int, scope: TelemetryScope = PROCESS) -> Exposition:
-    """Serve the scope's metrics at /metrics over HTTP; `.port` says where, also for port 0.
-
-    Raises:
-        OSError: the port is taken or the address is not one of this machine's.
+    Not in OpenMetrics, in which the library writes `vllm:x` as `vllm_x`.
     """
-    registry = _Labelled(scope)
-    show = make_wsgi_app(registry)
-
-    def show_as_text(environ: dict[str, Any], start_response: Any) -> Any:
-        # In OpenMetrics, which Prometheus prefers, the library writes `vllm:x` as `vllm_x`.
-        environ.pop("HTTP_ACCEPT", None)
-        return show(environ, start_response)
-
-    server, thread = start_http_server(port, addr=host, registry=registry)
-    server.set_app(show_as_text)
-    return Exposition(server, thread)
+    return generate_latest(_Labelled(current())), CONTENT_TYPE_LATEST

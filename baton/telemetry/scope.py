@@ -7,13 +7,15 @@ own: tasks, callbacks and servers started from there inherit it, as they inherit
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NoOpTracer, Tracer
 from prometheus_client import REGISTRY, CollectorRegistry
+
+if TYPE_CHECKING:  # the SDK is imported where there is somewhere to send spans
+    from opentelemetry.sdk.trace import TracerProvider
 
 
 class TelemetryScope:
@@ -56,6 +58,8 @@ class TelemetryScope:
 PROCESS = TelemetryScope(registry=REGISTRY)
 """The scope of everything that entered no other one."""
 _current: ContextVar[TelemetryScope] = ContextVar("baton_telemetry_scope", default=PROCESS)
+_of_process: list[ContextVar[Any]] = [_current]
+V = TypeVar("V")
 
 current = _current.get
 """Return the scope that the caller runs in."""
@@ -67,8 +71,16 @@ def detached_context() -> Context:
     For tasks that outlive the request that happened to start them, and serve all.
     """
     context = Context()
-    context.run(_current.set, current())
+    for variable in _of_process:
+        if variable in copy_context():
+            context.run(variable.set, variable.get())
     return context
+
+
+def of_process(variable: ContextVar[V]) -> ContextVar[V]:
+    """Have detached contexts keep a variable: it is of the composed process, not of a request."""
+    _of_process.append(variable)
+    return variable
 
 
 def scoped_thread(run: Callable[[], None], name: str) -> Thread:

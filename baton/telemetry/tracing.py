@@ -5,30 +5,31 @@ caller's trace on, which costs a microsecond each.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from baton import __version__
 from baton.settings.groups import TelemetrySettings
-from baton.settings.values import parse_headers
 from baton.telemetry.scope import current
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
 
 _MAX_TRACEPARENT = 256
 _propagator = TraceContextTextMapPropagator()
+_NOTHING = nullcontext()
 
 
 def configure(
     service: str,
     settings: TelemetrySettings,
     instance_id: str = "",
-    exporter: SpanExporter | None = None,
+    exporter: "SpanExporter | None" = None,
 ) -> None:
     """Begin to record the scope's spans, once, if there is somewhere to send them.
 
@@ -38,31 +39,13 @@ def configure(
         instance_id: name of the instance (`service.instance.id`).
         exporter: where spans go instead of the collector.
     """
-    if exporter is None:
-        if not settings.otlp_endpoint:
-            return
-        exporter = _otlp(settings)
-    attributes = {
-        "service.namespace": "baton",
-        "service.name": service,
-        "service.version": __version__,
-        "service.instance.id": instance_id,
-    }
-    provider = TracerProvider(
-        sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
-        resource=Resource.create(attributes),
-        shutdown_on_exit=False,
-    )
-    provider.add_span_processor(
-        BatchSpanProcessor(
-            exporter,
-            max_queue_size=settings.otlp_queue_spans,  # a full queue drops the oldest spans
-            schedule_delay_millis=settings.otlp_interval_seconds * 1000,
-            max_export_batch_size=min(512, settings.otlp_queue_spans),
-        )
-    )
+    if exporter is None and not settings.otlp_endpoint:
+        return
+    from baton.telemetry.export import otlp, provider
+
+    made = provider(service, instance_id, settings, exporter or otlp(settings))
     scope = current()
-    scope.provider, scope.tracer = provider, provider.get_tracer("baton", __version__)
+    scope.provider, scope.tracer = made, made.get_tracer("baton", __version__)
 
 
 def shutdown(seconds: float = 3.0) -> None:
@@ -77,9 +60,27 @@ def shutdown(seconds: float = 3.0) -> None:
     flush.join(seconds)
 
 
+def recording() -> bool:
+    """Return whether there is somewhere to send spans; else what makes them may be left out."""
+    return current().provider is not None
+
+
 def tracer() -> trace.Tracer:
     """Return what makes spans: `with tracer().start_as_current_span("route"): ...`."""
     return current().tracer
+
+
+def current_span(
+    name: str, context: Context, kind: trace.SpanKind
+) -> AbstractContextManager[object]:
+    """Return what makes a new span, a child of the context's, the current one for a block.
+
+    Where no spans are recorded it does nothing, and what the block calls sees its caller's trace.
+    """
+    scope = current()
+    if scope.provider is None:
+        return _NOTHING
+    return scope.tracer.start_as_current_span(name, context, kind)
 
 
 def inject(context: Context | None = None) -> str:
@@ -93,16 +94,3 @@ def extract(traceparent: str) -> Context:
     """The context that a `traceparent` names; an empty one where it is empty or malformed."""
     carrier: Mapping[str, str] = {"traceparent": traceparent[:_MAX_TRACEPARENT]}
     return _propagator.extract(carrier, Context())
-
-
-def _otlp(settings: TelemetrySettings) -> SpanExporter:
-    # Imported here: it takes 0.2 s that a process without a collector should not pay.
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-    # Without a scheme the exporter would speak TLS; here `host:4317` means what it does elsewhere.
-    return OTLPSpanExporter(
-        endpoint=settings.otlp_endpoint,
-        insecure=not settings.otlp_endpoint.startswith("https://"),
-        headers=parse_headers(settings.otlp_headers.get_secret_value()),
-        timeout=settings.otlp_timeout_seconds,
-    )

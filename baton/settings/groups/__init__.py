@@ -5,13 +5,19 @@ from baton.settings.groups.common import (
     EtcdSettings,
     EventSettings,
     GrpcSettings,
+    LivenessSettings,
+    OpsSettings,
     TelemetrySettings,
+    TlsSettings,
 )
 from baton.settings.groups.engine import EngineSettings
 from baton.settings.groups.frontend import (
+    AuthSettings,
     FrontendLimits,
     FrontendPlacement,
     HttpSettings,
+    PublicSettings,
+    TextSettings,
     WorkerConnectionSettings,
 )
 from baton.settings.groups.router import RouterLimits, RouterPlacement, WatchSettings
@@ -19,6 +25,7 @@ from baton.settings.groups.store import PeerSettings, StoreLimits, StoreSettings
 from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
 
 __all__ = [
+    "AuthSettings",
     "EngineSettings",
     "EtcdSettings",
     "EventSettings",
@@ -27,14 +34,19 @@ __all__ = [
     "GrpcSettings",
     "HttpSettings",
     "KvSettings",
+    "LivenessSettings",
     "LoadSettings",
+    "OpsSettings",
     "PeerSettings",
+    "PublicSettings",
     "RouterLimits",
     "RouterPlacement",
     "SettingsGroup",
     "StoreLimits",
     "StoreSettings",
     "TelemetrySettings",
+    "TextSettings",
+    "TlsSettings",
     "WatchSettings",
     "WorkerConnectionSettings",
     "WorkerLimits",

@@ -52,7 +52,12 @@ class EngineSettings(SettingsGroup):
         description="the same for a step that also decodes, which it delays; 0: 32 on a decode "
         "worker, chunk_tokens elsewhere",
     )
-    threads: int = Field(0, ge=0, le=4096, description="compute threads; 0: the library's choice")
+    threads: int = Field(
+        0,
+        ge=0,
+        le=4096,
+        description="compute threads; 0: the library's choice, at most the cgroup's CPU quota",
+    )
     cores: Cores = Field(
         (), description="CPU cores to pin compute threads to, like 0,2-3; empty: not pinned"
     )
@@ -115,4 +120,10 @@ class EngineSettings(SettingsGroup):
     )
     sim_time_scale: float = Field(
         1.0, ge=0, description="sim: factor on all its times; 0 takes no time at all"
+    )
+    sim_kill_token: int = Field(
+        -1,
+        ge=-1,
+        description="sim: for tests of faults: the worker dies when it computes this token; "
+        "-1: of none",
     )

@@ -1,5 +1,8 @@
 """Groups of the frontend."""
 
+from pathlib import Path
+from typing import Literal
+
 from pydantic import Field
 
 from baton.limits import MAX_CHOICES
@@ -33,8 +36,37 @@ class HttpSettings(SettingsGroup):
     max_head_bytes: Bytes = Field(
         64 * 1024, ge=1024, le=16 * MIB, description="longest head of a request"
     )
+    max_head_fields: int = Field(
+        256, ge=16, le=65_536, description="header fields of a request; also behind a chunked body"
+    )
     close_seconds: int = Field(
         1, ge=0, le=600, description="time for answers to end when the server stops"
+    )
+
+
+class PublicSettings(SettingsGroup):
+    """What the frontend shows clients on its public ports, HTTP and gRPC."""
+
+    tls_cert: Path | None = Field(
+        None,
+        description="file with the certificate chain that clients see, in PEM; none: plain text is "
+        "served",
+    )
+    tls_key: Path | None = Field(
+        None, description="file with that certificate's private key, in PEM, without a password"
+    )
+    metrics: bool = Field(
+        False, description="show /metrics on the HTTP port too; it is on the ops port in any case"
+    )
+
+
+class AuthSettings(SettingsGroup):
+    """Who clients are."""
+
+    mode: Literal["off", "keys"] = Field(
+        "off",
+        description="off: everybody is the tenant `default`; keys: requests need an API key, and "
+        "tenant, project and tier are the key's",
     )
 
 
@@ -44,11 +76,38 @@ class FrontendLimits(SettingsGroup):
     max_requests: int = Field(
         10_000, ge=1, le=1_000_000, description="requests at once; more are refused as OVERLOADED"
     )
+    wait_for_worker_seconds: float = Field(
+        30,
+        ge=0,
+        le=3600,
+        description="longest time for a request to wait while no worker can take it",
+    )
+    max_waiting: int = Field(
+        8192, ge=0, le=1_000_000, description="requests that wait for a worker; more are refused"
+    )
+    max_waiting_bytes: Bytes = Field(
+        256 * MIB, ge=MIB, le=1024 * 1024 * MIB, description="what these may hold in memory, about"
+    )
+    max_session_requests: int = Field(
+        256, ge=1, le=65_536, description="requests of one Session that are open at once"
+    )
     default_deadline_seconds: float = Field(
         600, gt=0, le=604_800, description="deadline of a request that has none"
     )
     max_deadline_seconds: float = Field(
         86_400, gt=0, le=604_800, description="longest deadline; a longer one becomes this"
+    )
+    max_body_values: int = Field(
+        262_144,
+        ge=1024,
+        le=16_777_216,
+        description="values of a JSON body; every token id of a prompt is one",
+    )
+    max_message_fields: int = Field(
+        20_480,
+        ge=1024,
+        le=16_777_216,
+        description="fields of a gRPC message; all token ids of a prompt are one",
     )
     max_messages: int = Field(4096, ge=1, le=1_000_000, description="messages of one conversation")
     max_choices: int = Field(
@@ -63,6 +122,26 @@ class FrontendLimits(SettingsGroup):
     stall_seconds: float = Field(
         30, gt=0, le=3600, description="a client that does not read for so long is cut off"
     )
+    drain_notice_seconds: float = Field(
+        5,
+        ge=0,
+        le=600,
+        description="after SIGTERM requests are still taken for so long, until load balancers have "
+        "noticed; at most half of drain_seconds",
+    )
+    max_connection_age_seconds: float = Field(
+        3600,
+        ge=0,
+        le=604_800,
+        description="clients are told to use a new connection after so long, 10 % more or less; "
+        "0: never",
+    )
+    max_connection_grace_seconds: float = Field(
+        86_400,
+        ge=0,
+        le=604_800,
+        description="gRPC calls that are open so long after that are cut",
+    )
     buffer_bytes: Bytes = Field(
         192 * 1024,
         ge=16 * 1024,
@@ -71,11 +150,24 @@ class FrontendLimits(SettingsGroup):
     )
 
 
+class TextSettings(SettingsGroup):
+    """How texts of clients are read."""
+
+    special_tokens: Literal["none", "prompts", "all"] = Field(
+        "prompts",
+        description="texts in which `<|im_end|>` and the like become special tokens: prompts of "
+        "text completions, as vLLM reads them, or messages too; elsewhere they are text",
+    )
+
+
 class FrontendPlacement(SettingsGroup):
     """How requests get workers."""
 
     max_attempts: int = Field(
-        3, ge=1, le=100, description="placements of one request, the first included"
+        8,
+        ge=1,
+        le=100,
+        description="placements of one request without a token between them, the first included",
     )
     answer_seconds: float = Field(
         2,
@@ -84,7 +176,11 @@ class FrontendPlacement(SettingsGroup):
         description="time for a router to answer; then the request is placed at random",
     )
     suspect_seconds: float = Field(
-        0.5, gt=0, le=60, description="a router that has not answered for so long is probed"
+        0.5,
+        gt=0,
+        le=60,
+        description="a router that has not answered for so long is probed, and another one is "
+        "asked where there is one",
     )
     write_seconds: float = Field(5, gt=0, le=600, description="time for a router to take a message")
     max_pending: int = Field(
@@ -95,12 +191,6 @@ class FrontendPlacement(SettingsGroup):
 class WorkerConnectionSettings(SettingsGroup):
     """The frontend's connections to workers."""
 
-    suspect_seconds: float = Field(
-        1,
-        gt=0,
-        le=60,
-        description="a worker that sent nothing for so long, and has work, is probed",
-    )
     write_seconds: float = Field(5, gt=0, le=600, description="time for a worker to take a message")
     max_queued: int = Field(
         4096,

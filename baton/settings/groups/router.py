@@ -58,7 +58,7 @@ class RouterLimits(SettingsGroup):
         1024,
         ge=64,
         le=1_000_000,
-        description="answers that wait for a frontend to read them; "
+        description="messages of answers that wait for a frontend to read them; "
         "then no more of its queries are read",
     )
     stall_seconds: float = Field(

@@ -36,12 +36,29 @@ class StoreSettings(SettingsGroup):
         5, gt=0, le=600, description="a disk that does not answer for so long is switched off"
     )
     disk_max_errors: int = Field(
-        3, ge=1, le=1000, description="failed reads and writes after which the disk is switched off"
+        3,
+        ge=1,
+        le=1000,
+        description="failed reads and writes within a minute after which the disk is switched off",
     )
+    disk_retry_seconds: float = Field(
+        1,
+        gt=0,
+        le=600,
+        description="first pause before a disk that failed is tried again; it doubles",
+    )
+    disk_max_retry_seconds: float = Field(30, gt=0, le=86_400, description="longest such pause")
     tenant_bytes: TenantBytes = Field(
         {},
         description="most bytes that a tenant may hold in a tier, name=bytes, separated by commas; "
-        "others share the rest",
+        "others share the rest; what the tenant's record in etcd says wins",
+    )
+    drain_quiet_seconds: float = Field(
+        2,
+        ge=0,
+        le=600,
+        description="after SIGTERM the store serves on until nothing was read or written for so "
+        "long, within drain_seconds",
     )
     reservation_seconds: float = Field(
         10, gt=0, le=3600, description="time for a writer to commit what it reserved"
@@ -52,7 +69,7 @@ class StoreSettings(SettingsGroup):
     peer_transports: PeerTransports = Field(
         PEER_TRANSPORTS,
         description="KV transports between stores, best first; nixl where it is installed and "
-        "works, grpc everywhere",
+        "works, and beside tls only if it is set here, for it is not encrypted; grpc everywhere",
     )
     verify: Literal["always", "never"] = Field(
         "always",

@@ -57,8 +57,15 @@ class KvSettings(SettingsGroup):
 
 
 class WorkerLimits(SettingsGroup):
-    """What frontends may leave waiting, and how long work may take."""
+    """What frontends may leave waiting, and how long work and starting may take."""
 
+    ready_seconds: float = Field(
+        10,
+        ge=0,
+        le=600,
+        description="wait at the start for every router to watch this worker; then it is ready "
+        "without",
+    )
     default_deadline_seconds: float = Field(
         600, gt=0, le=604_800, description="deadline of work that came without one"
     )
@@ -74,7 +81,13 @@ class LoadSettings(SettingsGroup):
     """The reports of its load that a worker sends to routers."""
 
     interval_seconds: float = Field(
-        0.05, ge=0.001, le=10, description="a change is reported within this time"
+        0.05,
+        ge=0.001,
+        le=10,
+        description="least time between reports of changes that placements depend on",
+    )
+    steady_seconds: float = Field(
+        0.1, ge=0.001, le=10, description="least time between reports of other changes"
     )
     heartbeat_seconds: float = Field(
         1, gt=0, le=60, description="a report is sent after so long without a change"

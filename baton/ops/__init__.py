@@ -1,0 +1,1 @@
+"""The plain HTTP port for whoever runs a process: /livez, /readyz and /metrics."""
