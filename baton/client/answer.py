@@ -63,8 +63,9 @@ class Output:
 
     def add(self, delta: Delta) -> None:
         self.texts.append(delta.text)
-        self.token_ids.extend(delta.token_ids)
-        self.logprobs.extend(delta.logprobs)
+        self.token_ids += delta.token_ids
+        if delta.logprobs:
+            self.logprobs += delta.logprobs
 
     def choice(self) -> Choice:
         """Return the finished choice.

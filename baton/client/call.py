@@ -1,5 +1,6 @@
 """How calls begin, whatever kind of client makes them. Pure but for drawing request ids."""
 
+import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +9,6 @@ from baton.client.requests import Message, Options, chat_request, check_names, g
 from baton.client.retry import Attempts, RetryPolicy
 from baton.client.state import Request, StreamState
 from baton.v1 import inference_pb2
-
-CHANNEL_OPTIONS: list[tuple[str, int]] = [
-    # A frontend that vanished without a word is noticed while a stream waits for it.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    # One that came back is reached within a second of it.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +90,19 @@ class Calls:
 def metadata(request_id: str) -> tuple[tuple[str, str], ...]:
     """Return the metadata of a call."""
     return (("x-request-id", request_id),)
+
+
+def traceparent() -> str:
+    """Return the W3C trace context of the caller's span; empty: there is none.
+
+    Instrumented gRPC sends it with each call, but sees one call where many share a session.
+    """
+    propagate = sys.modules.get("opentelemetry.propagate")  # who traces has imported it
+    if propagate is None:
+        return ""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier.get("traceparent", "")
 
 
 def draw_request_id() -> str:

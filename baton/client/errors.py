@@ -134,6 +134,9 @@ _BY_CODE: dict[grpc.StatusCode, type[ApiError]] = {
 }
 
 
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL)
+
+
 def api_error(error: BatonError, request_id: str) -> ApiError:
     """Return the exception for a row of the error table."""
     if error.reason is Reason.CONTEXT_LENGTH_EXCEEDED:
@@ -146,13 +149,14 @@ def api_error(error: BatonError, request_id: str) -> ApiError:
 def client_error(failure: grpc.RpcError, request_id: str) -> BatonClientError:
     """Return the exception for a failed call.
 
-    UNAVAILABLE and CANCELLED without Baton's details were not said by the cluster: the connection
-    broke, or the frontend's process ended. (The client's own cancelling never gets here.)
+    What comes without Baton's details was not said by the cluster. UNAVAILABLE and CANCELLED mean
+    that the connection broke, or the frontend's process ended (the client's own cancelling never
+    gets here), and so does INTERNAL: grpc.aio says it where a connection breaks while it writes.
     """
     code = failure.code()
     trailers: Any = failure.trailing_metadata() or ()
     if STATUS_DETAILS_KEY not in dict(trailers):
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        if code in _LOST:
             return ConnectionFailedError(failure.details() or "connection lost", request_id)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:  # gRPC's own words depend on the moment
             error = BatonError(Reason.DEADLINE, "the answer was not complete in the call's time")

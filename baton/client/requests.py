@@ -29,7 +29,8 @@ class Options(SamplingOptions, total=False):
     """Seconds for the whole call, retries included. Default: the client's."""
     resume: bool
     """Continue the stream elsewhere if its frontend is lost, unless `Started.exact_continuation` is
-    false and tokens were received. Needs n = 1."""
+    false and tokens were received: tried for 30 s at a time, or not at all with `retries=0`. Needs
+    n = 1."""
 
 
 _NAMES = frozenset(get_type_hints(Options))

@@ -10,6 +10,9 @@ from baton.client.errors import (
     UnavailableError,
 )
 
+_RESUME_WAIT_SECONDS = 1.0
+"""Longest wait before a stream goes on: its reader waits."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -20,6 +23,9 @@ class RetryPolicy:
     first_seconds: float = 0.1
     """Longest first wait; each further one is twice as long."""
     longest_seconds: float = 5.0
+    resume_seconds: float = 30.0
+    """A stream that has begun and can go on is tried again for so long, however often that is,
+    unless `retries` is 0. What it receives meanwhile begins the time anew."""
 
     def __post_init__(self) -> None:
         if self.retries < 0:
@@ -38,7 +44,38 @@ class RetryPolicy:
         """
         if failures > self.retries or not is_transient(error):
             return None
-        backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (failures - 1))
+        return self._backoff(error, failures, self.longest_seconds, remaining, jitter)
+
+    def wait_to_resume(
+        self,
+        error: BatonClientError,
+        failures: int,
+        lost_seconds: float,
+        remaining: float,
+        jitter: float,
+    ) -> float | None:
+        """Return the seconds to wait before a stream goes on; None: give up.
+
+        Args:
+            error: why the last attempt failed.
+            failures: how many have failed since something was received.
+            lost_seconds: since the first of them.
+            remaining: as of `wait`.
+            jitter: as of `wait`.
+        """
+        if not self.retries or lost_seconds >= self.resume_seconds:
+            return None
+        return self._backoff(error, failures, _RESUME_WAIT_SECONDS, remaining, jitter)
+
+    def _backoff(
+        self,
+        error: BatonClientError,
+        failures: int,
+        longest: float,
+        remaining: float,
+        jitter: float,
+    ) -> float | None:
+        backoff = min(longest, self.first_seconds * 2.0 ** min(failures - 1, 16))
         asked = error.retry_after or 0.0 if isinstance(error, ApiError) else 0.0
         wait = asked + backoff * (0.5 + 0.5 * jitter)
         return wait if wait < remaining else None
@@ -52,6 +89,16 @@ class Attempts:
         self._policy = policy
         self._deadline = deadline
         self._failures = 0
+        self._received = -1
+        """Tokens before the last time that the stream was lost."""
+        self._lost = 0
+        """Attempts that failed since then."""
+        self._lost_at = 0.0
+
+    @property
+    def failures(self) -> int:
+        """Attempts that failed."""
+        return self._failures
 
     def timeout(self, now: float) -> float:
         """Return the seconds that the next attempt may take."""
@@ -65,6 +112,25 @@ class Attempts:
         """
         self._failures += 1
         wait = self._policy.wait(error, self._failures, self.timeout(now), jitter)
+        if wait is None:
+            raise error
+        return wait
+
+    def lost(self, error: BatonClientError, received: int, now: float, jitter: float) -> float:
+        """Count the failure of a stream that can go on; return and raise as `failed` does.
+
+        Args:
+            error: why it was lost, or could not go on.
+            received: how many tokens it had.
+            now: as of `timeout`.
+            jitter: a random number from 0 to 1.
+        """
+        if received > self._received:
+            self._received, self._lost, self._lost_at = received, 0, now
+        self._failures += 1
+        self._lost += 1
+        seconds, remaining = now - self._lost_at, self.timeout(now)
+        wait = self._policy.wait_to_resume(error, self._lost, seconds, remaining, jitter)
         if wait is None:
             raise error
         return wait

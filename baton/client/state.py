@@ -3,7 +3,7 @@
 Pure: no I/O, no clock. The sync and the async stream drive the same object:
 
     request, timeout = state.attempt(now)     # open a call with these
-    event = state.receive(response)           # for each response; None: nothing for the user
+    event = state.receive(event)              # for each event; None: nothing for the user
     seconds = state.failed(error, now, r)     # the call broke: wait and begin again, or it raises
     state.ended()                             # the call ended by itself
 """
@@ -13,11 +13,10 @@ from copy import deepcopy
 from baton.client.answer import Answer, Output, answer_of
 from baton.client.errors import BatonClientError, ProtocolError
 from baton.client.retry import Attempts, frontend_lost
-from baton.stream_events import ChoiceFinished, Delta, Event, Finished, Started, event_from_proto
+from baton.stream_events import ChoiceFinished, Delta, Event, Finished, Started
 from baton.v1 import inference_pb2
 
 Request = inference_pb2.GenerateRequest | inference_pb2.ChatRequest
-Response = inference_pb2.GenerateResponse | inference_pb2.ChatResponse
 
 
 class StreamState:
@@ -54,26 +53,26 @@ class StreamState:
         """Return the request for the next attempt, and its timeout in seconds."""
         return self._continuation(), self._attempts.timeout(now)
 
-    def receive(self, response: Response) -> Event | None:
-        """Take a response and return the event for the user; None if there is none.
+    def receive(self, event: Event | None) -> Event | None:
+        """Take an event and return the one for the user; None if there is none.
 
         Raises:
             ProtocolError: the event cannot follow what came before.
         """
-        event = event_from_proto(response)
+        if type(event) is Delta:  # the hot path
+            output = self._open_output(event.choice)
+            if event.position != len(output.token_ids):
+                raise ProtocolError(
+                    f"choice {event.choice} went on at position {event.position} "
+                    f"after {len(output.token_ids)} tokens"
+                )
+            output.add(event)
+            return event
         match event:
             case Started():
                 if self.started is not None:  # a later attempt says again what the user knows
                     return None
                 self.started = event
-            case Delta():
-                output = self._open_output(event.choice)
-                if event.position != len(output.token_ids):
-                    raise ProtocolError(
-                        f"choice {event.choice} went on at position {event.position} "
-                        f"after {len(output.token_ids)} tokens"
-                    )
-                output.add(event)
             case ChoiceFinished():
                 if self._resumed and self.outputs[event.choice].end is not None:
                     return None  # only Finished was missing
@@ -90,9 +89,11 @@ class StreamState:
         Raises:
             BatonClientError: `error` itself, where trying again is unsafe or pointless.
         """
-        if self.started is not None and not self._can_resume(error):
+        if self.started is None:
+            return self._attempts.failed(error, now, jitter)
+        if not self._can_resume(error):
             raise error
-        return self._attempts.failed(error, now, jitter)
+        return self._attempts.lost(error, len(self.token_ids()), now, jitter)
 
     def ended(self) -> None:
         """Check a call that ended with status OK.
@@ -129,9 +130,12 @@ class StreamState:
 
     def _continuation(self) -> Request:
         """The user's request; once started, with its seed and what was received."""
-        if self.started is None:
+        if not self._attempts.failures:
             return self._request
         request = deepcopy(self._request)
+        request.context.attempt = self._attempts.failures
+        if self.started is None:
+            return request
         if self.token_ids():
             self._resumed = True
             request.resume.output_ids.extend(self.token_ids())
@@ -143,7 +147,9 @@ class StreamState:
     def _open_output(self, choice: int) -> Output:
         if self.started is None:
             raise ProtocolError("output came before Started")
-        output = self.outputs.setdefault(choice, Output())
+        output = self.outputs.get(choice)
+        if output is None:
+            output = self.outputs[choice] = Output()
         if not 0 <= choice < self._choices or output.end is not None:
             raise ProtocolError(f"choice {choice} does not exist or has ended")
         return output

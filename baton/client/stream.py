@@ -4,26 +4,26 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Self
-
-import grpc
+from typing import Generic, Self, TypeVar
 
 from baton.client.answer import Answer
-from baton.client.errors import StreamClosedError, client_error
+from baton.client.errors import BatonClientError, StreamClosedError
+from baton.client.plain import AsyncCall, BlockingCall, End
 from baton.client.state import Request, StreamState
 from baton.stream_events import Delta, Event, Finished, Started
 
-OpenCall = Callable[[Request, float], Any]
+Call = TypeVar("Call", AsyncCall, BlockingCall)
+OpenCall = Callable[[Request, float], Call]
 """Opens a call from a request and a timeout in seconds."""
 
 
-class _Progress:
+class _Progress(Generic[Call]):
     """What the synchronous and the asyncio stream share."""
 
-    def __init__(self, state: StreamState, open_call: OpenCall) -> None:
+    def __init__(self, state: StreamState, open_call: OpenCall[Call]) -> None:
         self._state = state
-        self._open_call = open_call
-        self._call: Any = None
+        self._open_call: OpenCall[Call] = open_call
+        self._call: Call | None = None
         self._closed = False
 
     @property
@@ -51,20 +51,18 @@ class _Progress:
         """Tokens of the first choice so far."""
         return self._state.token_ids()
 
-    def _opened(self) -> Any:
+    def _opened(self) -> Call:
         if self._closed:
             raise StreamClosedError("the stream is closed")
         if self._call is None:
             self._call = self._open_call(*self._state.attempt(time.monotonic()))
         return self._call
 
-    def _broke(self, failure: grpc.RpcError) -> float:
+    def _broke(self, error: BatonClientError) -> float:
         """Drop the broken call; seconds to wait before the next one. Raises where none follows."""
         self._drop()
         if self._closed:
-            raise StreamClosedError("the stream is closed") from failure
-        error = client_error(failure, self.request_id)
-        error.__cause__ = failure
+            raise StreamClosedError("the stream is closed") from error
         return self._state.failed(error, time.monotonic(), random.random())
 
     def _drop(self) -> None:
@@ -77,7 +75,7 @@ class _Progress:
         self._drop()
 
 
-class Stream(_Progress):
+class Stream(_Progress[BlockingCall]):
     """Iterates over events. Use it as a context manager: leaving it cancels what still runs.
 
     The call is opened by the first read. Errors are those of `baton.client.errors`.
@@ -93,27 +91,25 @@ class Stream(_Progress):
         return self
 
     def __next__(self) -> Event:
-        if self._state.finished is not None:
+        state = self._state
+        if state.finished is not None:
             raise StopIteration
         try:
             while True:
-                event = self._read()
+                try:
+                    event = (self._call or self._opened()).read()
+                except BatonClientError as error:
+                    time.sleep(self._broke(error))
+                    continue
+                if event is End.END:
+                    state.ended()
+                    raise StopIteration
+                event = state.receive(event)
                 if event is not None:
                     return event
         except BaseException:  # an error, or Ctrl-C: the cluster must not work on
             self.close()
             raise
-
-    def _read(self) -> Event | None:
-        try:
-            response = next(self._opened())
-        except StopIteration:
-            self._state.ended()
-            raise
-        except grpc.RpcError as failure:
-            time.sleep(self._broke(failure))
-            return None
-        return self._state.receive(response)
 
     def iter_text(self) -> Iterator[str]:
         """Yield the text of the first choice, piece by piece."""
@@ -133,7 +129,7 @@ class Stream(_Progress):
         self._shut()
 
 
-class AsyncStream(_Progress):
+class AsyncStream(_Progress[AsyncCall]):
     """`Stream` for asyncio: `async with` and `async for`."""
 
     async def __aenter__(self) -> Self:
@@ -146,33 +142,25 @@ class AsyncStream(_Progress):
         return self
 
     async def __anext__(self) -> Event:
-        if self._state.finished is not None:
+        state = self._state
+        if state.finished is not None:
             raise StopAsyncIteration
         try:
             while True:
-                event = await self._read()
+                try:
+                    event = await (self._call or self._opened()).read()
+                except BatonClientError as error:
+                    await asyncio.sleep(self._broke(error))
+                    continue
+                if event is End.END:
+                    state.ended()
+                    raise StopAsyncIteration
+                event = state.receive(event)
                 if event is not None:
                     return event
         except BaseException:  # an error, or cancelling: the cluster must not work on
             self.close()
             raise
-
-    async def _read(self) -> Event | None:
-        try:
-            response = await self._opened().read()
-        except grpc.RpcError as failure:
-            await asyncio.sleep(self._broke(failure))
-            return None
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._closed and not (task and task.cancelling()):
-                # Not this task was cancelled: another one closed the stream.
-                raise StreamClosedError("the stream is closed") from None
-            raise
-        if response is grpc.aio.EOF:  # type: ignore[attr-defined]  # missing in the stubs
-            self._state.ended()
-            raise StopAsyncIteration
-        return self._state.receive(response)
 
     async def iter_text(self) -> AsyncIterator[str]:
         """Yield the text of the first choice, piece by piece."""

@@ -17,7 +17,11 @@ const definitions = protoLoader.loadFileDescriptorSetFromBuffer(readFileSync(des
   oneofs: true, // `event` names the field that is set
 });
 const { InferenceService } = grpc.loadPackageDefinition(definitions).baton.v1;
-const client = new InferenceService(address, grpc.credentials.createInsecure());
+// Of dns:///NAME:PORT all addresses are used, in turn.
+const client = new InferenceService(address, grpc.credentials.createInsecure(), {
+  "grpc.service_config": JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }] }),
+  "grpc.dns_min_time_between_resolutions_ms": 1000,
+});
 
 const request = {
   context: { model },

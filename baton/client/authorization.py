@@ -1,0 +1,35 @@
+"""The API key that a client shows, on every call."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+API_KEY_ENV = "BATON_API_KEY"
+Metadata = tuple[tuple[str, str], ...]
+
+
+def api_key_of(given: str | None) -> str:
+    """Return the key to show: the given one, or that of BATON_API_KEY; empty: none."""
+    return os.environ.get(API_KEY_ENV, "") if given is None else given
+
+
+def authorized(stub: Any, api_key: str) -> Any:
+    """Return a stub of InferenceService whose calls carry an API key; without one, the stub."""
+    return AuthorizedStub(stub, api_key) if api_key else stub
+
+
+class AuthorizedStub:
+    """The methods of a generated stub, with a key in the metadata of each call."""
+
+    def __init__(self, stub: Any, api_key: str) -> None:
+        """Carry `api_key` on the calls of `stub`."""
+        authorization = (("authorization", f"Bearer {api_key}"),)
+        for method in ("Generate", "Chat", "Session", "Tokenize", "ListModels"):
+            setattr(self, method, _with_metadata(getattr(stub, method), authorization))
+
+
+def _with_metadata(rpc: Callable[..., Any], more: Metadata) -> Callable[..., Any]:
+    def call(*arguments: Any, metadata: Metadata = (), **options: Any) -> Any:
+        return rpc(*arguments, metadata=(*metadata, *more), **options)
+
+    return call

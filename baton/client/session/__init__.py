@@ -1,0 +1,1 @@
+"""Many streams of a client on one Session, unseen by its users."""
