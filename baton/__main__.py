@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import NoReturn
 
-import baton
-
 DISTRIBUTION = "baton-serving"
 EXTRAS = {"": "cli", "chat": "cli", "models": "cli", "up": "local", "demo": "local"}
 """What a command needs beside the client, where that is not all of `server`."""
@@ -38,7 +36,9 @@ def _run(arguments: Sequence[str]) -> NoReturn:
 
             serve(rest)
         case ["version"] | ["--version"]:
-            sys.stdout.write(f"baton {baton.__version__}\n")
+            from baton.rpc.protocol import describe
+
+            sys.stdout.write(describe() + "\n")
             sys.exit()
         case _:
             from baton.cli.app import main as command_line

@@ -9,6 +9,7 @@ import typer
 
 from baton.cli.errors import EXIT_INTERRUPTED, CommandError
 from baton.cli.options import (
+    CertsOptions,
     ChatOptions,
     ClusterOptions,
     ConfigFile,
@@ -18,6 +19,8 @@ from baton.cli.options import (
     WorkerOptions,
     expand_options,
 )
+from baton.cli.tenancy.app import keys_app, projects_app, tenants_app
+from baton.service_variables import service_variables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +35,9 @@ config_app = typer.Typer(help="Settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 kv_app = typer.Typer(help="What the KV stores hold.", no_args_is_help=True)
 app.add_typer(kv_app, name="kv")
+app.add_typer(tenants_app, name="tenants")
+app.add_typer(projects_app, name="projects")
+app.add_typer(keys_app, name="keys")
 
 
 def _print_version(wanted: bool) -> None:
@@ -90,7 +96,7 @@ def models(options: FrontendOptions) -> None:
     address = options.resolve()
     from baton.cli.chat import models as run
 
-    run(address, _console())
+    run(address, options, _console())
 
 
 @app.command()
@@ -203,11 +209,20 @@ def config_show(
 
 
 @app.command()
-def version() -> None:
-    """Print the version."""
-    import baton
+@expand_options
+def certs(options: CertsOptions) -> None:
+    """Make certificates for TLS inside a cluster."""
+    from baton.cli.certs.command import certs as run
 
-    typer.echo(f"baton {baton.__version__}")
+    run(options, _console())
+
+
+@app.command()
+def version() -> None:
+    """Print the release, its commit and the protocol's version."""
+    from baton.rpc.protocol import describe
+
+    typer.echo(describe())
 
 
 def main() -> NoReturn:
@@ -215,6 +230,8 @@ def main() -> NoReturn:
     # gRPC's threads do not survive a fork, and nothing here forks without exec.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    for name in service_variables(os.environ):
+        del os.environ[name]  # BATON_GRPC_PORT is an option's variable
     try:
         app(prog_name="baton")
     except CommandError as error:

@@ -7,10 +7,11 @@ from rich.console import Console
 from rich.text import Text
 
 from baton.cli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
-from baton.cli.options import ChatOptions
+from baton.cli.options import ChatOptions, FrontendOptions
 from baton.cli.render import AnswerPrinter, print_steps, usage_line
 from baton.cli.table import TextTable, show
 from baton.client import (
+    AuthenticationError,
     BatonClientError,
     Client,
     ConnectionFailedError,
@@ -64,7 +65,7 @@ def chat(address: str, options: ChatOptions, question: str, console: Console) ->
     Raises:
         CommandError: there is no frontend or model, or the question was refused or cancelled.
     """
-    with Client(address) as client:
+    with Client(address, credentials=options.credentials()) as client:
         try:
             model = options.model or _only_model(client)
             conversation = Conversation(client, model, options, console)
@@ -81,7 +82,7 @@ def chat(address: str, options: ChatOptions, question: str, console: Console) ->
             raise _sentence(error, address) from error
 
 
-def models(address: str, console: Console) -> None:
+def models(address: str, options: FrontendOptions, console: Console) -> None:
     """List the models that are served.
 
     Raises:
@@ -89,7 +90,7 @@ def models(address: str, console: Console) -> None:
     """
     numbers = ("context", "vocabulary")
     table = TextTable(("model", *numbers, "features", "adapters"), right=frozenset(numbers))
-    with Client(address) as client:
+    with Client(address, credentials=options.credentials()) as client:
         try:
             for model in client.models(timeout=10.0):
                 table.add(
@@ -164,5 +165,7 @@ def _sentence(error: BatonClientError, address: str) -> CommandError:
             "--address or BATON_ADDRESS chooses one.",
             EXIT_FAILED,
         )
+    if isinstance(error, AuthenticationError):
+        return CommandError(f"{error}; BATON_API_KEY gives it, `baton keys create` makes one.")
     wrong = isinstance(error, InvalidRequestError | NotFoundError)
     return CommandError(str(error), EXIT_USAGE if wrong else EXIT_FAILED)

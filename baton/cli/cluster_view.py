@@ -3,18 +3,19 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.cli.errors import CommandError
+from baton.cluster import etcd_certificate
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd import Etcd
-from baton.cluster.membership import Change
+from baton.cluster.membership import Change, health_address
+from baton.errors import BatonError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role
-from baton.rpc.channels import ChannelPool
-from baton.rpc.server import LIVENESS
+from baton.rpc.channel.channel import Channel
+from baton.rpc.channel.pool import ChannelPool
+from baton.rpc.server.health import LIVENESS
 
 HEALTH_SECONDS = 1.0
 UNREACHABLE = "UNREACHABLE"
@@ -64,7 +65,7 @@ class ClusterView:
                 instance = self.instances.get(identity)
                 if instance is None or (instance.incarnation == not_incarnation != ""):
                     continue
-                if await health(self._channels.get(instance.address)) == "SERVING":
+                if await health(self._channels.get(health_address(instance))) == "SERVING":
                     ids.discard(identity)
             if not ids:
                 return
@@ -80,7 +81,7 @@ class ClusterView:
             instance = self.instances.get(identity)
             if instance is None:
                 continue
-            if await health(self._channels.get(instance.address), LIVENESS) != UNREACHABLE:
+            if await health(self._channels.get(health_address(instance)), LIVENESS) != UNREACHABLE:
                 raise CommandError(
                     f"Cluster {cluster!r} already has a {identity} at {instance.address}: stop it, "
                     "or name another cluster with --cluster."
@@ -89,15 +90,8 @@ class ClusterView:
 
 @asynccontextmanager
 async def watch_cluster(endpoints: Iterable[str], cluster: str) -> AsyncIterator[ClusterView]:
-    """Watch a cluster; the view is empty until etcd answers.
-
-    Raises:
-        CommandError: the endpoints make no sense.
-    """
-    try:
-        etcd = Etcd(tuple(endpoints))
-    except ValueError as error:
-        raise CommandError(f"{error}; see --etcd-endpoint.") from error
+    """Watch a cluster; the view is empty until etcd answers."""
+    etcd = Etcd(tuple(endpoints), certificate=etcd_certificate.current())
     async with etcd, Discovery(etcd, cluster) as discovery, ChannelPool() as channels:
         yield ClusterView(discovery, channels)
 
@@ -109,14 +103,12 @@ def role_name(role: Role.ValueType) -> str:
     return Role.Name(role).removeprefix("ROLE_").lower()
 
 
-async def health(channel: grpc.aio.Channel, service: str = "") -> str:
+async def health(channel: Channel, service: str = "") -> str:
     """Return `SERVING`, `NOT_SERVING`, or `UNREACHABLE` without an answer within a second."""
     request = health_pb2.HealthCheckRequest(service=service)
-    call: Any = health_pb2_grpc.HealthStub(channel).Check(request, timeout=HEALTH_SECONDS)
+    stub = channel.stub(health_pb2_grpc.HealthStub)
     try:
-        response = await call
-    except grpc.aio.AioRpcError:
+        response = await stub.Check(request, timeout=HEALTH_SECONDS)
+    except BatonError:
         return UNREACHABLE
-    finally:
-        call.cancel()
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))

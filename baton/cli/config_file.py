@@ -13,6 +13,7 @@ _OPTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "grpc_port": ("frontend", "grpc.port"),
         "etcd_endpoint": ("frontend", "etcd.endpoints"),
         "cluster": ("frontend", "etcd.cluster"),
+        "auth": ("frontend", "auth.mode"),
         "model": ("decode", "engine.model"),
         "model_name": ("decode", "engine.model_name"),
         "dtype": ("decode", "engine.dtype"),

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from baton.cli.config_file import take_defaults
+from baton.cli.errors import CommandError
 from baton.cli.reach import require_listening
 
 if TYPE_CHECKING:
+    import grpc
+
     from baton.client import Options
 
 
@@ -125,6 +128,13 @@ class ClusterOptions(WorkerOptions):
     etcd_endpoint: EtcdEndpoint = ""
     """Empty: the cluster runs an etcd of its own."""
     cluster: ClusterName = "local"
+    auth: Annotated[
+        Literal["off", "keys"],
+        typer.Option(
+            help="keys: requests need an API key; one is made where there is none.",
+            envvar="BATON_AUTH_MODE",
+        ),
+    ] = "off"
     pin: Annotated[bool, typer.Option("--pin", help="Pin each engine to CPU cores of its own.")] = (
         False
     )
@@ -134,8 +144,68 @@ class ClusterOptions(WorkerOptions):
         return endpoints(self.etcd_endpoint)
 
 
+def _tls_file(what: str, variable: str) -> Any:
+    return typer.Option(help=what, envvar=variable, exists=True, dir_okay=False, readable=True)
+
+
 @dataclass(frozen=True)
-class EtcdOptions:
+class CertificateOptions:
+    """What a command shows to a cluster whose processes show each other certificates."""
+
+    tls_cert: Annotated[
+        Path | None,
+        _tls_file("Certificate of an operator, where a cluster has TLS inside.", "BATON_TLS_CERT"),
+    ] = None
+    tls_key: Annotated[Path | None, _tls_file("Its private key.", "BATON_TLS_KEY")] = None
+    tls_ca: Annotated[Path | None, _tls_file("The authorities of the cluster.", "BATON_TLS_CA")] = (
+        None
+    )
+    tls_trust_domain: Annotated[
+        str, typer.Option(help="In which roles are named.", envvar="BATON_TLS_TRUST_DOMAIN")
+    ] = "baton"
+    etcd_cert: Annotated[
+        Path | None,
+        _tls_file("Certificate that etcd sees. Default: the operator's.", "BATON_ETCD_CERT"),
+    ] = None
+    etcd_key: Annotated[Path | None, _tls_file("Its private key.", "BATON_ETCD_KEY")] = None
+    etcd_ca: Annotated[Path | None, _tls_file("The authorities of etcd.", "BATON_ETCD_CA")] = None
+    etcd_plaintext: Annotated[
+        bool,
+        typer.Option(
+            "--etcd-plaintext", help="Speak plain text to etcd.", envvar="BATON_ETCD_PLAINTEXT"
+        ),
+    ] = False
+
+    def show_certificates(self) -> None:
+        """Have this command show its certificates.
+
+        Raises:
+            CommandError: files cannot be used, or some are missing.
+        """
+        mutual = (self.tls_cert, self.tls_key, self.tls_ca)
+        if not any((*mutual, self.etcd_cert, self.etcd_key, self.etcd_ca)):
+            return
+        from baton.cluster import etcd_certificate
+        from baton.rpc.tls import mutual as inside
+        from baton.settings import EtcdSettings, StartupError, TlsSettings
+
+        cert, key, ca = mutual
+        tls = TlsSettings(cert=cert, key=key, ca=ca, trust_domain=self.tls_trust_domain)
+        etcd = EtcdSettings(
+            cert=self.etcd_cert,
+            key=self.etcd_key,
+            ca=self.etcd_ca,
+            plaintext=self.etcd_plaintext,
+        )
+        try:
+            inside.use(inside.read(tls))
+            etcd_certificate.use(etcd_certificate.read(etcd, tls))
+        except StartupError as error:
+            raise CommandError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class EtcdOptions(CertificateOptions):
     """Which cluster is meant; by default the one that `baton up` runs on this machine."""
 
     etcd_endpoint: EtcdEndpoint = ""
@@ -145,10 +215,11 @@ class EtcdOptions:
         """Return etcd's endpoints and the cluster's name.
 
         Raises:
-            CommandError: nothing listens there.
+            CommandError: nothing listens there, or certificates cannot be used.
         """
         from baton.cli.local.rundir import running
 
+        self.show_certificates()
         local = running()
         name = self.cluster or (local.cluster if local else "local")
         found = endpoints(self.etcd_endpoint) or (local.etcd if local else ("127.0.0.1:2379",))
@@ -186,6 +257,7 @@ class StoreOptions(EtcdOptions):
         """
         if not self.store:
             return StoreTarget("", *self.resolve())
+        self.show_certificates()
         require_listening(
             (self.store,),
             "--store",
@@ -201,10 +273,31 @@ class FrontendOptions:
     address: Annotated[
         str,
         typer.Option(
-            help="The frontend's gRPC host:port. Default: the cluster that runs here.",
+            help="The frontend's gRPC host:port, or dns:///NAME:PORT of several. "
+            "Default: the cluster that runs here.",
             envvar="BATON_ADDRESS",
         ),
     ] = ""
+    tls: Annotated[bool, typer.Option("--tls", help="It serves TLS.")] = False
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the authority to trust, in PEM; with it --tls is meant. "
+            "Default: those that gRPC knows.",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+        ),
+    ] = None
+
+    def credentials(self) -> "grpc.ChannelCredentials | None":
+        """Return what a client of the frontend needs for TLS; None: it speaks plain text."""
+        if not self.tls and self.tls_ca is None:
+            return None
+        import grpc
+
+        roots = self.tls_ca.read_bytes() if self.tls_ca is not None else None
+        return grpc.ssl_channel_credentials(roots)
 
     def resolve(self) -> str:
         """Return the frontend's address.
@@ -251,3 +344,37 @@ class ChatOptions(FrontendOptions):
         if self.seed is not None:
             options["seed"] = self.seed
         return options
+
+
+_ETCD_HOSTS = (
+    *("localhost", "127.0.0.1", "etcd"),
+    # One by one: gRPC takes no wildcard right before the last part of a name.
+    *("etcd-0.etcd", "etcd-1.etcd", "etcd-2.etcd"),
+    *("*.etcd.baton.svc", "*.etcd.baton.svc.cluster.local"),
+)
+
+
+@dataclass(frozen=True)
+class CertsOptions:
+    """What `baton certs` makes, and which step of replacing an authority it takes."""
+
+    directory: Annotated[
+        Path,
+        typer.Argument(help="Where files are kept; the authority's key too.", file_okay=False),
+    ]
+    new_ca: Annotated[
+        bool,
+        typer.Option("--new-ca", help="Only add a new authority to those that are trusted."),
+    ] = False
+    drop_old_cas: Annotated[
+        bool,
+        typer.Option("--drop-old-cas", help="Only stop trusting all authorities but the newest."),
+    ] = False
+    days: Annotated[float, typer.Option(help="That certificates are valid.", min=0.01)] = 365
+    trust_domain: Annotated[
+        str,
+        typer.Option(help="In which roles are named.", envvar="BATON_TLS_TRUST_DOMAIN"),
+    ] = "baton"
+    etcd_hosts: Annotated[
+        str, typer.Option(help="Names and addresses of etcd, separated by commas.")
+    ] = ",".join(_ETCD_HOSTS)

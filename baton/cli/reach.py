@@ -30,6 +30,18 @@ def require_listening(addresses: Sequence[str], flag: str, otherwise: str) -> No
     raise CommandError(otherwise, EXIT_FAILED)
 
 
+def certificate_hint() -> str:
+    """Return what may be wrong with certificates where processes do not answer: a sentence."""
+    from baton.rpc.tls import mutual
+
+    if mutual.current() is None:
+        return (
+            "Where processes have certificates, show them an operator's: --tls-cert, --tls-key and "
+            "--tls-ca."
+        )
+    return "They may have certificates of other authorities than --tls-ca, or none."
+
+
 def split_address(address: str, flag: str) -> tuple[str, int]:
     """Return the host, without brackets, and the port. gRPC would take no port for another one.
 

@@ -4,20 +4,23 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-import grpc
 from rich.console import Console
 from rich.text import Text
 
 from baton.cli.cluster_view import HEALTH_SECONDS, UNREACHABLE, health, role_name, watch_cluster
 from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.cli.reach import certificate_hint
 from baton.cli.render import size
 from baton.cli.table import TextTable, show
+from baton.cluster.membership import health_address
+from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, worker_pb2
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.internal.v1.worker_pb2_grpc import WorkerServiceStub
-from baton.rpc.channels import ChannelPool
+from baton.rpc.channel.call import ClientCall
+from baton.rpc.channel.channel import Channel
+from baton.rpc.channel.pool import ChannelPool
 from baton.telemetry import logs
 
 WORKERS = (cluster_pb2.ROLE_PREFILL, cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
@@ -55,8 +58,12 @@ class StatusRow:
     address: str
     metrics_address: str
     health: str
+    version: str
+    """Release and commit of its code; UNKNOWN: older than those that say so."""
     load: WorkerLoad | StoreLoad | None = None
     """None: it has none to tell, or did not tell."""
+    denial: str = ""
+    """Why it did not tell, where the command's certificate is another role's."""
 
     def cells(self) -> tuple[str, str]:
         """Return its load and its KV in words."""
@@ -82,10 +89,21 @@ def status(
         as_json: print JSON.
 
     Raises:
-        CommandError: etcd does not answer.
+        CommandError: etcd does not answer, no instance does, or some do not tell this certificate
+            how busy they are.
     """
     logs.configure("status", "status", level="error")
     rows = asyncio.run(_rows(endpoints, cluster))
+    _print(rows, cluster, console, metrics, as_json)
+    if rows and all(row.health == UNREACHABLE for row in rows):
+        raise CommandError(f"no process answers. {certificate_hint()}", EXIT_FAILED)
+    if denials := [row.denial for row in rows if row.denial]:
+        raise CommandError(f"loads are told to operators: {denials[0]}.", EXIT_FAILED)
+
+
+def _print(
+    rows: Sequence[StatusRow], cluster: str, console: Console, metrics: bool, as_json: bool
+) -> None:
     if as_json:
         console.print_json(json.dumps([asdict(row) for row in rows]))
     elif not rows:
@@ -95,12 +113,14 @@ def status(
     else:
         width = console.width if console.is_terminal else None
         show(console, status_table(rows, width))
+        if len(versions := _versions(rows)) == 1:
+            console.print(f"All run {versions.pop()}.", highlight=False)
 
 
 def status_table(rows: Sequence[StatusRow], width: int | None) -> TextTable:
     """Return the table of instances, with metrics' addresses where the terminal is wide enough.
 
-    Roles have a column only where ids do not begin with them.
+    Roles have a column only where ids do not begin with them, versions only where they differ.
     """
     roles = not all(row.id.startswith(row.role) for row in rows)
     wide = _status_table(rows, roles, metrics=True)
@@ -121,7 +141,8 @@ def metrics_table(rows: Sequence[StatusRow]) -> TextTable:
 
 
 def _status_table(rows: Sequence[StatusRow], roles: bool, metrics: bool) -> TextTable:
-    middle = ("model", "address", "health", "load", "KV")
+    mixed = len(_versions(rows)) > 1
+    middle = ("model", "address", "health", *(("version",) if mixed else ()), "load", "KV")
     table = TextTable(
         ("instance", *(("role",) if roles else ()), *middle, *(("metrics",) if metrics else ()))
     )
@@ -132,10 +153,15 @@ def _status_table(rows: Sequence[StatusRow], roles: bool, metrics: bool) -> Text
             row.model,
             row.address,
             Text(row.health, style="green" if row.health == "SERVING" else "red"),
+            *((row.version,) if mixed else ()),
             *row.cells(),
             *((row.metrics_address,) if metrics else ()),
         )
     return table
+
+
+def _versions(rows: Sequence[StatusRow]) -> set[str]:
+    return {row.version for row in rows}
 
 
 async def _rows(endpoints: tuple[str, ...], cluster: str) -> list[StatusRow]:
@@ -143,21 +169,25 @@ async def _rows(endpoints: tuple[str, ...], cluster: str) -> list[StatusRow]:
         if not view.synced:
             raise CommandError(
                 f"etcd does not answer at {', '.join(endpoints)}: start a cluster with `baton up`, "
-                "or say where its etcd is with --etcd-endpoint.",
+                f"or say where its etcd is with --etcd-endpoint. {certificate_hint()}",
                 EXIT_FAILED,
             )
         members = sorted(view.instances.values(), key=lambda member: (member.role, member.id))
-        rows = (_row(member, channels.get(member.address)) for member in members)
+        rows = (_row(member, channels.get(health_address(member))) for member in members)
         return list(await asyncio.gather(*rows))
 
 
-async def _row(member: cluster_pb2.Instance, channel: grpc.aio.Channel) -> StatusRow:
+async def _row(member: cluster_pb2.Instance, channel: Channel) -> StatusRow:
     state = await health(channel)
     load: WorkerLoad | StoreLoad | None = None
-    if state != UNREACHABLE and member.role in WORKERS:
-        load = await _worker(channel)
-    elif state != UNREACHABLE and member.role == cluster_pb2.ROLE_KVSTORE:
-        load = await _store(channel)
+    denial = ""
+    try:
+        if state != UNREACHABLE and member.role in WORKERS:
+            load = await _worker(channel)
+        elif state != UNREACHABLE and member.role == cluster_pb2.ROLE_KVSTORE:
+            load = await _store(channel)
+    except BatonError as error:
+        denial = str(error) if error.reason is Reason.PERMISSION_DENIED else ""
     return StatusRow(
         member.id,
         role_name(member.role),
@@ -165,17 +195,17 @@ async def _row(member: cluster_pb2.Instance, channel: grpc.aio.Channel) -> Statu
         member.address,
         member.metrics_address,
         "DRAINING" if member.draining else state,
+        member.version or UNKNOWN,
         load,
+        denial,
     )
 
 
-async def _worker(channel: grpc.aio.Channel) -> WorkerLoad | None:
+async def _worker(channel: Channel) -> WorkerLoad | None:
     request = worker_pb2.WatchLoadRequest()
-    call: Any = WorkerServiceStub(channel).WatchLoad(request, timeout=HEALTH_SECONDS)
+    call: ClientCall = channel.stub(WorkerServiceStub).WatchLoad(request, timeout=HEALTH_SECONDS)
     try:
         response = await call.read()
-    except grpc.aio.AioRpcError:
-        return None
     finally:
         call.cancel()
     if not isinstance(response, worker_pb2.WatchLoadResponse):  # ended at once: it shuts down
@@ -185,13 +215,7 @@ async def _worker(channel: grpc.aio.Channel) -> WorkerLoad | None:
     return WorkerLoad(report.running, report.waiting, used, report.total_pages)
 
 
-async def _store(channel: grpc.aio.Channel) -> StoreLoad | None:
+async def _store(channel: Channel) -> StoreLoad:
     request = kvstore_pb2.StatRequest()
-    call: Any = KvStoreServiceStub(channel).Stat(request, timeout=HEALTH_SECONDS)
-    try:
-        stat = await call
-    except grpc.aio.AioRpcError:
-        return None
-    finally:
-        call.cancel()
+    stat = await channel.stub(KvStoreServiceStub).Stat(request, timeout=HEALTH_SECONDS)
     return StoreLoad(stat.committed_bytes, stat.capacity_bytes, stat.objects, stat.leases)

@@ -10,10 +10,12 @@ import grpc
 from baton.cli.cluster_view import watch_cluster
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.options import StoreTarget
+from baton.cli.reach import certificate_hint
+from baton.errors import BatonError
 from baton.internal.v1 import cluster_pb2
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
-from baton.rpc.channels import ChannelPool
+from baton.rpc.channel.pool import ChannelPool
 from baton.telemetry import logs
 
 CALL_SECONDS = 10.0
@@ -33,21 +35,16 @@ class RemoteStore:
         Raises:
             CommandError: the store does not answer, or refuses.
         """
-        call = getattr(self.stub, method)(request, timeout=CALL_SECONDS)
         try:
-            return await call
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise CommandError(
-                    f"the store at {self.address} refuses: {error.details()}."
-                ) from error
+            return await getattr(self.stub, method)(request, timeout=CALL_SECONDS)
+        except BatonError as error:
+            if error.code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED):
+                raise CommandError(f"the store at {self.address} refuses: {error}.") from error
             raise CommandError(
-                f"the store at {self.address} does not answer ({error.details()}): check with "
-                "`baton status` whether it runs, or name another with --store.",
+                f"the store at {self.address} does not answer ({error}): check with `baton status` "
+                f"whether it runs, or name another with --store. {certificate_hint()}",
                 EXIT_FAILED,
             ) from error
-        finally:
-            call.cancel()
 
     async def objects(self, **fields: Any) -> AsyncIterator[pb.ObjectInfo]:
         """Yield every object that a ListRequest with these fields names."""
@@ -75,7 +72,7 @@ def run(target: StoreTarget, act: Callable[[Sequence[RemoteStore]], Awaitable[T]
     async def connect_and_act() -> T:
         addresses = [target.address] if target.address else await _addresses(target)
         async with ChannelPool() as channels:
-            stubs = [(a, KvStoreServiceStub(channels.get(a))) for a in addresses]
+            stubs = [(a, channels.get(a).stub(KvStoreServiceStub)) for a in addresses]
             return await act([RemoteStore(*one) for one in stubs])
 
     return asyncio.run(connect_and_act())
@@ -86,7 +83,7 @@ async def _addresses(target: StoreTarget) -> list[str]:
         if not view.synced:
             raise CommandError(
                 f"etcd does not answer at {', '.join(target.endpoints)}: start a cluster with "
-                "`baton up`, or name a store with --store host:port.",
+                f"`baton up`, or name a store with --store host:port. {certificate_hint()}",
                 EXIT_FAILED,
             )
         members = sorted(view.instances.values(), key=lambda member: member.id)

@@ -24,11 +24,12 @@ _INDENT = 11
 """Columns before a value."""
 
 
-def banner(cluster: Cluster, width: int | None) -> list[Text]:
+def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
     """Return the lines to print.
 
     Args:
         cluster: that serves.
+        key: an API key that was made for it; empty: none was.
         width: columns of the terminal, for the values that are lists and sentences; None: each
             is one line. Addresses, paths and commands are one line in any case, to be copied.
     """
@@ -36,26 +37,29 @@ def banner(cluster: Cluster, width: int | None) -> list[Text]:
     body = json.dumps(
         {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
     )
+    api_key = f', api_key="{key}"' if key else ""
     python = (
         f"from baton.client import Client; "
-        f'[print(text, end="", flush=True) for text in Client("{cluster.grpc}")'
+        f'[print(text, end="", flush=True) for text in Client("{cluster.grpc}"{api_key})'
         f'.chat("Hello", model="{model}").iter_text()]'
     )
     lines = [
         f"Up after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
         f"  model    {model}",
         *_wrapped("context", context(cluster.card) if cluster.card else "", width),
-        f"  OpenAI   http://{cluster.http}/v1",
+        f"  OpenAI   {cluster.scheme}://{cluster.http}/v1",
         f"  gRPC     {cluster.grpc}",
         f"  etcd     {', '.join(cluster.etcd)}",
+        *([f"  key      {key} (shown once)"] if key else []),
         *_wrapped("metrics", metrics(cluster.metrics), width),
         f"  targets  {cluster.metric_targets}",
         f"  logs     {cluster.logs}",
         "Try:",
-        f"  curl -sN http://{cluster.http}/v1/chat/completions"
-        f" -H 'content-type: application/json' -d '{body}'",
+        f"  curl -sN {cluster.scheme}://{cluster.http}/v1/chat/completions"
+        + (f" -H 'authorization: Bearer {key}'" if key else "")
+        + f" -H 'content-type: application/json' -d '{body}'",
         f"  {program('python')} -c '{python}'",
-        f"  {program('baton')} chat",
+        f"  {f'BATON_API_KEY={key} ' if key else ''}{program('baton')} chat",
         f"  {program('baton')} status",
         "Ctrl-C stops it.",
     ]

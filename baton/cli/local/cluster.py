@@ -3,8 +3,8 @@
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +16,13 @@ from baton.cli.errors import CommandError
 from baton.cli.local.child import Child, ServiceProcess
 from baton.cli.local.metric_targets import keep_targets
 from baton.cli.local.plan import HOST, ProcessSpec, available_cores, plan, small_memory
-from baton.cli.local.ports import require_free
+from baton.cli.local.ports import held_port, require_free
 from baton.cli.local.report import Reporter
 from baton.cli.local.rundir import LocalCluster, RunDirectory
 from baton.cli.local.running_requests import running_requests, waiting_sentence
 from baton.cli.local.supervisor import ETCD, Supervisor
 from baton.cli.options import ClusterOptions
-from baton.cluster.local_etcd import LocalEtcd, free_port
+from baton.cluster.local_etcd import LocalEtcd
 from baton.internal.v1.cluster_pb2 import ModelCard
 from baton.settings import (
     SERVICE_SETTINGS,
@@ -35,6 +35,9 @@ from baton.settings import (
 from baton.settings.names import CONFIG_ENV, CONFIG_FLAG
 from baton.telemetry import logs
 
+NOTICE_ENV = "BATON_LIMITS_DRAIN_NOTICE_SECONDS"
+NOTICE_SECONDS = 0.3
+"""For clients of this machine, unless set otherwise: no load balancer has to notice."""
 STOP_SLACK_SECONDS = 2.0
 """A process that drains for its time and then for this long is killed."""
 
@@ -59,6 +62,13 @@ class Cluster:
     decode_workers: int
     """Workers that decode, combined ones included."""
     start_seconds: float
+    tls: bool = False
+    """Clients speak TLS."""
+
+    @property
+    def scheme(self) -> str:
+        """Of HTTP."""
+        return "https" if self.tls else "http"
 
 
 class Ended(NamedTuple):
@@ -94,7 +104,11 @@ async def _run(
     reporter: Reporter,
 ) -> Ended:
     begun = time.monotonic()
-    with RunDirectory() as directory, directory.supervisor_log.open("w") as log:
+    with (
+        RunDirectory() as directory,
+        directory.supervisor_log.open("w") as log,
+        _ports_chosen(options) as options,
+    ):
         logs.configure("supervisor", "supervisor", stream=log)
         own_etcd = (
             None
@@ -107,21 +121,31 @@ async def _run(
             services = ("prefill", "decode", "kvstore")
             given = (given_variables(options.config, service) for service in services)
             memory = small_memory(set().union(*given))
-        drain_seconds = 0.0
-        specs = plan(_choose_ports(options), model, endpoints, available_cores(), memory)
+        drain_seconds, patience, tls = 0.0, 0.0, False
+        noticed = NOTICE_ENV in given_variables(options.config, "frontend")
+        frontends = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
+        specs = plan(options, model, endpoints, available_cores(), memory, frontends)
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         for spec in specs:
             settings = _settings_of(spec)
+            if settings.tls.cert is not None:
+                raise CommandError(
+                    "baton up speaks plain text inside the cluster, and BATON_TLS_CERT or "
+                    f"{spec.service}.tls.cert is set: unset it. docs/security.md says how "
+                    "processes get certificates."
+                )
+            patience = max(patience, settings.liveness.patience_seconds)
             if isinstance(settings, FrontendSettings):
                 _require_ports(settings)
                 drain_seconds = settings.drain_seconds
+                tls = settings.public.tls_cert is not None
             children[spec.id] = ServiceProcess(
                 spec.service,
                 spec.settings,
                 directory.logs / f"{spec.id}.log",
                 settings.drain_seconds + settings.close_seconds + STOP_SLACK_SECONDS,
             )
-        supervisor = Supervisor(children, specs, endpoints, options.cluster, reporter)
+        supervisor = Supervisor(children, specs, endpoints, options.cluster, reporter, patience)
         interrupted = _SignalHandler(supervisor, reporter)
         view = None
         try:
@@ -141,6 +165,7 @@ async def _run(
                 view.card(name),
                 options.decode + options.combined,
                 time.monotonic() - begun,
+                tls,
             )
             directory.publish(LocalCluster(endpoints, options.cluster, cluster.grpc, cluster.http))
             async with keep_targets(view, directory.metric_targets, options.cluster):
@@ -159,13 +184,15 @@ async def _run(
         return Ended(bool(interrupted), directory.logs)
 
 
-def _choose_ports(options: ClusterOptions) -> ClusterOptions:
-    """Return the options with free ports chosen, so that a restarted frontend keeps its own."""
-    return replace(
-        options,
-        http_port=options.http_port or free_port(),
-        grpc_port=options.grpc_port or free_port(),
-    )
+@contextmanager
+def _ports_chosen(options: ClusterOptions) -> Iterator[ClusterOptions]:
+    """Choose free ports where none are named; a frontend that is started again finds its own."""
+    with ExitStack() as stack:
+        yield replace(
+            options,
+            http_port=options.http_port or stack.enter_context(held_port()),
+            grpc_port=options.grpc_port or stack.enter_context(held_port()),
+        )
 
 
 def _settings_of(spec: ProcessSpec) -> ProcessSettings:

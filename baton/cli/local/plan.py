@@ -41,6 +41,7 @@ def plan(
     etcd: Sequence[str],
     cores: Sequence[int],
     memory: Mapping[str, str] = MappingProxyType({}),
+    frontend: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[ProcessSpec, ...]:
     """Return the processes of a cluster, except etcd.
 
@@ -50,6 +51,7 @@ def plan(
         etcd: etcd's endpoints.
         cores: that the engines share.
         memory: settings of how much memory engines and stores take, as `small_memory` returns.
+        frontend: settings of the frontends.
 
     Raises:
         CommandError: the options describe no working cluster.
@@ -59,7 +61,7 @@ def plan(
     shared = {
         "BATON_ETCD_ENDPOINTS": ",".join(etcd),
         "BATON_ETCD_CLUSTER": options.cluster,
-        "BATON_TELEMETRY_METRICS_PORT": "0",
+        "BATON_OPS_PORT": "0",
     }
     if options.config is not None:
         shared["BATON_CONFIG"] = str(options.config.absolute())
@@ -74,11 +76,16 @@ def plan(
             "OMP_NUM_THREADS": "1",
         }
     )
-    front = shared | {
-        "BATON_HTTP_PORT": str(options.http_port),
-        "BATON_GRPC_PORT": str(options.grpc_port),
-        "OMP_NUM_THREADS": "1",
-    }
+    front = (
+        shared
+        | dict(frontend)
+        | {
+            "BATON_HTTP_PORT": str(options.http_port),
+            "BATON_GRPC_PORT": str(options.grpc_port),
+            "BATON_AUTH_MODE": options.auth,
+            "OMP_NUM_THREADS": "1",
+        }
+    )
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = engine_threads(len(cores), options.prefill + options.decode + options.combined)
@@ -96,10 +103,12 @@ def plan(
         *_several("decode", options.decode, "decode", StopOrder.WORKERS, worker),
         *_several("combined", options.combined, "decode", StopOrder.WORKERS, worker),
     ]
+    # Whoever reads its KV has stopped before it: there is nobody to serve on for.
+    store = inner | {"BATON_STORE_DRAIN_QUIET_SECONDS": "0"}
     if options.pin:
         engines = _pinned(engines, cores, threads)
     return (
-        *_several("kvstore", 1, "kvstore", StopOrder.STORES, inner),
+        *_several("kvstore", 1, "kvstore", StopOrder.STORES, store),
         *_several("router", 1, "router", StopOrder.WORKERS, inner),
         *engines,
         *_several("frontend", options.frontends, "frontend", StopOrder.FRONTENDS, front),

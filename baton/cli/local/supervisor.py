@@ -13,6 +13,7 @@ from baton.cli.local.log_lines import readable
 from baton.cli.local.plan import ProcessSpec
 from baton.cli.local.report import Reporter
 from baton.cli.local.restarts import LIMIT, QUICK_SECONDS, RestartPolicy
+from baton.cli.local.watchdog import frozen, livez
 from baton.cli.render import printable
 from baton.settings import StartupError
 
@@ -32,6 +33,7 @@ class Supervisor:
         endpoints: etcd's.
         cluster: the cluster's name.
         reporter: prints what happens.
+        patience: seconds for which a process may be frozen; then it is killed and restarted.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Supervisor:
         endpoints: tuple[str, ...],
         cluster: str,
         reporter: Reporter,
+        patience: float,
     ) -> None:
         self._children = children
         self._specs = specs
         self._endpoints = endpoints
         self._cluster = cluster
         self._reporter = reporter
+        self._patience = patience
         self._stack = AsyncExitStack()
         self._view: ClusterView | None = None
         self._keep_tasks: list[asyncio.Task[None]] = []
@@ -139,7 +143,7 @@ class Supervisor:
                 if self._serving and name == ETCD:
                     self._reporter.info(f"{name} serves again (pid {child.pid}).")
                 pid = child.pid or 0
-                code = await child.wait()
+                code = await self._wait_end(name, child, pid)
             except StartupError as error:  # etcd ended before it served
                 if not self._serving:
                     raise CommandError(str(error)) from error
@@ -157,6 +161,28 @@ class Supervisor:
             self._reporter.info(f"{name} is restarted in {wait:.1f} s.")
             self._report_recovery(name)
             await asyncio.sleep(wait)
+
+    async def _wait_end(self, name: str, child: Child, pid: int) -> int:
+        """Return a process's exit code; kill it where it is frozen."""
+        watching = asyncio.create_task(self._kill_frozen(name, pid), name=f"watch-{name}")
+        try:
+            return await child.wait()
+        finally:
+            await _cancel([watching])
+
+    async def _kill_frozen(self, name: str, pid: int) -> None:
+        why = await frozen(pid, lambda: self._probe(name), self._patience)
+        self._reporter.warn(f"{name} (pid {pid}) {why} and is killed.")
+        with suppress(ProcessLookupError):  # it ended just now
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.Event().wait()  # whoever waits for its end cancels this
+
+    async def _probe(self, name: str) -> str:
+        """Return what `livez` does of a process; empty where it is not known to serve."""
+        instance = self._view.instances.get(name) if self._view is not None else None
+        if instance is None or not self._serving:
+            return ""
+        return await livez(instance.metrics_address, min(1.0, self._patience))
 
     def _report_recovery(self, name: str) -> None:
         if name == ETCD:

@@ -1,0 +1,1 @@
+"""`baton certs`: an authority and certificates for a cluster."""

@@ -1,0 +1,83 @@
+"""Notice processes that run and do not live: stopped, or hanging."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+from baton.rpc.loop_watch import Waiting
+
+LOOK_SECONDS = 0.5
+PROBE_SECONDS = 5.0
+"""Between two probes of /livez."""
+HANGING_PARTS = 10
+"""One that answers no probe for so many times the patience hangs. Longer, because a machine that
+is short of processors makes processes silent, and stops none."""
+
+SILENT = "silent"
+_HEALTHY = ""
+Probe = Callable[[], Awaitable[str]]
+"""Probes a process, as `livez` does."""
+
+
+async def livez(ops_address: str, seconds: float) -> str:
+    """Return why a process has to be restarted, as it says itself.
+
+    Empty: it need not, or nobody is there to be asked. SILENT: there was no answer in time.
+    """
+    return await asyncio.to_thread(_get_livez, f"http://{ops_address}/livez", seconds)
+
+
+def _get_livez(url: str, seconds: float) -> str:
+    try:
+        with urlopen(url, timeout=seconds):
+            return _HEALTHY
+    except HTTPError as failed:
+        lines = failed.read(8192).decode(errors="replace").splitlines()
+        return ", ".join(line.removeprefix("[-]") for line in lines if line.startswith("[-]"))
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        return SILENT if isinstance(reason, TimeoutError) else _HEALTHY
+
+
+async def frozen(pid: int, probe: Probe, patience: float) -> str:
+    """Return once a process is stopped, or hangs: with why, as what comes behind its name.
+
+    Time in which this process itself did not run does not count.
+
+    Args:
+        pid: the process, of this machine.
+        probe: asks it.
+        patience: seconds for which it may be stopped.
+    """
+    stopped: Waiting | None = None
+    silent: Waiting | None = None
+    probed = Waiting()
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        stopped = (stopped or Waiting()) if is_stopped(pid) else None
+        if stopped is not None and stopped.seconds >= patience:
+            return f"has been stopped for {patience:g} s"
+        if probed.seconds < PROBE_SECONDS and silent is None:
+            continue
+        probed = Waiting()
+        asked = silent or Waiting()
+        found = await probe()
+        if found not in (_HEALTHY, SILENT):
+            return f"is not alive ({found})"
+        silent = asked if found == SILENT else None
+        if silent is not None and silent.seconds >= HANGING_PARTS * patience:
+            return f"has not answered for {HANGING_PARTS * patience:g} s"
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal has stopped a process; a debugger's stop is none. False: not known.
+
+    Only Linux says.
+    """
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "T"

@@ -1,0 +1,1 @@
+"""`baton tenants`, `baton projects` and `baton keys`: who may ask, and what for."""

@@ -1,0 +1,212 @@
+"""The commands, as the command line has them."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from baton.cli.options import EtcdOptions, expand_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TenantName = Annotated[str, typer.Argument(help="The tenant.")]
+TierName = Literal["free", "pro", "enterprise"]
+Tenant = Annotated[str, typer.Option(help="The tenant.")]
+
+tenants_app = typer.Typer(help="Who has keys: customers or departments.", no_args_is_help=True)
+projects_app = typer.Typer(help="Teams or applications of a tenant.", no_args_is_help=True)
+keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
+
+
+@tenants_app.command("create")
+@expand_options
+def tenants_create(
+    options: EtcdOptions,
+    name: TenantName,
+    tier: Annotated[TierName, typer.Option(help="What it pays for.")] = "pro",
+    kv_bytes: Annotated[
+        str, typer.Option(help="Most KV in each tier of each store, as 1GiB; 0: any.")
+    ] = "0",
+    json: Json = False,
+) -> None:
+    """Make a tenant, with a project `default`."""
+    from baton.cli.tenancy import commands
+
+    commands.create_tenant(commands.reach(options, _console(), json), name, tier, kv_bytes)
+
+
+@tenants_app.command("set")
+@expand_options
+def tenants_set(
+    options: EtcdOptions,
+    name: TenantName,
+    tier: Annotated[TierName | None, typer.Option(help="What it pays for.")] = None,
+    kv_bytes: Annotated[
+        str | None, typer.Option(help="Most KV in each tier of each store, as 1GiB; 0: any.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Change a tenant; in force within a second."""
+    from baton.cli.tenancy import commands
+
+    commands.set_tenant(commands.reach(options, _console(), json), name, tier, kv_bytes)
+
+
+@tenants_app.command("disable")
+@expand_options
+def tenants_disable(options: EtcdOptions, name: TenantName, json: Json = False) -> None:
+    """Refuse all keys of a tenant."""
+    from baton.cli.tenancy import commands
+
+    commands.disable_tenant(commands.reach(options, _console(), json), name, disabled=True)
+
+
+@tenants_app.command("enable")
+@expand_options
+def tenants_enable(options: EtcdOptions, name: TenantName, json: Json = False) -> None:
+    """Take the keys of a disabled tenant again."""
+    from baton.cli.tenancy import commands
+
+    commands.disable_tenant(commands.reach(options, _console(), json), name, disabled=False)
+
+
+@tenants_app.command("ls")
+@expand_options
+def tenants_ls(options: EtcdOptions, json: Json = False) -> None:
+    """List tenants."""
+    from baton.cli.tenancy import commands
+
+    commands.list_tenants(commands.reach(options, _console(), json))
+
+
+@projects_app.command("create")
+@expand_options
+def projects_create(
+    options: EtcdOptions,
+    tenant: TenantName,
+    name: Annotated[str, typer.Argument(help="The project.")],
+    json: Json = False,
+) -> None:
+    """Make a project."""
+    from baton.cli.tenancy import commands
+
+    commands.create_project(commands.reach(options, _console(), json), tenant, name)
+
+
+@projects_app.command("archive")
+@expand_options
+def projects_archive(
+    options: EtcdOptions,
+    tenant: TenantName,
+    name: Annotated[str, typer.Argument(help="The project, by name or id.")],
+    json: Json = False,
+) -> None:
+    """Refuse all keys of a project, for good."""
+    from baton.cli.tenancy import commands
+
+    commands.archive_project(commands.reach(options, _console(), json), tenant, name)
+
+
+@projects_app.command("ls")
+@expand_options
+def projects_ls(
+    options: EtcdOptions,
+    tenant: Annotated[str, typer.Argument(help="Only of this tenant.")] = "",
+    json: Json = False,
+) -> None:
+    """List projects."""
+    from baton.cli.tenancy import commands
+
+    commands.list_projects(commands.reach(options, _console(), json), tenant)
+
+
+@keys_app.command("create")
+@expand_options
+def keys_create(
+    options: EtcdOptions,
+    tenant: Tenant = "default",
+    project: Annotated[str, typer.Option(help="The tenant's project, by name or id.")] = "default",
+    name: Annotated[str, typer.Option(help="What it is for.")] = "",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What it may be used for: inference, usage or admin; several times. "
+            "Default: inference."
+        ),
+    ] = None,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="For projects and keys of the tenant: scope admin.")
+    ] = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="A model or adapter that it may ask; several times. Default: all."),
+    ] = None,
+    expires: Annotated[str, typer.Option(help="After 30d, 12h, 90m or 60s. Default: never.")] = "",
+    json: Json = False,
+) -> None:
+    """Make a key and print it, once.
+
+    The tenant `default` is made where it does not exist.
+    """
+    from baton.cli.tenancy import commands
+
+    scopes = [*(scope or ()), *(("admin",) if admin else ())] or ["inference"]
+    commands.create_key(
+        commands.reach(options, _console(), json),
+        tenant,
+        project,
+        scopes,
+        name=name,
+        models=model or (),
+        expires=expires,
+    )
+
+
+@keys_app.command("rotate")
+@expand_options
+def keys_rotate(
+    options: EtcdOptions,
+    key: Annotated[str, typer.Argument(help="The key's id.")],
+    keep: Annotated[str, typer.Option(help="Take the secret before so long, too; 0: no more.")] = (
+        "1h"
+    ),
+    json: Json = False,
+) -> None:
+    """Give a key a new secret and print it, once."""
+    from baton.cli.tenancy import commands
+
+    commands.rotate_key(commands.reach(options, _console(), json), key, keep)
+
+
+@keys_app.command("revoke")
+@expand_options
+def keys_revoke(
+    options: EtcdOptions,
+    key: Annotated[str, typer.Argument(help="The key's id.")],
+    json: Json = False,
+) -> None:
+    """Take a key no more, for good; in force within a second."""
+    from baton.cli.tenancy import commands
+
+    commands.revoke_key(commands.reach(options, _console(), json), key)
+
+
+@keys_app.command("ls")
+@expand_options
+def keys_ls(
+    options: EtcdOptions,
+    tenant: Annotated[str, typer.Argument(help="Only of this tenant.")] = "",
+    json: Json = False,
+) -> None:
+    """List keys and when they were used last, never a secret."""
+    from baton.cli.tenancy import commands
+
+    commands.list_keys(commands.reach(options, _console(), json), tenant)
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(soft_wrap=not sys.stdout.isatty())

@@ -1,0 +1,281 @@
+"""What the commands do: one change or list of records in etcd, printed as text or JSON."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+
+from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from baton.cli.options import EtcdOptions
+from baton.cli.render import size
+from baton.cli.table import TextTable, show
+from baton.cluster import etcd_certificate
+from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.tenants import DEFAULT_TENANT
+from baton.errors import BatonError, Reason
+from baton.settings.values import Bytes
+from baton.telemetry import logs
+from baton.tenancy.admin import Administration
+from baton.tenancy.records import Key, Project, Tenant, Tier
+
+T = TypeVar("T")
+
+_DURATION = re.compile(r"(\d{1,9})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_bytes = TypeAdapter[int](Bytes)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The cluster whose records are meant, and how to print them."""
+
+    endpoints: tuple[str, ...]
+    cluster: str
+    console: Console
+    as_json: bool
+
+    def do(self, what: Callable[[Administration], Awaitable[T]]) -> T:
+        """Return what is made of the records.
+
+        Raises:
+            CommandError: it is refused, or etcd does not answer.
+        """
+        try:
+            return asyncio.run(self._do(what))
+        except BatonError as error:
+            failed = error.reason in (Reason.ABORTED, Reason.UNAVAILABLE)
+            raise CommandError(f"{error}.", EXIT_FAILED if failed else EXIT_USAGE) from error
+        except ValueError as error:
+            raise CommandError(f"A record in etcd cannot be read: {error}.", EXIT_FAILED) from error
+        except EtcdError as error:
+            at = ", ".join(self.endpoints)
+            raise CommandError(f"etcd does not answer at {at}: {error}.", EXIT_FAILED) from error
+
+    async def _do(self, what: Callable[[Administration], Awaitable[T]]) -> T:
+        async with Etcd(self.endpoints, certificate=etcd_certificate.current()) as etcd:
+            return await what(Administration(etcd, self.cluster))
+
+    def print(self, sentence: str, **fields: Any) -> None:
+        """Print what a change came to: a sentence, or its fields as JSON."""
+        if self.as_json:
+            self.console.print_json(json.dumps(fields))
+        else:
+            self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    def list(self, table: TextTable, rows: Sequence[dict[str, Any]]) -> None:
+        """Print what there is, as a table or as JSON."""
+        if self.as_json:
+            self.console.print_json(json.dumps(rows))
+        else:
+            show(self.console, table)
+
+
+def reach(options: EtcdOptions, console: Console, as_json: bool) -> Target:
+    """Return the cluster that options name.
+
+    Raises:
+        CommandError: nothing listens there.
+    """
+    logs.configure("tenancy", "tenancy", level="error")
+    return Target(*options.resolve(), console, as_json)
+
+
+def create_tenant(target: Target, name: str, tier: str, kv_bytes: str) -> None:
+    """Make a tenant."""
+    most = read_bytes(kv_bytes)
+    made = target.do(lambda admin: admin.create_tenant(name, Tier(tier), most))
+    target.print(f"Made the tenant {name}, {tier}, with a project default.", **_shown(made))
+
+
+def set_tenant(target: Target, name: str, tier: str | None, kv_bytes: str | None) -> None:
+    """Change a tenant."""
+    changes: dict[str, Any] = {} if tier is None else {"tier": tier}
+    if kv_bytes is not None:
+        changes["kv_bytes"] = read_bytes(kv_bytes)
+    if not changes:
+        raise CommandError("Nothing to change: give --tier or --kv-bytes.")
+    changed = target.do(lambda admin: admin.update_tenant(name, **changes))
+    target.print(f"Changed the tenant {name}.", **_shown(changed))
+
+
+def disable_tenant(target: Target, name: str, *, disabled: bool) -> None:
+    """Refuse the keys of a tenant, or take them again."""
+    changed = target.do(lambda admin: admin.update_tenant(name, disabled=disabled))
+    target.print(f"{'Disabled' if disabled else 'Enabled'} the tenant {name}.", **_shown(changed))
+
+
+def list_tenants(target: Target) -> None:
+    """Print all tenants."""
+    tenants = target.do(lambda admin: admin.tenants())
+    table = TextTable(("tenant", "tier", "KV per tier", "state"), right=frozenset({"KV per tier"}))
+    for one in tenants:
+        quota = size(one.kv_bytes) if one.kv_bytes else "its share"
+        table.add(one.id, one.tier.value, quota, "disabled" if one.disabled_seconds else "ok")
+    target.list(table, [_shown(one) for one in tenants])
+
+
+def create_project(target: Target, tenant: str, name: str) -> None:
+    """Make a project."""
+    made = target.do(lambda admin: admin.create_project(tenant, name))
+    target.print(f"Made the project {name} of {tenant}: {made.id}.", **_shown(made))
+
+
+def archive_project(target: Target, tenant: str, name: str) -> None:
+    """Archive a project."""
+    changed = target.do(lambda admin: admin.archive_project(tenant, name))
+    target.print(f"Archived the project {changed.name} of {tenant}.", **_shown(changed))
+
+
+def list_projects(target: Target, tenant: str) -> None:
+    """Print the projects of a tenant, or all."""
+    projects = target.do(lambda admin: admin.projects(tenant))
+    table = TextTable(("project", "tenant", "id", "state"))
+    for one in projects:
+        table.add(one.name, one.tenant, one.id, "archived" if one.archived_seconds else "ok")
+    target.list(table, [_shown(one) for one in projects])
+
+
+def create_key(
+    target: Target,
+    tenant: str,
+    project: str,
+    scopes: Sequence[str],
+    *,
+    name: str,
+    models: Sequence[str],
+    expires: str,
+) -> None:
+    """Make a key and print its secret."""
+    seconds = read_seconds("--expires", expires) if expires else 0
+
+    async def create(admin: Administration) -> tuple[Key, str]:
+        if tenant == DEFAULT_TENANT:
+            await ensure_default_tenant(admin)
+        found = await admin.find_project(tenant, project)
+        return await admin.create_key(
+            found, scopes, name=name, models=models, expires_in_seconds=seconds
+        )
+
+    key, secret = target.do(create)
+    _print_secret(target, key, secret)
+
+
+async def ensure_default_tenant(admin: Administration) -> None:
+    """Make the tenant `default` where it does not exist: the operator's own."""
+    if not any(one.id == DEFAULT_TENANT for one in await admin.tenants()):
+        await admin.create_tenant(DEFAULT_TENANT, Tier.ENTERPRISE)
+
+
+def rotate_key(target: Target, ident: str, keep: str) -> None:
+    """Give a key a new secret and print it."""
+    seconds = 0 if keep == "0" else read_seconds("--keep", keep)
+    key, secret = target.do(lambda admin: admin.rotate_key(ident, seconds))
+    _print_secret(target, key, secret)
+
+
+def revoke_key(target: Target, ident: str) -> None:
+    """Revoke a key."""
+    changed = target.do(lambda admin: admin.revoke_key(ident))
+    target.print(f"Revoked the key {ident}.", **_shown(changed))
+
+
+def list_keys(target: Target, tenant: str) -> None:
+    """Print the keys of a tenant, or all."""
+
+    async def read(
+        admin: Administration,
+    ) -> tuple[list[Key], dict[str, Project], dict[str, int]]:
+        projects = {one.id: one for one in await admin.projects(tenant)}
+        return await admin.keys(), projects, await admin.last_uses()
+
+    keys, projects, uses = target.do(read)
+    keys = [one for one in keys if one.project in projects or not tenant]
+    table = TextTable(
+        ("key", "tenant", "project", "name", "scopes", "models", "last used", "state")
+    )
+    rows = []
+    for one in keys:
+        project = projects.get(one.project)
+        owner = project.tenant if project else "?"
+        table.add(
+            one.id,
+            owner,
+            project.name if project else one.project,
+            one.name,
+            ", ".join(one.scopes),
+            ", ".join(one.models) or "all",
+            _minute(uses[one.id]) if one.id in uses else "never",
+            _state(one),
+        )
+        rows.append(
+            {
+                **_shown(one),
+                "tenant": owner,
+                "last_used_seconds": uses.get(one.id),
+                "state": _state(one),
+            }
+        )
+    target.list(table, rows)
+
+
+def read_bytes(text: str) -> int:
+    """Return a number of bytes.
+
+    Raises:
+        CommandError: the text is none.
+    """
+    try:
+        return _bytes.validate_python(text)
+    except ValidationError:
+        raise CommandError(f"--kv-bytes {text!r} is no number of bytes, such as 1GiB.") from None
+
+
+def read_seconds(flag: str, text: str) -> int:
+    """Return a duration in seconds.
+
+    Raises:
+        CommandError: the text is none.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise CommandError(f"{flag} {text!r} is no duration, such as 30d, 12h, 90m or 60s.")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _print_secret(target: Target, key: Key, secret: str) -> None:
+    if not target.as_json:
+        target.print(f"Key {key.id}, shown once:")
+        target.print(f"  {secret}")
+        if key.old_secret is not None:
+            target.print(f"The one before is taken until {_minute(key.old_secret.until_seconds)}.")
+        return
+    target.print("", **_shown(key), secret=secret)
+
+
+def _shown(record: Tenant | Project | Key) -> dict[str, Any]:
+    """Return a record for people: without digests."""
+    fields: dict[str, Any] = msgspec.to_builtins(record)
+    fields.pop("sha256", None)
+    if isinstance(record, Key) and record.old_secret is not None:
+        fields["old_secret"] = {"until_seconds": record.old_secret.until_seconds}
+    return fields
+
+
+def _state(key: Key) -> str:
+    if key.revoked_seconds:
+        return "revoked"
+    if key.expires_seconds:
+        over = time.time() >= key.expires_seconds
+        return f"{'expired' if over else 'until'} {_minute(key.expires_seconds)}"
+    return "ok"
+
+
+def _minute(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
