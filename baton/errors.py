@@ -16,6 +16,8 @@ from google.rpc import (  # type: ignore[import-untyped,unused-ignore]
 from grpc import StatusCode as Code
 from grpc_status import rpc_status
 
+from baton.redaction import redact
+
 DOMAIN = "baton"
 _MAX_MESSAGE = 1024  # status travels in headers, of which clients take 8 KiB in all
 _MAX_FIELD = 256
@@ -62,17 +64,18 @@ class Reason(Enum):
     UNSUPPORTED_PARAMETER = Code.INVALID_ARGUMENT, "invalid_request_error", "unsupported_parameter"
     """A parameter, or a value of it, that is not supported. Leave it out."""
     MALFORMED_BODY = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_body"
-    """The body is no JSON, or has a value of a wrong type. Correct the body."""
+    """The body is no JSON, has a value of a wrong type, or comes in malformed or next to empty
+    chunks; the message is no protobuf of the method. Correct the body."""
     TEMPLATE_FAILED = Code.INVALID_ARGUMENT, "invalid_request_error", "template_failed"
     """The model's chat template refused the messages. Send roles and an order that the model
     takes."""
     METHOD_NOT_ALLOWED = Code.INVALID_ARGUMENT, "invalid_request_error", "method_not_allowed", 405
     """The path takes another HTTP method, which `allow` names."""
     MALFORMED_HEAD = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_head"
-    """The head of the request is not HTTP/1.1. Correct the client."""
+    """The head of the request is not HTTP/1.1, or has not one Host. Correct the client."""
     HEAD_TOO_LARGE = Code.INVALID_ARGUMENT, "invalid_request_error", "head_too_large", 431
-    """The head of the request is longer than `http.max_head_bytes`. Send fewer or shorter
-    headers."""
+    """The head of the request is longer than `http.max_head_bytes` or has more fields than
+    `http.max_head_fields`, which also bounds those behind a body. Send fewer or shorter headers."""
     BODY_TIMEOUT = Code.INVALID_ARGUMENT, "invalid_request_error", "request_timeout", 408
     """The body did not arrive in time (`http.body_timeout_seconds`). Send it faster."""
     UNSUPPORTED_MEDIA_TYPE = (
@@ -86,30 +89,42 @@ class Reason(Enum):
     """A position is beyond what there is. Correct the request."""
     FAILED_PRECONDITION = Code.FAILED_PRECONDITION, "invalid_request_error", "failed_precondition"
     """The request does not fit the state of the system. Do not repeat it unchanged."""
+    POISON_REQUEST = Code.FAILED_PRECONDITION, "invalid_request_error", "poison_request"
+    """Two workers were lost while they computed this request, the second while no other could be
+    why. Every frontend refuses it, by tenant, prompt and parameters, for ten minutes. Do not repeat
+    it unchanged."""
     PROTOCOL_MISMATCH = Code.FAILED_PRECONDITION, "invalid_request_error", "protocol_mismatch"
     """Two processes speak different versions of an internal protocol. Run the same version of
     both."""
     INVALID_API_KEY = Code.UNAUTHENTICATED, "invalid_request_error", "invalid_api_key"
-    """The key is missing or unknown. Send a valid one."""
+    """The API key is missing, not known, expired, revoked or replaced. Send a valid one."""
     PERMISSION_DENIED = Code.PERMISSION_DENIED, "permission_error", "permission_denied"
-    """The caller may not do this. Ask who runs the service."""
+    """The caller may not do this: its API key has not the scope, or another tenant or project was
+    named. Ask who runs the service."""
+    MODEL_NOT_ALLOWED = Code.PERMISSION_DENIED, "permission_error", "model_not_allowed"
+    """The API key may not be used for this model or adapter, whether there is one or not. Name one
+    that `GET /v1/models` lists."""
     NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "not_found"
     """There is nothing at this path or of this name. Correct the name."""
     MODEL_NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "model_not_found"
     """No worker serves this model, or it has no such adapter. `GET /v1/models` lists both."""
     ALREADY_EXISTS = Code.ALREADY_EXISTS, "conflict_error", "already_exists"
-    """There is one of this name already. Choose another name."""
+    """There is one of this name already. Choose another name. Of requests: one of the same id runs
+    already, or finished within the last minute."""
     ABORTED = Code.ABORTED, "conflict_error", "aborted"
     """The operation was ended by another one. Try it again."""
     SLOW_CONSUMER = Code.ABORTED, "conflict_error", "slow_consumer"
     """The reader fell behind its bounded buffer and was cut off. Read faster, or raise
     `limits.buffer_bytes` and `limits.stall_seconds`."""
     RATE_LIMITED = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded"
-    """Too many requests in a short time. Wait as long as `retry-after` says."""
+    """Too many requests in a short time, or unanswered on one HTTP connection. Wait as long as
+    `retry-after` says, or for the answers."""
     NO_CAPACITY = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "no_capacity"
     """There is no room for this now: memory, pages or places. Try again later, or add capacity."""
     BODY_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "body_too_large", 413
-    """The body is longer than `http.max_body_bytes`. Send less, or raise the limit."""
+    """A body is longer than `http.max_body_bytes` or has more values than
+    `limits.max_body_values`, a gRPC message `grpc.max_message_bytes` and
+    `limits.max_message_fields`. Send less, or raise the limit."""
     CANCELLED = Code.CANCELLED, "cancelled", "cancelled"
     """The caller ended the request."""
     UNIMPLEMENTED = Code.UNIMPLEMENTED, "unsupported", "unsupported"
@@ -122,9 +137,12 @@ class Reason(Enum):
     DRAINING = Code.UNAVAILABLE, "server_error", "draining"
     """The process is shutting down. Try again: another one answers."""
     NO_WORKER = Code.UNAVAILABLE, "server_error", "no_worker"
-    """No worker of the model is alive and ready. Look at `baton status`."""
+    """No worker of the model is alive and ready, and none came while the request waited
+    (`limits.wait_for_worker_seconds`), or too many wait (`limits.max_waiting`). Look at `baton
+    status`."""
     MODEL_LOADING = Code.UNAVAILABLE, "server_error", "model_loading"
-    """The frontend is fetching the model's tokenizer from its workers. Try again after a moment."""
+    """The frontend could not get the model's tokenizer from its workers in the time that requests
+    wait. Try again after a moment."""
     WORKER_LOST = Code.UNAVAILABLE, "server_error", "worker_lost"
     """The request's worker was lost, and so were those that took over. Try again."""
     STREAM_LOST = Code.UNAVAILABLE, "server_error", "stream_lost"
@@ -171,6 +189,7 @@ class BatonError(Exception):
         field: str | None = None,
         retry_after: float | None = None,
     ) -> None:
+        message = redact(message)
         super().__init__(message)
         self.reason = reason
         self.message = message

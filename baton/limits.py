@@ -7,3 +7,7 @@ MAX_CHOICES = 16
 """Outputs of one prompt, `n`."""
 MAX_ADAPTERS = 64
 """LoRA adapters of one worker."""
+
+PROVEN_TOKENS = 2
+"""A suspect output has survived a worker after so many tokens: the worker that was lost may have
+sampled one that its frontend never got."""

@@ -12,7 +12,7 @@ import msgspec
 
 from baton.v1 import common_pb2, inference_pb2
 
-Response = inference_pb2.GenerateResponse | inference_pb2.ChatResponse
+Response = inference_pb2.GenerateResponse | inference_pb2.ChatResponse | inference_pb2.SessionEvent
 
 
 class FinishReason(Enum):
@@ -112,17 +112,15 @@ Event = Started | Delta | ChoiceFinished | Finished
 
 
 def event_from_proto(response: Response) -> Event | None:
-    """Return the event of a response; None for an event that this release does not know."""
+    """Return the event of a response; None for an error, or one of a later release."""
+    if response.HasField("delta"):  # nearly all of them
+        delta = response.delta
+        logprobs: Sequence[TokenLogprob] = ()
+        if delta.logprobs:
+            logprobs = tuple(map(TokenLogprob.from_proto, delta.logprobs))
+        token_ids = tuple(delta.token_ids)
+        return Delta(delta.choice, delta.position, token_ids, delta.text, logprobs)
     match response.WhichOneof("event"):
-        case "delta":
-            delta = response.delta
-            return Delta(
-                delta.choice,
-                delta.position,
-                tuple(delta.token_ids),
-                delta.text,
-                tuple(map(TokenLogprob.from_proto, delta.logprobs)),
-            )
         case "choice_finished":
             ended = response.choice_finished
             length = ended.reason == common_pb2.FINISH_REASON_LENGTH
@@ -146,7 +144,7 @@ def event_from_proto(response: Response) -> Event | None:
                     Step(*(getattr(one, name) for name in Step.__struct_fields__)) for one in steps
                 ),
             )
-        case None:
+        case None | "delta" | "error":
             return None
         case other:
             assert_never(other)
