@@ -69,12 +69,21 @@ async def process(
 
 
 async def _ended(child: Process) -> bool:
+    if child.stdin is not None:
+        child.stdin.close()  # `communicate` without an input does so only from Python 3.12 on
     try:
         async with asyncio.timeout(STOP_SECONDS):
             await child.communicate()
     except TimeoutError:
         return False
     return True
+
+
+def log_path(name: str) -> Path:
+    """Return where the processes called `name` write what they say."""
+    path = ROOT / "build" / "bench" / f"{name}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 class Helper:

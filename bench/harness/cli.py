@@ -3,6 +3,8 @@
 import argparse
 import inspect
 import json
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,8 @@ def main(
     if arguments is not None:
         arguments(parser)
     options = parser.parse_args()
+    # Scratch directories are left, and with them removed, whoever ends it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print(processor(), flush=True)
     if inspect.iscoroutinefunction(measure):
         results = uvloop.run(measure(options))

@@ -16,6 +16,7 @@ import time
 from contextlib import AsyncExitStack
 
 from baton.engine.base import Engine
+from baton.engine.events import SampledTokens
 from baton.engine.factory import create_engine
 from baton.internal.v1 import worker_pb2
 from baton.kv.client.client import KvStoreClient
@@ -50,7 +51,7 @@ class Frames:
         if kind == "finished":
             self.over.set()
 
-    def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None:
+    def add_tokens(self, stream_id: int, tokens: SampledTokens) -> None:
         """Not looked at."""
 
 

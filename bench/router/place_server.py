@@ -5,7 +5,7 @@ import sys
 
 import uvloop
 
-from baton.rpc.server import Server
+from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, RouterPlacement
 from baton.telemetry import logs
 from bench.router.fleet import FLEETS, THRESHOLD, Roles, fleet

@@ -17,6 +17,7 @@ _END: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 async def run_grpc(load: Load, next_request: NextRequest, seen: Observed) -> None:
     """Keep `concurrency` calls running."""
     requests = [_request(load, prompt) for prompt in load.prompts]
+    barrier = asyncio.Barrier(load.concurrency)
     async with open_channel(load.grpc) as channel:
         stub: Any = InferenceServiceStub(channel)
 
@@ -24,6 +25,8 @@ async def run_grpc(load: Load, next_request: NextRequest, seen: Observed) -> Non
             await asyncio.sleep(load.ramp_seconds * slot / load.concurrency)
             while (number := next_request()) is not None:
                 request = requests[number % len(requests)]
+                if load.together:
+                    await barrier.wait()
                 await _call(stub.Chat(request, timeout=load.timeout_seconds), seen)
 
         await asyncio.gather(*(client(slot) for slot in range(load.concurrency)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from typing import Any
 
@@ -16,6 +17,7 @@ async def run_http(load: Load, next_request: NextRequest, seen: Observed) -> Non
     host, _, port = load.http.rpartition(":")
     loop = asyncio.get_running_loop()
     requests = _requests(load)
+    barrier = asyncio.Barrier(load.concurrency)
 
     async def client(slot: int) -> None:
         await asyncio.sleep(load.ramp_seconds * slot / load.concurrency)
@@ -25,8 +27,10 @@ async def run_http(load: Load, next_request: NextRequest, seen: Observed) -> Non
                 async with asyncio.timeout(load.timeout_seconds):
                     if connection is None or connection.closed:
                         _, connection = await loop.create_connection(
-                            lambda: _Connection(seen), host, int(port)
+                            lambda: _Connection(seen, load.quick_ack), host, int(port)
                         )
+                    if load.together:
+                        await barrier.wait()
                     outcome = await connection.ask(requests[number % len(requests)])
             except (OSError, TimeoutError) as error:
                 outcome = type(error).__name__
@@ -73,13 +77,15 @@ def _requests(load: Load) -> list[bytes]:
 class _Connection(asyncio.Protocol):
     """One keep-alive connection, one request at a time."""
 
-    def __init__(self, seen: Observed) -> None:
+    def __init__(self, seen: Observed, quick_ack: bool) -> None:
         self._seen = seen
+        self._quick_ack = quick_ack
         self.closed = False
         self._answer: asyncio.Future[str] | None = None
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        self._socket = transport.get_extra_info("socket")
 
     def connection_lost(self, _: Exception | None) -> None:
         self.closed = True
@@ -99,6 +105,8 @@ class _Connection(asyncio.Protocol):
         return self._answer
 
     def data_received(self, data: bytes) -> None:
+        if self._quick_ack:  # the kernel forgets it
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         if self._answer is None or self._answer.done():
             return
         if self._in_head:

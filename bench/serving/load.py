@@ -29,6 +29,11 @@ class Load:
     requests: int = 1000
     seconds: float = 0.0
     """No request begins later than this; 0: all `requests` are made."""
+    together: bool = False
+    """All clients ask at the same moment, and again once the last of them has its answer; then
+    `requests` is a multiple of `concurrency`."""
+    quick_ack: bool = False
+    """Over HTTP, acknowledge every segment at once: a server that waits for that is not slower."""
     ramp_seconds: float = 0.0
     """The first requests are spread over this time."""
     timeout_seconds: float = 120.0

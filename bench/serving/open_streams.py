@@ -1,6 +1,7 @@
 """Many streams open at once on one frontend process: `python -m bench.serving.open_streams`.
 
-The simulated engine gives every stream one token per step. Streams are opened over a while. Once
+The simulated engine gives every stream one token per step. Streams are opened over a while: each on
+a connection of its own over HTTP, all on one over gRPC. Once
 all of them are open, the memory and the CPU of the frontend are read over some steps. Prints what a
 stream takes, what a token costs then, and how many streams failed.
 """
@@ -15,11 +16,13 @@ from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from bench.harness.cluster import Cluster, cluster
 from bench.harness.machine import cpu_seconds, rss_bytes
+from bench.serving.grpc_load import run_grpc
 from bench.serving.http_load import run_http
 from bench.serving.load import Load, Observed
 from bench.serving.token_path import SETTINGS
 
 SPARE = 1000
+RUN = {"http": run_http, "grpc": run_grpc}
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Result:
     streams: int
     most_open: int
     errors: dict[str, int]
+    error: str
+    """What the first one said."""
     bytes_per_stream: float
     """Resident memory that the frontend has more than before, per stream."""
     frontend_us_per_token: float
@@ -45,7 +50,10 @@ def settings(options: argparse.Namespace) -> dict[str, str]:
         "BATON_ENGINE_CHUNK_TOKENS": "200000",
         "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": str(options.step),
         "BATON_ENGINE_SIM_DECODE_SEQUENCE_SECONDS": "0",
+        "BATON_ENGINE_KV_BYTES": str(options.streams * 128 * 1024),
         "BATON_LIMITS_MAX_REQUESTS": most,
+        "BATON_GRPC_MAX_CONCURRENT": most,
+        "BATON_GRPC_MAX_STREAMS_PER_CONNECTION": most,
         "BATON_DRAIN_SECONDS": "1",
     }
 
@@ -57,16 +65,18 @@ async def watch(up: Cluster, options: argparse.Namespace) -> Result:
         model=up.model,
         prompts=[f"say {number} things" for number in range(options.streams)],
         http=up.http,
+        grpc=up.grpc,
         output_tokens=2000,  # none ends before it is measured
         concurrency=options.streams,
         ramp_seconds=options.ramp,
     )
     one = replace(load, output_tokens=2, concurrency=1, ramp_seconds=0)
-    await run_http(one, iter([0, None]).__next__, Observed())  # what the first request loads
+    run = RUN[options.surface]
+    await run(one, iter([0, None]).__next__, Observed())  # what the first request loads
     before = rss_bytes(front)
     made = iter(range(options.streams))
     seen = Observed()
-    clients = asyncio.create_task(run_http(load, lambda: next(made, None), seen))
+    clients = asyncio.create_task(run(load, lambda: next(made, None), seen))
     limit = time.monotonic() + 4 * options.ramp + 60
     while seen.most_open + seen.errors.total() < options.streams and time.monotonic() < limit:
         await asyncio.sleep(0.2)
@@ -84,6 +94,7 @@ async def watch(up: Cluster, options: argparse.Namespace) -> Result:
         options.streams,
         most_open,
         dict(seen.errors),
+        seen.sample,
         memory / max(1, most_open),
         cpu / max(1, events) * 1e6,
         events / seconds,
@@ -100,7 +111,8 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
         result = await watch(up, options)
     print(
         f"{result.most_open} of {result.streams} streams open at once, "
-        f"errors: {result.errors or 'none'}\n"
+        f"errors: {result.errors or 'none'}"
+        f"{result.error and f' ({result.error})'}\n"
         f"{result.bytes_per_stream / 1024:.1f} KiB of the frontend's memory per stream\n"
         f"{result.frontend_us_per_token:.1f} us of the frontend's CPU per token, "
         f"at {result.tokens_per_second:.0f} tokens/s"
@@ -109,6 +121,7 @@ async def measure(options: argparse.Namespace) -> dict[str, object]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--surface", choices=RUN, default="http")
     parser.add_argument("--streams", type=int, default=10_000)
     parser.add_argument("--step", type=float, default=1.0, help="seconds per engine step")
     parser.add_argument("--ramp", type=float, default=30.0, help="seconds to open them in")

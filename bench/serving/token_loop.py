@@ -13,13 +13,19 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 
+from baton.engine.events import SampledTokens
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
+from baton.rpc.protocol import VERSION
 from baton.sampling import SamplingParams
+from baton.settings import FrontendLimits
+from baton.step_tokens import StepTokens
+from baton.tenancy.principal import LOCAL
 from baton.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation
+from services.frontend.generation.suspects import Suspects
 from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.openai.encoder import ChunkEncoder
 from services.frontend.openai.multi_prompt import Batch
@@ -27,6 +33,7 @@ from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.stream import answer_stream
 from services.frontend.openai.templates import CHAT
 from services.frontend.placement.placement import Placement
+from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests import validate
 from services.frontend.requests.request import GenerationRequest, TokenPrompt
 from services.frontend.text.tokenizer import Tokenizer
@@ -44,7 +51,7 @@ class DetachedConnection(WorkerConnection):
         self.target = router_pb2.Target(instance_id="worker", incarnation="1")
         self.opened: list[int] = []
         self._buffers = {}
-        self._greeted = True
+        self.ready = True
 
     def start(self, start: worker_pb2.Start, buffer: Any) -> int:
         stream_id = start.stream_id = len(self.opened) + 1
@@ -77,6 +84,10 @@ class Wire:
     lost = False
     written = 0
 
+    def begin(self, _: Any, __: Any, piece: bytes) -> bool:
+        self.write_piece(piece)
+        return True
+
     def write_piece(self, data: bytes) -> None:
         self.last = b"%x\r\n%b\r\n" % (len(data), data)
         self.written += 1
@@ -88,10 +99,23 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     request = GenerationRequest(
         model.name, TokenPrompt(PROMPT), sampling=sampling, request_id=f"r{number}"
     )
-    resolved = validate.resolve(request, ResolvedModel(model, "", b""), PROMPT, 1)
-    now = time.monotonic()
+    resolved = validate.resolve(request, ResolvedModel(model, "", b""), PROMPT, 1, LOCAL)
+    now, nobody = time.monotonic(), WorkerWaitQueue(FrontendLimits())
     context = GenerationContext(
-        anywhere, anywhere, [], b"", Context(), now, now + 600, 3, 2.0, 192 * 1024
+        anywhere,
+        anywhere,
+        nobody,
+        Suspects(),
+        False,
+        None,
+        [],
+        b"",
+        Context(),
+        now,
+        now + 600,
+        3,
+        2.0,
+        192 * 1024,
     )
     batch: Any = Batch()
     batch.generations = [Generation(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)]
@@ -105,17 +129,11 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
 
 def message(position: int) -> bytes:
     """One engine step as it comes from a worker."""
-    entries = [
-        worker_pb2.StreamTokens(
-            stream_id=stream + 1,
-            position=position,
-            token_ids=[(stream * 97 + position * 31) % 8000],
-        )
-        for stream in range(STREAMS)
-    ]
-    step = worker_pb2.EngineStep(streams=entries)
-    frames = [worker_pb2.FrameFromWorker(step=step)]
-    return worker_pb2.RunResponse(frames=frames).SerializeToString()
+    step = StepTokens()
+    for stream in range(STREAMS):
+        token_id = (stream * 97 + position * 31) % 8000
+        step.add(stream + 1, SampledTokens(stream + 1, 0, position, (token_id,)))
+    return worker_pb2.RunResponse(frames=[step.frame(VERSION)]).SerializeToString()
 
 
 async def cost() -> float:

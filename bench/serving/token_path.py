@@ -33,12 +33,6 @@ LOADS = (
     ("16 to 1", 16, 1, 400),
 )
 SURFACES = ("http", "grpc")
-PEERS = {
-    "NVIDIA Dynamo 1.6.1": {"req/s": 1229, "ms/request": 0.96, "us/token": 13.0},
-    "smg 1.13.0 (proxies HTTP, no tokens)": {"req/s": 2875, "ms/request": 0.26, "us/token": 7.4},
-    "LiteLLM 1.106": {"req/s": 46, "ms/request": 22.0, "us/token": 783.0},
-}
-PEERS_NOTE = "measured on the same kind of machine, in another run: 8 to 64, and 256 to 64 (token)"
 SETTINGS = {
     "BATON_ENGINE_MAX_RUNNING": "128",
     "BATON_ENGINE_KV_BYTES": "64MiB",
@@ -47,18 +41,18 @@ SETTINGS = {
 }
 
 
-def prompts(model: Path, count: int, seed: int = 1) -> list[str]:
-    """Return texts that are exactly 128 tokens in the model's chat template."""
+def prompts(model: Path, count: int, seed: int = 1, tokens: int = PROMPT_TOKENS) -> list[str]:
+    """Return texts that are exactly so many tokens in the model's chat template."""
     tokenizer = Tokenizer.load(TokenizerFiles.read(model))
     draw = random.Random(seed)
     made: list[str] = []
     while len(made) < count:
         text = ""
-        while (length := len(tokenizer.encode_chat([Message("user", text)]))) < PROMPT_TOKENS:
-            missing = PROMPT_TOKENS - length
+        while (length := len(tokenizer.encode_chat([Message("user", text)]))) < tokens:
+            missing = tokens - length
             word = "".join(draw.choices("abdefgiklmnoprstu", k=draw.randint(1, 8)))
             text += f" {word}" if missing > 6 else draw.choice("abcdefghijklmnopqrstuvwxyz,.")
-        if length == PROMPT_TOKENS:
+        if length == tokens:
             made.append(text)
     return made
 
@@ -149,10 +143,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     if set(options.loads) == {name for name, *_ in LOADS}:
         for few, many in zip(results[::3], results[1::3], strict=True):
             print(f"one more token ({few['surface']}): {slope(few, many):.2f} us")
-    print(f"peers, {PEERS_NOTE}:")
-    for name, peer in PEERS.items():
-        print(f"  {name:38}" + "".join(f"{value:8g} {unit}" for unit, value in peer.items()))
-    return {"loads": results, "peers": PEERS, "peers_note": PEERS_NOTE}
+    return {"loads": results}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

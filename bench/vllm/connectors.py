@@ -19,13 +19,13 @@ from baton.client import AsyncClient
 from baton.cluster.local_etcd import free_port
 from bench.harness import ROOT
 from bench.harness.checkpoints import VOCAB, random_llama
-from bench.harness.child import Helper
+from bench.harness.child import Helper, log_path
 from bench.harness.cluster import cluster
 from bench.harness.table import Table
 from bench.serving.generate import greedy
 from bench.vllm.handover import PROMPT_TOKENS
 from bench.vllm.load import SETTINGS
-from bench.vllm.peers import async_llm, log_path, two_cores
+from bench.vllm.peers import async_llm, two_cores
 
 Row = dict[str, float]
 _COLUMNS = ("first", "next", "second")

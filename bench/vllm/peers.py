@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.harness import ROOT
-from bench.harness.child import Helper, helper
+from bench.harness.child import Helper, helper, log_path
 
 CHUNK_TOKENS = 512
 _ENVIRONMENT = {
@@ -92,10 +91,3 @@ async def vllm_engine(model: Path, cores: Sequence[int], **settings: Any) -> Asy
         async with started as engine:
             await engine.receive()
             yield engine
-
-
-def log_path(name: str) -> Path:
-    """Return where the processes called `name` write what they say."""
-    path = ROOT / "build" / "bench" / f"{name}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path

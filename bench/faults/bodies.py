@@ -1,0 +1,113 @@
+"""The HTTP requests of a load, and what their answers are."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+VARIETIES = 24
+"""Different requests."""
+OF_EACH = 2
+"""A request and its substitute."""
+WORDS = ("sun", "moon", "river", "stone", "cloud", "winter", "garden", "letter", "window")
+
+Body = tuple[str, dict[str, Any]]
+"""A path and what is sent there, but for `stream`."""
+Answer = tuple[object, int]
+"""What was said, and the output tokens."""
+
+
+class Bodies:
+    """Requests of many kinds, asked again and again.
+
+    One that is refused as poison is so for ten minutes: what came of one fault would be counted as
+    a failure of all later ones. It has a substitute of the same kind, which `replace` puts in its
+    place.
+
+    Args:
+        model: its name.
+        draw: texts and lengths.
+        draw_output_tokens: returns the length of the answer to a request.
+        has_logprobs: whether the engine reports log probabilities.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        draw: random.Random,
+        draw_output_tokens: Callable[[int], int],
+        *,
+        has_logprobs: bool,
+    ) -> None:
+        self._model = model
+        self._draw = draw
+        self._draw_output_tokens = draw_output_tokens
+        self._has_logprobs = has_logprobs
+        self._in_use = list(range(VARIETIES))
+        self._bodies = [self._made(number) for number in range(VARIETIES * OF_EACH)]
+        self._answers: list[Answer] = []
+        self._refused: set[int] = set()
+
+    async def learn(self, ask: Callable[[Body], Awaitable[Answer]], *, exact: bool) -> None:
+        """Ask for each answer twice: what an undisturbed cluster says is what is right.
+
+        Raises:
+            SystemExit: it does not say the same twice, and is to be exact.
+        """
+        asked: list[list[Answer]] = []
+        for _ in range(2):
+            answers: list[Answer] = []
+            for first in range(0, len(self._bodies), VARIETIES):
+                part = self._bodies[first : first + VARIETIES]
+                answers += await asyncio.gather(*map(ask, part))
+            asked.append(answers)
+        for number, (first_answer, answer) in enumerate(zip(*asked, strict=True)):
+            if exact and first_answer != answer:
+                body = self._bodies[number]
+                raise SystemExit(f"request {number} is answered in two ways: {body}")
+        self._answers = asked[1]
+
+    def get(self, number: int) -> tuple[int, Body, Answer]:
+        """Return the index of a request for `refused`, the request, and its answer."""
+        index = self._in_use[number % VARIETIES]
+        return index, self._bodies[index], self._answers[index]
+
+    def refused(self, index: int) -> None:
+        """Note that a request was refused as poison."""
+        self._refused.add(index)
+
+    def replace(self) -> int:
+        """Have others asked in place of those that were refused; return how many were replaced.
+
+        One whose substitute was refused, too, stays, and fails until it is lifted.
+        """
+        replaced = 0
+        for number, index in enumerate(self._in_use):
+            if index in self._refused and index + VARIETIES < len(self._bodies):
+                self._in_use[number] = index + VARIETIES
+                replaced += 1
+        return replaced
+
+    def _made(self, number: int) -> Body:
+        text = " ".join(self._draw.choice(WORDS) for _ in range(self._draw.randint(20, 90)))
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": self._draw_output_tokens(number),
+            "seed": number,
+            "temperature": 0.0 if number % 3 == 0 else 1.0,
+        }
+        if number % 4 == 1:
+            body["n"] = 2
+        if number % 6 == 2:
+            body["stop"] = ["the", "a ", "e"]
+        if number % 4 == 3:
+            return "/v1/completions", {**body, "prompt": text}
+        if self._has_logprobs and number % 4 == 2:
+            body |= {"logprobs": True, "top_logprobs": 2}
+        return "/v1/chat/completions", {
+            **body,
+            "messages": [
+                {"role": "system", "content": "You are brief."},
+                {"role": "user", "content": text},
+            ],
+        }

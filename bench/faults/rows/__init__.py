@@ -1,0 +1,13 @@
+"""What is broken, row by row: each module has a part of them."""
+
+from bench.faults.rows import clients, etcd, network, processes, storage
+from bench.faults.rows.base import ENGINES, Row
+
+__all__ = ["ENGINES", "ROWS", "Row"]
+
+ROWS = {
+    row.name: row
+    for module in (processes, network, etcd, storage, clients)
+    for row in module.ROWS.added
+}
+"""By name."""

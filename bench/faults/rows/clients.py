@@ -1,0 +1,109 @@
+"""Clients that send too much, or leave."""
+
+import asyncio
+import time
+from typing import Any
+
+import httpx
+
+from bench.faults.cancels import drop_streams
+from bench.faults.rows.base import Rows
+from bench.faults.scene import Scene
+
+KILL_TOKEN = 4093
+"""Of Baton Tiny, the end of a document: the simulated engine never samples it, and dies of it."""
+
+ROWS = Rows()
+row = ROWS.add
+
+
+@row("big-inputs", "bodies of 4 MB of several shapes, one after the other", gap_seconds=1)
+async def _big_inputs(scene: Scene) -> dict[str, Any]:
+    inputs = _big_bodies()
+    statuses = []
+    end = time.monotonic() + 6
+    async with httpx.AsyncClient(timeout=30) as http:
+        while time.monotonic() < end:
+            path, data = scene.draw.choice(inputs)
+            port = scene.pick("frontend").http_port
+            answer = await http.post(f"http://127.0.0.1:{port}/v1/{path}", content=data)
+            statuses.append(answer.status_code)
+    return {"sent": len(statuses), "refused": all(400 <= one < 500 for one in statuses)}
+
+
+def _big_bodies() -> list[tuple[str, bytes]]:
+    # Put together, not encoded: that would hold this process, which measures gaps, for a second.
+    words = b'"%b"' % (b"the quick brown fox " * 200_000)
+    fields = [
+        ("completions", b'"prompt": %b' % words),
+        ("completions", b'"prompt": %b' % _list(b"[]", 1_300_000)),
+        ("completions", b'"prompt": %b' % _list(b"1", 1_900_000)),
+        ("chat/completions", b'"messages": [{"role": "user", "content": %b}]' % words),
+        ("chat/completions", b'"messages": %b' % _list(b"{}", 900_000)),
+    ]
+    return [(path, b'{"model": "baton-tiny", %b}' % field) for path, field in fields]
+
+
+def _list(item: bytes, count: int) -> bytes:
+    return b"[" + (item + b",") * (count - 1) + item + b"]"
+
+
+@row("clients-leave", "500 streams begun beside the others and dropped at random moments")
+async def _clients_leave(scene: Scene) -> dict[str, Any]:
+    return {"left": await drop_streams(scene, 500, at_once=12)}
+
+
+@row(
+    "poison",
+    "a request that kills its workers, sent again by its client at both frontends",
+    gap_seconds=15,
+    engines=("sim",),
+)
+async def _poison(scene: Scene) -> dict[str, Any]:
+    starts = {member.id: member.pid for member in scene.fleet.of("prefill", "decode")}
+    body = {"model": "baton-tiny", "prompt": [5, 6, 7, KILL_TOKEN, 8, 9], "max_tokens": 4}
+    answers = []
+    async with httpx.AsyncClient(timeout=60) as http:
+        for frontend in (*scene.fleet.frontends, *scene.fleet.frontends):
+            url = f"http://127.0.0.1:{frontend.http_port}/v1/completions"
+            began = time.monotonic()
+            answer = await http.post(url, json=body)
+            code = answer.json()["error"]["code"]
+            answers.append((answer.status_code, code, round(time.monotonic() - began, 2)))
+            for name in [name for name, pid in starts.items() if pid and not scene.fleet[name].pid]:
+                starts[name] = 0
+                await scene.start(name)
+    died = [name for name, pid in starts.items() if not pid]
+    return {
+        "died": died,
+        "at_most_two": len(died) <= 2,
+        "refused": all((status, code) == (400, "poison_request") for status, code, _ in answers),
+        "answers": answers,
+    }
+
+
+@row("twins", "40 requests sent twice with the same id, to both frontends at once")
+async def _twins(scene: Scene) -> dict[str, Any]:
+    first, second = scene.fleet.frontends
+    before = await scene.sum("baton_frontend_output_tokens_total", "frontend")
+
+    async def send(http: httpx.AsyncClient, port: int, request_id: str) -> int:
+        body = {"model": "baton-tiny", "prompt": [5, 6, 7], "max_tokens": 40, "ignore_eos": True}
+        url = f"http://127.0.0.1:{port}/v1/completions"
+        answer = await http.post(url, json=body, headers={"x-request-id": request_id})
+        return answer.status_code
+
+    async def send_twice(http: httpx.AsyncClient, request_id: str) -> list[int]:
+        ports = (first.http_port, second.http_port)
+        return sorted(await asyncio.gather(*(send(http, port, request_id) for port in ports)))
+
+    pairs = []
+    async with httpx.AsyncClient(timeout=60) as http:
+        for begin in range(0, 40, 4):
+            ids = [
+                f"twin-{scene.draw.randrange(2**40)}-{number}" for number in range(begin, begin + 4)
+            ]
+            pairs += await asyncio.gather(*(send_twice(http, one) for one in ids))
+    wrong = [pair for pair in pairs if pair != [200, 409]]
+    tokens = await scene.sum("baton_frontend_output_tokens_total", "frontend") - before
+    return {"pairs": len(pairs), "one_of_each": not wrong, "tokens_counted": tokens}

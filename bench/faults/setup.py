@@ -1,0 +1,64 @@
+"""The cluster that faults are done to, and its load."""
+
+import random
+from functools import partial
+from typing import Any
+
+from baton.engine.factory import create_engine
+from baton.settings import EngineSettings
+from bench.faults.frontends import Frontends
+from bench.faults.rows.clients import KILL_TOKEN
+from bench.faults.traffic import Shape, Traffic
+from bench.harness import ROOT
+
+EXACT = "float64"
+"""The dtype in which the tokens are promised."""
+MODEL = ROOT / "models" / "baton-tiny"
+COUNTS = {"kvstore": 2, "router": 2, "prefill": 2, "decode": 2, "frontend": 2}
+SETTINGS = {
+    "BATON_PLACEMENT_DISAGGREGATION": "always",
+    "BATON_ENGINE_MODEL": str(MODEL),
+    "BATON_ENGINE_MODEL_NAME": MODEL.name,
+    "BATON_ENGINE_THREADS": "1",
+    "BATON_ENGINE_KV_BYTES": "16MiB",
+    # Small: objects leave memory for the disk, and the disk, all the time.
+    "BATON_STORE_ARENA_BYTES": "8MiB",
+    "BATON_STORE_DISK_BYTES": "16MiB",
+    "BATON_STORE_PEER_TRANSPORTS": "grpc",
+    "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "4000",
+    "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.02",
+    "BATON_ENGINE_SIM_KILL_TOKEN": str(KILL_TOKEN),
+}
+SHAPES = {"sim": Shape(), "torch": Shape(streams=3, output_tokens=(16, 48))}
+
+
+def cluster_settings(engine: str, dtype: str) -> dict[str, str]:
+    """Return the environment variables of all processes."""
+    return {**SETTINGS, "BATON_ENGINE_KIND": engine, "BATON_ENGINE_DTYPE": dtype}
+
+
+def traffic(
+    frontends: Frontends, draw: random.Random, engine: str, dtype: str, shape: Shape | None = None
+) -> Traffic:
+    """Return the load on a cluster with these engines; without a shape the engine's usual one."""
+    return Traffic(
+        frontends,
+        MODEL.name,
+        partial(_engine, engine, dtype),
+        draw,
+        shape or SHAPES[engine],
+        has_logprobs=engine != "sim",
+    )
+
+
+def _engine(kind: str, dtype: str) -> Any:
+    return create_engine(
+        EngineSettings(
+            kind=kind,
+            model=MODEL,
+            threads=1,
+            dtype=dtype,
+            kv_bytes=64 * 2**20,
+            sim_time_scale=0,
+        )
+    )

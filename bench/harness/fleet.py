@@ -1,0 +1,237 @@
+"""Processes of one cluster that are started, broken and replaced one by one.
+
+`baton up` keeps a cluster whole; here a benchmark decides who lives. There are as many hosts as KV
+stores: prefill and decode workers of a number use the store of that number. What others know as a
+process's gRPC address may be a proxy's.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.request import urlopen
+
+from baton.cli.cluster_view import health
+from baton.cli.local.ports import held_port
+from baton.cluster.local_etcd import LocalEtcd
+from baton.rpc.channel.channel import Channel
+from bench.harness.child import log_path, process
+from bench.harness.metrics import parse_metrics
+from bench.harness.releases import CHECKOUT, Release
+
+READY_SECONDS = 120.0
+STOP_SECONDS = 40.0
+PROBE_SECONDS = 1.0
+METRICS_SECONDS = 20.0
+"""A machine that starts processes all the time is slow to show them."""
+SERVICES = ("kvstore", "router", "prefill", "decode", "frontend")
+"""In the order in which they are started."""
+
+
+@dataclass
+class Member:
+    """One process of the cluster, living or not."""
+
+    id: str
+    service: str
+    settings: dict[str, str]
+    """Environment variables that it starts with."""
+    grpc_port: int
+    ops_port: int
+    http_port: int = 0
+    """Of a frontend."""
+    child: asyncio.subprocess.Process | None = None
+    stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    starts: int = 0
+
+    @property
+    def pid(self) -> int:
+        """Its process id; 0: it is not running."""
+        if self.child is None or self.child.returncode is not None:
+            return 0
+        return self.child.pid
+
+    async def metrics(self) -> dict[str, float]:
+        """Return what it shows at /metrics, by name with labels.
+
+        Raises:
+            OSError: it does not answer.
+        """
+        return parse_metrics(
+            await _get(f"http://127.0.0.1:{self.ops_port}/metrics", METRICS_SECONDS)
+        )
+
+
+def total(metrics: Mapping[str, float], name: str, part: str = "") -> float:
+    """Return the sum of a metric over those of its label sets that have a text in them."""
+    return sum(
+        value
+        for sample, value in metrics.items()
+        if sample.partition("{")[0] == name and part in sample
+    )
+
+
+class Fleet:
+    """The processes by id: `frontend-0`, `router-1`, …
+
+    Args:
+        directory: for arenas, disks and etcd's data; empty, and removed by the caller.
+        etcd: of the cluster.
+        settings: environment variables of all processes.
+        counts: of processes by service.
+        advertised: the gRPC port that others are told, by id; else its own.
+        etcd_address: where processes find etcd; empty: at its own address.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        etcd: LocalEtcd,
+        settings: Mapping[str, str],
+        counts: Mapping[str, int],
+        advertised: Mapping[str, int],
+        etcd_address: str = "",
+    ) -> None:
+        self.etcd = etcd
+        self.members: dict[str, Member] = {}
+        self._ports = ExitStack()
+        """Holds them while their processes are away."""
+        stores = counts["kvstore"]
+        for service in SERVICES:
+            for number in range(counts[service]):
+                name = f"{service}-{number}"
+                host = directory / f"host-{number % stores}"
+                host.mkdir(exist_ok=True)
+                member = Member(name, service, {}, self._port(), self._port())
+                member.settings = {
+                    "BATON_INSTANCE_ID": name,
+                    "BATON_GRPC_PORT": str(member.grpc_port),
+                    "BATON_GRPC_ADVERTISE_PORT": str(advertised.get(name, 0)),
+                    "BATON_OPS_PORT": str(member.ops_port),
+                    "BATON_ETCD_ENDPOINTS": etcd_address or etcd.endpoints[0],
+                    "BATON_KV_STORE_ID": f"kvstore-{number % stores}",
+                    "BATON_STORE_ARENA_DIR": str(host),
+                    "BATON_STORE_DISK_PATH": str(host / "kv.disk"),
+                    "OMP_NUM_THREADS": "1",
+                    **settings,
+                }
+                if service == "frontend":
+                    member.http_port = self._port()
+                    member.settings["BATON_HTTP_PORT"] = str(member.http_port)
+                self.members[name] = member
+
+    def __getitem__(self, name: str) -> Member:
+        return self.members[name]
+
+    def of(self, *services: str) -> list[Member]:
+        """Return the members of some services; of all without arguments."""
+        return [m for m in self.members.values() if not services or m.service in services]
+
+    @property
+    def frontends(self) -> list[Member]:
+        return self.of("frontend")
+
+    async def start(
+        self, *names: str, settings: Mapping[str, str] = {}, release: Release = CHECKOUT
+    ) -> None:
+        """Start processes of a version, with more settings this time, and return at once."""
+        for name in names:
+            member = self[name]
+            assert not member.pid, f"{name} is running"
+            await member.stack.aclose()
+            log = member.stack.enter_context(log_path(f"fleet-{name}").open("ab"))
+            command = (sys.executable, "-m", "baton", "serve", member.service)
+            own = release.settings({**member.settings, **settings}) | release.environment
+            member.child = await member.stack.enter_async_context(
+                process(command, own, stdout=log.fileno(), stderr=log)
+            )
+            member.starts += 1
+
+    async def wait_ready(self, *names: str, seconds: float = READY_SECONDS) -> float:
+        """Return the seconds until all of them are ready, as their readiness probes say.
+
+        Raises:
+            TimeoutError: they were not in time.
+            SystemExit: one ended.
+        """
+        began = time.monotonic()
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*(self._ready(self[name]) for name in names or self.members))
+        return time.monotonic() - began
+
+    def kill(self, *names: str) -> None:
+        """End processes as crashes do."""
+        self._signal(names, signal.SIGKILL)
+
+    def freeze(self, *names: str) -> None:
+        """Stop processes where they stand."""
+        self._signal(names, signal.SIGSTOP)
+
+    def thaw(self, *names: str) -> None:
+        """Let frozen processes go on."""
+        self._signal(names, signal.SIGCONT)
+
+    async def terminate(self, name: str, seconds: float = STOP_SECONDS) -> float:
+        """Send SIGTERM and return the seconds until the process has ended.
+
+        Raises:
+            TimeoutError: it had not after `seconds`.
+        """
+        began = time.monotonic()
+        self._signal([name], signal.SIGTERM)
+        await self.wait_ended(name, seconds)
+        return time.monotonic() - began
+
+    async def wait_ended(self, name: str, seconds: float = STOP_SECONDS) -> int:
+        """Return the exit code of a process, once it ended."""
+        child = self[name].child
+        assert child is not None
+        async with asyncio.timeout(seconds):
+            return await child.wait()
+
+    async def stop(self) -> None:
+        """End all processes: frontends first, stores last."""
+        self.thaw(*(m.id for m in self.members.values() if m.pid))
+        for service in reversed(SERVICES):
+            await asyncio.gather(*(member.stack.aclose() for member in self.of(service)))
+        self._ports.close()
+
+    def _port(self) -> int:
+        return self._ports.enter_context(held_port())
+
+    def _signal(self, names: Iterable[str], number: int) -> None:
+        for name in names:
+            pid = self[name].pid
+            assert pid, f"{name} is not running"
+            os.kill(pid, number)
+
+    async def _ready(self, member: Member) -> None:
+        while not await is_ready(member):
+            if not member.pid:
+                raise SystemExit(f"{member.id} ended: see {log_path(f'fleet-{member.id}')}")
+            await asyncio.sleep(0.1)
+
+
+async def is_ready(member: Member) -> bool:
+    """Ask a process, as an orchestrator's readiness probe would."""
+    if member.http_port:
+        try:
+            await _get(f"http://127.0.0.1:{member.http_port}/health/ready", PROBE_SECONDS)
+        except OSError:
+            return False
+        return True
+    async with Channel(f"127.0.0.1:{member.grpc_port}") as channel:
+        return await health(channel) == "SERVING"
+
+
+async def _get(url: str, seconds: float) -> str:
+    def get() -> str:
+        with urlopen(url, timeout=seconds) as answer:
+            return str(answer.read().decode())
+
+    return await asyncio.to_thread(get)

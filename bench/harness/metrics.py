@@ -1,0 +1,7 @@
+"""Metrics as benchmarks and tests read them."""
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Return the samples of Prometheus' text format, by name with labels."""
+    samples = (line.rsplit(" ", 1) for line in text.splitlines() if line[:1] != "#")
+    return {name: float(value) for name, value in samples}

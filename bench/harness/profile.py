@@ -1,0 +1,23 @@
+"""Where the time of a block goes, by function."""
+
+import cProfile
+import pstats
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_LINES = 45
+
+
+@contextmanager
+def profiled(wanted: bool) -> Iterator[None]:
+    """Print the functions that took most time in the block, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        yield
+    finally:
+        profile.disable()
+        pstats.Stats(profile).sort_stats("tottime").print_stats(_LINES)

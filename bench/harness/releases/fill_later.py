@@ -1,0 +1,35 @@
+"""Goes into the version that later.py writes: fields that only it knows, in all that it sends."""
+
+from typing import Any
+
+from google.protobuf.message import Message
+
+FIELD = "of_a_later_release"
+
+
+def patch(module: dict[str, Any]) -> None:
+    """Let the messages of a generated module have the field set when they are serialized."""
+    for kind in [one for one in module.values() if isinstance(one, type)]:
+        if issubclass(kind, Message):
+            _patch(kind)
+
+
+def _patch(kind: Any) -> None:
+    serialize = kind.SerializeToString
+
+    def filled(self: Any, **options: Any) -> bytes:
+        fill(self)
+        return bytes(serialize(self, **options))
+
+    kind.SerializeToString = filled
+
+
+def fill(message: Any) -> None:
+    """Set the field in a message and in all messages within it."""
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for one in (value,) if isinstance(value, Message) else value:
+            fill(one)
+    if FIELD in message.DESCRIPTOR.fields_by_name:
+        setattr(message, FIELD, "later")

@@ -1,0 +1,70 @@
+"""The version that upgrades are tested from: a wheel of its commit, built out of the history."""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from bench.harness import ROOT
+from bench.harness.releases import Release
+
+COMMIT = "62147068fb37489aed96871c8cc160be577bcce6"
+"""Whoever runs this one upgrades to the checkout, and back."""
+RENAMED = {
+    "BATON_OPS_HOST": "BATON_TELEMETRY_METRICS_HOST",
+    "BATON_OPS_PORT": "BATON_TELEMETRY_METRICS_PORT",
+}
+BUILT = ROOT / "build" / "releases"
+
+
+class HistoryError(Exception):
+    """The commit is not there, or does not build."""
+
+
+def released(commit: str = COMMIT) -> Release:
+    """Return the version of a commit; its wheel is built and unpacked once per checkout.
+
+    Raises:
+        HistoryError: the history lacks the commit, or its wheel cannot be built.
+    """
+    name = commit[:8]
+    target = BUILT / name
+    if not target.exists():
+        BUILT.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILT, prefix=f"{name}-") as directory:
+            site = _build(commit, Path(directory))
+            if not target.exists():  # else another process was faster
+                site.rename(target)
+    return Release(name, (target, target / "baton" / "_bundled"), RENAMED)
+
+
+def _build(commit: str, directory: Path) -> Path:
+    """Return a folder with what the commit's wheel installs."""
+    archive, source, dist, site = (directory / name for name in ("tar", "source", "dist", "site"))
+    try:
+        _run("git", "-C", ROOT, "archive", "--output", archive, "--format=tar", commit)
+    except HistoryError as error:
+        raise HistoryError(
+            f"upgrades are tested from commit {commit[:8]}, which this checkout's history lacks: "
+            f"`git fetch --unshallow` brings it ({error})"
+        ) from error
+    with tarfile.open(archive) as files:
+        files.extractall(source, filter="data")
+    # The commit says all that there is to know of it: not what the surrounding checkout is.
+    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, source)
+    (wheel,) = dist.glob("*.whl")
+    pip = (sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile")
+    _run(*pip, "--no-deps", "--target", site, wheel)
+    shutil.rmtree(source)
+    return site
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=600, check=False
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+        raise HistoryError(f"{command[0]} failed: {' '.join(said)}")

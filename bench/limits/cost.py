@@ -1,0 +1,131 @@
+"""What limits cost a request: CPU of a frontend and of the limits' owner.
+
+    python -m bench.limits.cost [--requests 20000] [--json FILE]
+
+A key, its project and its tenant each limit requests, tokens and requests at once: nine limits that
+must agree. Each request reserves 500 tokens and uses 300. `ahead`: a chunk of everything is here.
+`asked`: with what the router does, and with all messages as objects, not as bytes. `refused`:
+requests over a limit that is used up.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
+from baton.tenancy.limits.limiter import Limiter
+from baton.tenancy.limits.owner import LimitOwner
+from baton.tenancy.limits.spec import Subject, SubjectLimits
+from bench.harness import cli
+from bench.harness.table import Table
+
+TOKENS, USED = 500, 300
+
+
+class Pair:
+    """A frontend and the router that owns all limits."""
+
+    def __init__(self, requests: int, tokens: int) -> None:
+        self.now = 1000.0
+        self.owner = LimitOwner("router")
+        self.owner.observe(["router"], 0.0)
+        self.limiter = Limiter()
+        self.limiter.observe(["router"], 1, self.now)
+        self.messages = 0
+        self.limits: LimitSet = self.limiter.limit_set(
+            SubjectLimits(subject, "x", requests, tokens, 1000) for subject in Subject
+        )
+
+    def exchange(self) -> None:
+        """Bring all questions to the router, and all answers back."""
+        for router, ask in self.limiter.take_messages(self.now):
+            self.messages += 1
+            answer = self.owner.answer("frontend", ask, self.now)
+            if answer is not None:
+                self.messages += 1
+                self.limiter.receive(router, answer, self.now)
+
+
+def ahead(requests: int) -> tuple[float, float]:
+    """Return µs of CPU per request, and messages: everything is here already."""
+    pair = Pair(10**9, 10**12)
+    first = pair.limits.reserve(TOKENS, pair.now)
+    while first is None:
+        pair.exchange()
+        first = pair.limits.reserve(TOKENS, pair.now)
+    assert isinstance(first, Reservation)
+    first.settle(USED)
+
+    def one() -> None:
+        outcome = pair.limits.reserve(TOKENS, pair.now)
+        assert isinstance(outcome, Reservation)
+        outcome.settle(USED)
+
+    return _per_request(one, requests), 0.0
+
+
+def asked(requests: int) -> tuple[float, float]:
+    """Return µs of CPU per request, of both sides, and messages per request."""
+    pair = Pair(60 * 1000, 60 * 1000 * TOKENS)
+
+    ticked = pair.now
+
+    def one() -> None:
+        nonlocal ticked
+        pair.now += 0.001
+        outcome = pair.limits.reserve(TOKENS, pair.now)
+        while outcome is None:
+            pair.exchange()
+            outcome = pair.limits.reserve(TOKENS, pair.now)
+        assert isinstance(outcome, Reservation)
+        outcome.settle(USED)
+        pair.exchange()
+        if pair.now >= ticked + 0.25:
+            ticked = pair.now
+            pair.limiter.tick(ticked)
+
+    return _per_request(one, requests), pair.messages / requests
+
+
+def refused(requests: int) -> tuple[float, float]:
+    """Return µs of CPU per request that is refused, and messages per request."""
+    pair = Pair(60, 60_000)
+
+    def one() -> None:
+        outcome = pair.limits.reserve(60_000, pair.now)
+        while outcome is None:
+            pair.exchange()
+            outcome = pair.limits.reserve(60_000, pair.now)
+        assert isinstance(outcome, Refusal)
+
+    while not isinstance(pair.limits.reserve(60_000, pair.now), Refusal):
+        pair.exchange()
+    return _per_request(one, requests), pair.messages / requests
+
+
+def _per_request(one: Callable[[], None], requests: int) -> float:
+    best = float("inf")
+    for _ in range(5):
+        began = time.process_time()
+        for _ in range(requests // 5):
+            one()
+        best = min(best, time.process_time() - began)
+    return best / (requests // 5) * 1e6
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    table = Table(("case", "<10"), ("us of CPU/request", "17.1f"), ("messages/request", "16.2f"))
+    results = {}
+    for name, case in (("ahead", ahead), ("asked", asked), ("refused", refused)):
+        results[name] = case(options.requests)
+        table.row(name, *results[name])
+    return results
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--requests", type=int, default=20_000, help="default: 20000")
+
+
+if __name__ == "__main__":
+    cli.main(measure, __doc__, arguments)

@@ -1,0 +1,119 @@
+"""What API keys cost a frontend: `python -m bench.serving.authentication`.
+
+Fills a directory from records as etcd stores them, and asks it whose keys are shown, as a request
+does: fields of a request in, tenant, project and tier out. Prints CPU per authentication, for keys
+that are known and that are not, CPU per record that is read, and the memory that the keys take. In
+one process, without sockets and without etcd.
+"""
+
+import argparse
+import gc
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from baton.errors import BatonError
+from baton.tenancy.directory import Directory
+from baton.tenancy.records import Key, Project, Scope, Tenant, Tier, encode
+from baton.tenancy.secret import digest_of, new_secret
+from bench.harness import cli
+from services.frontend.auth.authenticator import KeyAuthentication
+
+PROJECTS = 100
+ASKED = 20_000
+"""Keys of a round: few enough for a round of some ten milliseconds, drawn anew each time."""
+
+
+class Uses:
+    """Notes uses as `LastUses` does, and writes none."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, float] = {}
+
+    def note(self, key_id: str, now: float) -> None:
+        self.used[key_id] = now
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def records(count: int) -> tuple[list[tuple[str, bytes]], list[bytes]]:
+    """Return records by name, and the secrets of their keys."""
+    stored = [("tenants/acme", encode(Tenant(id="acme", tier=Tier.PRO)))]
+    for number in range(PROJECTS):
+        project = Project(id=f"proj_{number:016x}", tenant="acme", name=f"team-{number}")
+        stored.append((f"projects/{project.id}", encode(project)))
+    secrets = [new_secret().encode() for _ in range(count)]
+    for number, secret in enumerate(secrets):
+        key = Key(
+            id=f"key_{number:016x}",
+            project=f"proj_{number % PROJECTS:016x}",
+            name=f"application {number}",
+            sha256=digest_of(secret),
+            scopes=(Scope.INFERENCE.value,),
+            created_seconds=1_700_000_000 + number,
+        )
+        stored.append((f"keys/{key.id}", encode(key)))
+    return stored, secrets
+
+
+def fields(secret: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the fields of a request that OpenAI's client sends."""
+    names = (b"host", b"accept", b"content-type", b"user-agent", b"x-stainless-lang")
+    return [*((name, b"some value") for name in names), (b"authorization", b"Bearer " + secret)]
+
+
+def microseconds(authentication: KeyAuthentication, asked: Sequence[Any]) -> float:
+    """Return the CPU per request of asking for each of these."""
+    began = time.process_time()
+    for one in asked:
+        with suppress(BatonError):
+            authentication.admit(authentication.read(one)).require(Scope.INFERENCE)
+    return (time.process_time() - began) / len(asked) * 1e6
+
+
+def measure(options: argparse.Namespace) -> dict[str, float]:
+    stored, secrets = records(options.keys)
+    directory, uses = Directory(), Uses()
+    gc.collect()
+    before, began = resident_bytes(), time.process_time()
+    for name, value in stored:
+        directory.put(name, value)
+    read = (time.process_time() - began) / len(stored) * 1e6
+    gc.collect()
+    taken = resident_bytes() - before
+    noting: Any = uses
+    authentication = KeyAuthentication(directory, noting)
+    known, unknown = [], []
+    for _ in range(options.rounds):
+        drawn = random.sample(secrets, min(ASKED, len(secrets)))
+        known.append(microseconds(authentication, [fields(one) for one in drawn]))
+        wrong = [one[:-1] + (b"A" if one[-1:] != b"A" else b"B") for one in drawn]
+        unknown.append(microseconds(authentication, [fields(one) for one in wrong]))
+    found = {
+        "keys": len(directory),
+        "known_us": round(median(known), 2),
+        "unknown_us": round(median(unknown), 2),
+        "record_us": round(read, 2),
+        "megabytes": round(taken / 1e6, 1),
+    }
+    print(f"{found['keys']} keys, {found['megabytes']} MB, {found['record_us']} µs per record read")
+    print(
+        f"authenticating: {found['known_us']} µs, of a key that is not known {found['unknown_us']}"
+    )
+    return found
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keys", type=int, default=100_000, help="default: 100000")
+
+
+if __name__ == "__main__":
+    cli.main(measure, __doc__, arguments, rounds=9)

@@ -1,0 +1,248 @@
+"""What a request costs the frontend in Python alone: `python -m bench.serving.request_loop`.
+
+64 clients ask at once over real HTTP connections without sockets, are placed by a router and
+answered by a worker that are this program, and ask again. Prints CPU per request of 8 tokens: until
+the last of the 64 has been started at the worker, and in all. Little depends on what else the
+machine does.
+"""
+
+import argparse
+import asyncio
+import gc
+import io
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from baton.engine.events import SampledTokens
+from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
+from baton.process.lifecycle import GARBAGE_THRESHOLD
+from baton.rpc.protocol import VERSION
+from baton.settings import FrontendSettings
+from baton.step_tokens import StepTokens
+from baton.telemetry import logs
+from baton.tokenizer_files import TokenizerFiles
+from bench.harness import cli
+from bench.harness.checkpoints import tokenizer_only
+from bench.harness.profile import profiled
+from bench.serving.token_loop import DetachedConnection
+from bench.serving.token_path import prompts
+from services.frontend.auth.authenticator import NoAuthentication
+from services.frontend.generation.inference import Inference
+from services.frontend.generation.suspects import Suspects
+from services.frontend.http.connection import Connection
+from services.frontend.http.middleware import RequestMiddleware
+from services.frontend.models.registry import Registry
+from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.placement.placement import PlacementFinder
+from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.requests.claims import Claims
+from services.frontend.text.tokenizer import Tokenizer, TokenizerThreads
+
+CLIENTS = 64
+TOKENS = 8
+BURSTS = 30
+"""Per round; the first one warms up."""
+
+
+class Salts:
+    """The tenant's salt, known already."""
+
+    async def get(self, _: str) -> bytes:
+        return bytes(32)
+
+
+class Pool:
+    """A pool with one worker."""
+
+    lost: Mapping[str, str] = {}
+
+    def __init__(self, connection: DetachedConnection) -> None:
+        self._connection = connection
+
+    def get(self, _: router_pb2.Target) -> DetachedConnection:
+        return self._connection
+
+
+class Router:
+    """Answers each query in a later turn of the loop, as what comes off a socket does."""
+
+    def __init__(self, target: router_pb2.Target) -> None:
+        self._target = target
+
+    async def place(self, query: router_pb2.PlaceQuery) -> tuple[router_pb2.Placement, None, str]:
+        query.SerializeToString()
+        loop = asyncio.get_running_loop()
+        answer = loop.create_future()
+        loop.call_soon(answer.set_result, None)
+        await answer
+        return router_pb2.Placement(decode=self._target), None, "router"
+
+
+class Transport(asyncio.Transport):
+    """A client's socket: notes when an answer has ended, and drops it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = 0
+
+    def write(self, data: Any) -> None:
+        self.ended += data.endswith(b"0\r\n\r\n")
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name in ("peername", "sockname") else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        del high, low
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+class Nowhere(io.StringIO):
+    """Where log lines go."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+class Frontend:
+    """A frontend between connections and a worker that are both this program."""
+
+    def __init__(self, worker: DetachedConnection) -> None:
+        settings = FrontendSettings()
+        name = "request-loop"
+        files = TokenizerFiles.read(tokenizer_only(name))
+        card = cluster_pb2.ModelCard(
+            name=name, context_tokens=4096, vocab_tokens=8192, block_tokens=16,
+            layout_id=bytes(16), weights_digest=bytes(32), tokenizer_digest=bytes(32),
+        )  # fmt: skip
+        registry = Registry(lambda _: True)
+        registry.set_cards([card])
+        registry.add_tokenizer(card.tokenizer_digest, Tokenizer.load(files))
+        router: Any = Router(worker.target)
+        instances: Mapping[str, cluster_pb2.Instance] = {}
+        pool: Any = Pool(worker)
+        salts: Any = Salts()
+        finder = PlacementFinder(router, pool, lambda: instances)
+        waiting = WorkerWaitQueue(settings.limits)
+        threads = TokenizerThreads(1)
+        inference = Inference(
+            registry, pool, finder, waiting, Suspects(), Claims(), salts, threads, settings
+        )
+        handlers = Handlers(inference, settings.http, settings.limits)
+        app = RequestMiddleware(Routes(handlers, NoAuthentication(), metrics=False))
+
+        def refuse(error: Exception) -> bytes:
+            raise error
+
+        kind = Connection.limited(refuse, settings.http, settings.limits.stall_seconds)
+        config = uvicorn.Config(
+            app, http=kind, ws="none", log_config=None, access_log=False, proxy_headers=False
+        )
+        config.load()
+        self.transports = [Transport() for _ in range(CLIENTS)]
+        self.connections = [kind(config, ServerState(), {}) for _ in range(CLIENTS)]
+        for connection, transport in zip(self.connections, self.transports, strict=True):
+            connection.connection_made(transport)
+
+
+def bodies() -> list[bytes]:
+    """Return the requests of all clients."""
+    made = []
+    for text in prompts(tokenizer_only("request-loop"), CLIENTS):
+        asked = {
+            "model": "request-loop",
+            "messages": [{"role": "user", "content": text}],
+            "stream": True,
+            "max_tokens": TOKENS,
+            "temperature": 0.0,
+            "ignore_eos": True,
+        }
+        body = json.dumps(asked).encode()
+        head = (
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:8000\r\n"
+            "content-type: application/json\r\naccept: text/event-stream\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        made.append(head.encode() + body)
+    return made
+
+
+def steps(stream_ids: list[int]) -> list[bytes]:
+    """Return an answer of all streams as it comes from a worker: the last step ends them."""
+    messages = []
+    for position in range(TOKENS):
+        step = StepTokens()
+        for stream_id in stream_ids:
+            token_id = (stream_id * 97 + position * 31) % 8000
+            step.add(stream_id, SampledTokens(stream_id, 0, position, (token_id,)))
+        messages.append([step.frame(VERSION)])
+    for stream_id in stream_ids:
+        finished = worker_pb2.StreamFinished(
+            stream_id=stream_id, reasons=[worker_pb2.END_REASON_LENGTH]
+        )
+        messages[-1].append(worker_pb2.FrameFromWorker(finished=finished))
+    return [worker_pb2.RunResponse(frames=frames).SerializeToString() for frames in messages]
+
+
+async def burst(
+    frontend: Frontend, worker: DetachedConnection, requests: list[bytes]
+) -> tuple[float, float]:
+    """Let every client ask once; return the seconds of CPU to the last start, and after it."""
+    known = len(worker.opened)
+    ended = sum(transport.ended for transport in frontend.transports)
+    began = time.process_time()
+    for connection, request in zip(frontend.connections, requests, strict=True):
+        connection.data_received(request)
+    while len(worker.opened) < known + CLIENTS:
+        await asyncio.sleep(0)
+    started = time.process_time()
+    messages = steps(worker.opened[known:])
+    answered = time.process_time()
+    for data in messages:
+        worker.receive(worker_pb2.RunResponse.FromString(data))
+        await asyncio.sleep(0)
+    while sum(transport.ended for transport in frontend.transports) < ended + CLIENTS:
+        await asyncio.sleep(0)
+    return started - began, time.process_time() - answered
+
+
+async def measure(options: argparse.Namespace) -> list[dict[str, float]]:
+    logging.disable()
+    logs.configure("bench", "bench", log_format="json", stream=Nowhere(), for_good=True)
+    worker = DetachedConnection()
+    frontend, requests = Frontend(worker), bodies()
+    await burst(frontend, worker, requests)
+    gc.collect()  # as a process does once it serves
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+    found = []
+    for number in range(options.rounds):
+        with profiled(options.profile):
+            costs = [await burst(frontend, worker, requests) for _ in range(BURSTS)]
+        start, rest = (min(part) / CLIENTS * 1e6 for part in zip(*costs, strict=True))
+        found.append({"to_start_us": start, "us": start + rest})
+        print(
+            f"round {number + 1}: {start:.0f} us of CPU per request until it is started, "
+            f"{start + rest:.0f} us in all",
+            flush=True,
+        )
+    return found
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", action="store_true", help="print where the time goes")
+
+
+if __name__ == "__main__":
+    cli.main(measure, __doc__, arguments, rounds=5)

@@ -1,0 +1,161 @@
+"""Every process of a cluster is replaced under load: `python -m bench.serving.rolling`.
+
+Starts etcd and two of each process, keeps requests running over HTTP and gRPC without retries, and
+gives one process after the other SIGTERM and a successor, until so many requests are answered. A
+third of the streams are longer than the drain of any process but their frontend's, which a stream
+cannot outlive. gRPC clients know both frontends' addresses; HTTP clients make new connections to
+ready ones, as behind a Service of Kubernetes. Each answer is compared with what an engine says on
+which nothing happened.
+
+`--versions released,checkout,released` upgrades all of them and rolls back: successors are of the
+next version of the list. `released` is the one that upgrades are tested from, `later` the checkout
+with another layout of KV and a field more in every message.
+"""
+
+import argparse
+import asyncio
+import itertools
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from baton.cluster.local_etcd import LocalEtcd
+from bench.faults.frontends import FleetFrontends
+from bench.faults.rows import ENGINES
+from bench.faults.setup import COUNTS, EXACT, cluster_settings, traffic
+from bench.faults.traffic import Seen, Shape, Traffic
+from bench.harness import cli
+from bench.harness.fleet import SERVICES, Fleet, total
+from bench.harness.releases import CHECKOUT, Release
+from bench.harness.releases.later import later
+from bench.harness.releases.released import released
+from bench.harness.table import Table
+
+DRAIN_SECONDS = 4
+STEP_SECONDS = 0.02
+LONG_OUTPUT_TOKENS = (250, 350)
+"""5 to 7 s."""
+SETTINGS = {
+    "BATON_DRAIN_SECONDS": str(DRAIN_SECONDS),
+    "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": str(STEP_SECONDS),
+    "BATON_STORE_ARENA_BYTES": "64MiB",
+    "BATON_STORE_DRAIN_QUIET_SECONDS": "1",
+}
+FRONTEND_SETTINGS = {"BATON_DRAIN_SECONDS": "60", "BATON_LIMITS_DRAIN_NOTICE_SECONDS": "3"}
+SETTLE_SECONDS = 2.0
+"""Between two processes."""
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    draw = random.Random(options.seed)
+    shape = Shape(streams=options.streams, long_output_tokens=LONG_OUTPUT_TOKENS)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "etcd").mkdir()
+        async with LocalEtcd(directory / "etcd") as etcd:
+            settings = {**cluster_settings(options.engine, EXACT), **SETTINGS}
+            fleet = Fleet(directory, etcd, settings, COUNTS, {})
+            for frontend in fleet.frontends:
+                frontend.settings.update(FRONTEND_SETTINGS)
+            versions = [version_of(name, directory) for name in options.versions.split(",")]
+            try:
+                await fleet.start(*fleet.members, release=versions[0])
+                await fleet.wait_ready()
+                load = traffic(FleetFrontends(fleet, draw), draw, options.engine, EXACT, shape)
+                await load.learn(exact=True)
+                roles = options.roles.split(",")
+                return await roll(fleet, load, roles, options.requests, versions)
+            finally:
+                await fleet.stop()
+
+
+async def roll(
+    fleet: Fleet,
+    load: Traffic,
+    roles: Sequence[str],
+    requests: int,
+    versions: Sequence[Release],
+) -> dict[str, Any]:
+    """Replace all processes of these roles, again and again, until so many requests were begun.
+
+    Each time by the next of the versions; the first is the one that runs. All have their turn.
+    """
+    table = Table(
+        ("restarted", "<12"),
+        ("as", "<10"),
+        ("gone after s", "12.2f"),
+        ("ready after s", "13.2f"),
+        ("handed over", "11"),
+        ("requests", "8"),
+        ("failed", "6"),
+    )
+    stop, rows = asyncio.Event(), []
+    seen = {"grpc": Seen(), "http": Seen()}
+    running = asyncio.create_task(load.run(stop, resume=False, seen=seen))
+    began = time.monotonic()
+    try:
+        for number in itertools.count(1):
+            version = versions[number % len(versions)]
+            for member in fleet.of(*roles):
+                before = await moved(fleet)
+                gone = await fleet.terminate(member.id)
+                handed_over = await moved(fleet) - before
+                await fleet.start(member.id, release=version)
+                ready = await fleet.wait_ready(member.id)
+                failed = sum(one.failed + one.cut + one.unserved for one in seen.values())
+                answered = sum(one.begun for one in seen.values())
+                moved_now, name = max(0, int(handed_over)), version.name
+                table.row(member.id, name, gone, ready, moved_now, answered, failed)
+                times = {"gone_seconds": gone, "ready_seconds": ready}
+                rows.append({"id": member.id, "version": name, **times})
+                await asyncio.sleep(SETTLE_SECONDS)
+            if number >= len(versions) - 1 and sum(s.begun for s in seen.values()) >= requests:
+                break
+    finally:
+        stop.set()
+        await running
+    surfaces = {name: one.summary() for name, one in seen.items()}
+    for name, one in surfaces.items():
+        print(name, one)
+    return {"seconds": time.monotonic() - began, "rows": rows, **surfaces}
+
+
+def version_of(name: str, directory: Path) -> Release:
+    """Return the version that `--versions` calls so.
+
+    Raises:
+        SystemExit: there is none of that name.
+        HistoryError: the history lacks the released one.
+    """
+    match name:
+        case "checkout":
+            return CHECKOUT
+        case "released":
+            return released()
+        case "later":
+            path = directory / "later"
+            return Release("later", (path,)) if path.exists() else later(path)
+        case _:
+            raise SystemExit(f"no version is called {name}: checkout, released or later")
+
+
+async def moved(fleet: Fleet) -> float:
+    """Return the streams that workers have handed over, as the frontends that live count them."""
+    shown = await asyncio.gather(*(one.metrics() for one in fleet.frontends if one.pid))
+    return sum(total(one, "baton_frontend_streams_handed_over_total") for one in shown)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", choices=ENGINES, default="sim")
+    parser.add_argument("--requests", type=int, default=2000, help="at least so many")
+    parser.add_argument("--roles", default=",".join(SERVICES), help="whose processes are replaced")
+    parser.add_argument("--versions", default="checkout", help="what they are, one after the other")
+    parser.add_argument("--streams", type=int, default=8, help="at once, of each API")
+    parser.add_argument("--seed", type=int, default=1, help="of what is asked")
+
+
+if __name__ == "__main__":
+    cli.main(measure, __doc__, arguments)
