@@ -16,19 +16,26 @@ from weakref import WeakSet
 
 import pytest
 import structlog
+from _pytest.nodeid import NodeId
+from hypothesis import HealthCheck, settings
 
 from baton.cluster.etcd import Etcd
 from baton.cluster.local_etcd import LocalEtcd
 from baton.telemetry.scope import PROCESS, current
+from tests.support.hung_tests import HungTests
 from tests.support.processes.launcher import Launcher
 from tests.support.processes.process import ServiceSpawner
 
 if TYPE_CHECKING:
-    from tests.support.service import LocalServices
-    from tests.support.shared import SharedClusters
+    from tests.support.services.service import LocalServices
+    from tests.support.services.shared import SharedClusters
 
 # NIXL listens on whatever UCX may use.
 os.environ.setdefault("UCX_NET_DEVICES", "lo")
+
+# How long an example takes is the machine's affair.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 _failed = pytest.StashKey[bool]()
 
@@ -39,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
         colors=False, exception_formatter=structlog.dev.plain_traceback
     )
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
+    config.pluginmanager.register(HungTests())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -46,6 +54,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("vllm") and find_spec("vllm") is None:
         assert os.environ.get("CI") != "true", "vLLM is not installed: make vllm"
         pytest.skip("vLLM is not installed: make vllm")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Name each test's group in its id, by which xdist finds the worker for it.
+
+    xdist 3.8 does so too, in an attribute that pytest 9.2 does not read: without this, each worker
+    starts the cluster and builds the wheel that a group is to share.
+    """
+    if not getattr(config.option, "loadgroup", False):
+        return
+    for item in items:
+        if (group := item.get_closest_marker("xdist_group")) is not None:
+            item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,14 +80,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Let the garbage collector pass over all that imports made."""
     gc.collect()
     gc.freeze()
+    # What a test makes stays young until its end, where it is cheap to look at.
+    gc.set_threshold(100_000, 50, 50)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item):
-    """Free what a test with services held in cycles: stores map their arenas until then."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
+    """Free what a test held in cycles: engines their pages, and stores map arenas, until then.
+
+    Of each test what is young. All takes a tenth of a second: at the end of a file with services.
+    """
     result = yield
-    if "unit" not in item.path.parts:
-        gc.collect()
+    last = nextitem is None or nextitem.path != item.path
+    gc.collect(2 if last and "unit" not in item.path.parts else 1)
     return result
 
 
@@ -103,7 +129,7 @@ async def no_task_outlives_its_test(
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEtcd]:
     """A real etcd for the whole session; tests keep apart by `cluster`."""
-    server = LocalEtcd(tmp_path_factory.mktemp("etcd"))
+    server = LocalEtcd(tmp_path_factory.mktemp("etcd"), durable=False)
     asyncio.run(server.start())
     yield server
     asyncio.run(server.stop())
@@ -154,7 +180,7 @@ async def start_service(
 
     For all that does not need a process: a service is there after some ten milliseconds.
     """
-    from tests.support.service import LocalServices
+    from tests.support.services.service import LocalServices
 
     services = LocalServices(etcd_client, cluster, tmp_path)
     yield services
@@ -164,7 +190,7 @@ async def start_service(
 @pytest.fixture(scope="session")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Checkpoints of random weights: `random_model("qwen3")`."""
-    from tests.support.model import RandomModels
+    from tests.support.engine.model import RandomModels
 
     return RandomModels(tmp_path_factory.mktemp("models"))
 
@@ -177,14 +203,18 @@ async def shared_clusters(
     random_model: Callable[..., Path],
 ) -> AsyncIterator["SharedClusters"]:
     """Clusters in this process, shared by tests that ask for the same shape."""
-    from tests.support.shared import SharedClusters
+    from baton.client.session import aio
+    from tests.support.services.shared import SharedClusters
 
     def directory() -> Path:
         return tmp_path_factory.mktemp("cluster")
 
-    clusters = SharedClusters(etcd.endpoints, launcher, directory, random_model)
-    yield clusters
-    await clusters.close()
+    with pytest.MonkeyPatch.context() as patch:
+        # A session that the client keeps for its next request: until then the cluster is not idle.
+        patch.setattr(aio, "IDLE_SECONDS", 0.1)
+        clusters = SharedClusters(etcd.endpoints, launcher, directory, random_model)
+        yield clusters
+        await clusters.close()
 
 
 @pytest.fixture
@@ -197,7 +227,7 @@ async def local_cluster(
     prompts of your own. With `own=True` it is this test's alone. Nothing may be held at the end,
     unless the test left a service stopped.
     """
-    from tests.support.cluster import LocalCluster, Shape
+    from tests.support.services.cluster import LocalCluster, Shape
 
     async with AsyncExitStack() as stack:
         used: list[LocalCluster] = []

@@ -21,7 +21,10 @@ class TcpProxy:
         self._target = host, int(port)
         self._listener: socket.socket | None = None
         self._port = 0
-        self._muted = False
+        self.muted = False
+        """Nothing goes through."""
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepted: set[socket.socket] = set()
         """Those that no task owns yet."""
@@ -40,7 +43,15 @@ class TcpProxy:
 
     def mute(self) -> None:
         """Let nothing through any more, and tell nobody."""
-        self._muted = True
+        self.muted = True
+
+    def hold(self) -> None:
+        """Keep what comes until `release`."""
+        self._flowing.clear()
+
+    def release(self) -> None:
+        """Let through what was held, and all that follows."""
+        self._flowing.set()
 
     async def cut(self) -> None:
         """Break every connection and refuse new ones."""
@@ -87,7 +98,8 @@ class TcpProxy:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 18):
-            if not self._muted:
+            await self._flowing.wait()
+            if not self.muted:
                 writer.write(self.change(data))
                 await writer.drain()
         writer.close()

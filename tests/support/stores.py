@@ -17,19 +17,20 @@ from baton.kv.events.log import EventLog
 from baton.kv.events.service import SERVICE_NAME as EVENTS_NAME
 from baton.kv.events.service import KvEventService
 from baton.rpc.channels import open_channel
-from baton.rpc.server import Server
+from baton.rpc.server.server import Server
 from baton.settings import EventSettings, GrpcSettings, KvSettings, PeerSettings, StoreSettings
 from baton.transports import GRPC, NIXL, PEER_TRANSPORTS
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import SERVICE_NAME, KvStoreService
 from services.kvstore.app import keep_time, nixl_thread, touch_arena
-from services.kvstore.disk_setup import open_disk
+from services.kvstore.disk_setup import keep_disk
 from services.kvstore.memory.arena import Arena
 from services.kvstore.peers.pool import PeerPool
 from services.kvstore.peers.transports.nixl.agent import LIBRARIES
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.peers.transports.nixl.thread import NixlThread
 from services.kvstore.store import Store
+from tests.support.clock import PATIENCE_SECONDS
 from tests.support.wait import eventually
 
 MIB = 1024 * 1024
@@ -84,7 +85,7 @@ class RunningStore:
         """
         try:
             await eventually(lambda: not self.held(), seconds)
-        except AssertionError:
+        except TimeoutError:
             raise AssertionError(f"still held after {seconds:g} s: {self.held()}") from None
 
 
@@ -94,19 +95,23 @@ async def running_store(
     arena_bytes: int = 16 * MIB,
     port: int = 0,
     store_id: str = "",
-    reservation_seconds: float = 10.0,
-    lease_seconds: float = 10.0,
+    reservation_seconds: float = 60.0,
+    lease_seconds: float = 60.0,
     partial_seconds: float = 60.0,
     disk_path: Path | None = None,
     disk_bytes: int = 64 * MIB,
     quotas: dict[str, int] | None = None,
-    disk_stall_seconds: float = 5.0,
+    disk_stall_seconds: float = 60.0,
+    disk_retry_seconds: float = 600.0,
     verify: bool = True,
     peer_transport: str = GRPC,
-    push_seconds: float = 2.0,
+    push_seconds: float = 30.0,
     retry_seconds: float = 0.5,
 ) -> AsyncIterator[RunningStore]:
-    """Run a store until the context is left. `peer_transport` is the best that it uses."""
+    """Run a store until the context is left. `peer_transport` is the best that it uses.
+
+    By default nothing lapses in the time of a test, for a machine that stands still is no fault.
+    """
     async with AsyncExitStack() as stack:
         arena = stack.enter_context(Arena(directory, arena_bytes))
         log = EventLog(secrets.token_hex(4))
@@ -120,11 +125,19 @@ async def running_store(
             quotas=quotas,
         )
         stack.callback(store.close)
-        await touch_arena(store)
+        await touch_arena(store, lambda: None)
         if disk_path is not None:
             stack.push_async_callback(store.close_disk)
-            settings = StoreSettings(disk_bytes=disk_bytes, disk_stall_seconds=disk_stall_seconds)
-            await open_disk(store, disk_path, settings, lambda: None, verify=verify)
+            settings = StoreSettings(
+                disk_bytes=disk_bytes,
+                disk_stall_seconds=disk_stall_seconds,
+                disk_retry_seconds=disk_retry_seconds,
+            )
+            keeping = asyncio.create_task(
+                keep_disk(store, disk_path, settings, lambda _: None, verify=verify)
+            )
+            stack.callback(keeping.cancel)
+            await eventually(lambda: store.disk or store.disk_failed)
         incarnation = secrets.token_hex(4)
         nixl = None
         if peer_transport == NIXL:
@@ -135,7 +148,9 @@ async def running_store(
                 incarnation,
                 nixl=nixl,
                 settings=PeerSettings(
-                    nixl_push_seconds=push_seconds, nixl_retry_seconds=retry_seconds
+                    nixl_answer_seconds=30,
+                    nixl_push_seconds=push_seconds,
+                    nixl_retry_seconds=retry_seconds,
                 ),
             )
         )
@@ -220,7 +235,7 @@ async def get(
 async def stat_at(address: str) -> pb.StatResponse:
     channel = open_channel(address)
     try:
-        return await KvStoreServiceStub(channel).Stat(pb.StatRequest(), timeout=5)
+        return await KvStoreServiceStub(channel).Stat(pb.StatRequest(), timeout=PATIENCE_SECONDS)
     finally:
         await channel.close(None)
 

@@ -6,37 +6,52 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tests.support.clock import PATIENCE_SECONDS, Stopwatch, within
+
 T = TypeVar("T")
 
 POLL_SECONDS = 0.01
-SECONDS = 30.0
-"""Long: a machine with other work stands still for seconds. Who means a bound says it."""
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float = SECONDS) -> T:
+async def eventually(
+    condition: Callable[[], T | Awaitable[T]], seconds: float = PATIENCE_SECONDS
+) -> T:
     """Return the first true value of `condition`, which may be a coroutine function.
+
+    Args:
+        condition: asked again and again.
+        seconds: of a quiet machine: see `Stopwatch`. Who means a bound says it.
 
     Raises:
         TimeoutError: there was none within `seconds`; the text has the last value.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    watch = Stopwatch()
     while True:
         value = condition()
         if inspect.isawaitable(value):
             value = await value
         if value:
             return value
-        if loop.time() > deadline:
+        if not watch.remaining(seconds):
             raise TimeoutError(f"not within {seconds:g} s: {condition} is still {value!r}")
         await asyncio.sleep(POLL_SECONDS)
 
 
-def eventually_blocking(condition: Callable[[], T], seconds: float = SECONDS) -> T:
+async def wait_for(awaitable: Awaitable[T], seconds: float = PATIENCE_SECONDS) -> T:
+    """Return what `awaitable` comes to, as `asyncio.wait_for` does by the wall clock.
+
+    Raises:
+        TimeoutError: it did not within `seconds` of a quiet machine, and was cancelled.
+    """
+    async with within(seconds):
+        return await awaitable
+
+
+def eventually_blocking(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
     """Do the same without an event loop, for a condition that is a plain function."""
-    deadline = time.monotonic() + seconds
+    watch = Stopwatch()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        if not watch.remaining(seconds):
             raise TimeoutError(f"not within {seconds:g} s: {condition} is still {value!r}")
         time.sleep(POLL_SECONDS)
     return value

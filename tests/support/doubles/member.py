@@ -16,7 +16,7 @@ from baton.internal.v1.worker_pb2_grpc import (
 from baton.kv.events.log import EventLog
 from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
 from baton.kv.events.service import KvEventService
-from baton.rpc.server import Server
+from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings
 
 LAYOUT = b"L" * 16

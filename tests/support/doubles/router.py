@@ -25,14 +25,25 @@ class ScriptedRouter(RouterServiceServicer):
         self.answers = asyncio.Event()
         """It answers while this is set."""
         self.answers.set()
+        self.waiting = 0
+        """Queries that came and wait for it."""
+        self._contexts: list[Any] = []
         self.hello = hello()
         """What it says first."""
+
+    def supersede(self, execution: int) -> None:
+        """Tell its frontends that another execution took over."""
+        frame = router_pb2.FrameFromRouter()
+        frame.superseded.execution = execution
+        for context in self._contexts:
+            context.send(router_pb2.PlaceResponse(frames=[frame]))
 
     def register(self, server: Any) -> None:
         add_RouterServiceServicer_to_server(self, server)
 
     async def Place(self, requests: Any, context: Any) -> None:  # noqa: N802
         mine: set[str] = set()
+        self._contexts.append(context)
         try:
             async for frame in frames_of(requests):
                 if frame.HasField("hello"):
@@ -43,12 +54,15 @@ class ScriptedRouter(RouterServiceServicer):
                         mine.remove(ticket)
                         self.tickets.remove(ticket)
                 else:
+                    self.waiting += 1
                     await self.answers.wait()
+                    self.waiting -= 1
                     self.queries.append(frame.query)
                     answer = self._answer(frame.query, mine)
                     await context.write(router_pb2.PlaceResponse(frames=[answer]))
         finally:
             self.tickets -= mine
+            self._contexts.remove(context)
 
     def _answer(self, query: router_pb2.PlaceQuery, mine: set[str]) -> router_pb2.FrameFromRouter:
         placed = self.place(query)

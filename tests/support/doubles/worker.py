@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from baton.engine.events import SampledTokens
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.internal.v1.worker_pb2_grpc import (
@@ -14,8 +15,11 @@ from baton.internal.v1.worker_pb2_grpc import (
     add_WorkerServiceServicer_to_server,
 )
 from baton.rpc.protocol import hello
+from baton.step_tokens import StepTokens
+from baton.stream_events import TokenLogprob
 from baton.tokenizer_files import TokenizerFiles
 from baton.v1 import common_pb2
+from baton.worker.convert import handed_over_frame
 from tests.support.doubles.letters import EOS, letter_id, said
 
 
@@ -36,6 +40,8 @@ class Script:
     """The tokenizer's pieces after the first come once it is set."""
     fail: BatonError | None = None
     """Work fails at once with it."""
+    draining: bool = False
+    """Work is left to others at once."""
     decode_offset: int = 0
     """Decoding begins so many tokens after where it was told to; below 0: it repeats some."""
     cached_tokens: int = 32
@@ -139,6 +145,10 @@ class ScriptedWorker(WorkerServiceServicer):
         try:
             if self.script.fail is not None:
                 raise self.script.fail
+            if self.script.draining:
+                position = len(start.generate.output_so_far)
+                out.put_nowait(handed_over_frame(stream, position))
+                return
             if start.HasField("prefill"):
                 reasons = await self._prefill(start, out)
             else:
@@ -196,18 +206,12 @@ class ScriptedWorker(WorkerServiceServicer):
         self, start: worker_pb2.Start, out: asyncio.Queue[Any], choice: int, position: int
     ) -> int:
         token = self._token(start, choice, position)
-        entry = worker_pb2.StreamTokens(
-            stream_id=start.stream_id,
-            choice=choice,
-            position=position,
-            token_ids=[token],
-        )
+        logprobs: tuple[TokenLogprob, ...] = ()
         if start.sampling.HasField("logprobs"):
-            top = [common_pb2.TopLogprob(token_id=token, logprob=-0.5)]
-            top = top[: start.sampling.logprobs]
-            entry.logprobs.append(common_pb2.TokenLogprob(logprob=-0.5, top=top))
-        step = worker_pb2.EngineStep(streams=[entry])
-        out.put_nowait(worker_pb2.FrameFromWorker(step=step))
+            logprobs = (TokenLogprob(-0.5, ((token, -0.5),)[: start.sampling.logprobs]),)
+        step = StepTokens()
+        step.add(start.stream_id, SampledTokens(0, choice, position, (token,), logprobs))
+        out.put_nowait(step.frame(self.hello.protocol_version))
         return token
 
     def _token(self, start: worker_pb2.Start, choice: int, position: int) -> int:

@@ -1,4 +1,7 @@
-"""The launcher's process: `forker.py FD` forks as it is told over a socket. See launcher.py."""
+"""The launcher's process: `forker.py FD` forks as it is told over a socket. See launcher.py.
+
+PYTHONPATH says where Baton lies, in the launcher's version of it.
+"""
 
 import atexit
 import gc
@@ -11,10 +14,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from importlib.util import find_spec
 from typing import NoReturn
 
-ROOT = Path(__file__).parents[3]
 PARENT_ENV = "BATON_PARENT_PID"
 MAX_REQUEST_BYTES = 1 << 20
 PRELOAD = (
@@ -136,6 +138,5 @@ def _become(
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # not this folder
-    _import(PRELOAD)
+    _import([module for module in PRELOAD if find_spec(module)])  # other versions lack some
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from bench.harness.releases import CHECKOUT, Release
+from tests.support.clock import within
+
 ROOT = Path(__file__).parents[3]
 FORKER = Path(__file__).parent / "forker.py"
 MAX_REQUEST_BYTES = 1 << 20
@@ -90,15 +93,19 @@ class Piped:
 
 
 class Launcher:
-    """The test's side of the launcher's process. One thread uses it."""
+    """The test's side of the launcher's process. One thread uses it.
 
-    def __init__(self) -> None:
+    Args:
+        release: which version of Baton its processes are.
+    """
+
+    def __init__(self, release: Release = CHECKOUT) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._popen = subprocess.Popen(
                 [sys.executable, str(FORKER), str(theirs.fileno())],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+                env={**os.environ, **release.environment, "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
@@ -143,7 +150,7 @@ class Launcher:
         """Do the same and wait for its end; the exit code, output and errors."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = self.launch(arguments, env, None, out, err)
-            async with asyncio.timeout(timeout):
+            async with within(timeout):
                 while (code := process.poll()) is None:
                     await asyncio.sleep(0.005)
             texts = []

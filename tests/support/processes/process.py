@@ -14,7 +14,8 @@ from baton.cluster import keys
 from baton.cluster.etcd import Etcd
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.parent import PARENT_ENV
-from tests.support.metrics import parse_metrics
+from bench.harness.metrics import parse_metrics
+from tests.support.clock import within
 from tests.support.processes.launcher import Launched, Launcher
 
 READY_SECONDS = 120.0
@@ -58,7 +59,7 @@ class ServiceProcess:
 
     async def metrics(self) -> dict[str, float]:
         """Return what it shows at /metrics, by name with labels."""
-        async with httpx.AsyncClient() as http:
+        async with httpx.AsyncClient(timeout=30) as http:
             answer = await http.get(f"http://{self.instance.metrics_address}/metrics")
         return parse_metrics(answer.text)
 
@@ -70,7 +71,7 @@ class ServiceProcess:
 
     async def wait(self, timeout: float) -> int:
         """Wait until it ended by itself; its exit code."""
-        async with asyncio.timeout(timeout):
+        async with within(timeout):
             while (code := self.popen.poll()) is None:  # no event tells
                 await asyncio.sleep(0.02)
         return code
@@ -134,7 +135,7 @@ class ServiceSpawner:
         # An earlier process of the same id may have left its record: wait for another incarnation.
         earlier = {each.instance.incarnation for each in self.services}
         key = keys.instance(self._cluster, service.instance_id)
-        async with asyncio.timeout(READY_SECONDS):
+        async with within(READY_SECONDS):
             while True:
                 assert service.running, f"{service.name} ended:\n{service.log_tail()}"
                 if (record := await self._client.get(key)) is not None:

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.support.cluster import LocalCluster, Shape
 from tests.support.processes.launcher import Launcher
+from tests.support.services.cluster import LocalCluster, Shape
 
 
 class SharedClusters:

@@ -3,8 +3,10 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from tests.support.clock import Stopwatch
+
 if TYPE_CHECKING:
-    from tests.support.cluster import LocalCluster
+    from tests.support.services.cluster import LocalCluster
 
 
 async def held(cluster: "LocalCluster") -> dict[str, float]:
@@ -47,8 +49,7 @@ async def wait_baseline(cluster: "LocalCluster", seconds: float) -> None:
     Raises:
         AssertionError: something still is after `seconds`; the text names it.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    watch = Stopwatch()
     while left := {name: count for name, count in (await held(cluster)).items() if count}:
-        assert loop.time() < deadline, f"still held after {seconds:g} s: {left}"
+        assert watch.remaining(seconds), f"still held after {seconds:g} s: {left}"
         await asyncio.sleep(0.02)

@@ -3,7 +3,6 @@
 Every number of tokens derives from the engine's own block size, so that one test holds for all.
 """
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
+from tests.support.clock import Stopwatch
 
 MAX_ID = 1000
 """Ids of sequences in these tests are below."""
@@ -108,9 +108,9 @@ def request(number: int = 0, tokens: Sequence[int] = prompt(20), **changes: Any)
 
 def steps(engine: Engine) -> Iterator[Event]:
     """Yield what happens until the engine has nothing to do."""
-    deadline = time.monotonic() + MAX_SECONDS
+    watch = Stopwatch()
     while engine.has_work():
-        assert time.monotonic() < deadline, "the engine does not come to an end"
+        assert watch.remaining(MAX_SECONDS), "the engine does not come to an end"
         yield from engine.step()
 
 

@@ -3,28 +3,44 @@
 import asyncio
 import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import grpc
 
-from baton.client import AsyncClient
+from baton.client import AsyncClient, channels
 from baton.cluster.etcd import Etcd
 from baton.internal.v1 import kvstore_pb2, kvstore_pb2_grpc, worker_pb2, worker_pb2_grpc
-from baton.rpc.channels import open_channel
+from baton.rpc.channels import OPTIONS, open_channel
 from baton.telemetry.scope import TelemetryScope
-from tests.support.baseline import wait_baseline
-from tests.support.model import MODEL
+from tests.support.clock import within
+from tests.support.engine.model import MODEL
 from tests.support.processes.launcher import Launcher
 from tests.support.processes.process import ServiceProcess, ServiceSpawner
-from tests.support.service import NO_SETTINGS, LocalService, LocalServices
-from tests.support.settings import Settings, environment
+from tests.support.services.baseline import wait_baseline
+from tests.support.services.service import NO_SETTINGS, LocalService, LocalServices
+from tests.support.services.settings import Settings, environment
 
 MIB = 1024 * 1024
 READY_SECONDS = 30.0
 Service = LocalService | ServiceProcess
+
+
+def patient_client(address: str, **options: Any) -> AsyncClient:
+    """Return a client of a frontend in this process, which a loop that is late does not cut off.
+
+    gRPC's own threads ping for it and count seconds; the loop of both is what answers.
+    """
+    patient = [
+        (name, 600_000 if "keepalive" in name or "ping_timeout" in name else value)
+        for name, value in channels.CHANNEL_OPTIONS
+    ]
+    with patch.object(channels, "CHANNEL_OPTIONS", patient):
+        return AsyncClient(address, **{"timeout": 60, **options})
 
 
 @dataclass(frozen=True)
@@ -43,8 +59,12 @@ class Shape:
     """Decode workers have a store of their own and share no memory with prefill workers."""
     processes: tuple[str, ...] = ()
     """Instances that are processes of their own, for tests that kill them."""
+    launchers: Mapping[str, Launcher] = field(default_factory=dict)
+    """Instances that are processes of another version of Baton: what forks them."""
     settings: Settings = field(default_factory=dict)
     """Of all services, by dotted names."""
+    certificates: Path | None = None
+    """Where `baton certs` has made some: the services speak TLS among themselves."""
 
     @property
     def key(self) -> str:
@@ -85,6 +105,7 @@ class LocalCluster:
         self._model = shape.model or models(shape.family)
         self._stack = AsyncExitStack()
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._spawners: dict[Launcher, ServiceSpawner] = {}
         self._scope = TelemetryScope("cluster", self.name)
 
     async def __aenter__(self) -> "LocalCluster":
@@ -94,8 +115,6 @@ class LocalCluster:
     async def _started(self) -> "LocalCluster":
         try:
             self.etcd = await self._stack.enter_async_context(Etcd(self._endpoints))
-            self._spawner = ServiceSpawner(self._launcher, self.etcd, self.name, self._directory)
-            self._stack.push_async_callback(self._spawner.close)
             self._local = LocalServices(self.etcd, self.name, self._directory)
             self._stack.push_async_callback(self._local.close)
             shape = self.shape
@@ -103,8 +122,9 @@ class LocalCluster:
             for pool in ("prefill", "decode", "combined"):
                 ids += [f"{pool}-{number}" for number in range(getattr(shape, pool))]
             await asyncio.gather(*map(self.start, [*ids, "frontend-0"]))
-            self.client = AsyncClient(self.frontend.address, timeout=60)
-            self._stack.push_async_callback(self.client.close)
+            self.client = await self._stack.enter_async_context(
+                patient_client(self.frontend.address)
+            )
             self.http = f"http://{self.frontend.instance.http_address}"
             await self._wait_routed()
         except BaseException:
@@ -153,12 +173,27 @@ class LocalCluster:
         path.mkdir(exist_ok=True)
         return path
 
-    async def start(self, instance_id: str, settings: Settings = NO_SETTINGS) -> Service:
-        """Start a service, also one that was stopped, with these settings beside the shape's."""
+    async def start(
+        self,
+        instance_id: str,
+        settings: Settings = NO_SETTINGS,
+        launcher: Launcher | None = None,
+    ) -> Service:
+        """Start a service, also one that was stopped, with these settings beside the shape's.
+
+        Args:
+            instance_id: of the service.
+            settings: by dotted names.
+            launcher: what forks it instead of what the shape says.
+        """
         name = instance_id.rpartition("-")[0]
         settings = {**self._settings_of(instance_id), **self.shape.settings, **settings}
-        if instance_id in self.shape.processes:
-            service: Service = await self._spawner(name, environment(settings), instance_id)
+        launcher = launcher or self.shape.launchers.get(instance_id)
+        if launcher is None and instance_id in self.shape.processes:
+            launcher = self._launcher
+        if launcher is not None:
+            spawn = self._spawner(launcher)
+            service: Service = await spawn(name, environment(settings), instance_id)
         else:
             service = await self._local(name, settings, instance_id)
         self.services[instance_id] = service
@@ -177,7 +212,7 @@ class LocalCluster:
     async def load(self, worker: Service) -> worker_pb2.LoadReport:
         """Return a worker's own report."""
         stub = worker_pb2_grpc.WorkerServiceStub(self._channel(worker))
-        call = stub.WatchLoad(worker_pb2.WatchLoadRequest(), timeout=5)
+        call = stub.WatchLoad(worker_pb2.WatchLoadRequest(), timeout=READY_SECONDS)
         try:
             message = await call.read()
             assert isinstance(message, worker_pb2.WatchLoadResponse)
@@ -188,7 +223,7 @@ class LocalCluster:
     async def stat(self, store: Service | None = None) -> kvstore_pb2.StatResponse:
         """Return a store's own report, the first one's by default."""
         stub = kvstore_pb2_grpc.KvStoreServiceStub(self._channel(store or self.kvstore))
-        return await stub.Stat(kvstore_pb2.StatRequest(), timeout=5)
+        return await stub.Stat(kvstore_pb2.StatRequest(), timeout=READY_SECONDS)
 
     async def computed_tokens(self) -> int:
         """Return the tokens through forward passes, counted in the engines, over all workers."""
@@ -202,16 +237,42 @@ class LocalCluster:
     def _named(self, name: str) -> list[Service]:
         return [service for service in self.services.values() if service.name == name]
 
+    def _spawner(self, launcher: Launcher) -> ServiceSpawner:
+        if launcher not in self._spawners:
+            spawner = ServiceSpawner(launcher, self.etcd, self.name, self._directory)
+            self._spawners[launcher] = spawner
+            self._stack.push_async_callback(spawner.close)
+        return self._spawners[launcher]
+
     def _channel(self, service: Service) -> grpc.aio.Channel:
         address = service.address
         if address not in self._channels:
-            channel = self._channels[address] = open_channel(address)
+            channel = self._channels[address] = self._open_channel(address)
             self._stack.push_async_callback(channel.close, None)
         return self._channels[address]
+
+    def _open_channel(self, address: str) -> grpc.aio.Channel:
+        if self.shape.certificates is None:
+            return open_channel(address)
+        own = self.shape.certificates / "operator"
+        ca, key, cert = ((own / name).read_bytes() for name in ("ca.crt", "tls.key", "tls.crt"))
+        role = next(s.name for s in self.services.values() if s.address == address)
+        name = ("grpc.ssl_target_name_override", f"{role}.baton")
+        credentials = grpc.ssl_channel_credentials(ca, key, cert)
+        return grpc.aio.secure_channel(address, credentials, [*OPTIONS, name])
+
+    def _tls_of(self, role: str) -> dict[str, object]:
+        if self.shape.certificates is None:
+            return {}
+        own = self.shape.certificates / ("decode" if role == "combined" else role)
+        files = {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}
+        paths: dict[str, object] = {f"tls.{part}": own / name for part, name in files.items()}
+        return {**paths, "etcd.plaintext": True}
 
     def _settings_of(self, instance_id: str) -> dict[str, object]:
         directory = self.directory_of(instance_id)
         return {
+            **self._tls_of(instance_id.rpartition("-")[0]),
             "placement.disaggregation": "always",
             "engine.kind": self.shape.engine,
             "engine.model": self._model,
@@ -219,6 +280,7 @@ class LocalCluster:
             "engine.threads": 1,
             "engine.kv_bytes": 64 * MIB,
             "kv.store_id": directory.name,
+            "kv.connect_seconds": READY_SECONDS,
             "store.arena_dir": directory,
             "store.arena_bytes": 64 * MIB,
             "store.disk_path": directory / "kv.disk",
@@ -227,8 +289,9 @@ class LocalCluster:
     async def _wait_routed(self) -> None:
         """Wait until the router knows every pool's load: requests went through them."""
         apart = self.shape.settings.get("placement.disaggregation", "always") == "always"
-        pool = {worker.instance_id for worker in self.prefills} if apart else set()
-        async with asyncio.timeout(READY_SECONDS):
+        layouts = {worker.instance.layout_id for worker in self.decodes} if apart else set()
+        pool = {one.instance_id for one in self.prefills if one.instance.layout_id in layouts}
+        async with within(READY_SECONDS):
             while not await self.client.models():
                 await asyncio.sleep(0.02)
             for number in itertools.count(3):

@@ -26,11 +26,12 @@ from baton.settings import (
 from baton.telemetry import metrics, tracing
 from baton.telemetry.scope import TelemetryScope
 from baton.worker.app import compose as compose_worker
+from bench.harness.metrics import parse_metrics
 from services.frontend.app import compose as compose_frontend
 from services.kvstore.app import compose as compose_kvstore
 from services.router.app import compose as compose_router
-from tests.support.metrics import parse_metrics
-from tests.support.settings import Settings, parse
+from tests.support.clock import within
+from tests.support.services.settings import Settings, parse
 
 KINDS: Mapping[str, tuple[type[ProcessSettings], Compose[Any]]] = {
     "frontend": (FrontendSettings, compose_frontend),
@@ -40,6 +41,7 @@ KINDS: Mapping[str, tuple[type[ProcessSettings], Compose[Any]]] = {
     "decode": (DecodeSettings, compose_worker),
     "combined": (WorkerSettings, compose_worker),
 }
+READY_SECONDS = 30.0
 STOP_SECONDS = 15.0
 NO_SETTINGS: Settings = MappingProxyType({})
 
@@ -111,7 +113,11 @@ class LocalService:
             return 0
         self._draining = drain
         self.process.stopping.set()
-        async with asyncio.timeout(STOP_SECONDS):
+        if not self._up.is_set():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            return 0
+        async with within(STOP_SECONDS):
             await self._task
         return 0 if self.failure is None else 1
 
@@ -173,6 +179,20 @@ class LocalServices:
             instance_id: of an earlier service to take its place; empty: a new one.
             compose: as `LocalService` takes it.
         """
+        service = self.make(name, settings, instance_id, compose)
+        await service.start()
+        record = await self._client.get(keys.instance(self._cluster, service.instance_id))
+        service.instance = keys.decode(Instance, record or b"")
+        return service
+
+    def make(
+        self,
+        name: str,
+        settings: Settings = NO_SETTINGS,
+        instance_id: str = "",
+        compose: Compose[Any] | None = None,
+    ) -> LocalService:
+        """Return a service that is still to be started; arguments as of a call."""
         identity = instance_id or f"{name}-{next(self._numbers)}"
         joined = {
             "instance_id": identity,
@@ -180,13 +200,17 @@ class LocalServices:
             "http.port": 0,
             "etcd.endpoints": self._client.endpoints,
             "etcd.cluster": self._cluster,
+            # It is registered before it is used, however busy the machine is.
+            "etcd.timeout_seconds": READY_SECONDS,
+            "etcd.enter_seconds": READY_SECONDS,
             "store.arena_dir": self._directory,
         }
+        if name == "frontend":
+            joined["limits.drain_notice_seconds"] = 0  # no load balancer is before it
+        if name == "kvstore":
+            joined["store.drain_quiet_seconds"] = 0
         service = LocalService(name, {**joined, **settings}, compose)
-        await service.start()
         self.services.append(service)
-        record = await self._client.get(keys.instance(self._cluster, identity))
-        service.instance = keys.decode(Instance, record or b"")
         return service
 
     async def close(self) -> None:

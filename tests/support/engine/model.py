@@ -5,7 +5,7 @@ from pathlib import Path
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MODEL = "tiny"
 """The name under which clusters serve a random checkpoint."""
 TRAINED = ROOT / "models" / "baton-tiny"

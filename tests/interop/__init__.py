@@ -1,0 +1,1 @@
+"""A frontend called by gRPC of other languages: `make interop`. Needs node and npm."""

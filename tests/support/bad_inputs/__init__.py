@@ -1,0 +1,1 @@
+"""Plays what is in tests/data/bad_inputs at a frontend, over both of its surfaces."""

@@ -1,0 +1,1 @@
+"""A gRPC service, and clients of every kind."""

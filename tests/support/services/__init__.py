@@ -1,0 +1,1 @@
+"""Services, and clusters of them, in the test's own process."""

@@ -1,0 +1,34 @@
+"""Records for tests: a tenant, its project, and keys of it."""
+
+from typing import Any
+
+from baton.tenancy.directory import Directory
+from baton.tenancy.records import Key, Project, Tenant, Tier, encode
+from baton.tenancy.secret import digest_of, new_secret
+
+PROJECT = "proj_0123456789abcdef"
+KEY = "key_0123456789abcdef"
+
+
+def tenant(ident: str = "acme", **fields: Any) -> Tenant:
+    return Tenant(id=ident, **{"tier": Tier.PRO, **fields})
+
+
+def project(ident: str = PROJECT, owner: str = "acme", **fields: Any) -> Project:
+    return Project(id=ident, tenant=owner, name="search", **fields)
+
+
+def key(ident: str = KEY, **fields: Any) -> tuple[Key, bytes]:
+    """Return a key and its secret."""
+    secret = new_secret().encode()
+    known = {"project": PROJECT, "sha256": digest_of(secret), "scopes": ("inference",)}
+    return Key(id=ident, **{**known, **fields}), secret
+
+
+def directory(*records: Tenant | Project | Key) -> Directory:
+    """Return a directory of these records."""
+    made = Directory()
+    for record in records:
+        kind = {Tenant: "tenants", Project: "projects", Key: "keys"}[type(record)]
+        made.put(f"{kind}/{record.id}", encode(record))
+    return made
