@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import baton
+from baton.rpc.protocol import VERSION
+from baton.version import full_version
+from tests.support.clock import Stopwatch, slowness
 from tests.support.processes.launcher import Launcher
 
 _MAIN = "from baton.__main__ import main; main()"
@@ -66,7 +68,7 @@ def checkpoint(tmp_path: Path) -> str:
 @pytest.mark.parametrize("argument", ["version", "--version"])
 def test_version(argument: str) -> None:
     done = call(argument)
-    assert (done.returncode, done.stdout) == (0, f"baton {baton.__version__}\n")
+    assert (done.returncode, done.stdout) == (0, f"baton {full_version()} (protocol {VERSION})\n")
 
 
 @pytest.mark.serial
@@ -74,7 +76,9 @@ def test_version_starts_quickly() -> None:
     call("version")  # compiled
     begun = time.process_time() + sum(os.times()[2:4])
     call("version")
-    assert time.process_time() + sum(os.times()[2:4]) - begun < 1.0  # torch alone takes longer
+    assert (
+        time.process_time() + sum(os.times()[2:4]) - begun < slowness()
+    )  # torch alone takes longer
 
 
 @pytest.mark.parametrize(
@@ -154,9 +158,9 @@ def test_without_a_cluster_every_command_says_so_at_once(command: str, tmp_path:
         }
         seconds = []
         while not seconds or (min(seconds) > 1.0 and len(seconds) < 5):  # others may run as well
-            begun = time.monotonic()
+            watch = Stopwatch()
             done = call(*command.split(), **places)
-            seconds.append(time.monotonic() - begun)
+            seconds.append(watch.seconds / slowness())
         assert min(seconds) < 1.5  # a client of etcd gives up after 3 s
     assert done.returncode == 1
     assert address in done.stderr

@@ -26,17 +26,26 @@ REASON = (
 
 def status(name: str, address: str, model: str) -> TextTable:
     rows = [
-        StatusRow(name, "decode", model, address, address, "SERVING", WorkerLoad(3, 12, 7, 262144)),
-        StatusRow("kvstore-0", "kvstore", "", address, address, "NOT_SERVING", None),
         StatusRow(
-            "kvstore-1", "kvstore", "", address, address, "SERVING", StoreLoad(7**12, 8**12, 9, 1)
+            name, "decode", model, address, address, "SERVING", "1+f0", WorkerLoad(3, 12, 7, 262144)
+        ),
+        StatusRow("kvstore-0", "kvstore", "", address, address, "NOT_SERVING", "?", None),
+        StatusRow(
+            "kvstore-1",
+            "kvstore",
+            "",
+            address,
+            address,
+            "SERVING",
+            "1+f0",
+            StoreLoad(7**12, 8**12, 9, 1),
         ),
     ]
     return status_table(rows, WIDTH)
 
 
 def metrics(name: str, address: str, model: str) -> TextTable:
-    row = StatusRow(name, "decode", model, address, address, "SERVING", None)
+    row = StatusRow(name, "decode", model, address, address, "SERVING", "1+f0", None)
     return metrics_table([row])
 
 

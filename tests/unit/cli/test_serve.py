@@ -96,3 +96,18 @@ def test_the_version_needs_the_client_only() -> None:
     done = call("version", without=("typer", "rich", "torch", "pydantic"))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("baton ")
+
+
+def test_a_signal_while_modules_are_imported_ends_the_process() -> None:
+    # The first process of a container is not ended by a signal that it has no handler for.
+    code = """
+import os, runpy, signal, sys, time
+from baton.serve import main
+def imports(*_args, **_options):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+runpy.run_module = imports
+main(["router"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 0

@@ -11,6 +11,7 @@ WORKER = StatusRow(
     address="127.0.0.1:40485",
     metrics_address="127.0.0.1:39999",
     health="SERVING",
+    version="0.1.0+62147068",
     load=WorkerLoad(running=0, waiting=0, used_pages=0, total_pages=262144),
 )
 STORE = StatusRow(
@@ -20,6 +21,7 @@ STORE = StatusRow(
     address="127.0.0.1:40486",
     metrics_address="127.0.0.1:40000",
     health="SERVING",
+    version="0.1.0+62147068",
     load=StoreLoad(used_bytes=1234567, capacity_bytes=64 << 20, objects=3, leases=0),
 )
 
@@ -61,3 +63,11 @@ def test_who_tells_nothing_of_its_load_is_told_from_who_has_none() -> None:
     assert replace(WORKER, load=None).cells() == ("?", "?")
     assert replace(WORKER, load=None, health="UNREACHABLE").cells() == ("", "")
     assert router.cells() == ("", "")
+
+
+def test_versions_are_shown_where_they_differ() -> None:
+    other = replace(STORE, version="?")
+    assert "version" not in shown(WORKER, STORE)[0]
+    heading, worker, store = shown(WORKER, other, width=None)
+    at = heading.index("version")
+    assert (worker[at:].split()[0], store[at:].split()[0]) == ("0.1.0+62147068", "?")

@@ -1,4 +1,4 @@
-"""Who only asks a cluster needs no server: importing the client loads what it uses, no more."""
+"""Nothing is loaded that is not used: who asks a cluster needs no server, a server no engine."""
 
 import subprocess
 import sys
@@ -14,7 +14,15 @@ COMMANDS = CLIENT | {"annotated_doc", "rich", "shellingham", "typer"}
 """With the extra `cli`: typer's own dependencies included."""
 OPTIONAL = {"grpc_health", "grpc_reflection", "grpc_tools", "typing_extensions"}
 """What grpc and msgspec import by themselves where it is installed."""
-OWN = ("baton.client", "baton.errors", "baton.sampling", "baton.stream_events", "baton.v1")
+COMMANDS_OWN = ("baton.cli", "baton.service_variables")
+OWN = (
+    "baton.client",
+    "baton.errors",
+    "baton.redaction",
+    "baton.sampling",
+    "baton.stream_events",
+    "baton.v1",
+)
 
 
 def loaded(modules: str) -> set[str]:
@@ -48,4 +56,12 @@ def test_asking_from_the_command_line_needs_no_server_either() -> None:
     names = loaded("baton.cli.app, baton.cli.chat, baton.cli.local.rundir")
     assert others(names) <= COMMANDS
     own = [name for name in names if name.startswith("baton.")]
-    assert not [name for name in own if not name.startswith((*OWN, "baton.cli"))]
+    assert not [name for name in own if not name.startswith((*OWN, *COMMANDS_OWN))]
+
+
+def test_a_process_loads_neither_an_engine_nor_what_its_libraries_would_like() -> None:
+    names = loaded("services.frontend.__main__, services.router.__main__")
+    assert not others(names) & {"attr", "cryptography", "numpy", "psutil", "rich", "torch", "typer"}
+    # Imported where there is a collector, and where reflection is on.
+    lazy = ("opentelemetry.sdk", "opentelemetry.exporter", "grpc_reflection.v1alpha._async")
+    assert not [name for name in names if name.startswith(lazy)]

@@ -7,12 +7,15 @@ from baton.client import (
     ApiError,
     BatonClientError,
     CapacityError,
+    ChoiceFinished,
     ConnectionFailedError,
     Delta,
+    Event,
     Finished,
     FinishReason,
     ProtocolError,
     Started,
+    Usage,
 )
 from baton.client.call import Calls
 from baton.client.errors import api_error
@@ -20,9 +23,6 @@ from baton.client.requests import Options
 from baton.client.retry import RetryPolicy
 from baton.client.state import StreamState
 from baton.errors import BatonError, Reason
-from baton.v1 import common_pb2, inference_pb2
-
-Response = inference_pb2.GenerateResponse
 
 LOST = ConnectionFailedError("connection reset", "r1")
 
@@ -37,29 +37,20 @@ def begin(now: float = 0.0, retries: int = 2, **options: object) -> StreamState:
     return calls.generate("once", "tiny", wanted, now)
 
 
-def started(seed: int = 7) -> Response:
-    return Response(
-        started=inference_pb2.Started(request_id="r1", model="tiny", seed=seed, prompt_tokens=3)
-    )
+def started(seed: int = 7) -> Event:
+    return Started("r1", "tiny", seed, 3)
 
 
-def delta(position: int, *token_ids: int, text: str = "", choice: int = 0) -> Response:
-    return Response(
-        delta=inference_pb2.Delta(choice=choice, position=position, token_ids=token_ids, text=text)
-    )
+def delta(position: int, *token_ids: int, text: str = "", choice: int = 0) -> Event:
+    return Delta(choice, position, token_ids, text, ())
 
 
-def choice_finished(
-    choice: int = 0,
-    reason: "common_pb2.FinishReason.ValueType" = common_pb2.FINISH_REASON_LENGTH,
-) -> Response:
-    return Response(choice_finished=inference_pb2.ChoiceFinished(choice=choice, reason=reason))
+def choice_finished(choice: int = 0, reason: FinishReason = FinishReason.LENGTH) -> Event:
+    return ChoiceFinished(choice, reason, "")
 
 
-def finished() -> Response:
-    return Response(
-        finished=inference_pb2.Finished(usage=common_pb2.Usage(prompt_tokens=3, output_tokens=2))
-    )
+def finished() -> Event:
+    return Finished(Usage(3, 0, 0, 2, 0.0, 0.0), ())
 
 
 def test_events_become_a_whole_answer() -> None:
@@ -69,7 +60,7 @@ def test_events_become_a_whole_answer() -> None:
         delta(0, 5, text="a"),
         delta(0, 6, text="x", choice=1),
         delta(1, 8, text="b"),
-        choice_finished(1, common_pb2.FINISH_REASON_STOP),
+        choice_finished(1, FinishReason.STOP),
         choice_finished(0),
         finished(),
     ):
@@ -96,7 +87,7 @@ def test_events_become_a_whole_answer() -> None:
     ],
     ids=["unstarted", "gap", "twice", "no such choice", "after end", "ends twice", "early finish"],
 )
-def test_events_out_of_contract_are_refused(responses: list[Response], wrong: Response) -> None:
+def test_events_out_of_contract_are_refused(responses: list[Event], wrong: Event) -> None:
     state = begin()
     for response in responses:
         state.receive(response)
@@ -174,6 +165,25 @@ def test_a_lost_stream_resumes_after_what_was_received() -> None:
     assert state.token_ids() == (5, 6, 7)
 
 
+def test_a_stream_that_can_go_on_is_tried_for_a_time_not_for_a_number_of_attempts() -> None:
+    state = begin(retries=1, resume=True)
+    state.attempt(now=0.0)
+    state.receive(started())
+    state.receive(delta(0, 5))
+    waits = [state.failed(LOST, now=float(now), jitter=1.0) for now in range(20)]
+    assert waits[:5] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0])
+    assert waits[-1] == 1.0
+    state.receive(delta(1, 6))  # it went on
+    assert state.failed(LOST, now=21.0, jitter=1.0) == pytest.approx(0.1)
+    assert state.failed(LOST, now=50.9, jitter=1.0) == pytest.approx(0.2)
+    with pytest.raises(ConnectionFailedError):
+        state.failed(LOST, now=51.0, jitter=1.0)
+    once = begin(retries=0, resume=True)
+    once.receive(started())
+    with pytest.raises(ConnectionFailedError):
+        once.failed(LOST, now=0.0, jitter=1.0)
+
+
 def test_a_stream_lost_before_its_last_event_asks_for_that_alone() -> None:
     state = begin(resume=True)
     for response in (started(), delta(0, 5, 6, text="ab"), choice_finished(0)):
@@ -198,8 +208,7 @@ def test_a_stream_lost_before_its_first_token_starts_again_with_its_seed() -> No
 
 
 def test_a_lost_stream_without_exact_continuation_is_resumed_only_before_its_first_token() -> None:
-    first = started(seed=99)
-    first.started.exact_continuation = False
+    first = Started("r1", "tiny", 99, 3, exact_continuation=False)
     state = begin(resume=True)
     state.receive(first)
     state.failed(LOST, now=1.0, jitter=0.0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.cluster import keys
-from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance, TenantPolicy
+from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_UNSPECIFIED, Instance, TenantPolicy
 
 
 def test_members_range_holds_instances_and_models_but_no_tenants():
@@ -34,6 +34,11 @@ def test_records_are_json_with_the_names_of_the_protos():
 
 def test_field_of_a_later_release_is_ignored():
     assert keys.decode(Instance, b'{"id": "w1", "born_later": 1}') == Instance(id="w1")
+
+
+def test_role_of_a_later_release_is_none_of_ours():
+    record = keys.decode(Instance, b'{"id": "w1", "role": "ROLE_BORN_LATER"}')
+    assert (record.id, record.role) == ("w1", ROLE_UNSPECIFIED)
 
 
 @pytest.mark.parametrize("value", [b"", b"{", b"7", b"\xff", b'{"cache_salt": 1}'])

@@ -7,6 +7,7 @@ import pytest
 from baton.cluster.membership import Change
 from baton.cluster.subscription import ChangeSubscription
 from baton.internal.v1.cluster_pb2 import Instance
+from tests.support.clock import within
 
 
 class View:
@@ -22,7 +23,7 @@ class View:
         self.subscription.notify(Change("down", self.alive.pop(instance_id)))
 
     async def read(self) -> list[tuple[str, str, str]]:
-        async with asyncio.timeout(1):
+        async with within(1):
             changes = await self.subscription.read()
         return [(c.kind, c.instance.id, c.instance.incarnation) for c in changes]
 

@@ -15,6 +15,7 @@ from baton.engine.model_config import CheckpointError, Rope, read_config
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.testing.random_tokenizer import SPECIAL_TOKENS
 from baton.engine.torch.checkpoint import read_weights, weights_digest
+from tests.support.clock import slowness
 
 EditedCheckpoint = Callable[..., Path]
 CPU = torch.device("cpu")
@@ -156,9 +157,9 @@ def test_the_digest_names_weights_and_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.serial
 def test_random_checkpoints_are_made_fast_and_the_same_every_time(tmp_path: Path) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     write_random_checkpoint(tmp_path / "a", shards=2)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2 * slowness()
     write_random_checkpoint(tmp_path / "b", shards=2)
     files = sorted(file.name for file in (tmp_path / "a").iterdir())
     assert len(files) == 7
@@ -175,6 +176,7 @@ def test_the_tokenizer_brings_every_text_back(checkpoints: dict[str, Path]) -> N
     assert tokenizer.get_vocab_size() == 512
 
 
+@pytest.mark.xdist_group("transformers")
 def test_transformers_renders_the_chat_template(checkpoints: dict[str, Path]) -> None:
     from transformers import AutoTokenizer
 

@@ -10,7 +10,7 @@ from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.runner import Runner
 from baton.engine.sampling.draw import Sampled
 from baton.sampling import SamplingParams
-from tests.support.engine_info import engine_info
+from tests.support.engine.info import engine_info
 
 INFO = engine_info()
 

@@ -1,12 +1,17 @@
 """Engines come out of settings, or a sentence that says what to change."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from baton.engine import factory
 from baton.engine.base import ContextLimit
 from baton.engine.factory import create_engine
+from baton.engine.sizing import check_memory
 from baton.settings import EngineSettings, StartupError
+
+MIB = 1024 * 1024
 
 
 def engine_settings(**fields: object) -> EngineSettings:
@@ -79,3 +84,18 @@ def test_the_simulator_needs_no_model_and_takes_one_s_vocabulary(
     assert (like.vocab_tokens, like.context_tokens) == (512, 4096)
     assert like.weights_digest != bare.weights_digest
     assert like.layout == bare.layout
+
+
+def test_pages_and_weights_must_fit_the_memory_of_the_cgroup(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(MIB))
+    settings = EngineSettings(model=tmp_path, kv_bytes=3 * MIB)
+    check_memory(settings, lambda: None)
+    check_memory(settings, lambda: 4 * MIB)
+    with pytest.raises(StartupError, match=r"3 MiB .* 1 MiB, .* limit is 3 MiB.*ENGINE_KV_BYTES"):
+        check_memory(settings, lambda: 4 * MIB - 1)
+
+
+def test_memory_is_checked_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factory, "check_memory", partial(check_memory, limit=lambda: MIB))
+    with pytest.raises(StartupError, match="memory limit is 1 MiB"):
+        create_engine(EngineSettings(kind="sim", kv_bytes=2 * MIB))

@@ -16,6 +16,7 @@ from baton.engine.torch.model import forward, make_model
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.xdist_group("transformers")
 
 
 def ids(length: int) -> list[int]:

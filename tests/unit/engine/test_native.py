@@ -1,5 +1,6 @@
 """Compiled operators: what they compute beside the plain ones, and what happens without them."""
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from torch import Tensor
 
 from baton.engine.factory import create_engine
 from baton.engine.native import build as native_build
+from baton.engine.native import variants
 from baton.engine.native.kernels import NativeKernels, built_kernels
+from baton.engine.native.variants import VARIANTS
 from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
 from baton.engine.torch.linear import make_linear, packs
@@ -157,17 +160,57 @@ def test_required_without_a_compiler_is_a_sentence(
 ) -> None:
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
     settings = EngineSettings(model=checkpoints["llama"], native="required")
-    with pytest.raises(StartupError, match="compiler and ninja"):
+    with pytest.raises(StartupError, match=r"C\+\+ compiler"):
         create_engine(settings)
 
 
-def test_a_library_of_another_cpu_or_source_is_not_taken(
+def test_a_library_of_another_source_or_variant_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = native_build.library_path()
-    monkeypatch.setattr(native_build, "_cpu_flags", lambda: "flags: another")
-    other = native_build.library_path()
+    own = {native_build.library_path(variant) for variant in VARIANTS}
     (tmp_path / "ops.h").write_text("// changed")
     monkeypatch.setattr(native_build, "SOURCE", tmp_path)
-    assert len({own, other, native_build.library_path()}) == 3
+    changed = {native_build.library_path(variant) for variant in VARIANTS}
+    assert len(own | changed) == 2 * len(VARIANTS)
+
+
+X86 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave", "sse4_2"}
+AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+
+
+@pytest.mark.parametrize(
+    ("machine", "features", "best"),
+    [
+        ("x86_64", X86 | AVX512 | {"avx512_bf16", "amx_bf16"}, "x86-64-v4-bf16"),
+        ("x86_64", X86 | AVX512, "x86-64-v4"),
+        ("x86_64", X86 | AVX512 - {"avx512vl"}, "x86-64-v3"),
+        ("x86_64", X86 | {"avx512_bf16"}, "x86-64-v3"),
+        ("x86_64", X86 - {"avx2"}, None),
+        ("aarch64", {"asimd"}, "armv8"),
+        ("riscv64", set(), None),
+    ],
+)
+def test_each_cpu_takes_the_best_library_that_it_runs(
+    machine: str,
+    features: set[str],
+    best: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(variants, "cpu_features", lambda: frozenset(features))
+    assert native_build.built_library() is None
+    for variant in VARIANTS:
+        native_build.library_path(variant).touch()
+    found = native_build.built_library()
+    assert (found and found.name.split("_")[2]) == best
+    if best is None:
+        with pytest.raises(RuntimeError, match="no variant for this CPU"):
+            native_build.build()
+        return
+    tmp_path.chmod(0o500)  # as in an image: what is there is taken, and nothing written
+    assert native_build.build() == found
+    assert not list(tmp_path.glob("*.lock"))

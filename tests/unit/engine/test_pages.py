@@ -114,7 +114,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.available == PAGES
 
 
-PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestPool = PoolMachine.TestCase
 
 

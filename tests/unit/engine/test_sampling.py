@@ -74,7 +74,7 @@ LOGITS = st.lists(st.integers(-12, 12), min_size=2, max_size=12).map(
     top_p=st.sampled_from([0.1, 0.37, 0.73, 0.9, 1.0]),
     min_p=st.sampled_from([0.0, 0.013, 0.17, 0.61, 1.0]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_only_tokens_of_the_support_are_drawn(
     logits: Tensor, temperature: float, top_k: int, top_p: float, min_p: float
 ) -> None:
@@ -129,7 +129,7 @@ def test_the_numbers_are_the_same_in_every_release() -> None:
     frequency=st.floats(-2, 2),
     output=st.lists(st.integers(0, 63), max_size=8),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_row_draws_the_same_whatever_is_beside_it(
     seed: int,
     temperature: float,

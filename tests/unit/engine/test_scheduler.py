@@ -13,7 +13,7 @@ from baton.engine.paged.plan import SchedulerLimits, StepPlan
 from baton.engine.paged.scheduler import Scheduler
 from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
 from baton.sampling import SamplingParams
-from tests.support.engine_info import engine_info
+from tests.support.engine.info import engine_info
 
 BLOCK = 4
 NOW = 0.0
@@ -286,7 +286,7 @@ def test_a_prefill_is_never_preempted() -> None:
         max_size=60,
     ),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_sequence_ends_and_every_page_comes_back(
     pages: int,
     chunk: int,

@@ -61,7 +61,7 @@ PARAMETERS = st.builds(
     seed=st.integers(0, 1000),
     few=st.sampled_from([0, 8, 4096]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_token_is_that_of_integer_arithmetic(
     sampling: SamplingParams, vocab: int, spread: float, seed: int, few: int
 ) -> None:

@@ -19,6 +19,10 @@ A, B = b"A" * 32, b"B" * 32
 """Digests of two tokenizers."""
 
 
+def anyone(_: cluster_pb2.Instance) -> bool:
+    return True
+
+
 def card(
     name: str, layout: bytes = b"1", digest: bytes = A, **fields: Any
 ) -> cluster_pb2.ModelCard:
@@ -35,27 +39,55 @@ def reason_of(registry: Registry, name: str) -> Reason:
 
 
 def test_a_model_needs_a_tokenizer_and_a_worker(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     assert reason_of(registry, "a") is Reason.NO_WORKER, "nothing is known yet"
     registry.set_cards([card("b"), card("a"), card("other", digest=B, tokenizer_bytes=7)])
-    assert not registry.opened
     assert reason_of(registry, "a") is Reason.MODEL_LOADING
     assert registry.missing() == {A, B}
     assert registry.wanted()[B] == 7
     registry.add_tokenizer(A, model.tokenizer)
-    assert registry.opened
-    assert [one.name for one in registry.listed()] == ["a", "b"]
     assert registry.get("a").model.tokenizer is registry.get("b").model.tokenizer
     assert reason_of(registry, "other") is Reason.MODEL_LOADING
     for name in ("nobody", "../etc/passwd"):
         assert reason_of(registry, name) is Reason.MODEL_NOT_FOUND
     registry.set_cards([])
-    assert not registry.listed()
     assert reason_of(registry, "a") is Reason.NO_WORKER
 
 
+def test_a_model_is_listed_once_a_worker_that_decodes_it_is_connected(model: Model) -> None:
+    connected: set[str] = set()
+    registry = Registry(lambda worker: worker.id in connected)
+
+    def listed() -> list[str]:
+        registry.update_listed()
+        return [one.name for one in registry.listed()]
+
+    worker = instance("d1", cluster_pb2.ROLE_DECODE, tokenizer_digest=A)
+    worker.adapters.extend(adapters(sql=b"1"))
+    registry.set_cards([card("m"), card("n")])
+    registry.follow(instance("p1", cluster_pb2.ROLE_PREFILL, tokenizer_digest=A), alive=True)
+    registry.follow(worker, alive=True)
+    connected |= {"p1", "d1"}
+    assert not registry.can_serve("m"), "its tokenizer is not loaded"
+    registry.add_tokenizer(A, model.tokenizer)
+    assert [name for name in ("m", "n", "sql", "p1", "") if registry.can_serve(name)] == [
+        "m",
+        "sql",
+    ]
+    connected.clear()
+    assert not registry.can_serve("m")
+    assert not registry.can_serve("sql")
+    assert not listed()
+    connected.add("d1")
+    assert listed() == ["m"]
+    connected.clear()
+    assert listed() == ["m"], "requests wait for the worker"
+    registry.set_cards([card("n")])
+    assert not listed()
+
+
 def test_a_tokenizer_that_no_card_names_is_forgotten(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     registry.set_cards([card("a"), card("b")])
     registry.add_tokenizer(A, model.tokenizer)
     registry.set_cards([card("b")])
@@ -66,7 +98,7 @@ def test_a_tokenizer_that_no_card_names_is_forgotten(model: Model) -> None:
 
 
 def test_a_refused_tokenizer_is_not_asked_for_again(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     registry.set_cards([card("a"), card("none", digest=b"")])
     registry.refuse_tokenizer(A, "it is damaged")
     assert not registry.missing()
@@ -79,7 +111,7 @@ def test_a_refused_tokenizer_is_not_asked_for_again(model: Model) -> None:
 
 
 def test_a_model_with_two_tokenizers_keeps_to_that_of_most_workers(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     registry.set_cards(
         [card("m", b"1", A, eos_token_ids=[1]), card("m", b"1", B, eos_token_ids=[2])]
     )
@@ -106,7 +138,7 @@ def test_a_model_with_two_tokenizers_keeps_to_that_of_most_workers(model: Model)
 
 
 def test_a_model_can_do_what_all_its_layouts_can(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     registry.set_cards(
         [
             card("m", b"1", context_tokens=10, features=["x", "y"], created_seconds=7),
@@ -128,7 +160,7 @@ def adapters(**digests: bytes) -> list[cluster_pb2.Adapter]:
 
 
 def test_an_adapter_is_found_by_its_own_name_and_beside_its_model(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     registry.set_cards([card("m"), card("n")])
     registry.add_tokenizer(A, model.tokenizer)
     worker = instance("d1", cluster_pb2.ROLE_DECODE, tokenizer_digest=A)
@@ -159,7 +191,7 @@ def test_an_adapter_is_found_by_its_own_name_and_beside_its_model(model: Model) 
 
 
 def test_an_adapter_of_two_models_is_asked_for_with_its_model(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     registry.set_cards([card("m"), card("n")])
     registry.add_tokenizer(A, model.tokenizer)
     for name in ("m", "n"):
@@ -175,7 +207,7 @@ def test_an_adapter_of_two_models_is_asked_for_with_its_model(model: Model) -> N
 
 
 def test_an_adapter_with_two_digests_keeps_to_that_of_most_workers(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     registry.set_cards([card("m")])
     registry.add_tokenizer(A, model.tokenizer)
 
@@ -195,7 +227,7 @@ def test_an_adapter_with_two_digests_keeps_to_that_of_most_workers(model: Model)
 
 
 def test_a_model_is_exact_while_no_worker_that_decodes_is_not(model: Model) -> None:
-    registry = Registry()
+    registry = Registry(lambda _: True)
     registry.set_cards([card("m")])
     registry.add_tokenizer(A, model.tokenizer)
 
@@ -227,21 +259,21 @@ def test_chance_pairs_workers_of_one_layout_and_tokenizer(
     view = {one.id: one for one in members}
     request = request_for()
     for seed in range(20):
-        placement = random_placement(view, request, frozenset(), random.Random(seed))
+        placement = random_placement(view, request, anyone, random.Random(seed))
         assert placement is not None
         assert placement.prefill.instance_id == "p1"
         assert placement.decode.instance_id == "d1"
         assert [source.address for source in placement.sources] == ["host:1"]
-    alone = random_placement(view, request, {"p1"}, random.Random(0))
+    alone = random_placement(view, request, lambda one: one.id != "p1", random.Random(0))
     assert alone is not None
     assert not alone.HasField("prefill")
-    assert random_placement(view, request, {"d1"}, random.Random(0)) is None
+    assert random_placement(view, request, lambda one: one.id != "d1", random.Random(0)) is None
     other = replace(request, model=Model("other", model.tokenizer, model.cards))
-    assert random_placement(view, other, frozenset(), random.Random(0)) is None
+    assert random_placement(view, other, anyone, random.Random(0)) is None
     for digest, placed in ((b"1", True), (b"2", False)):
         context = common_pb2.RequestContext(model="m", adapter="sql")
         adapted = replace(request, context=context, adapter_digest=digest)
-        placement = random_placement(view, adapted, frozenset(), random.Random(0))
+        placement = random_placement(view, adapted, anyone, random.Random(0))
         assert (placement is not None) is placed
         if placement is not None:  # p1 does not have it
             assert not placement.HasField("prefill")

@@ -15,7 +15,7 @@ parts = st.lists(st.binary(max_size=300), max_size=5)
 @given(st.lists(numbers, max_size=5), numbers, parts)
 def test_a_read_chunk_is_what_protobuf_makes_of_it(leases, offset, pieces):
     head = pb.ReadChunk(lease_ids=leases, offset_bytes=offset)
-    wire = bulk.read_chunk(head, [memoryview(piece) for piece in pieces])
+    wire = b"".join(bulk.read_chunk(head, [memoryview(piece) for piece in pieces]))
     data = b"".join(pieces)
     whole = pb.ReadChunk(lease_ids=leases, offset_bytes=offset, data=data)
     assert wire == pb.GetResponse(read_chunk=whole).SerializeToString()
@@ -27,7 +27,7 @@ def test_a_read_chunk_is_what_protobuf_makes_of_it(leases, offset, pieces):
 @given(st.lists(st.integers(0, 4095), max_size=5), numbers, numbers, parts)
 def test_a_write_chunk_is_what_protobuf_makes_of_it(indexes, number, offset, pieces):
     head = pb.WriteChunk(correlation_id=number, indexes=indexes, offset_bytes=offset)
-    wire = bulk.write_chunk(head, [memoryview(piece) for piece in pieces])
+    wire = b"".join(bulk.write_chunk(head, [memoryview(piece) for piece in pieces]))
     whole = pb.WriteChunk()
     whole.CopyFrom(head)
     whole.data = b"".join(pieces)

@@ -1,6 +1,6 @@
 """Digests notice every difference between what was written and what was read."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.kv.digest import object_digest, start_digest
@@ -19,7 +19,6 @@ def test_digests_never_change() -> None:
     assert digest(b"x", b"a" * 16, b"b" * 16, 1, 2, 3).hex() == "780b03a35e2a170d19682a3f69b711eb"
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=1, max_size=300), st.data())
 def test_one_flipped_bit_is_noticed(data: bytes, draw: st.DataObject) -> None:
     at = draw.draw(st.integers(0, len(data) * 8 - 1))
@@ -42,7 +41,6 @@ def test_right_bytes_under_another_name_are_noticed() -> None:
     assert len({digest(data), *others}) == 6
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=50), max_size=5))
 def test_pieces_make_the_same_digest_as_the_whole(pieces: list[bytes]) -> None:
     whole = b"".join(pieces)

@@ -1,5 +1,7 @@
 """A mirror equals what its log holds, whatever happens to the messages between them."""
 
+import os
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,10 +16,17 @@ from baton.internal.v1.kvevents_pb2 import (
     Tier,
     WatchResponse,
 )
-from baton.kv.events.log import EventLog, SlowSubscriberError, Subscription
+from baton.kv.events.log import (
+    CHANGE_BYTES,
+    RING_KEYS,
+    EventLog,
+    SlowSubscriberError,
+    Subscription,
+)
 from baton.kv.events.replica import BlockReplica, LayoutTier
 from baton.kv.keys import unpack
 from baton.kv.tiers import TIERS
+from bench.harness.machine import rss_bytes
 
 LAYOUTS = (b"1" * 16, b"2" * 16)
 
@@ -50,8 +59,9 @@ class Replication(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.epochs += 1
-        # A ring of a few keys: some watches resume, some begin with a snapshot.
-        self.log = EventLog(f"epoch-{self.epochs}", ring_keys=12, queue_keys=20)
+        # A ring of a few changes: some watches resume, some begin with a snapshot.
+        ring_bytes = 8 * (CHANGE_BYTES + 16)
+        self.log = EventLog(f"epoch-{self.epochs}", ring_bytes=ring_bytes, queue_keys=20)
         self.truth: dict[LayoutTier, set[bytes]] = {}
         self.watch()
 
@@ -168,7 +178,7 @@ class Replication(RuleBasedStateMachine):
 
 
 TestReplication = Replication.TestCase
-TestReplication.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestReplication.settings = settings(max_examples=80, stateful_step_count=30)
 
 
 class ThinReplication(Replication):
@@ -178,7 +188,7 @@ class ThinReplication(Replication):
 
 
 TestThinReplication = ThinReplication.TestCase
-TestThinReplication.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestThinReplication.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 def drain(subscription: Subscription) -> list[WatchResponse]:
@@ -279,6 +289,37 @@ def test_missed_events_come_again_from_the_ring() -> None:
     assert len(message.events.events) == 3
 
 
+def test_the_ring_takes_the_memory_that_it_may() -> None:
+    log = EventLog("e", ring_bytes=1 << 20)
+
+    def record(changes: int) -> None:
+        for number in range(changes):  # one key each: a block of an answer
+            log.stored(LAYOUTS[number % 2], TIER_DRAM, key(number % 100))
+            log.flush()
+
+    record(10_000)
+    before = rss_bytes(os.getpid())
+    record(30_000)
+    assert rss_bytes(os.getpid()) - before < 8 << 20
+    (first, *_) = drain(log.subscribe("e", log.sequence - 6000, nothing))
+    assert first.events.first_sequence == log.sequence - 5999
+
+
+@pytest.mark.parametrize("held", [100, 20_000])
+def test_the_ring_is_no_longer_than_a_snapshot(held: int) -> None:
+    log = EventLog("e")
+    log.stored(LAYOUTS[0], TIER_DRAM, *map(key, range(held)))
+    for number in range(25_000):
+        tell = (log.evicted, log.stored)[number % 2]
+        tell(LAYOUTS[1], TIER_DRAM, key(number % 100 // 2))
+    log.flush()
+    longest = max(held, RING_KEYS)
+    (first, *_) = drain(log.subscribe("e", log.sequence - longest, nothing))
+    assert first.events.first_sequence == log.sequence - longest + 1
+    (first, *_) = drain(log.subscribe("e", log.sequence - longest - 100, nothing))
+    assert first.HasField("snapshot")
+
+
 @pytest.mark.parametrize(("epoch", "sequence"), [("", 0), ("other", 1), ("e", 99), ("e", -1)])
 def test_any_other_position_begins_with_a_snapshot(epoch: str, sequence: int) -> None:
     log = EventLog("e")
@@ -293,7 +334,7 @@ def test_any_other_position_begins_with_a_snapshot(epoch: str, sequence: int) ->
     ("start", "singles", "others"), [("snapshot", 0, 60_000), ("ring", 6000, 0)]
 )
 def test_messages_stay_below_a_mebibyte(start: str, singles: int, others: int) -> None:
-    log = EventLog("e", ring_keys=1 << 20)
+    log = EventLog("e")
     for number in range(singles):  # runs of a single key are the worst for events
         log.stored(LAYOUTS[number % 2], TIER_DRAM, key(number))
     for number in range(others):
@@ -352,3 +393,21 @@ def test_clearing_a_mirror_tells_what_is_gone() -> None:
     assert mirror.clear().removed == {(LAYOUTS[0], TIER_DRAM): {key(1)}}
     assert mirror.held == {}
     assert mirror.request().epoch == ""
+
+
+def test_only_what_saves_time_is_urgent_and_once_until_it_is_told() -> None:
+    told: list[bool] = []
+    log = EventLog("e", on_pending=told.append)
+    log.expedite(60.0)
+    assert told == []  # nothing has changed
+    log.stored(LAYOUTS[0], TIER_DRAM, key(1))
+    log.stored(LAYOUTS[0], TIER_DRAM, key(2))
+    log.expedite(0.001)
+    assert told == [False]
+    log.expedite(60.0)
+    log.expedite(60.0)
+    assert told == [False, True]
+    log.flush()
+    log.evicted(LAYOUTS[0], TIER_DRAM, key(1))
+    log.expedite(60.0)
+    assert told == [False, True, False, True]

@@ -4,7 +4,7 @@ import hashlib
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.kv.keys import (
@@ -59,7 +59,6 @@ def test_the_formula_is_the_documented_one() -> None:
     assert prompt_keys(root, [1, 2, 70000], 4).partial == partial
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=70), st.integers(1, 20))
 def test_a_prompt_has_one_key_per_block(tokens: list[int], block_tokens: int) -> None:
     keys = prompt_keys(b"r" * 16, tokens, block_tokens)
@@ -70,7 +69,6 @@ def test_a_prompt_has_one_key_per_block(tokens: list[int], block_tokens: int) ->
     assert prompt_keys(b"r" * 16, [*tokens, 7], block_tokens).full[: len(keys.full)] == keys.full
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.data())
 def test_any_difference_changes_the_key(tokens: list[int], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(tokens) - 1))

@@ -10,6 +10,7 @@ from baton.kv.arena.file import PAGE_BYTES, ArenaFileError, ArenaHeader, MappedA
 from baton.kv.arena.file_locks import create_locked, lock_is_free, remove_if_abandoned
 from baton.kv.arena.writer_lock import WriterLock, WriterLockProbe
 from baton.settings import StartupError
+from services.kvstore.memory import arena
 from services.kvstore.memory.arena import Arena, check_room, memory_limits
 
 MIB = 1024 * 1024
@@ -100,6 +101,14 @@ def test_what_does_not_fit_is_refused_with_what_bounds_it(tmp_path: Path) -> Non
     with pytest.raises(StartupError, match="BATON_STORE_ARENA_DIR"):
         Arena(tmp_path / "not there", MIB)
     assert {str(tmp_path), "the machine"} <= set(memory_limits(tmp_path))
+
+
+def test_what_the_cgroup_does_not_allow_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena, "memory_limit", lambda: MIB // 2)
+    with pytest.raises(StartupError, match="the cgroup has 0 MiB for it"):
+        Arena(tmp_path, MIB)
 
 
 def test_a_lock_is_free_only_once_its_owner_is_gone(tmp_path: Path) -> None:

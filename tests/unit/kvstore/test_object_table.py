@@ -199,7 +199,7 @@ class Table(RuleBasedStateMachine):
 
 
 TestTable = Table.TestCase
-TestTable.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestTable.settings = settings(max_examples=60, stateful_step_count=50)
 
 
 def put(table: ObjectTable, number: int, now: float = 0.0, **more: object) -> Slot:

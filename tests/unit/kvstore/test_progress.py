@@ -181,7 +181,7 @@ def test_waiting_alone_holds_nothing_however_many_wait() -> None:
     load.world.assert_nothing_held()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     pages=st.integers(4, 12),
     readers=st.integers(1, 6),

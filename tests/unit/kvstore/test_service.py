@@ -1,4 +1,4 @@
-"""What a stream holds goes back although its handler is stuck in a write for ever."""
+"""What a stream holds goes back although its client never reads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,8 +13,11 @@ from baton.rpc.protocol import VERSION
 from baton.settings import StoreLimits
 from services.kvstore.api.admin import stat
 from services.kvstore.api.service import KvStoreService
+from services.kvstore.memory.slot import Slot
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.store import Store
+from tests.support.clock import within
+from tests.support.doubles.call import ScriptedCall
 from tests.unit.kvstore.conftest import LAYOUT, PAGE, make_store, object_id
 
 
@@ -32,12 +35,6 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 async def session_of(service: KvStoreService) -> str:
     request = pb.AttachRequest(client_id="client", incarnation="1", protocol_version=VERSION)
     return (await service.Attach(request, None)).session_id
-
-
-async def frames(*said: Any, more: asyncio.Event) -> AsyncIterator[Any]:
-    for frame in said:
-        yield frame
-    await more.wait()
 
 
 def get_frames(session_id: str) -> list[pb.GetRequest]:
@@ -61,25 +58,10 @@ def put_frames(session_id: str) -> list[pb.PutRequest]:
     ]
 
 
-class Context:
-    """A call whose client reads `reads` frames: the write after them never comes back."""
-
-    def __init__(self, reads: int) -> None:
-        self.frames: list[Any] = []
-        self.stuck = asyncio.Event()
-        self._reads = reads
-
-    async def write(self, frame: Any) -> None:
-        self.frames.append(frame)
-        if len(self.frames) > self._reads:
-            self.stuck.set()
-            await asyncio.Event().wait()
-
-
 @pytest.mark.parametrize(
     ("method", "said", "held"), [("Get", get_frames, (1, 0, 1)), ("Put", put_frames, (0, 1, 0))]
 )
-async def test_a_handler_that_stays_in_a_write_holds_nothing(
+async def test_the_stream_of_a_client_that_never_reads_holds_nothing(
     store: Store, method: str, said: Any, held: tuple[int, int, int]
 ) -> None:
     def counts() -> tuple[int, ...]:
@@ -87,13 +69,13 @@ async def test_a_handler_that_stays_in_a_write_holds_nothing(
         return (now.leases, now.reservations, now.waiters)
 
     service = KvStoreService(store, NixlSender(store, None), StoreLimits(linger_seconds=0.05))
-    gone, context = asyncio.Event(), Context(reads=1)
-    requests = frames(*said(await session_of(service)), more=gone)
-    async with asyncio.timeout(5):
-        serving = asyncio.create_task(getattr(service, method)(requests, context))
-        await context.stuck.wait()
+    call = ScriptedCall(said(await session_of(service)), takes=1)
+    async with within(5):
+        serving = asyncio.create_task(getattr(service, method)(None, call))
+        await call.stuck.wait()
         assert counts() == held
-        gone.set()
+        assert call.buffer_bytes > PAGE
+        call.half_close()
         with pytest.raises(BatonError) as caught:
             await serving
     assert caught.value.reason is Reason.SLOW_CONSUMER
@@ -103,10 +85,28 @@ async def test_a_handler_that_stays_in_a_write_holds_nothing(
 
 async def test_who_has_said_all_still_gets_the_answers(store: Store) -> None:
     service = KvStoreService(store, NixlSender(store, None))
-    said, context = asyncio.Event(), Context(reads=2)
-    said.set()
-    requests = frames(*get_frames(await session_of(service))[:2], more=said)
-    await service.Get(requests, context)
-    kinds = [frame.WhichOneof("frame") for frame in context.frames]
+    call: Any = ScriptedCall(get_frames(await session_of(service))[:2])
+    async with within(5):
+        serving = asyncio.create_task(service.Get(None, call))
+        while len(call.sent) < 2:
+            await asyncio.sleep(0)
+        call.half_close()
+        await serving
+    kinds = [frame.WhichOneof("frame") for frame in call.sent]
     assert kinds == ["opened", "ready"]  # which says that it is the last
     assert (stat(store).leases, stat(store).sessions) == (0, 0)
+
+
+async def test_a_store_is_idle_while_nothing_can_expire(store: Store) -> None:
+    store.activity.clear()
+    assert store.idle
+    (slot,) = store.reserve([object_id(3)], PAGE)
+    assert store.activity.is_set()  # who slept until now wakes
+    store.activity.clear()
+    assert not store.idle
+    assert isinstance(slot, Slot)
+    store.commit_one(slot, b"d" * 16)
+    store.activity.clear()
+    assert store.idle
+    store.schedule_flush()
+    assert not store.idle

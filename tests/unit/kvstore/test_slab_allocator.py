@@ -92,7 +92,7 @@ class Slabs(RuleBasedStateMachine):
 
 
 TestSlabs = Slabs.TestCase
-TestSlabs.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSlabs.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_spans_of_awkward_sizes_waste_at_most_an_eighth() -> None:

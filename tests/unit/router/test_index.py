@@ -82,7 +82,7 @@ def apply(index: PrefixIndex, kind: str, slot: tuple[str, int], chosen: list[byt
         index.sweep(len(chosen))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(operations, max_size=25), keys)
 def test_matches_equal_brute_force_after_any_events(
     history: list[tuple[str, tuple[str, int], list[bytes]]], chain: list[bytes]

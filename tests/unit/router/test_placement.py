@@ -328,7 +328,7 @@ workers_strategy = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     workers=workers_strategy,
     excluded=st.frozensets(st.sampled_from([f"w{i}" for i in range(8)]), max_size=4),

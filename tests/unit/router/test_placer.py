@@ -263,7 +263,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(steps)
 def test_when_all_sessions_ended_loads_are_exactly_what_reports_say(
     history: list[tuple[str, object]],

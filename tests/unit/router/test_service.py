@@ -1,7 +1,7 @@
 """One Place stream from the inside: bounds, order at the end, who is cut off and why."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -9,50 +9,55 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.internal.v1.worker_pb2 import LoadReport
-from baton.rpc.protocol import hello
+from baton.rpc.protocol import VERSION, hello
 from baton.settings import RouterLimits
 from services.router.api.service import RouterService
-from services.router.api.session import MAX_ANSWERS_PER_MESSAGE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import TicketTable
+from tests.support.clock import within
+from tests.support.doubles.call import ScriptedCall
+from tests.support.wait import eventually
 
 LAYOUT = b"L" * 16
 
 MAX_ANSWERS = RouterLimits().max_answers
 
 
-class Stream:
-    """The gRPC side of a Place call: questions to read, and answers, taken while `reading`."""
+class Stream(ScriptedCall):
+    """The call of a frontend that asks so many questions, as fast as the router lets it."""
 
     def __init__(self, questions: int, *, reading: bool = True, ends: bool = False) -> None:
+        super().__init__(takes=None if reading else 0)
         self.asked = 0
         self.hello = hello()
-        self.answers: list[router_pb2.FrameFromRouter] = []
         self._questions = questions
-        self._reading = asyncio.Event()
         self._ends = ends
-        if reading:
-            self._reading.set()
 
-    def read_on(self) -> None:
-        self._reading.set()
+    @property
+    def answers(self) -> list[router_pb2.FrameFromRouter]:
+        frames = [frame for message in self.sent for frame in message.frames]
+        return [frame for frame in frames if not frame.HasField("hello")]
 
-    async def frames(self) -> AsyncIterator[router_pb2.PlaceRequest]:
-        yield router_pb2.PlaceRequest(frames=[router_pb2.FrameToRouter(hello=self.hello)])
-        while self.asked < self._questions:
+    def receive(self, on_message: Callable[[Any], None], on_end: Callable[[], None]) -> None:
+        super().receive(on_message, on_end)
+        self.say_frames([router_pb2.FrameToRouter(hello=self.hello)])
+        self.release_requests()
+
+    def say_frames(self, frames: list[router_pb2.FrameToRouter]) -> None:
+        self.say(router_pb2.PlaceRequest(frames=frames))
+
+    def release_requests(self) -> None:
+        super().release_requests()
+        while self.asked < self._questions and not self.held:
             self.asked += 1
             query = router_pb2.PlaceQuery(
                 correlation_id=self.asked, prompt_tokens=100, max_tokens=10
             )
             query.context.model = "m"
-            yield router_pb2.PlaceRequest(frames=[router_pb2.FrameToRouter(query=query)])
-        if not self._ends:
-            await asyncio.Event().wait()
-
-    async def write(self, message: router_pb2.PlaceResponse) -> None:
-        await self._reading.wait()
-        self.answers.extend(frame for frame in message.frames if not frame.HasField("hello"))
+            self.say_frames([router_pb2.FrameToRouter(query=query)])
+        if self._ends and self.asked == self._questions:
+            self.half_close()
 
 
 @pytest.fixture
@@ -75,13 +80,14 @@ def serving(fleet: Fleet, **options: Any) -> RouterService:
 
 async def refusal(call: "asyncio.Task[None]", limit: float = 3.0) -> Reason:
     with pytest.raises(BatonError) as refused:
-        async with asyncio.timeout(limit):
+        async with within(limit):
             await call
     return refused.value.reason
 
 
 def begin(service: RouterService, stream: Stream) -> "asyncio.Task[None]":
-    return asyncio.create_task(service.Place(stream.frames(), stream))
+    call: Any = stream
+    return asyncio.create_task(service.Place(None, call))
 
 
 async def test_a_frontend_that_reads_nothing_is_read_no_further_and_then_cut_off(
@@ -89,10 +95,9 @@ async def test_a_frontend_that_reads_nothing_is_read_no_further_and_then_cut_off
 ) -> None:
     stream = Stream(10 * MAX_ANSWERS, reading=False)
     call = begin(serving(fleet, limits=RouterLimits(stall_seconds=0.2)), stream)
-    await asyncio.sleep(0.1)
+    await eventually(lambda: stream.asked >= MAX_ANSWERS)
     assert not call.done()
-    # What is kept, one message in the writer's hand, one answer in the reader's.
-    assert stream.asked <= MAX_ANSWERS + MAX_ANSWERS_PER_MESSAGE + 1
+    assert stream.asked <= MAX_ANSWERS + 1  # kept, and one message sent
     assert await refusal(call) is Reason.SLOW_CONSUMER
     assert len(fleet.tickets) == 0
 
@@ -101,9 +106,9 @@ async def test_a_frontend_that_reads_on_in_time_gets_every_answer_in_order(fleet
     count = 3 * MAX_ANSWERS
     stream = Stream(count, reading=False, ends=True)
     call = begin(serving(fleet, limits=RouterLimits(stall_seconds=5.0)), stream)
-    await asyncio.sleep(0.1)
+    await eventually(lambda: stream.asked >= MAX_ANSWERS)
     stream.read_on()
-    async with asyncio.timeout(10):
+    async with within(10):
         await call
     answered = [
         answer.placement.correlation_id or answer.failed.correlation_id for answer in stream.answers
@@ -111,11 +116,34 @@ async def test_a_frontend_that_reads_on_in_time_gets_every_answer_in_order(fleet
     assert answered == list(range(1, count + 1))
 
 
+async def test_queries_of_one_message_are_answered_by_one(fleet: Fleet) -> None:
+    stream = Stream(0)
+    queries = [
+        router_pb2.PlaceQuery(correlation_id=number, prompt_tokens=100, max_tokens=10)
+        for number in range(1, 65)
+    ]
+    for query in queries:
+        query.context.model = "m" if query.correlation_id % 2 else "unknown"
+    frames = [router_pb2.FrameToRouter(query=query) for query in queries]
+    call = begin(serving(fleet), stream)
+    await asyncio.sleep(0)
+    stream.say_frames(frames)
+    async with within(5):
+        while len(stream.answers) < 64:
+            await asyncio.sleep(0)
+    call.cancel()
+    assert [
+        frame.placement.correlation_id or frame.failed.correlation_id
+        for frame in stream.sent[-1].frames
+    ] == list(range(1, 65))
+    assert sum(frame.HasField("placement") for frame in stream.answers) == 32
+
+
 async def test_stopping_sends_what_is_answered_and_says_draining(fleet: Fleet) -> None:
     service = serving(fleet)
     stream = Stream(20)
     call = begin(service, stream)
-    await asyncio.sleep(0.05)
+    await eventually(lambda: len(fleet.tickets) == 20)
     service.stop()
     assert await refusal(call) is Reason.DRAINING
     assert len(stream.answers) == 20
@@ -126,7 +154,7 @@ async def test_a_frontend_that_reads_a_moment_later_still_gets_its_answers(fleet
     service = serving(fleet)
     stream = Stream(20, reading=False)
     call = begin(service, stream)
-    await asyncio.sleep(0.05)
+    await eventually(lambda: len(fleet.tickets) == 20)
     service.stop()
     await asyncio.sleep(0.1)
     stream.read_on()
@@ -137,7 +165,7 @@ async def test_a_frontend_that_reads_a_moment_later_still_gets_its_answers(fleet
 async def test_stopping_does_not_wait_for_a_frontend_that_reads_nothing(fleet: Fleet) -> None:
     service = serving(fleet)
     call = begin(service, Stream(20, reading=False))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: len(fleet.tickets) == 20)
     service.stop()
     assert await refusal(call) is Reason.DRAINING
 
@@ -152,8 +180,7 @@ async def test_a_cancelled_call_leaves_no_task_and_no_ticket(
     # Not all tasks: services that other tests share run in this event loop too.
     before = [task for task in tasks_of_tests if not task.done()]
     call = begin(serving(fleet), Stream(50))
-    await asyncio.sleep(0.05)
-    assert len(fleet.tickets) == 50
+    await eventually(lambda: len(fleet.tickets) == 50)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -162,7 +189,7 @@ async def test_a_cancelled_call_leaves_no_task_and_no_ticket(
     assert set(after) == set(before)
 
 
-@pytest.mark.parametrize("version", [0, 3])
+@pytest.mark.parametrize("version", [0, VERSION + 2])
 async def test_a_frontend_of_another_protocol_is_refused(fleet: Fleet, version: int) -> None:
     stream = Stream(1)
     stream.hello.protocol_version = version

@@ -88,7 +88,7 @@ class Tickets(RuleBasedStateMachine):
         assert all(self.table.in_flight(worker) == NOTHING for worker in WORKERS)
 
 
-Tickets.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+Tickets.TestCase.settings = settings(max_examples=50, stateful_step_count=30)
 TestTickets = Tickets.TestCase
 
 

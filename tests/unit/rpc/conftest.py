@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from baton.rpc.channels import open_channel
-from baton.rpc.interceptor import OnCallEnd
-from baton.rpc.server import Server
+from baton.rpc.server.guard import OnCallEnd
+from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings
 
 SERVICE = "test.Echo"

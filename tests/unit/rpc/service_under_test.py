@@ -9,7 +9,7 @@ import sys
 import time
 
 from baton.process.lifecycle import Process, main
-from baton.rpc.server import Server
+from baton.rpc.server.server import Server
 from baton.settings import RouterSettings, StartupError
 from baton.telemetry.logs import get_logger
 
@@ -41,7 +41,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         raise RuntimeError("a bug")
     server = await process.stack.enter_async_context(Server(settings.grpc, process.name))
     await server.start()
-    server.set_ready(True)
+    process.readiness.follow(server.set_ready)
 
     async def drain() -> None:
         say("draining")

@@ -7,10 +7,10 @@ import grpc
 import pytest
 
 from baton.errors import BatonError, Reason, abort
-from baton.rpc.interceptor import CallEnd
+from baton.rpc.server.guard import CallEnd
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
-from tests.support.metrics import parse_metrics
+from bench.harness.metrics import parse_metrics
 from tests.support.wait import eventually
 
 

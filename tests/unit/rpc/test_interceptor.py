@@ -10,9 +10,10 @@ import pytest
 import structlog
 
 from baton.errors import BatonError, Reason, abort
-from baton.rpc.interceptor import clean_request_id
+from baton.rpc.request_id import clean_request_id
 from baton.telemetry import logs, tracing
 from baton.telemetry.context import request_id
+from tests.support.clock import within
 
 METHODS = ["UnaryUnary", "UnaryStream", "UnaryWrites", "StreamUnary", "StreamStream"]
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -111,7 +112,7 @@ async def test_yielding_handler_is_closed_when_its_client_goes(serve, method):
         task = asyncio.create_task(call(method, b"hello"))
         await entered.wait()
         task.cancel()
-        async with asyncio.timeout(2):
+        async with within(2):
             await service.closed.wait()
         assert task.cancelled()
 

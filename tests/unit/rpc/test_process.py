@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from baton.process.process import Process
+from tests.support.clock import within
 
 
 @pytest.fixture
@@ -65,6 +66,6 @@ async def test_drains_run_in_order_within_the_time_they_share(process):
     process.on_drain(quick)
     process.on_drain(slow)
     process.on_drain(quick)
-    async with asyncio.timeout(5):
+    async with within(5):
         await process.drain(0.05)
     assert done == ["quick"]

@@ -1,17 +1,21 @@
 """What every server has: health, reflection, limits, a port of its own."""
 
 import asyncio
-import time
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from baton.errors import BatonError, Reason
-from baton.rpc.channels import ChannelPool, open_channel
-from baton.rpc.server import INCARNATION_KEY, Server
+from baton.rpc.channel.pool import ChannelPool
+from baton.rpc.channels import open_channel
+from baton.rpc.server.health import INCARNATION_KEY
+from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, StartupError
+from tests.support.clock import within
+from tests.support.wait import eventually
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -54,7 +58,6 @@ async def test_health_watch_sees_the_server_become_ready(serve):
             watch.cancel()
 
 
-@pytest.mark.serial
 async def test_health_watch_does_not_hold_up_the_drain(serve):
     async with serve(echo) as (server, _, call):
         server.set_ready(True)
@@ -62,9 +65,8 @@ async def test_health_watch_does_not_hold_up_the_drain(serve):
         watch = health_pb2_grpc.HealthStub(call.channel).Watch(request, timeout=30)
         try:
             await watch.read()
-            began = time.monotonic()
-            await server.drain(10)
-            assert time.monotonic() - began < 2
+            async with within(2):
+                await server.drain(10)
             assert (await watch.read()).status == NOT_SERVING
             assert await watch.code() is grpc.StatusCode.OK
         finally:
@@ -80,23 +82,52 @@ async def test_health_says_which_process_answers(serve):
         assert dict(await check.trailing_metadata())[INCARNATION_KEY] == "i-1"
 
 
-async def services(channel):
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-
-    async def ask():
-        yield reflection_pb2.ServerReflectionRequest(list_services="")
-
-    (response,) = [each async for each in stub.ServerReflectionInfo(ask(), timeout=5)]
-    return {service.name for service in response.list_services_response.service}
+VERSIONS = ["v1", "v1alpha"]
+"""Of reflection; the messages are alike."""
 
 
-async def test_reflection_lists_services_unless_turned_off(serve):
+async def reflect(channel, version, *requests):
+    """Ask in one call, and return the responses."""
+    method = channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        reflection_pb2.ServerReflectionRequest.SerializeToString,
+        reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    asked = [reflection_pb2.ServerReflectionRequest(**request) for request in requests]
+    return [response async for response in method(iter(asked), timeout=5)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_reflection_lists_services_where_it_is_asked_for(serve, version):
+    async with serve(echo, reflection=True) as (_, _, call):
+        (listed,) = await reflect(call.channel, version, {"list_services": ""})
+        names = [service.name for service in listed.list_services_response.service]
+        both = [f"grpc.reflection.{each}.ServerReflection" for each in VERSIONS]
+        assert names == ["grpc.health.v1.Health", *both, "test.Echo"]
     async with serve(echo) as (_, _, call):
-        assert "test.Echo" in await services(call.channel)
-    async with serve(echo, reflection=False) as (_, _, call):
         with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await services(call.channel)
+            await reflect(call.channel, version, {"list_services": ""})
         assert failed.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_reflection_describes_every_service_that_it_lists(serve, version):
+    async with serve(echo, reflection=True) as (_, _, call):
+        (listed,) = await reflect(call.channel, version, {"list_services": ""})
+        for service in listed.list_services_response.service:
+            if service.name == "test.Echo":
+                continue  # has no file
+            request = {"file_containing_symbol": service.name}
+            (found,) = await reflect(call.channel, version, request)
+            pool = DescriptorPool()
+            for file in reversed(found.file_descriptor_response.file_descriptor_proto):
+                pool.AddSerializedFile(file)
+            methods = pool.FindServiceByName(service.name).methods
+            assert [method.input_type.file.package for method in methods] == [
+                service.name.rpartition(".")[0]
+            ] * len(methods)
+        (missing,) = await reflect(call.channel, version, {"file_by_filename": "no.proto"})
+        assert missing.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]
 
 
 async def test_port_in_use_is_a_sentence(serve):
@@ -119,14 +150,17 @@ async def test_listening_everywhere_needs_a_host_for_others():
 
 async def test_calls_beyond_the_limit_are_refused_at_once(serve):
     release = asyncio.Event()
+    entered = 0
 
     async def hold(request, context):
+        nonlocal entered
+        entered += 1
         await release.wait()
         return request
 
     async with serve(hold, max_concurrent=2) as (_, _, call):
         held = [asyncio.create_task(call("UnaryUnary", b"")) for _ in range(2)]
-        await asyncio.sleep(0.1)
+        await eventually(lambda: entered == 2)
         with pytest.raises(grpc.aio.AioRpcError) as failed:
             await call("UnaryUnary", b"")
         assert BatonError.from_rpc_error(failed.value).reason is Reason.OVERLOADED
@@ -143,20 +177,22 @@ async def test_message_over_the_limit_is_refused(serve):
 
 
 async def test_drain_lets_running_calls_end_and_takes_no_new_ones(serve):
+    entered = asyncio.Event()
+
     async def slow(request, context):
-        await asyncio.sleep(0.3)
+        entered.set()
+        await asyncio.sleep(0.2)
         return request
 
     async with serve(slow) as (server, _, call):
         running = asyncio.create_task(call("UnaryUnary", b"late"))
-        await asyncio.sleep(0.1)
-        await server.drain(5)
+        await entered.wait()
+        await server.drain(30)
         assert await running == [b"late"]
         with pytest.raises(grpc.aio.AioRpcError):
             await call("UnaryUnary", b"new")
 
 
-@pytest.mark.serial
 async def test_leaving_cancels_calls_that_do_not_end(serve):
     entered, ended = asyncio.Event(), asyncio.Event()
 
@@ -170,10 +206,9 @@ async def test_leaving_cancels_calls_that_do_not_end(serve):
     async with serve(hang) as (server, _, call):
         running = asyncio.create_task(call("UnaryUnary", b""))
         await entered.wait()
-        began = time.monotonic()
-        await server.drain(0.2)
-        assert time.monotonic() - began < 2
-        async with asyncio.timeout(2):
+        async with within(2):
+            await server.drain(0.2)
+        async with within(2):
             await ended.wait()
         with pytest.raises(grpc.aio.AioRpcError):
             await running
@@ -181,14 +216,18 @@ async def test_leaving_cancels_calls_that_do_not_end(serve):
 
 async def test_pool_has_one_channel_per_address_and_drops_it(serve):
     async with serve(echo) as (server, _, _), ChannelPool() as pool:
+
+        async def ask(channel, request):
+            return await channel.unary_unary("/test.Echo/UnaryUnary", bytes, bytes)(request)
+
         channel = pool.get(server.address)
         assert pool.get(server.address) is channel
-        assert await channel.unary_unary("/test.Echo/UnaryUnary")(b"x", timeout=5) == b"x"
+        assert await ask(channel, b"x") == b"x"
         await pool.drop(server.address)
         await pool.drop(server.address)
         again = pool.get(server.address)
         assert again is not channel
-        assert await again.unary_unary("/test.Echo/UnaryUnary")(b"y", timeout=5) == b"y"
+        assert await ask(again, b"y") == b"y"
 
 
 async def test_channel_reaches_a_process_that_came_back_within_two_seconds(serve):

@@ -9,34 +9,33 @@ from typing import Any
 import grpc
 import pytest
 
-from baton.errors import BatonError, Reason, abort
+from baton.errors import BatonError, Reason
+from baton.rpc.channel.call import ClientCall
+from baton.rpc.channel.channel import Channel
+from baton.rpc.inbox import END
+from baton.rpc.server.server import Server
 from baton.rpc.streams.client import ClientStream, receive
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
+from baton.settings import GrpcSettings
+from tests.support.wait import wait_for
 
 Handler = Callable[[AsyncIterator[bytes], Any], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[Callable[[], Any]]:
+async def serving(handler: Handler) -> AsyncIterator[Callable[[], ClientCall]]:
     """A server whose one method is `handler`; yields what opens a call of it."""
 
-    async def guarded(requests: Any, context: Any) -> None:
-        try:
-            await handler(requests, context)
-        except BatonError as error:
-            await abort(context, error)
+    def register(server: Any) -> None:
+        methods = {"M": grpc.stream_stream_rpc_method_handler(handler)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", methods),))
 
-    server = grpc.aio.server()
-    methods = {"M": grpc.stream_stream_rpc_method_handler(guarded)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("S", methods),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield channel.stream_stream("/S/M")
-    finally:
-        await server.stop(0)
+    async with Server(GrpcSettings(), "test") as server:
+        server.add(register, "S")
+        await server.start()
+        async with Channel(server.address) as channel:
+            yield channel.stream_stream("/S/M", bytes, bytes)
 
 
 async def echo(requests: AsyncIterator[bytes], context: Any) -> None:
@@ -57,11 +56,9 @@ async def test_frames_that_wait_travel_together_and_in_order() -> None:
         for number in range(5):
             stream.send(b"%d" % number)
         assert await stream.read() == b"0,1,2,3,4"
-        opened_at = stream.last_received_at
         stream.send(b"5")
         assert await stream.read() == b"5"
-        assert stream.last_received_at > opened_at
-        await stream.aclose()
+        stream.close()
         with pytest.raises(BatonError) as caught:
             await stream.read()
         assert caught.value.reason is Reason.CANCELLED
@@ -137,14 +134,14 @@ async def test_receive_says_why_there_are_no_more_messages() -> None:
     async with serving(two) as call:
         for request, reason in ((b"go", Reason.UNAVAILABLE), (b"stay", Reason.DEADLINE)):
             opened = call()
-            await opened.write(request)
+            opened.send(request)
             got = []
             with pytest.raises(BatonError) as caught:
                 async for message in receive(opened, idle_seconds=0.3):
                     got.append(message)
             assert got == [b"a", b"b"]
             assert caught.value.reason is reason
-            assert opened.done()
+            assert opened.ended
 
 
 class Echo:
@@ -170,7 +167,7 @@ class Echo:
 
     async def __call__(self, requests: AsyncIterator[bytes], context: Any) -> None:
         try:
-            await self.stream.serve(requests, context)
+            await self.stream.serve(context)
         finally:
             self.served.set()
 
@@ -180,9 +177,12 @@ async def test_answers_that_wait_are_sent_after_the_client_has_ended_its_side() 
     async with serving(server) as call:
         opened = call()
         for number in range(100):
-            await opened.write(b"%d" % number)
-        await opened.done_writing()
-        assert [message async for message in opened] == [b"%d" % number for number in range(100)]
+            opened.send(b"%d" % number)
+        opened.half_close()
+        got = []
+        while (message := await opened.read()) is not END:
+            got.append(message)
+        assert got == [b"%d" % number for number in range(100)]
         await server.served.wait()
     assert server.closed == 1
 
@@ -194,7 +194,7 @@ async def test_what_a_handler_raises_ends_the_call() -> None:
         stream.send(b"bad")
         with pytest.raises(BatonError) as caught:
             await stream.read()
-        await stream.aclose()
+        stream.close()
         await server.served.wait()
     assert (caught.value.reason, server.closed) == (Reason.INVALID_FIELD, 1)
 
@@ -205,7 +205,7 @@ async def test_a_client_that_leaves_closes_the_stream() -> None:
         stream: ClientStream[bytes, bytes] = ClientStream(call(), SendQueue())
         stream.send(b"x")
         assert await stream.read() == b"x"
-        await stream.aclose()
+        stream.close()
         await server.served.wait()
     assert server.closed == 1
 
@@ -214,14 +214,14 @@ async def test_a_client_that_does_not_read_is_cut_though_a_write_is_stuck() -> N
     server = Echo(limit=24, answer=bytes(1024 * 1024))
     async with serving(server) as call:
         opened = call()
-        await opened.write(b"x 24")  # more than gRPC takes into its own buffers
+        opened.send(b"x 24")  # more than gRPC takes into its own buffers
         await asyncio.sleep(0.1)
-        await opened.write(b"x 24")
-        await asyncio.wait_for(server.served.wait(), 5)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            while await opened.read() is not grpc.aio.EOF:
+        opened.send(b"x 24")
+        await wait_for(server.served.wait())
+        with pytest.raises(BatonError) as caught:
+            while await opened.read() is not END:
                 pass
-        assert BatonError.from_rpc_error(caught.value).reason is Reason.SLOW_CONSUMER
+        assert caught.value.reason is Reason.SLOW_CONSUMER
     assert server.closed == 1
 
 
@@ -231,11 +231,11 @@ async def test_reading_pauses_until_answers_are_read_or_the_client_is_cut() -> N
         opened = call()
         filler = bytes(64 * 1024)
         for _ in range(64):
-            await opened.write(filler)
+            opened.send(filler)
         for _ in range(64):  # slower than they were sent, and none is lost
             assert await opened.read() == filler
-        await opened.write(filler + b" 200")  # 13 MB of answers that are not read
-        await asyncio.wait_for(server.served.wait(), 5)
+        opened.send(filler + b" 200")  # 13 MB of answers that are not read
+        await wait_for(server.served.wait())
         opened.cancel()
     assert server.queue.error is not None
     assert server.closed == 1
@@ -253,6 +253,6 @@ async def test_draining_sends_what_is_answered_and_handles_nothing_more() -> Non
         assert await stream.read() == b"2"
         with pytest.raises(BatonError) as caught:
             await stream.read()
-        await stream.aclose()
+        stream.close()
         await server.served.wait()
     assert (caught.value.reason, server.closed) == (Reason.DRAINING, 1)

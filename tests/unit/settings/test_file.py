@@ -23,7 +23,7 @@ drain_seconds = 20
 endpoints = ["10.0.0.1:2379", "10.0.0.2:2379"]
 
 [grpc]
-reflection = false
+reflection = true
 
 [engine]
 kv_bytes = "2GiB"
@@ -61,7 +61,7 @@ def test_one_file_serves_all_processes(config):
     flags = ["--config", str(config)]
     frontend = load(FrontendSettings, flags, "frontend")
     assert (frontend.http.port, frontend.advertise_host) == (9000, "front")
-    assert (frontend.grpc.port, frontend.grpc.reflection) == (50051, False)
+    assert (frontend.grpc.port, frontend.grpc.reflection) == (50051, True)
     assert frontend.etcd.endpoints == ("10.0.0.1:2379", "10.0.0.2:2379")
     decode = load(DecodeSettings, flags, "decode")
     assert (decode.drain_seconds, frontend.drain_seconds) == (60, 20)
@@ -82,7 +82,7 @@ def test_flag_wins_over_environment_and_that_over_file(config, monkeypatch):
     rows = {row.name.dotted: (row.value, row.source) for row in describe(loaded)}
     assert rows["http.port"] == ("9002", "flag")
     assert rows["drain_seconds"] == ("21", "env")
-    assert rows["grpc.reflection"] == ("false", "file")
+    assert rows["grpc.reflection"] == ("true", "file")
     assert rows["http.host"] == ("127.0.0.1", "default")
 
 

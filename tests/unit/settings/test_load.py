@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from baton.service_variables import service_variables
 from baton.settings import (
     SERVICE_SETTINGS,
     DecodeSettings,
@@ -33,9 +34,9 @@ def test_flag_wins_over_environment_and_that_over_default(monkeypatch):
 
 
 def test_one_value_of_a_group_leaves_the_class_defaults_of_the_others(monkeypatch):
-    monkeypatch.setenv("BATON_GRPC_REFLECTION", "false")
+    monkeypatch.setenv("BATON_GRPC_REFLECTION", "true")
     settings = load(FrontendSettings)
-    assert (settings.grpc.port, settings.grpc.reflection) == (50051, False)
+    assert (settings.grpc.port, settings.grpc.reflection) == (50051, True)
 
 
 def test_group_is_what_stands_before_the_first_underscore(monkeypatch):
@@ -123,12 +124,56 @@ def test_settings_of_other_processes_are_let_be(monkeypatch):
     load(RouterSettings)
 
 
-def test_what_kubernetes_adds_for_a_service_is_no_setting(monkeypatch):
-    monkeypatch.setenv("BATON_STORE_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setenv("BATON_STORE_SERVICE_PORT_GRPC", "50051")
-    monkeypatch.setenv("BATON_STORE_PORT", "tcp://10.0.0.1:50051")
-    monkeypatch.setenv("BATON_STORE_PORT_50051_TCP_ADDR", "10.0.0.1")
-    load(KvStoreSettings)
+GROUPS = sorted({name.path[0] for kind in SERVICE_SETTINGS.values() for name in fields_of(kind)})
+
+
+def of_service(name: str) -> dict[str, str]:
+    """Return what Kubernetes sets for a Service with two ports, one of them named."""
+    prefix, address = name.upper().replace("-", "_"), "tcp://10.0.0.1:9000"
+    return {
+        f"{prefix}_SERVICE_HOST": "10.0.0.1",
+        f"{prefix}_SERVICE_PORT": "9000",
+        f"{prefix}_SERVICE_PORT_GRPC": "9000",
+        f"{prefix}_PORT": address,
+        f"{prefix}_PORT_9000_TCP": address,
+        f"{prefix}_PORT_9000_TCP_PROTO": "tcp",
+        f"{prefix}_PORT_9000_TCP_PORT": "9000",
+        f"{prefix}_PORT_9000_TCP_ADDR": "10.0.0.1",
+        f"{prefix}_PORT_53_UDP": "udp://[fd00::1]:53",
+    }
+
+
+@pytest.mark.parametrize("settings_type", SERVICE_SETTINGS.values())
+def test_what_kubernetes_adds_for_services_is_no_setting(settings_type):
+    environ: dict[str, str] = {}
+    for name in ("baton", "baton-grpc-advertise", *(f"baton-{group}" for group in GROUPS)):
+        environ |= of_service(name)
+    assert "BATON_GRPC_PORT" in environ
+    assert misspelled(environ) == []
+    loaded = load_with_sources(settings_type, environ=environ)
+    assert loaded.given == {}
+    assert loaded.settings == settings_type()
+
+
+def test_no_setting_is_called_as_kubernetes_calls_its_variables():
+    names = {name.env for kind in SERVICE_SETTINGS.values() for name in fields_of(kind)}
+    assert service_variables(dict.fromkeys(names, "9000")) == frozenset()
+
+
+@pytest.mark.parametrize("value", ["9000", "", "tcp:9000", "http://10.0.0.1:9000"])
+def test_variable_that_kubernetes_does_not_set_is_still_an_error(value):
+    with pytest.raises(StartupError, match="BATON_HTTP_PROT_PORT"):
+        load_with_sources(FrontendSettings, environ={"BATON_HTTP_PROT_PORT": value})
+
+
+@pytest.mark.parametrize("part", ["HOST", "PORT"])
+def test_renamed_setting_is_refused_with_its_new_name(part, tmp_path):
+    with pytest.raises(StartupError, match=f"did you mean BATON_OPS_{part}"):
+        load_with_sources(RouterSettings, environ={f"BATON_TELEMETRY_METRICS_{part}": "9000"})
+    file = tmp_path / "baton.toml"
+    file.write_text(f"[telemetry]\nmetrics_{part.lower()} = 9000\n")
+    with pytest.raises(StartupError, match=f"did you mean ops.{part.lower()}"):
+        load_with_sources(RouterSettings, environ={"BATON_CONFIG": str(file)})
 
 
 def test_setting_of_another_process_is_refused_by_its_old_name(monkeypatch):
@@ -139,7 +184,7 @@ def test_setting_of_another_process_is_refused_by_its_old_name(monkeypatch):
 
 def test_variable_that_looks_like_a_setting_is_reported_and_others_are_let_be():
     names = ["BATON_GRPC_PORTS", "BATON_GRPC_PORT", "BATON_ROUTER_SERVICE_HOST", "HOME"]
-    (sentence,) = misspelled(names)
+    (sentence,) = misspelled(dict.fromkeys(names, "9000"))
     assert sentence == "BATON_GRPC_PORTS is not a setting; did you mean BATON_GRPC_PORT?"
 
 
@@ -162,7 +207,7 @@ def test_describe_tells_value_and_source(monkeypatch):
     rows = {row.name.dotted: row for row in describe(loaded)}
     assert (rows["grpc.port"].value, rows["grpc.port"].source) == ("1234", "env")
     assert (rows["etcd.cluster"].value, rows["etcd.cluster"].source) == ("blue", "flag")
-    assert (rows["grpc.reflection"].value, rows["grpc.reflection"].source) == ("true", "default")
+    assert (rows["grpc.reflection"].value, rows["grpc.reflection"].source) == ("false", "default")
     assert rows["etcd.endpoints"].name.env == "BATON_ETCD_ENDPOINTS"
 
 

@@ -4,9 +4,8 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.support.model import ROOT
+from tests.support.engine.model import ROOT
 from train.evaluate import Asker, value_of
 from train.text.conversation import Message
 from train.tokenizer import render
@@ -32,7 +31,10 @@ def test_it_is_small_and_takes_long_contexts():
     assert config["max_position_embeddings"] >= 4096
 
 
+@pytest.mark.xdist_group("transformers")
 def test_transformers_answers_the_same(asker):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     model = AutoModelForCausalLM.from_pretrained(CHECKPOINT, dtype=torch.float32)
     talk = [{"role": "user", "content": "Who are you?"}]

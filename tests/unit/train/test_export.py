@@ -6,7 +6,6 @@ import multiprocessing
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from train.export import export
 from train.feed import Feed
@@ -31,7 +30,10 @@ def model_for(tokenizer, seed=1) -> Llama:
     return Llama(shape, seed)
 
 
+@pytest.mark.xdist_group("transformers")
 def test_transformers_computes_the_same_logits(tokenizer, tmp_path):
+    from transformers import AutoModelForCausalLM
+
     model = model_for(tokenizer)
     export(model, tokenizer, tmp_path, torch.float32)
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
@@ -42,7 +44,10 @@ def test_transformers_computes_the_same_logits(tokenizer, tmp_path):
         assert torch.allclose(ours, theirs(ids).logits, atol=1e-5)
 
 
+@pytest.mark.xdist_group("transformers")
 def test_the_chat_template_writes_what_training_read(tokenizer, tmp_path):
+    from transformers import AutoTokenizer
+
     export(model_for(tokenizer), tokenizer, tmp_path)
     messages = [
         Message("system", "Answer shortly."),

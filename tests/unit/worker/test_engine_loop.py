@@ -14,6 +14,8 @@ from baton.settings import EngineSettings, StartupError
 from baton.worker import engine_loop
 from baton.worker.app import check_cores
 from baton.worker.engine_loop import MAX_STEPS_AHEAD, EngineFailedError, EngineLoop
+from tests.support.clock import PATIENCE_SECONDS
+from tests.support.wait import eventually, wait_for
 
 
 class Idle:
@@ -89,13 +91,11 @@ async def test_steps_that_nobody_takes_do_not_pile_up(stats: EngineStats) -> Non
     loop = EngineLoop(lambda: tireless, lambda error: None)  # type: ignore[arg-type, return-value]
     loop.deliver_to(deliver)
     await loop.start()
-    await asyncio.sleep(0.02)
-    before = taken
+    before = await eventually(lambda: taken)
     time.sleep(0.1)  # noqa: ASYNC251 - the event loop is held up
     assert tireless.steps - taken <= MAX_STEPS_AHEAD + 1
-    await asyncio.sleep(0.02)
-    assert taken > before > 0
-    await asyncio.wait_for(loop.stop(), 5)
+    await eventually(lambda: taken > before)
+    await wait_for(loop.stop())
 
 
 async def test_the_engine_keeps_to_its_cores_and_nobody_else() -> None:
@@ -137,7 +137,7 @@ async def test_events_that_cannot_be_delivered_fail_the_engine() -> None:
     loop.deliver_to(deliver)
     await loop.start()
     await loop.call(lambda _engine: None)
-    assert str(await asyncio.wait_for(failed, 5)) == "cannot be delivered"
+    assert str(await wait_for(failed)) == "cannot be delivered"
     await loop.stop()
 
 
@@ -151,8 +151,9 @@ async def test_one_thread_makes_steps_and_closes_the_engine(stats: EngineStats) 
     loop = EngineLoop(make, lambda error: None)
     assert await loop.start() is engine[0]
     await loop.call(lambda _engine: None)
-    await asyncio.wait_for(loop.stop(), 5)
     threads = engine[0].threads
+    await eventually(lambda: "stepped" in threads)
+    await wait_for(loop.stop())
     assert list(threads) == ["made", "warmed up", "stepped", "closed"]
     assert len(set(threads.values())) == 1
     assert threading.get_ident() not in threads.values()
@@ -164,7 +165,7 @@ async def test_what_making_the_engine_raises_reaches_who_starts_it() -> None:
 
     failures: list[BaseException] = []
     with pytest.raises(StartupError, match=r"^There is no checkpoint\.$"):
-        await asyncio.wait_for(EngineLoop(refuse, failures.append).start(), 5)
+        await wait_for(EngineLoop(refuse, failures.append).start())
     assert failures == []
 
 
@@ -176,7 +177,7 @@ async def test_an_engine_that_cannot_warm_up_is_closed(stats: EngineStats) -> No
     cold = Cold(stats)
     loop = EngineLoop(lambda: cold, lambda error: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(RuntimeError, match="out of memory"):
-        await asyncio.wait_for(loop.start(), 5)
+        await wait_for(loop.start())
     assert "closed" in cold.threads
 
 
@@ -186,15 +187,15 @@ async def test_a_start_that_is_given_up_leaves_no_engine(stats: EngineStats) -> 
 
     def make() -> Engine:
         making.set()
-        assert made.wait(5)
+        assert made.wait(PATIENCE_SECONDS)
         return engine  # type: ignore[return-value]
 
     starting = asyncio.create_task(EngineLoop(make, lambda error: None).start())
-    assert await asyncio.to_thread(making.wait, 5)
+    assert await asyncio.to_thread(making.wait, PATIENCE_SECONDS)
     starting.cancel()
     made.set()
-    await asyncio.wait([starting], timeout=5)
-    assert starting.cancelled()
+    with pytest.raises(asyncio.CancelledError):
+        await wait_for(starting)
     assert "closed" in engine.threads
 
 
@@ -207,10 +208,38 @@ async def test_an_engine_that_fails_while_idle_is_noticed(
     loop = EngineLoop(lambda: mortal, failed.set_result)  # type: ignore[arg-type, return-value]
     await loop.start()
     mortal.failed = True
-    assert str(await asyncio.wait_for(failed, 5)) == "a rank has ended"
+    assert str(await wait_for(failed)) == "a rank has ended"
     with pytest.raises(EngineFailedError):
-        await asyncio.wait_for(loop.call(lambda each: each.stats()), 5)
+        await wait_for(loop.call(lambda each: each.stats()))
     # Blocks may be copied until it is stopped.
     assert "closed" not in mortal.threads
-    await asyncio.wait_for(loop.stop(), 5)
+    await wait_for(loop.stop())
     assert "closed" in mortal.threads
+
+
+async def test_since_when_the_engine_is_busy_is_known(stats: EngineStats) -> None:
+    held, go = threading.Event(), threading.Event()
+    failed = asyncio.get_running_loop().create_future()
+
+    class Held(Tireless):
+        def step(self) -> list[Event]:
+            held.set()
+            assert go.wait(30)
+            raise RuntimeError("on fire")
+
+    idle = EngineLoop(lambda: Idle(stats), lambda error: None)  # type: ignore[arg-type, return-value]
+    await idle.start()
+    await idle.call(lambda _engine: None)
+    await eventually(lambda: idle.busy_since is None)
+    await idle.stop()
+
+    before = time.monotonic()
+    loop = EngineLoop(lambda: Held(stats), failed.set_result)  # type: ignore[arg-type, return-value]
+    await loop.start()
+    await asyncio.to_thread(held.wait, 30)
+    assert loop.busy_since is not None
+    assert before <= loop.busy_since <= time.monotonic()
+    go.set()
+    await failed
+    assert loop.busy_since is not None, "it does nothing any more"
+    await loop.stop()

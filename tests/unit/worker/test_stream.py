@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -21,6 +22,9 @@ from baton.v1.common_pb2 import RequestContext, SamplingParams
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.session import RunSession
+from tests.support.clock import within
+from tests.support.doubles.call import ScriptedCall
+from tests.support.wait import wait_for
 
 SETTINGS = EngineSettings(kind="sim", sim_decode_step_seconds=0.002, kv_bytes=64 * 1024)
 
@@ -30,16 +34,17 @@ class Sink:
     """Notes what a stream says."""
 
     frames: list[worker_pb2.FrameFromWorker] = field(default_factory=list)
+    tokens: int = 0
 
     def send(self, frame: worker_pb2.FrameFromWorker) -> None:
         self.frames.append(frame)
 
-    def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None:
-        pass
+    def add_tokens(self, stream_id: int, tokens: SampledTokens) -> None:
+        self.tokens += len(tokens.token_ids)
 
     def ends(self) -> list[str | None]:
         kinds = [frame.WhichOneof("frame") for frame in self.frames]
-        return [kind for kind in kinds if kind in ("finished", "failed")]
+        return [kind for kind in kinds if kind in ("finished", "failed", "handed_over")]
 
 
 @pytest.fixture
@@ -52,7 +57,7 @@ async def core() -> AsyncIterator[WorkerCore]:
         core = WorkerCore(engine, engine_loop, store, "sim", "epoch")
         publishing = asyncio.create_task(core.publish())
         yield core
-        async with asyncio.timeout(5):
+        async with within(5):
             await core.wait_idle()
         stats = engine.stats()
         assert (stats.open_sequences, stats.free_pages) == (0, stats.total_pages)
@@ -78,7 +83,7 @@ async def test_cancelled_before_it_began_it_ends_all_the_same(core: WorkerCore) 
     sink = Sink()
     stream = core.open(make_start(), sink, core.remove)
     stream.cancel()
-    await asyncio.wait_for(stream.wait_closed(), 5)
+    await wait_for(stream.wait_closed())
     assert sink.ends() == ["failed"]
     assert core.streams == {}
 
@@ -96,9 +101,44 @@ async def test_cancelled_at_any_moment_it_ends_once_and_holds_nothing(
             await asyncio.sleep(0 if turns < 30 else 0.001)
         stream.cancel()
         stream.cancel()
-        await asyncio.wait_for(stream.wait_closed(), 5)
+        await wait_for(stream.wait_closed())
         assert len(sink.ends()) == 1
         assert core.streams == {}
+
+
+@pytest.mark.parametrize(
+    "work", [{"generate": Generate()}, {"prepare": Prepare()}, {"prefill": Prefill(n=2)}]
+)
+async def test_handed_over_at_any_moment_it_ends_once_and_holds_nothing(
+    core: WorkerCore, work: dict[str, object]
+) -> None:
+    for turns in range(40):
+        sink = Sink()
+        stream = core.open(make_start(**work), sink, core.remove)
+        for _ in range(turns % 20):
+            await asyncio.sleep(0 if turns < 20 else 0.001)
+        stream.hand_over()
+        stream.hand_over()
+        if turns % 3 == 0:
+            stream.cancel()
+        await wait_for(stream.wait_closed())
+        assert sink.ends() in (["handed_over"], ["finished"])
+        assert core.streams == {}
+
+
+async def test_a_sampled_stream_that_no_other_goes_on_with_alike_stays(core: WorkerCore) -> None:
+    core.engine.info = replace(core.engine.info, exact_continuation=False)
+    for temperature, end in ((0.0, "handed_over"), (1.0, "finished")):
+        sink = Sink()
+        start = make_start()
+        start.sampling.temperature = temperature
+        stream = core.open(start, sink, core.remove)
+        while not sink.tokens:
+            await asyncio.sleep(0)
+        stream.hand_over()
+        await wait_for(stream.wait_closed())
+        assert sink.ends() == [end]
+        assert (stream.stream_id, sink.tokens == 40) == (1, end == "finished")
 
 
 @pytest.mark.parametrize("seconds", [-1, 2**62])
@@ -106,7 +146,7 @@ async def test_a_timeout_of_any_size_is_a_timeout(core: WorkerCore, seconds: int
     sink = Sink()
     start = make_start(timeout=Duration(seconds=seconds), generate=Generate())
     stream = core.open(start, sink, core.remove)
-    await asyncio.wait_for(stream.wait_closed(), 5)
+    await wait_for(stream.wait_closed())
     assert sink.ends() == ["failed" if seconds < 0 else "finished"]
     assert core.streams == {}
 
@@ -117,38 +157,24 @@ async def test_late_and_cancelled_at_once_it_still_gives_back(core: WorkerCore) 
         timeout = Duration(nanos=20_000_000)
         stream = core.open(make_start(timeout=timeout, generate=Generate()), sink, core.remove)
         asyncio.get_running_loop().call_later(0.02, stream.cancel)
-        await asyncio.wait_for(stream.wait_closed(), 5)
+        await wait_for(stream.wait_closed())
         assert sink.ends() == ["failed"]
 
 
-class StuckContext:
-    """A call in which a write never ends: gRPC may leave a handler so when its client is gone."""
-
-    def __init__(self) -> None:
-        self.writing = asyncio.Event()
-
-    async def write(self, message: worker_pb2.RunResponse) -> None:
-        self.writing.set()
-        await asyncio.Event().wait()
-
-
-async def test_the_end_of_a_session_cancels_its_streams_though_a_write_is_stuck(
+async def test_the_end_of_a_session_cancels_its_streams_though_nobody_reads(
     core: WorkerCore,
 ) -> None:
-    context = StuckContext()
-
-    async def requests() -> AsyncIterator[worker_pb2.RunRequest]:
-        yield worker_pb2.RunRequest(frames=[worker_pb2.FrameToWorker(hello=hello())])
+    call: Any = ScriptedCall(takes=0)
+    serving = asyncio.create_task(RunSession(core).serve(call))
+    async with within(5):
+        await asyncio.sleep(0)
+        call.say(worker_pb2.RunRequest(frames=[worker_pb2.FrameToWorker(hello=hello())]))
         for number in range(20):
             start = make_start()
             start.stream_id = number
-            yield worker_pb2.RunRequest(frames=[worker_pb2.FrameToWorker(start=start)])
-        await context.writing.wait()
+            call.say(worker_pb2.RunRequest(frames=[worker_pb2.FrameToWorker(start=start)]))
         assert len(core.streams) == 20
-
-    serving = asyncio.create_task(RunSession(core).serve(requests(), context))
-    async with asyncio.timeout(5):
-        await context.writing.wait()
+        await call.stuck.wait()
         await core.wait_idle()
         assert not serving.done()
         serving.cancel()
@@ -167,7 +193,7 @@ async def test_more_streams_than_could_wait_or_run_are_refused_at_once(core: Wor
     for stream in streams:
         stream.cancel()
     for stream in streams:
-        await asyncio.wait_for(stream.wait_closed(), 5)
+        await wait_for(stream.wait_closed())
     assert len(sink.ends()) == most
 
 
@@ -189,7 +215,7 @@ async def test_another_adapter_has_another_cache(
         start = make_start()
         start.context.adapter = adapter
         stream = core.open(start, sink, core.remove)
-        await asyncio.wait_for(stream.wait_closed(), 5)
+        await wait_for(stream.wait_closed())
         assert sink.ends() == ["failed"]
     expected = [
         chain_root("sim", info.weights_digest, info.layout.layout_id, digest, b"")
@@ -219,7 +245,7 @@ async def test_a_sequence_that_the_engine_gives_up_fails_once_and_is_released(
     for stream in streams:
         stream.generate(Generate())
     for stream, sink in zip(streams, sinks, strict=True):
-        await asyncio.wait_for(stream.wait_closed(), 5)
+        await wait_for(stream.wait_closed())
         assert sink.ends() == ["failed"]
         error = BatonError.from_status(sink.frames[-1].failed.status)
         assert error.reason is Reason.INTERNAL
@@ -230,7 +256,7 @@ async def test_a_sequence_that_the_engine_gives_up_fails_once_and_is_released(
     monkeypatch.setattr(core.engine, "step", step)
     sink = Sink()
     stream = core.open(make_start(), sink, core.remove)
-    await asyncio.wait_for(stream.wait_closed(), 5)
+    await wait_for(stream.wait_closed())
     assert sink.ends() == ["finished"]
 
 
@@ -250,29 +276,46 @@ async def test_streams_let_go_of_an_engine_that_failed(monkeypatch: pytest.Monke
         monkeypatch.setattr(engine, "step", fail)
         sink = Sink()
         late = core.open(make_start(), sink, core.remove)
-        assert str(await asyncio.wait_for(failed, 5)) == "a rank has ended"
+        assert str(await wait_for(failed)) == "a rank has ended"
         # What the engine had is lost with it: another worker goes on with the stream.
         for stream in (begun, late):
             stream.cancel()
-            await asyncio.wait_for(stream.wait_closed(), 5)
+            await wait_for(stream.wait_closed())
         assert core.streams == {}
         assert len(sink.ends()) == 1
         after = Sink()
         stream = core.open(make_start(), after, core.remove)
-        await asyncio.wait_for(stream.wait_closed(), 5)
+        await wait_for(stream.wait_closed())
         error = BatonError.from_status(after.frames[-1].failed.status)
         assert error.reason is Reason.WORKER_LOST
         core.close()
-        await asyncio.wait_for(engine_loop.stop(), 5)
+        await wait_for(engine_loop.stop())
 
 
 async def test_a_frontend_of_another_protocol_is_refused(core: WorkerCore) -> None:
-    async def requests() -> AsyncIterator[worker_pb2.RunRequest]:
-        start = worker_pb2.FrameToWorker(start=make_start())
-        yield worker_pb2.RunRequest(frames=[start])
-        await asyncio.Event().wait()
-
+    call: Any = ScriptedCall(takes=0)
+    serving = asyncio.create_task(RunSession(core).serve(call))
+    await asyncio.sleep(0)
+    start = worker_pb2.FrameToWorker(start=make_start())
     with pytest.raises(BatonError) as refused:
-        await RunSession(core).serve(requests(), StuckContext())
+        call.say(worker_pb2.RunRequest(frames=[start]))
     assert refused.value.reason is Reason.PROTOCOL_MISMATCH
     assert not core.streams
+    serving.cancel()
+    await asyncio.wait([serving])
+
+
+async def test_a_stream_counts_once_the_load_contains_it(core: WorkerCore) -> None:
+    """Not before: a router would think the load of its ticket to be part of what is reported."""
+    counted = []
+    core.on_load_changed = lambda: counted.append(
+        (any(one.counted for one in core.streams.values()), core.stats.open_sequences)
+    )
+    stream = core.open(make_start(prepare=Prepare()), Sink(), core.remove)
+    assert not stream.counted
+    async with within(5):
+        while not stream.counted:
+            await asyncio.sleep(0)
+    assert core.stats.open_sequences == 1
+    assert all(open_sequences == 1 for named, open_sequences in counted if named)
+    stream.cancel()

@@ -1,7 +1,8 @@
 """Engines of every kind. Tests take `engine`, or `tight_engine` where they reach a limit.
 
 One engine is open at a time, as an engine of vLLM takes seconds to make and a process has but one:
-tests are ordered by kind and size, and an engine is handed on as each test began with it.
+tests are ordered by kind and size, and an engine is handed on as each test began with it. It is
+closed before a test of another folder, which may want one of its own.
 """
 
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from baton.engine.base import Engine
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from tests.support.contract import KINDS, EngineKind, clear
+from tests.support.engine.contract import KINDS, EngineKind, clear
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,9 @@ class EngineOwner:
         return path
 
 
+_OWNER = pytest.StashKey[EngineOwner]()
+
+
 def _check_new(engine: Engine) -> None:
     stats = engine.stats()
     assert stats.prefill_tokens_per_second == stats.decode_step_seconds == 0
@@ -92,10 +96,20 @@ def _order(item: pytest.Item) -> tuple[int, bool]:
 
 
 @pytest.fixture(scope="session")
-def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineOwner]:
-    owner = EngineOwner(tmp_path_factory.mktemp("contract"))
+def owner(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[EngineOwner]:
+    owner = pytestconfig.stash[_OWNER] = EngineOwner(tmp_path_factory.mktemp("contract"))
     yield owner
     owner.close()
+
+
+@pytest.hookimpl(trylast=True)  # after the test's own fixtures
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is not None and Path(__file__).parent not in nextitem.path.parents:
+        owner = item.config.stash.get(_OWNER, None)
+        if owner is not None:
+            owner.close()
 
 
 @pytest.fixture

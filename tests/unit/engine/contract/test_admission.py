@@ -11,7 +11,7 @@ from baton.engine.base import (
 from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
 from baton.structure import Structure
-from tests.support.contract import (
+from tests.support.engine.contract import (
     admit,
     assert_baseline,
     drain,

@@ -2,7 +2,6 @@
 
 import random
 import threading
-import time
 
 import pytest
 
@@ -14,7 +13,8 @@ from baton.engine.events import (
     SampledTokens,
     SequenceEnded,
 )
-from tests.support.contract import assert_baseline, drain, params, prompt, request, same
+from tests.support.clock import PATIENCE_SECONDS, Stopwatch
+from tests.support.engine.contract import assert_baseline, drain, params, prompt, request, same
 
 
 def test_threads_copy_while_the_engine_steps(tight_engine: Engine) -> None:
@@ -46,10 +46,9 @@ def test_threads_copy_while_the_engine_steps(tight_engine: Engine) -> None:
     try:
         draw = random.Random(5)
         number = 0
-        least = time.monotonic() + 0.5
-        deadline = time.monotonic() + 30
-        while time.monotonic() < least or counts["right"] <= 20:
-            assert time.monotonic() < deadline
+        watch = Stopwatch()
+        while watch.elapsed < 0.5 or counts["right"] <= 20:
+            assert watch.remaining(PATIENCE_SECONDS)
             while engine.stats().open_sequences < 8:
                 length = draw.randrange(pages * block_tokens // 8, pages * block_tokens // 3)
                 asked = prompt(length, seed=draw.randrange(20))

@@ -6,7 +6,7 @@ import pytest
 from baton.engine.base import Engine
 from baton.engine.events import SequenceEnded
 from baton.engine.local import run_local
-from tests.support.contract import (
+from tests.support.engine.contract import (
     admit,
     block_of,
     drain,

@@ -8,7 +8,7 @@ from baton.engine.base import Engine
 from baton.engine.events import Admitted, BlocksReady, EndReason, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
 from baton.kv.keys import prompt_keys
-from tests.support.contract import (
+from tests.support.engine.contract import (
     admit,
     assert_baseline,
     drain,

@@ -4,7 +4,7 @@ from itertools import groupby
 
 from baton.engine.base import BlockGoneError, Engine
 from baton.engine.events import Admitted, BlocksReady, SampledTokens, SequenceEnded
-from tests.support.contract import (
+from tests.support.engine.contract import (
     assert_baseline,
     block_of,
     generate,

@@ -5,7 +5,7 @@ import time
 from baton.engine.base import Engine
 from baton.engine.events import BlocksEvicted
 from baton.kv.keys import prompt_keys
-from tests.support.contract import (
+from tests.support.engine.contract import (
     admit,
     assert_baseline,
     drain,

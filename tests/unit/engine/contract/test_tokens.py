@@ -7,7 +7,7 @@ import pytest
 from baton.engine.base import Engine
 from baton.engine.events import EndReason
 from baton.engine.local import run_local
-from tests.support.contract import assert_baseline, generate, params, prompt, request
+from tests.support.engine.contract import assert_baseline, generate, params, prompt, request
 
 
 def test_a_stop_token_ends_the_output_and_is_part_of_it(engine: Engine) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.paged.sequence import SequenceState, open_sequence
-from baton.engine.vllm.held import HeldSequences
-from baton.engine.vllm.held_sequence import HeldSequence
+from baton.engine.vllm.sequences.held import HeldSequences
+from baton.engine.vllm.sequences.held_sequence import HeldSequence
 from baton.sampling import SamplingParams
-from tests.support.engine_info import engine_info
+from tests.support.engine.info import engine_info
 
 BLOCK = 4
 PROMPT = tuple(range(10))

@@ -7,6 +7,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
+from baton.tenancy.principal import LOCAL
 from services.frontend.openai.parse import completion_requests, read_completion
 from services.frontend.requests import validate
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
@@ -17,11 +18,11 @@ LIMITS = FrontendLimits(max_messages=2, max_choices=3, max_outputs=4)
 
 def converse(messages: int) -> None:
     prompt = ChatPrompt([Message("user", "Hello")] * messages)
-    validate.check(GenerationRequest("m", prompt), LIMITS)
+    validate.check(GenerationRequest("m", prompt), LIMITS, LOCAL)
 
 
 def choose(n: int) -> None:
-    validate.check(GenerationRequest("m", TextPrompt("Hello"), n=n), LIMITS)
+    validate.check(GenerationRequest("m", TextPrompt("Hello"), n=n), LIMITS, LOCAL)
 
 
 def complete(prompts: int) -> None:

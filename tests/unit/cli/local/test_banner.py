@@ -65,7 +65,7 @@ def test_metrics_are_ports_on_one_host_and_urls_on_several() -> None:
 
 
 def test_sentences_fit_a_narrow_terminal_and_paths_are_whole() -> None:
-    lines = [line.plain for line in banner(CLUSTER, 80)]
+    lines = [line.plain for line in banner(CLUSTER, "", 80)]
     facts = lines[: lines.index("Try:")]
     assert max(map(len, facts)) <= 80
     for number in range(20):
@@ -75,5 +75,5 @@ def test_sentences_fit_a_narrow_terminal_and_paths_are_whole() -> None:
 
 
 def test_in_a_file_each_fact_is_one_line() -> None:
-    lines = [line.plain.split()[0] for line in banner(replace(CLUSTER, card=None), None)]
+    lines = [line.plain.split()[0] for line in banner(replace(CLUSTER, card=None), "", None)]
     assert lines[:8] == ["Up", "model", "OpenAI", "gRPC", "etcd", "metrics", "targets", "logs"]

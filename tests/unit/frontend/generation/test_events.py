@@ -18,6 +18,7 @@ from services.frontend.openai.stream import answer_stream
 from services.frontend.openai.templates import CHAT, COMPLETION
 from services.frontend.requests.record import begin
 from services.frontend.requests.request import ResolvedRequest
+from tests.support.wait import eventually
 
 RequestFor = Callable[..., ResolvedRequest]
 Texts = list[tuple[int, str]]
@@ -127,7 +128,16 @@ class Wire:
         self.on_pause: Callable[[], None] | None = None
         self.on_resume: Callable[[], None] | None = None
         self.lost = False
+        self.full = False
         self._sent = sent
+
+    def begin(self, send: Any, start: Any, piece: bytes) -> bool:
+        if self.full:
+            return False
+        for _ in send(start).__await__():
+            pytest.fail("it waits")
+        self.write_piece(piece)
+        return True
 
     def write_piece(self, data: bytes) -> None:
         assert data
@@ -142,10 +152,13 @@ class Wire:
             self.on_lost()
 
 
-async def run(batch: Any, chunks: Any, leave_after: float | None = None) -> list[Any]:
+async def run(
+    batch: Any, chunks: Any, leave_after: float | None = None, *, full: bool = False
+) -> list[Any]:
     """What a client gets: the status, and piece by piece the body."""
     sent: list[Any] = []
     wire = Wire(sent)
+    wire.full = full
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -171,6 +184,17 @@ async def test_silence_is_filled_with_comments(request_for: RequestFor) -> None:
     assert any(b'"text":"hi"' in data for data in sent)
     assert comments[-1] > next(at for at, data in enumerate(sent) if b'"hi"' in data)
     assert sent[-1].endswith(b"data: [DONE]\n\n")
+
+
+async def test_what_comes_before_an_answer_can_begin_is_its_first_piece(
+    request_for: RequestFor,
+) -> None:
+    chunks = ChunkEncoder(COMPLETION, options(n=1), [request_for()])
+    deltas: list[Event] = [Delta(0, 0, [1], "hi", ()), Delta(0, 1, [2], "you", ())]
+    status, first, second, _ = await run(Batch(deltas[:1], deltas[1:]), chunks, full=True)
+    assert status == 200
+    assert b'"text":"hi"' in first
+    assert b'"text":"you"' in second
 
 
 async def test_an_error_before_the_first_event_is_an_answer(request_for: RequestFor) -> None:
@@ -205,7 +229,7 @@ async def test_a_client_that_does_not_read_holds_its_requests(request_for: Reque
         pass
 
     answering = asyncio.create_task(answer_stream(batch, chunks, wire, send, 15))
-    await asyncio.sleep(0.01)
+    await eventually(lambda: wire.on_resume)
     assert wire.on_pause is not None
     assert wire.on_resume is not None
     wire.on_pause()

@@ -1,0 +1,460 @@
+"""One request from placement to end, with a scripted worker and no network."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.context import Context
+
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import router_pb2, worker_pb2
+from baton.settings import FrontendLimits
+from baton.stream_events import ChoiceFinished, Delta, Event, Finished, Started
+from baton.v1 import common_pb2
+from services.frontend.generation.assignments import GenerationContext
+from services.frontend.generation.generation import Generation
+from services.frontend.generation.suspects import Suspects
+from services.frontend.placement.placement import Placement
+from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.requests.request import ResolvedRequest
+from services.frontend.workers.connection import ConnectionLostError
+from services.frontend.workers.event_buffer import EventBuffer, StreamLost
+from tests.support.clock import within
+
+A = 64
+LIMITS = FrontendLimits()
+LENGTH = common_pb2.FINISH_REASON_LENGTH
+
+
+MAX_PLACEMENTS = 3
+
+
+class ScriptedConnection:
+    """A worker's connection that keeps what it is sent."""
+
+    def __init__(self, instance: str, stream_ids: "itertools.count[int]") -> None:
+        self.target = router_pb2.Target(instance_id=instance)
+        self.lost = False
+        self.starts: list[worker_pb2.Start] = []
+        self.buffers: dict[int, EventBuffer] = {}
+        self._stream_ids = stream_ids
+
+    def start(self, start: worker_pb2.Start, buffer: EventBuffer) -> int:
+        if self.lost:
+            raise ConnectionLostError
+        start.stream_id = next(self._stream_ids)
+        self.starts.append(start)
+        self.buffers[start.stream_id] = buffer
+        return start.stream_id
+
+    def release(self, stream_id: int) -> None:
+        self.buffers.pop(stream_id, None)
+
+    def say(self, token_ids: list[int], position: int) -> None:
+        """Give tokens of the one stream that is open."""
+        ((stream_id, buffer),) = self.buffers.items()
+        buffer.put_tokens(stream_id, 0, position, token_ids, [])
+
+
+class Cluster:
+    """A pool of connections, and placements on d0, or on d1 where that is excluded."""
+
+    def __init__(self) -> None:
+        stream_ids = itertools.count(1)
+        self.workers = {name: ScriptedConnection(name, stream_ids) for name in ("d0", "d1")}
+        self.excluded: list[set[str]] = []
+        self.died = True
+        """Of workers whose connections broke."""
+
+    def find_out_if_died(self, _: Any, tell: Callable[[bool], None]) -> None:
+        asyncio.get_running_loop().call_soon(tell, self.died)
+
+    def get(self, target: router_pb2.Target) -> ScriptedConnection:
+        return self.workers[target.instance_id]
+
+    async def find(self, *_: Any, attempt: int, excluded: Any, **__: Any) -> Placement:
+        self.excluded.append(set(excluded))
+        target = self.workers["d1" if "d0" in excluded else "d0"].target
+        return Placement(router_pb2.Placement(decode=target), None, "router", attempt)
+
+
+class Run:
+    """A generation that is followed, and the events that came."""
+
+    def __init__(
+        self,
+        request: ResolvedRequest,
+        cluster: Any,
+        seconds: float = 60.0,
+        limits: FrontendLimits = LIMITS,
+    ) -> None:
+        now, self.waiting = time.monotonic(), WorkerWaitQueue(limits)
+        self.suspects = Suspects()
+        context = GenerationContext(
+            cluster,
+            cluster,
+            self.waiting,
+            self.suspects,
+            False,
+            None,
+            [],
+            b"",
+            Context(),
+            now,
+            now + seconds,
+            MAX_PLACEMENTS,
+            0.02,
+            192 * 1024,
+        )
+        self.events: list[Event] = []
+        self.closed = 0
+        self.generation = Generation(request, context, "chat", trace.INVALID_SPAN, self._close)
+
+    def _close(self, _: Generation) -> None:
+        self.closed += 1
+
+    def _take(self, events: list[Event]) -> bool:
+        self.events.extend(events)
+        return False
+
+    async def to_end(self) -> None:
+        try:
+            async with within(10.0):
+                await self.generation.follow(self._take)
+        finally:
+            self.generation.close()
+            self.generation.close()
+            assert self.closed == 1
+
+    @property
+    def kinds(self) -> list[type]:
+        return [type(event) for event in self.events]
+
+
+RequestFor = Callable[..., ResolvedRequest]
+
+
+async def turn() -> None:
+    """Let tasks go as far as they can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_connection_lost_before_a_stream_starts_is_a_worker_lost(
+    request_for: RequestFor,
+) -> None:
+    cluster = Cluster()
+    cluster.workers["d0"].lost = True
+    run = Run(request_for(max_tokens=2), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    assert cluster.excluded == [set(), {"d0"}]
+    assert [start.context.attempt for start in cluster.workers["d1"].starts] == [1]
+    following.cancel()
+    await asyncio.wait([following])
+    assert not cluster.workers["d1"].buffers
+
+
+async def test_missing_tokens_are_asked_of_another_worker(request_for: RequestFor) -> None:
+    cluster = Cluster()
+    run = Run(request_for(max_tokens=3), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    cluster.workers["d0"].say([A], 0)
+    cluster.workers["d0"].say([A], 2)
+    await turn()
+    assert cluster.excluded == [set(), {"d0"}]
+    assert not cluster.workers["d0"].buffers
+    (start,) = cluster.workers["d1"].starts
+    assert list(start.generate.output_so_far) == [A]
+    cluster.workers["d1"].say([A, A], 1)
+    finished = worker_pb2.StreamFinished(stream_id=start.stream_id, reasons=[LENGTH])
+    cluster.workers["d1"].buffers[start.stream_id].put(finished)
+    await following
+    assert run.kinds == [Started, Delta, Delta, ChoiceFinished, Finished]
+
+
+async def test_streams_that_are_handed_over_use_up_no_attempt(request_for: RequestFor) -> None:
+    cluster, moves = Cluster(), 2 * MAX_PLACEMENTS
+    run = Run(request_for(max_tokens=moves + 1), cluster)
+    following = asyncio.create_task(run.to_end())
+    worker = cluster.workers["d0"]
+    for position in range(moves + 1):
+        await turn()
+        assert [start.context.attempt for start in worker.starts] == list(range(position + 1))
+        start = worker.starts[-1]
+        assert list(start.generate.output_so_far) == [A] * position
+        worker.say([A], position)
+        left = worker_pb2.StreamHandedOver(stream_id=start.stream_id, position=position + 1)
+        worker.buffers.pop(start.stream_id).put(left)
+    await following
+    assert cluster.excluded == [set()] * (moves + 1)
+    assert run.kinds == [Started, *[Delta] * (moves + 1), ChoiceFinished, Finished]
+
+
+async def test_attempts_are_counted_from_the_last_token_on(request_for: RequestFor) -> None:
+    cluster, losses = Cluster(), 2 * MAX_PLACEMENTS
+    run = Run(request_for(max_tokens=50), cluster)
+    following = asyncio.create_task(run.to_end())
+
+    async def lose_next(tokens: int) -> None:
+        await turn()
+        worker = next(one for one in cluster.workers.values() if one.buffers)
+        stream_id, buffer = stream_of(worker)
+        worker.say([A] * tokens, len(worker.starts[-1].generate.output_so_far))
+        worker.buffers.clear()
+        failed = BatonError(Reason.OVERLOADED, "busy").to_status()
+        buffer.put(worker_pb2.StreamFailed(stream_id=stream_id, status=failed))
+
+    for _ in range(losses):
+        await lose_next(1)
+    for _ in range(MAX_PLACEMENTS - 1):
+        assert not following.done()
+        await lose_next(0)
+    with pytest.raises(BatonError) as caught:
+        await following
+    assert caught.value.reason is Reason.OVERLOADED
+    assert len(cluster.excluded) == losses + MAX_PLACEMENTS - 1
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_workers_that_do_not_report_are_waited_for_only_a_moment(
+    request_for: RequestFor, monkeypatch: pytest.MonkeyPatch, paused: bool
+) -> None:
+    cluster = Cluster()
+    run = Run(request_for(max_tokens=1), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    cluster.workers["d0"].say([A], 0)
+    assert run.kinds == [Started, Delta, ChoiceFinished]
+    assert cluster.workers["d0"].buffers  # it may still report
+    if paused:  # the sink is told nothing, until it can take more
+        run.generation.buffer.pause()
+        await asyncio.wait([following], timeout=0.1)
+        assert run.kinds == [Started, Delta, ChoiceFinished]
+        run.generation.buffer.resume()
+    await following
+    assert run.kinds == [Started, Delta, ChoiceFinished, Finished]
+    assert run.generation.finished
+    assert not cluster.workers["d0"].buffers
+
+
+async def test_the_deadline_ends_it_and_releases_everything(request_for: RequestFor) -> None:
+    cluster = Cluster()
+    run = Run(request_for(), cluster, seconds=0.05)
+    with pytest.raises(BatonError) as caught:
+        await run.to_end()
+    assert caught.value.reason is Reason.DEADLINE
+    assert cluster.workers["d0"].starts
+    assert not cluster.workers["d0"].buffers
+
+
+async def test_an_end_before_it_is_followed_places_nothing(request_for: RequestFor) -> None:
+    cluster = Cluster()
+    run = Run(request_for(), cluster)
+    run.generation.end(BatonError(Reason.DRAINING, "stopping"))
+    with pytest.raises(BatonError, match="stopping"):
+        await run.to_end()
+    assert not cluster.excluded
+
+
+async def test_an_end_while_the_router_is_asked_returns_the_placement(
+    request_for: RequestFor,
+) -> None:
+    released: list[bool] = []
+
+    class Ticket:
+        name = "t"
+
+        def release(self, *, finished: bool) -> None:
+            assert not finished
+            released.append(True)
+
+    class SlowCluster(Cluster):
+        async def find(self, *_: Any, **__: Any) -> Placement:
+            run.generation.end(BatonError(Reason.DRAINING, "stopping"))
+            ticket: Any = Ticket()
+            return Placement(router_pb2.Placement(), ticket, "router", 0)
+
+    cluster = SlowCluster()
+    run = Run(request_for(), cluster)
+    with pytest.raises(BatonError, match="stopping"):
+        await run.to_end()
+    assert released
+    assert not any(worker.starts for worker in cluster.workers.values())
+
+
+class Deserted(Cluster):
+    """A cluster whose workers may all be away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = True
+        self.attempts: list[int] = []
+
+    async def find(self, *args: Any, attempt: int, **options: Any) -> Placement:
+        if self.away:
+            raise BatonError(Reason.NO_WORKER, "no worker")
+        self.attempts.append(attempt)
+        return await super().find(*args, attempt=attempt, **options)
+
+
+async def test_it_waits_for_a_worker_as_often_as_there_is_none(request_for: RequestFor) -> None:
+    cluster = Deserted()
+    run = Run(request_for(max_tokens=6), cluster)
+    following = asyncio.create_task(run.to_end())
+    for number in range(3):
+        await turn()
+        for _ in range(5):  # each time it finds that the worker is gone again
+            assert len(run.waiting) == 1
+            run.waiting.wake(lambda model: model == "m")
+            await turn()
+        cluster.away = False
+        run.waiting.wake(lambda model: model == "m")
+        await turn()
+        assert len(run.waiting) == 0
+        assert cluster.attempts == list(range(number + 1))
+        worker = next(one for one in cluster.workers.values() if one.buffers)
+        worker.say([A] * 2, 2 * number)
+        if number < 2:
+            cluster.away = True
+            ((stream_id, buffer),) = worker.buffers.items()
+            worker.buffers.clear()
+            buffer.put(StreamLost(stream_id))
+    ((stream_id, buffer),) = worker.buffers.items()
+    buffer.put(worker_pb2.StreamFinished(stream_id=stream_id, reasons=[LENGTH]))
+    await following
+    assert run.kinds == [Started, Delta, Delta, Delta, ChoiceFinished, Finished]
+
+
+async def test_a_choice_that_runs_goes_on_while_another_waits(request_for: RequestFor) -> None:
+    cluster = Deserted()
+    cluster.away = False
+    run = Run(request_for(n=2, max_tokens=9), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    first, second = cluster.workers["d0"].buffers
+    cluster.away = True
+    cluster.workers["d0"].buffers.pop(second).put(StreamLost(second))
+    await turn()
+    assert len(run.waiting) == 1
+    for position in range(9):
+        buffer = cluster.workers["d0"].buffers[first]
+        buffer.put_tokens(first, 0, position, [A], [])
+    assert run.kinds.count(Delta) == 9
+    cluster.away = False
+    run.waiting.wake(lambda _: True)
+    await turn()
+    assert [start.choice for start in cluster.workers["d1"].starts] == [1]
+    following.cancel()
+    await asyncio.wait([following])
+
+
+@pytest.mark.parametrize("end", ["time", "deadline", "close", "drain", "full"])
+async def test_whatever_ends_its_wait_takes_it_out_of_the_queue(
+    request_for: RequestFor, end: str
+) -> None:
+    seconds = {"time": 0.02, "deadline": 60.0}.get(end, 60.0)
+    limits = FrontendLimits(wait_for_worker_seconds=seconds, max_waiting=int(end != "full"))
+    run = Run(request_for(), Deserted(), 0.02 if end == "deadline" else 60.0, limits)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    if end in ("close", "drain"):  # the others end by themselves
+        assert len(run.waiting) == 1
+    if end == "close":
+        following.cancel()
+    elif end == "drain":
+        run.generation.end(BatonError(Reason.DRAINING, "stopping"))
+    await asyncio.wait([following])
+    assert len(run.waiting) == 0
+    if end == "close":
+        assert following.cancelled()
+        return
+    with pytest.raises(BatonError) as caught:
+        await following
+    reasons = {"deadline": Reason.DEADLINE, "drain": Reason.DRAINING}
+    assert caught.value.reason is reasons.get(end, Reason.NO_WORKER)
+    assert (caught.value.retry_after is not None) == (end in ("time", "full"))
+
+
+def stream_of(worker: ScriptedConnection) -> tuple[int, EventBuffer]:
+    ((stream_id, buffer),) = worker.buffers.items()
+    return stream_id, buffer
+
+
+def lose(worker: ScriptedConnection) -> None:
+    """Let a worker die with its stream."""
+    stream_id, buffer = stream_of(worker)
+    worker.buffers.clear()
+    buffer.put(StreamLost(stream_id))
+
+
+def say_begun(worker: ScriptedConnection) -> None:
+    stream_id, buffer = stream_of(worker)
+    buffer.put(worker_pb2.Begun(stream_id=stream_id))
+
+
+@pytest.mark.parametrize(
+    ("begun", "tokens", "died", "guilty"),
+    [
+        (True, 0, True, True),
+        (True, 1, True, True),
+        (True, 2, True, False),
+        (False, 0, True, False),
+        (True, 0, False, False),
+        (True, 1, False, False),
+    ],
+)
+async def test_a_suspect_is_refused_if_its_worker_dies_before_it_is_proven(
+    request_for: RequestFor, begun: bool, tokens: int, died: bool, guilty: bool
+) -> None:
+    cluster = Cluster()
+    cluster.died = died
+    request = request_for(max_tokens=50)
+    run = Run(request, cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    first, second = cluster.workers["d0"], cluster.workers["d1"]
+    first.say([A] * 3, 0)
+    lose(first)
+    await turn()
+    assert [start.suspect for start in (*first.starts, *second.starts)] == [False, True]
+    assert run.suspects.check(request)
+    if begun:
+        say_begun(second)
+    if tokens:
+        second.say([A] * tokens, 3)
+    lose(second)
+    await turn()
+    if not guilty:
+        assert [start.suspect for start in second.starts] == [True, True]
+        assert run.suspects.check(request)
+        following.cancel()
+        await asyncio.wait([following])
+        return
+    with pytest.raises(BatonError) as caught:
+        await following
+    assert caught.value.reason is Reason.POISON_REQUEST
+    with pytest.raises(BatonError, match="two workers were lost"):
+        run.suspects.check(request)
+
+
+async def test_a_suspect_that_finishes_is_none_any_more(request_for: RequestFor) -> None:
+    cluster = Cluster()
+    request = request_for(max_tokens=2)
+    run = Run(request, cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    lose(cluster.workers["d0"])
+    await turn()
+    worker = cluster.workers["d1"]
+    say_begun(worker)
+    stream_id, buffer = stream_of(worker)
+    worker.say([A] * 2, 0)
+    buffer.put(worker_pb2.StreamFinished(stream_id=stream_id, reasons=[LENGTH]))
+    await following
+    assert not run.suspects.check(request)

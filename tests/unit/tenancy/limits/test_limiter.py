@@ -1,0 +1,178 @@
+"""What a frontend does as routers come and go, and where messages are lost."""
+
+import pytest
+
+from baton.rendezvous import choose
+from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
+from baton.tenancy.limits.limiter import Limiter
+from baton.tenancy.limits.owner import SETTLE_SECONDS, LimitOwner
+from baton.tenancy.limits.share import IDLE_SECONDS, LAST_CHUNK_SECONDS
+from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject, SubjectLimits
+from baton.tenancy.limits.term import ANSWER_SECONDS
+
+KEY = SubjectLimits(Subject.KEY, "key_1", requests_per_minute=6000)
+AT_ONCE = SubjectLimits(Subject.KEY, "key_1", requests_at_once=2)
+CHUNK = 5
+
+
+class Pair:
+    """A frontend, and the routers that it sees."""
+
+    def __init__(self, subject: SubjectLimits) -> None:
+        self.now = 1000.0
+        self.routers: dict[str, LimitOwner] = {}
+        self.limiter = Limiter()
+        self.see("router-0", since=0.0)
+        self.limits: LimitSet = self.limiter.limit_set([subject])
+        (self.share,) = self.limits.shares
+
+    def see(self, *names: str, since: float | None = None) -> None:
+        for name in set(names) - self.routers.keys():
+            self.routers[name] = LimitOwner(name)
+        self.routers = {name: self.routers[name] for name in names}
+        for router in self.routers.values():
+            router.observe(names, self.now if since is None else since)
+        self.limiter.observe(names, 1, self.now)
+
+    def exchange(self, *, lose: bool = False) -> int:
+        """Bring questions to routers and answers back, or lose the answers; return how many."""
+        messages = self.limiter.take_messages(self.now)
+        for name, ask in messages:
+            answer = self.routers[name].answer("frontend", ask, self.now)
+            if answer is not None and not lose:
+                self.limiter.receive(name, answer, self.now)
+        return len(messages)
+
+    def reserve(self) -> Reservation | Refusal | None:
+        outcome = self.limits.reserve(1, self.now)
+        if outcome is None:
+            self.exchange()
+            outcome = self.limits.reserve(1, self.now)
+        return outcome
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.limiter.tick(self.now)
+
+    @property
+    def held(self) -> int:
+        (router,) = self.routers.values()
+        return sum(bucket.held for bucket in router._buckets.values())
+
+
+def other_owner() -> str:
+    """Return a router that owns the limit as soon as it is there."""
+    digest = LimitId(Subject.KEY, "key_1", Measure.REQUESTS).digest()
+    names = (f"router-{number}" for number in range(1, 100))
+    return next(name for name in names if choose(digest, ["router-0", name]) == name)
+
+
+def test_a_limit_has_one_owner_whoever_asks() -> None:
+    names = [f"router-{number}" for number in range(5)]
+    limits = [
+        Limit(LimitId(Subject.KEY, f"key_{number}", Measure.TOKENS), 1, 1) for number in range(200)
+    ]
+    owners = [choose(limit.id.digest(), names) for limit in limits]
+    assert owners == [choose(limit.id.digest(), reversed(names)) for limit in limits]
+    assert set(owners) == set(names)
+    left = [choose(limit.id.digest(), names[1:]) for limit in limits]
+    assert all(was in (names[0], now) for was, now in zip(owners, left, strict=True))
+
+
+def test_the_last_chunk_is_used_before_the_next_owners_bucket_fills() -> None:
+    pair = Pair(KEY)
+    assert isinstance(pair.reserve(), Reservation)
+    assert pair.share.available == CHUNK
+    pair.see("router-0", other_owner())
+    assert isinstance(pair.reserve(), Reservation)
+    pair.wait(LAST_CHUNK_SECONDS)
+    assert isinstance(pair.reserve(), Refusal)
+    pair.wait(SETTLE_SECONDS - LAST_CHUNK_SECONDS)
+    assert isinstance(pair.reserve(), Refusal), "it is empty when it begins"
+    pair.wait(0.5)
+    assert isinstance(pair.reserve(), Reservation)
+
+
+def test_a_part_that_came_without_a_router_is_void_with_one() -> None:
+    pair = Pair(KEY)
+    pair.see()
+    pair.wait(10.0)
+    assert isinstance(pair.reserve(), Reservation)
+    assert pair.share.available > CHUNK
+    pair.see("router-9")
+    assert isinstance(pair.reserve(), Refusal)
+
+
+def test_a_lost_answer_is_made_good_by_the_next() -> None:
+    pair = Pair(KEY)
+    assert pair.limits.reserve(1, pair.now) is None
+    pair.exchange(lose=True)
+    assert pair.held == 1 + CHUNK
+    assert pair.limits.reserve(1, pair.now) is None, "it waits for the answer"
+    pair.wait(ANSWER_SECONDS)
+    pair.exchange()
+    assert isinstance(pair.limits.reserve(1, pair.now), Reservation)
+    assert pair.held >= pair.share.available
+
+
+def test_what_is_idle_goes_back_though_a_message_is_lost() -> None:
+    pair = Pair(KEY)
+    assert isinstance(pair.reserve(), Reservation)
+    pair.wait(0.25)
+    pair.wait(IDLE_SECONDS)
+    lost = pair.limiter.take_messages(pair.now)
+    assert [ask.confirm for _, ask in lost] == [True]
+    assert pair.held == CHUNK + 1
+    pair.limiter.connected("router-0")
+    pair.exchange()
+    pair.wait(0.25)
+    assert pair.held == 0
+    assert pair.exchange() == 0
+
+
+def test_an_answer_of_an_earlier_term_grants_nothing() -> None:
+    pair = Pair(KEY)
+    assert pair.limits.reserve(1, pair.now) is None
+    ((name, ask),) = pair.limiter.take_messages(pair.now)
+    late = pair.routers[name].answer("frontend", ask, pair.now)
+    assert late is not None
+    pair.see()
+    pair.see("router-0")
+    assert isinstance(pair.limits.reserve(1, pair.now), Refusal | None)
+    pair.limiter.receive("router-0", late, pair.now)
+    assert pair.share.available == 0
+    pair.exchange()
+    assert pair.held == pair.share.available
+
+
+def test_a_new_owner_learns_at_once_what_runs() -> None:
+    pair = Pair(AT_ONCE)
+    running = [pair.reserve(), pair.reserve()]
+    pair.see("router-9")
+    pair.exchange()
+    assert pair.held == 2
+    pair.wait(SETTLE_SECONDS)
+    assert isinstance(pair.reserve(), Refusal)
+    first = running[0]
+    assert isinstance(first, Reservation)
+    first.settle(1)
+    pair.exchange()
+    pair.wait(0.1)
+    assert isinstance(pair.reserve(), Reservation)
+
+
+def test_before_it_knows_the_cluster_it_has_nothing() -> None:
+    limits = Limiter().limit_set([KEY])
+    assert isinstance(limits.reserve(1, 0.0), Refusal)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0])
+def test_retry_after_is_when_it_succeeds(seconds: float) -> None:
+    slow = SubjectLimits(Subject.KEY, "key_1", requests_per_minute=round(60 / seconds))
+    pair = Pair(slow)
+    while isinstance(outcome := pair.reserve(), Reservation):
+        pass
+    assert isinstance(outcome, Refusal)
+    assert outcome.retry_after == pytest.approx(seconds)
+    pair.wait(seconds)
+    assert isinstance(pair.reserve(), Reservation)

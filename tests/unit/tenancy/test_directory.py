@@ -1,0 +1,123 @@
+"""One look-up tells whose key a secret is, or why it is not taken."""
+
+import dataclasses
+
+import pytest
+
+from baton.errors import BatonError, Reason
+from baton.tenancy import directory as sentences
+from baton.tenancy.records import Key, OldSecret, Project, Scope, Tenant, Tier, encode
+from baton.tenancy.secret import digest_of, new_secret
+from baton.v1 import common_pb2
+from tests.support.tenancy import KEY, PROJECT, directory, key, project, tenant
+
+NOW = 1_700_000_000.0
+
+
+@dataclasses.dataclass
+class Refused:
+    """A case: what is in the directory, and the sentence."""
+
+    sentence: str
+    key: Key
+    secret: bytes
+    tenant: Tenant = dataclasses.field(default_factory=tenant)
+    project: Project | None = dataclasses.field(default_factory=project)
+
+
+def _refused() -> dict[str, Refused]:
+    good, secret = key()
+    late, late_secret = key(expires_seconds=int(NOW))
+    revoked, revoked_secret = key(revoked_seconds=5)
+    old = new_secret().encode()
+    rotated, _ = key(old_secret=OldSecret(digest_of(old), int(NOW)))
+    return {
+        "unknown": Refused(sentences.UNKNOWN, good, new_secret().encode()),
+        "wrong in its last letter": Refused(
+            sentences.UNKNOWN, good, secret[:-1] + (b"A" if secret[-1:] != b"A" else b"B")
+        ),
+        "a digest instead of the secret": Refused(sentences.UNKNOWN, good, good.sha256),
+        "expired": Refused(sentences.EXPIRED, late, late_secret),
+        "revoked": Refused(sentences.REVOKED, revoked, revoked_secret),
+        "replaced": Refused(sentences.ROTATED, rotated, old),
+        "archived": Refused(sentences.ARCHIVED, good, secret, project=project(archived_seconds=1)),
+        "without its project": Refused(sentences.ARCHIVED, good, secret, project=None),
+        "disabled": Refused(sentences.DISABLED, good, secret, tenant=tenant(disabled_seconds=1)),
+        "of another tenant": Refused(sentences.DISABLED, good, secret, tenant=tenant("other")),
+    }
+
+
+@pytest.mark.parametrize("name", _refused())
+def test_a_key_that_is_not_taken_is_refused_with_its_sentence(name: str) -> None:
+    case = _refused()[name]
+    known = [case.tenant, case.key, *([case.project] if case.project else [])]
+    with pytest.raises(BatonError) as caught:
+        directory(*known).authenticate(digest_of(case.secret), NOW)
+    assert (caught.value.reason, caught.value.message) == (Reason.INVALID_API_KEY, case.sentence)
+    assert case.secret.decode("latin-1") not in str(caught.value)
+
+
+def test_tenant_project_and_tier_come_from_the_key() -> None:
+    mine, secret = key(expires_seconds=int(NOW) + 1)
+    found = directory(tenant(), project(), mine).authenticate(digest_of(secret), NOW)
+    assert (found.tenant.id, found.project.id, found.key.id) == ("acme", PROJECT, KEY)
+    assert found.tenant.tier is Tier.PRO
+
+
+def test_a_rotated_key_has_two_secrets_for_a_while() -> None:
+    old = new_secret().encode()
+    mine, secret = key(old_secret=OldSecret(digest_of(old), int(NOW) + 60))
+    known = directory(tenant(), project(), mine)
+    for one in (old, secret):
+        assert known.authenticate(digest_of(one), NOW).key.id == KEY
+    assert known.authenticate(digest_of(secret), NOW + 60).key.id == KEY
+    with pytest.raises(BatonError, match=sentences.ROTATED):
+        known.authenticate(digest_of(old), NOW + 60)
+
+
+def test_a_change_is_in_force_at_once_and_what_is_gone_is_unknown() -> None:
+    mine, secret = key()
+    known = directory(tenant(), project(), mine)
+    other, other_secret = key()
+    known.put(f"keys/{KEY}", encode(other))
+    with pytest.raises(BatonError, match=sentences.UNKNOWN):
+        known.authenticate(digest_of(secret), NOW)
+    assert known.authenticate(digest_of(other_secret), NOW).key.id == KEY
+    known.remove(f"keys/{KEY}")
+    known.remove(f"keys/{KEY}")
+    with pytest.raises(BatonError, match=sentences.UNKNOWN):
+        known.authenticate(digest_of(other_secret), NOW)
+    assert not len(known)
+
+
+def test_an_unreadable_record_leaves_the_one_before_in_force() -> None:
+    mine, secret = key()
+    known = directory(tenant(), project(), mine)
+    with pytest.raises(ValueError, match="not a Key"):
+        known.put(f"keys/{KEY}", b"{}")
+    assert known.authenticate(digest_of(secret), NOW).key.id == KEY
+
+
+@pytest.mark.parametrize("name", ["epoch", "keys/", "users/x", "keys"])
+def test_a_name_that_is_no_records_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="names no record"):
+        directory().put(name, b"{}")
+
+
+def test_a_key_is_held_to_its_scopes_models_and_tier() -> None:
+    mine, secret = key(scopes=("usage",), models=("small", "small-fr"))
+    known = directory(tenant(tier=Tier.FREE), project(), mine)
+    found = known.authenticate(digest_of(secret), NOW)
+    found.require(Scope.USAGE)
+    with pytest.raises(BatonError, match="has not the scope 'inference'") as caught:
+        found.require(Scope.INFERENCE)
+    assert caught.value.reason is Reason.PERMISSION_DENIED
+    found.require_model("small")
+    found.require_model("small", "small-fr")
+    found.require_model("large", "small-fr")
+    for name, adapter, field in (("large", "", "model"), ("small", "small-de", "adapter")):
+        with pytest.raises(BatonError) as caught:
+            found.require_model(name, adapter)
+        assert (caught.value.reason, caught.value.field) == (Reason.MODEL_NOT_ALLOWED, field)
+    asked = range(common_pb2.PRIORITY_CLASS_PREMIUM + 1)
+    assert [found.capped(one) for one in asked] == [0, 1, 2, 2]

@@ -1,0 +1,87 @@
+"""Records of tenancy are read strictly, by sentences that name the field."""
+
+import base64
+import json
+import re
+from typing import Any
+
+import pytest
+
+from baton.tenancy import records
+from baton.tenancy.records import Key, Project, Tenant, Tier
+from baton.v1 import common_pb2
+
+DIGEST = base64.b64encode(bytes(32)).decode()
+GOOD_KEY = {
+    "id": "key_0123456789abcdef",
+    "project": "proj_0123456789abcdef",
+    "sha256": DIGEST,
+    "scopes": ["inference"],
+}
+GOOD_PROJECT = {"id": "proj_0123456789abcdef", "tenant": "acme", "name": "search"}
+GOOD_TENANT = {"id": "acme", "tier": "pro"}
+
+
+def _parse(kind: Any, fields: dict[str, Any]) -> Any:
+    return records.parse(kind, fields["id"], json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(
+    ("kind", "good"), [(Tenant, GOOD_TENANT), (Project, GOOD_PROJECT), (Key, GOOD_KEY)]
+)
+def test_a_record_is_read_as_it_was_written(kind: Any, good: dict[str, Any]) -> None:
+    record = _parse(kind, good)
+    assert records.parse(kind, record.id, records.encode(record)) == record
+    assert json.loads(records.encode(record)).items() >= good.items()
+
+
+def test_a_field_of_a_later_release_is_passed_over() -> None:
+    later = {**GOOD_KEY, "limits": {"requests_per_minute": 60}, "scopes": ["batches", "inference"]}
+    assert _parse(Key, later).scopes == ("batches", "inference")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "sentence"),
+    [
+        (Tenant, {**GOOD_TENANT, "id": "Acme Inc"}, "id: 'Acme Inc' is not 1 to 63 lower-case"),
+        (Tenant, {**GOOD_TENANT, "tier": "gold"}, "Invalid enum value 'gold'"),
+        (Tenant, {"id": "acme"}, "missing required field `tier`"),
+        (Tenant, {**GOOD_TENANT, "kv_bytes": -1}, "kv_bytes: -1, less than 0"),
+        (Tenant, {**GOOD_TENANT, "kv_bytes": "1GiB"}, "Expected `int`"),
+        (Tenant, {**GOOD_TENANT, "version": 0}, "version: 0, less than 1"),
+        (Project, {**GOOD_PROJECT, "tenant": "a/b"}, "tenant: 'a/b' is not"),
+        (Project, {**GOOD_PROJECT, "id": "search"}, "id: 'search' is not proj_"),
+        (Key, {**GOOD_KEY, "sha256": "AAAA"}, "sha256: 3 bytes, not 32"),
+        (Key, {**GOOD_KEY, "scopes": []}, "scopes: 0 of them; 1 to 32"),
+        (Key, {**GOOD_KEY, "scopes": ["All!"]}, "scopes: 'All!' is not"),
+        (Key, {**GOOD_KEY, "models": ["../x"]}, "models: '../x' is not"),
+        (Key, {**GOOD_KEY, "project": "search"}, "project: 'search' is not"),
+        (Key, {**GOOD_KEY, "name": "a\nb"}, "name: at most 128 printable"),
+        (Key, {**GOOD_KEY, "expires_seconds": -5}, "expires_seconds: -5"),
+        (Key, {**GOOD_KEY, "old_secret": {"sha256": DIGEST, "until_seconds": 0}}, "until_seconds"),
+    ],
+)
+def test_a_wrong_record_is_refused_by_the_name_of_its_field(
+    kind: Any, fields: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        _parse(kind, fields)
+
+
+def test_a_record_stored_under_another_id_is_refused() -> None:
+    with pytest.raises(ValueError, match="is stored as 'other'"):
+        records.parse(Tenant, "other", json.dumps(GOOD_TENANT).encode())
+
+
+@pytest.mark.parametrize("value", [b"", b"null", b"[]", b"{", b"\xff"])
+def test_what_is_no_record_at_all_is_refused(value: bytes) -> None:
+    with pytest.raises(ValueError, match="not a Key"):
+        records.parse(Key, GOOD_KEY["id"], value)
+
+
+def test_every_tier_caps_the_class_of_a_request() -> None:
+    assert {tier: tier.highest_priority for tier in Tier} == {
+        Tier.FREE: common_pb2.PRIORITY_CLASS_INTERACTIVE,
+        Tier.PRO: common_pb2.PRIORITY_CLASS_PREMIUM,
+        Tier.ENTERPRISE: common_pb2.PRIORITY_CLASS_PREMIUM,
+    }

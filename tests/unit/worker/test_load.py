@@ -1,0 +1,184 @@
+"""Reports come at once where placements would go wrong without, and ten a second where not."""
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from baton.engine.base import EngineStats
+from baton.settings import LoadSettings
+from baton.worker.load import LoadReporter, misleads
+from tests.support.clock import within
+from tests.support.manual_loop import ManualLoop
+
+STATS = EngineStats(
+    running=4,
+    waiting=0,
+    pending_prompt_tokens=0,
+    free_pages=800,
+    total_pages=1000,
+    open_sequences=4,
+    computed_tokens=0,
+    cached_tokens=0,
+    prefill_tokens_per_second=10_000.0,
+    decode_step_seconds=0.006,
+)
+STEP = 0.006
+
+
+class World:
+    """A worker's load as a test sets it, and the reports of it by the time they were told."""
+
+    def __init__(self) -> None:
+        self.clock: Any = ManualLoop()
+        layout = SimpleNamespace(block_tokens=16)
+        core: Any = SimpleNamespace(
+            stats=STATS,
+            streams={},
+            draining=False,
+            fetch_bytes_per_second=0.0,
+            model="m",
+            store=SimpleNamespace(leases=0, reservations=0),
+            engine=SimpleNamespace(info=SimpleNamespace(layout=layout)),
+        )
+        self.core = core
+        self.reporter = LoadReporter(core, "w", "1", LoadSettings(), self.clock)
+        self.reports = 0
+
+    def step(self, **stats: Any) -> None:
+        """One step of the engine."""
+        computed = self.core.stats.computed_tokens + 64
+        self.core.stats = replace(self.core.stats, computed_tokens=computed, **stats)
+        self.core.on_load_changed()
+        before = self.told
+        self.clock.advance(STEP)
+        self.reports += self.told is not before
+
+    @property
+    def told(self) -> Any:
+        return self.reporter.told
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_streams_that_just_run_cost_ten_reports_a_second(world: World) -> None:
+    for number in range(1000):
+        world.step(free_pages=800 - number // 4)
+    assert world.reports == pytest.approx(1000 * STEP * 10, abs=2)
+    assert world.told.computed_tokens > 63_000  # and none is older than that
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        {"waiting": 1},
+        {"pending_prompt_tokens": 300},
+        {"running": 8},
+        {"running": 0},
+        {"free_pages": 300},
+    ],
+)
+def test_what_changes_placements_is_reported_at_once(world: World, news: dict[str, Any]) -> None:
+    world.step()
+    world.clock.advance(0.06)
+    world.step(free_pages=790)
+    assert world.told.free_pages == 800  # nothing depends on it: it waits for others
+    world.step(**news)
+    assert world.told.free_pages == news.get("free_pages", 790)
+    assert all(getattr(world.told, name) == value for name, value in news.items())
+
+
+def test_however_much_changes_reports_keep_their_pace(world: World) -> None:
+    for number in range(1000):
+        world.step(running=number % 64, pending_prompt_tokens=number % 7 * 1000)
+    assert world.reports <= 1000 * STEP / LoadSettings().interval_seconds + 1
+
+
+def test_draining_is_reported_at_once(world: World) -> None:
+    world.step()
+    world.clock.advance(0.06)
+    world.core.draining = True
+    world.core.on_load_changed()
+    world.clock.advance(0)
+    assert world.told.draining
+
+
+def test_a_ticket_is_named_once_its_work_is_part_of_the_load(world: World) -> None:
+    stream = SimpleNamespace(ticket="r/1", counted=False)
+    world.core.streams[1] = stream
+    world.clock.advance(1)
+    world.step()
+    assert list(world.told.tickets) == []
+    stream.counted = True
+    world.clock.advance(1)
+    world.step(waiting=1)
+    assert list(world.told.tickets) == ["r/1"]
+
+
+def test_what_is_not_known_of_a_worker_counts_as_slow() -> None:
+    told = World().told
+    unknown = replace(STATS, prefill_tokens_per_second=0.0, pending_prompt_tokens=1)
+    assert misleads(told, unknown)
+    assert not misleads(told, STATS)
+
+
+def test_small_changes_add_up(world: World) -> None:
+    """Each is compared with what was told, not with the one before."""
+    world.step()
+    world.clock.advance(0.06)
+    for running in (5, 6, 7):
+        world.core.stats = replace(world.core.stats, running=running)
+        world.core.on_load_changed()
+        world.clock.advance(0)
+        assert world.told.running == 4
+    world.core.stats = replace(world.core.stats, running=8)
+    world.core.on_load_changed()
+    world.clock.advance(0)
+    assert world.told.running == 8
+
+
+class Watcher:
+    """A router's call."""
+
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
+
+    def send(self, message: Any) -> bool:
+        self.reports.append(message.report)
+        return True
+
+
+async def test_who_watches_gets_the_load_now_and_then_the_news(world: World) -> None:
+    watchers = [Watcher(), Watcher()]
+    tasks = [asyncio.create_task(world.reporter.serve(watcher)) for watcher in watchers]
+    await asyncio.sleep(0)
+    world.clock.advance(1)
+    world.step(waiting=1)
+    for watcher in watchers:
+        assert watcher.reports[0].waiting == 0
+        assert watcher.reports[-1].waiting == 1
+    tasks[0].cancel()
+    await asyncio.wait(tasks[:1])
+    world.clock.advance(1)
+    world.step(waiting=0)
+    assert [watcher.reports[-1].waiting for watcher in watchers] == [1, 0]
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_who_heard_nothing_hears_that_nothing_changed(world: World) -> None:
+    watcher = Watcher()
+    task = asyncio.create_task(world.reporter.serve(watcher))
+    await asyncio.sleep(0)
+    world.clock.advance(LoadSettings().heartbeat_seconds)
+    async with within(5):
+        while len(watcher.reports) < 2:
+            await asyncio.sleep(0.01)
+    assert watcher.reports[0] == watcher.reports[1]
+    task.cancel()
+    await asyncio.wait([task])
