@@ -13,7 +13,7 @@ from baton.engine.local import run_local
 from baton.kv.keys import chain_root
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
-from tests.support.model import MODEL
+from tests.support.engine.model import MODEL
 
 OUTPUT_TOKENS = 24
 TORCH: dict[str, Any] = {"engine": "torch", "settings": {"engine.dtype": "float64"}}

@@ -1,15 +1,18 @@
 """A model that comes later is served without a restart of anything."""
 
-from transformers import AutoTokenizer
+import pytest
 
-from tests.support.model import MODEL, TRAINED
+from tests.support.engine.model import MODEL, TRAINED
 from tests.support.wait import eventually
 
 NAME = "later/baton-tiny"
 TEXTS = ("Tell me a story about a fox.", "  Zimo,\n\tthe 4711th! éß 世界 🦊")
 
 
+@pytest.mark.xdist_group("transformers")
 async def test_a_frontend_answers_for_a_model_that_comes_later(local_cluster) -> None:
+    from transformers import AutoTokenizer
+
     theirs = AutoTokenizer.from_pretrained(TRAINED)  # takes a while, and blocks the loop
     cluster = await local_cluster(own=True)
     frontend = cluster.frontend.instance.incarnation

@@ -12,7 +12,8 @@ import pytest
 
 from baton.engine.testing.random_adapter import write_random_adapter
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from tests.support.model import TRAINED
+from tests.support.clock import within
+from tests.support.engine.model import TRAINED
 from tests.support.processes.launcher import Launcher
 
 REFERENCE = Path(__file__).parents[2] / "support" / "processes" / "vllm_reference.py"
@@ -74,7 +75,7 @@ def reference(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> R
                 stderr=out,
             )
         try:
-            async with asyncio.timeout(REFERENCE_SECONDS):
+            async with within(REFERENCE_SECONDS):
                 while process.poll() is None:  # no event tells
                     await asyncio.sleep(0.05)
         finally:

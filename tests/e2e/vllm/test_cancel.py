@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.vllm.conftest import VLLM, prompts
-from tests.support.model import MODEL
+from tests.support.clock import within
+from tests.support.engine.model import MODEL
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-clusters"), pytest.mark.timeout(900)]
 
@@ -40,7 +41,7 @@ async def test_aborts_at_any_time_leave_nothing_behind(
         async with places:
             stream = cluster.client.generate(prompt, **options)
             try:
-                async with asyncio.timeout(seconds):
+                async with within(seconds):
                     async for _ in stream:
                         pass
             except TimeoutError:

@@ -9,8 +9,8 @@ import pytest
 
 from baton.telemetry.logs import get_logger
 from tests.e2e.vllm.conftest import VLLM, Reference, prompts
-from tests.support.cluster import LocalCluster
-from tests.support.model import MODEL
+from tests.support.engine.model import MODEL
+from tests.support.services.cluster import LocalCluster
 
 log = get_logger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.vllm.conftest import VLLM, Reference, prompts
-from tests.support.model import MODEL
+from tests.support.engine.model import MODEL
 
 # Each rank imports vLLM by itself, which takes long; the engine's contract has two ranks, too.
 pytestmark = [

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
+from tests.support.clock import Stopwatch
 
 _MAIN = "from baton.__main__ import main; main()"
 START_SECONDS = 60.0
@@ -78,6 +80,11 @@ class Baton:
         """Wait for a condition; the caller asserts it."""
         until(condition, seconds)
 
+    def ends(self, seconds: float) -> int | None:
+        """Its exit code, once it ended by itself; None if it still runs after so many seconds."""
+        until(lambda: self.process.poll() is not None, seconds)
+        return self.process.poll()
+
     def left(self, pids: dict[int, str], seconds: float) -> dict[int, str]:
         """Which of these processes still run after so many seconds at most."""
         until(lambda: not alive(pids), seconds)
@@ -124,27 +131,22 @@ def environment(directory: Path) -> dict[str, str]:
 
 def until(condition: Callable[[], bool], seconds: float) -> None:
     """Wait for a condition; the caller asserts it."""
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    watch = Stopwatch()
+    while not condition() and watch.remaining(seconds):
         time.sleep(0.05)
 
 
 def child_pids(parent: int) -> list[int]:
     """Pids whose parent is this one, zombies aside."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                state, ppid = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if int(ppid) == parent and state != "Z":
-                found.append(int(entry.name))
-    return found
+    found: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):  # it, or one of its threads, has ended
+        for thread in Path(f"/proc/{parent}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    return [pid for pid in found if command_line(pid)]
 
 
 def command_line(pid: int) -> str:
-    """Of a process; empty if it is gone."""
+    """Of a process; empty if it is gone, or a zombie."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except (FileNotFoundError, ProcessLookupError):

@@ -24,6 +24,9 @@ from baton.client import (
 )
 from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2, inference_pb2
+from tests.support.clock import Stopwatch
+from tests.support.proxy import TcpProxy
+from tests.support.wait import wait_for
 
 Response = inference_pb2.GenerateResponse
 
@@ -117,6 +120,8 @@ async def test_unavailable_is_tried_again_after_the_wait_asked_for(
     assert answer.text == "ab"
     assert asyncio.get_running_loop().time() - begun >= 0.3
     first, second = frontend.requests
+    assert (first.context.attempt, second.context.attempt) == (0, 1)
+    second.context.attempt = 0
     assert first == second
 
 
@@ -159,6 +164,30 @@ async def test_a_lost_stream_resumes_when_asked(
     assert stream.text == "ab"
     assert list(frontend.requests[1].resume.output_ids) == [5]
     assert frontend.requests[1].resume.seed == 7
+
+
+async def test_a_stream_goes_on_elsewhere_when_its_frontend_freezes(
+    serve: Any, connect: Any
+) -> None:
+    thawed = threading.Event()
+    frozen, address = serve([started(), delta(0, 5, "a"), lambda: thawed.wait(60) and None])
+    other, elsewhere = serve([started(), delta(1, 6, "b"), *ending()])
+    async with TcpProxy(address) as proxy:
+        face = connect(f"ipv4:{proxy.address},{elsewhere}")
+        stream = face.client.generate("once", model="tiny", resume=True)
+        try:
+            watch, events = Stopwatch(), []
+            async for event in face.events(stream):
+                events.append(event)
+                if isinstance(event, Delta) and not proxy.muted:
+                    proxy.mute()
+                    watch = Stopwatch()
+            # Of gRPC's own threads and of two servers: on a quiet machine it takes 2.8 s.
+            assert watch.seconds < 8
+        finally:
+            thawed.set()
+    assert stream.text == "ab"
+    assert (len(frozen.requests), list(other.requests[0].resume.output_ids)) == (1, [5])
 
 
 async def test_an_unreachable_frontend_is_said_to_be(connect: Any) -> None:
@@ -214,7 +243,7 @@ async def test_a_stream_closed_by_another_reader_says_so(serve: Any, connect: An
         await asyncio.sleep(0.05)  # the reader waits for what comes after Started
         stream.close()
         with pytest.raises(StreamClosedError):
-            await asyncio.wait_for(reading, 5)
+            await wait_for(reading)
     finally:
         forever.set()
 

@@ -1,10 +1,11 @@
 """An etcd per test, a member process, and a network between that can be cut."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from baton.cli.local.ports import held_port
 from baton.cluster.local_etcd import LocalEtcd
 from tests.support.proxy import TcpProxy
 
@@ -12,9 +13,16 @@ MEMBER = Path(__file__).parent / "member.py"
 
 
 @pytest.fixture
-async def own_etcd(tmp_path: Path) -> AsyncIterator[LocalEtcd]:
+def port() -> Iterator[int]:
+    """A port that nobody takes while the test's server is away."""
+    with held_port() as port:
+        yield port
+
+
+@pytest.fixture
+async def own_etcd(tmp_path: Path, port: int) -> AsyncIterator[LocalEtcd]:
     """An etcd that the test may kill."""
-    async with LocalEtcd(tmp_path / "etcd") as server:
+    async with LocalEtcd(tmp_path / "etcd", client_port=port, durable=False) as server:
         yield server
 
 

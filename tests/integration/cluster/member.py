@@ -4,7 +4,7 @@ from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process, main
-from baton.rpc.server import Server
+from baton.rpc.server.server import Server
 from baton.settings import RouterSettings
 
 
@@ -27,7 +27,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         await registration.update(draining=True)
 
     process.on_drain(drain)
-    server.set_ready(True)
+    process.readiness.follow(server.set_ready)
 
 
 if __name__ == "__main__":

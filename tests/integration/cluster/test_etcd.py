@@ -1,15 +1,15 @@
 """The etcd client against a real etcd."""
 
 import asyncio
-import os
-import signal
 from contextlib import aclosing, suppress
 
 import pytest
 
 from baton.cluster.etcd import Compacted, Etcd, EtcdError
 from baton.cluster.local_etcd import LocalEtcd
+from tests.support.clock import within
 from tests.support.etcdctl import compact, delete
+from tests.support.processes.freeze import freeze, thaw
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ async def test_watch_goes_on_where_the_list_stopped(etcd_client, prefix):
     await etcd_client.put("/elsewhere" + prefix, b"no")
     await delete(etcd_client.endpoints, prefix + "a")
     seen = []
-    async with asyncio.timeout(5), aclosing(etcd_client.watch(prefix, revision + 1)) as batches:
+    async with within(5), aclosing(etcd_client.watch(prefix, revision + 1)) as batches:
         async for events in batches:
             seen += events
             if len(seen) == 2:
@@ -83,7 +83,7 @@ async def test_watch_from_forgotten_history_says_so(etcd_client, prefix):
     await etcd_client.put(prefix + "a", b"2")
     _, now = await etcd_client.list(prefix)
     await compact(etcd_client.endpoints, now)
-    async with asyncio.timeout(5):
+    async with within(5):
         with pytest.raises(Compacted):
             async for _ in etcd_client.watch(prefix, begin + 1):
                 pass
@@ -91,7 +91,7 @@ async def test_watch_from_forgotten_history_says_so(etcd_client, prefix):
 
 async def test_watch_from_a_future_that_was_lost_says_so(etcd_client, prefix):
     _, now = await etcd_client.list(prefix)
-    async with asyncio.timeout(5):
+    async with within(5):
         with pytest.raises(Compacted):
             async for _ in etcd_client.watch(prefix, now + 1000):
                 pass
@@ -103,7 +103,7 @@ async def test_every_request_fails_soon_when_etcd_is_unavailable(own_etcd):
         watch = client.watch("/", 1)
         await anext(watch)
         await own_etcd.kill()
-        async with asyncio.timeout(5):
+        async with within(5):
             for request in (
                 client.get("k"),
                 client.list("k"),
@@ -120,7 +120,7 @@ async def test_every_request_fails_soon_when_etcd_is_unavailable(own_etcd):
 
 async def until_answered(client: Etcd) -> bytes | None:
     """Return the value of "k" once etcd answers in the client's time."""
-    async with asyncio.timeout(30):
+    async with within(30):
         while True:
             with suppress(EtcdError):
                 return await client.get("k")
@@ -130,14 +130,14 @@ async def until_answered(client: Etcd) -> bytes | None:
 async def test_frozen_etcd_does_not_hold_requests_for_ever(own_etcd):
     async with Etcd(own_etcd.endpoints, timeout=0.5) as client:
         await until_answered(client)
-        os.kill(own_etcd.pid, signal.SIGSTOP)
+        freeze(own_etcd.pid)
         try:
             for request in (client.get("k"), client.keep_alive(1), anext(client.watch("k", 1))):
                 with pytest.raises(EtcdError):
-                    async with asyncio.timeout(30):
+                    async with within(30):
                         await request
         finally:
-            os.kill(own_etcd.pid, signal.SIGCONT)
+            thaw(own_etcd.pid)
 
 
 async def test_data_outlives_a_kill(own_etcd: LocalEtcd):

@@ -1,19 +1,23 @@
 """Members come, change, leave, freeze and die, and others see it, with a real etcd."""
 
 import asyncio
-import signal
+import socket
+import time
 
 import grpc
 import pytest
 
 from baton.cluster import keys
 from baton.cluster.discovery import Discovery
-from baton.cluster.probe import is_alive
+from baton.cluster.membership import Liveness
+from baton.cluster.probe import liveness
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_PREFILL, Instance, ModelCard
-from baton.rpc.server import Server
+from baton.rpc.server.server import Server
 from baton.settings import EtcdSettings, GrpcSettings
+from tests.support.clock import within
 from tests.support.etcdctl import delete
+from tests.support.processes.freeze import freeze, thaw
 from tests.support.wait import eventually
 
 LAYOUT = b"L" * 16
@@ -28,12 +32,12 @@ def worker(number: int = 1, incarnation: str = "i-1", **fields) -> Instance:
     return Instance(id=f"w{number}", incarnation=incarnation, **fields)
 
 
-async def lives(address: str, incarnation: str) -> bool:
-    return True
+async def lives(address: str, incarnation: str) -> Liveness:
+    return "alive"
 
 
-async def is_dead(address: str, incarnation: str) -> bool:
-    return False
+async def is_dead(address: str, incarnation: str) -> Liveness:
+    return "dead"
 
 
 async def test_join_update_and_leave_are_seen_within_a_second(etcd_client, cluster):
@@ -58,7 +62,7 @@ async def test_changes_begin_with_those_alive_and_go_on(etcd_client, cluster):
     async with (
         Registration(etcd_client, cluster, worker(1)),
         Discovery(etcd_client, cluster) as view,
-        asyncio.timeout(5),
+        within(5),
     ):
         changes = view.changes()
         seen = [await anext(changes)]
@@ -80,21 +84,28 @@ async def test_frozen_process_leaves_when_reported_unreachable_and_returns_when_
     member = await spawn_member()
     async with Discovery(etcd_client, cluster) as view:
         assert member.instance_id in view.instances
-        member.signal(signal.SIGSTOP)
+        freeze(member.pid)
         view.report_unreachable(member.instance_id)
+        dead = await view.has_died(member.instance_id, member.instance.incarnation)
+        assert not dead, "it may live"
         await eventually(lambda: not view.instances, SOON)
-        member.signal(signal.SIGCONT)
+        thaw(member.pid)
         await eventually(lambda: member.instance_id in view.instances, 2.5)
 
 
 async def test_killed_process_leaves_when_reported_unreachable(etcd_client, cluster, spawn_member):
     member = await spawn_member()
     async with Discovery(etcd_client, cluster) as view:
+        incarnation = member.instance.incarnation
+        assert not await view.has_died(member.instance_id, incarnation)
         member.kill()
         view.report_unreachable(member.instance_id)
+        assert await view.has_died(member.instance_id, incarnation)
         await eventually(lambda: not view.instances, SOON)
         again = await spawn_member(member.instance_id)
         await eventually(lambda: member.instance_id in view.instances, SOON)
+        assert await view.has_died(member.instance_id, incarnation)
+        assert not await view.has_died(member.instance_id, again.instance.incarnation)
         assert view.instances[member.instance_id].incarnation == again.instance.incarnation
 
 
@@ -116,10 +127,10 @@ async def test_process_that_lost_its_lease_takes_another(etcd_client, cluster, s
     member = await spawn_member()
     key = keys.instance(cluster, member.instance_id)
     async with Discovery(etcd_client, cluster) as view:
-        member.signal(signal.SIGSTOP)  # nobody suspects it: the lease alone must tell
-        await eventually(lambda: not view.instances, 6)
+        freeze(member.pid)  # nobody suspects it: the lease alone must tell
+        await eventually(lambda: not view.instances, 12)
         assert await etcd_client.get(key) is None
-        member.signal(signal.SIGCONT)
+        thaw(member.pid)
         await eventually(lambda: member.instance_id in view.instances, 3)
         assert view.instances[member.instance_id].incarnation == member.instance.incarnation
         assert await etcd_client.get(key) is not None
@@ -145,8 +156,8 @@ async def test_another_process_at_the_address_is_no_sign_of_life(etcd_client, cl
         Discovery(etcd_client, cluster) as view,
     ):
         await server.start()
-        assert await is_alive(server.address, "newcomer", 0.8)
-        assert not await is_alive(server.address, "i-1", 0.8)
+        assert await liveness(server.address, "newcomer", 0.8) == "alive"
+        assert await liveness(server.address, "i-1", 0.8) == "dead"
         await etcd_client.put(
             keys.instance(cluster, "w1"), keys.encode(worker(address=server.address))
         )
@@ -155,10 +166,21 @@ async def test_another_process_at_the_address_is_no_sign_of_life(etcd_client, cl
         await eventually(lambda: not view.instances, SOON)
 
 
+async def test_a_frozen_process_is_silent_also_to_one_that_stood_still():
+    """What is frozen takes connections and says nothing on them."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        host, port = frozen.getsockname()
+        probing = asyncio.create_task(liveness(f"{host}:{port}", "i-1", 0.8))
+        await asyncio.sleep(0.05)
+        time.sleep(1.5)  # noqa: ASYNC251
+        assert await probing == "silent"
+
+
 async def test_process_with_no_place_for_another_call_lives():
-    release = asyncio.Event()
+    entered, release = asyncio.Event(), asyncio.Event()
 
     async def hold(request, context):
+        entered.set()
         await release.wait()
         return request
 
@@ -168,9 +190,9 @@ async def test_process_with_no_place_for_another_call_lives():
         server.add(lambda s: s.add_generic_rpc_handlers((generic,)), "test.Busy")
         await server.start()
         async with grpc.aio.insecure_channel(server.address) as channel:
-            held = asyncio.ensure_future(channel.unary_unary("/test.Busy/Hold")(b"", timeout=5))
-            await asyncio.sleep(0.1)
-            assert await is_alive(server.address, "i-1", 0.8)
+            held = asyncio.ensure_future(channel.unary_unary("/test.Busy/Hold")(b"", timeout=30))
+            await entered.wait()
+            assert await liveness(server.address, "i-1", 0.8) == "alive"
             release.set()
             await held
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 
 import pytest
 
@@ -9,6 +10,8 @@ from baton.cluster import keys
 from baton.cluster.etcd import Etcd, EtcdError
 from baton.cluster.tenants import SALT_BYTES, CacheSalts
 from baton.errors import BatonError, Reason
+from baton.internal.v1.cluster_pb2 import TenantPolicy
+from tests.support.wait import eventually
 
 
 async def test_everybody_gets_the_same_salt_of_a_tenant(etcd, cluster):
@@ -34,6 +37,40 @@ async def test_salt_once_known_is_known_while_etcd_is_away(own_etcd):
             await salts.get("other")
         assert (caught.value.reason, caught.value.retry_after) == (Reason.UNAVAILABLE, 1.0)
         assert isinstance(caught.value.__cause__, EtcdError)
+
+
+async def test_salts_outlive_the_data_of_etcd(own_etcd, tmp_path):
+    recovered = asyncio.Event()
+    async with Etcd(own_etcd.endpoints, timeout=1.0) as client:
+        early = CacheSalts(client, "c")
+        salts = {tenant: await early.get(tenant) for tenant in ("default", "other")}
+        await own_etcd.kill()
+        recovered.set()  # it is not back yet: that is tried again
+        async with asyncio.TaskGroup() as group:
+            keeping = group.create_task(early.keep(recovered))
+            shutil.rmtree(tmp_path / "etcd")
+            (tmp_path / "etcd").mkdir()
+            await own_etcd.start()
+            async with Etcd(own_etcd.endpoints) as other:  # the client's still backs off
+                await eventually(lambda: stored_salt(other, "other"))
+            assert await stored_salt(client, "default") == salts["default"]
+            assert await CacheSalts(client, "c").get("other") == salts["other"]
+            # Who was there before and draws another one first is followed.
+            await client.put(
+                keys.tenant("c", "default"), keys.encode(TenantPolicy(cache_salt=b"n" * SALT_BYTES))
+            )
+            recovered.set()
+
+            async def followed() -> bool:
+                return await early.get("default") == b"n" * SALT_BYTES
+
+            await eventually(followed)
+            keeping.cancel()
+
+
+async def stored_salt(client: Etcd, tenant: str) -> bytes | None:
+    stored = await client.get(keys.tenant("c", tenant))
+    return None if stored is None else keys.decode(TenantPolicy, stored).cache_salt
 
 
 @pytest.mark.parametrize("stored", [b"{", b"{}", b'{"cache_salt": "AAAA"}'])

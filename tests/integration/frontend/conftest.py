@@ -1,5 +1,6 @@
 """A frontend in this process, and scripted doubles of what it speaks to."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -9,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from baton.cli.local.ports import held_port
 from baton.cluster.etcd import Etcd
 from baton.cluster.registration import Registration
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
 from baton.rpc.channels import open_channel
-from baton.rpc.server import Server
+from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings
 from baton.tokenizer_files import TokenizerFiles
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
@@ -21,8 +23,8 @@ from tests.support.doubles.letters import CONTEXT, EOS, LAYOUT, MODEL, letter_id
 from tests.support.doubles.router import ScriptedRouter
 from tests.support.doubles.worker import ScriptedWorker
 from tests.support.proxy import TcpProxy
-from tests.support.service import NO_SETTINGS, LocalService, LocalServices
-from tests.support.settings import Settings
+from tests.support.services.service import NO_SETTINGS, LocalService, LocalServices
+from tests.support.services.settings import Settings
 from tests.support.wait import eventually
 
 
@@ -150,7 +152,7 @@ class Stage:
             placement.prefill.CopyFrom(self.members[prefill].target)
         return placement
 
-    async def set(self) -> None:
+    async def set(self, settings: Settings = NO_SETTINGS) -> None:
         """Add a router, prefill workers p0 and p1, decode workers d0 and d1, and a frontend.
 
         Requests are placed on p0 and d0, or on p1 and d1 where the first are excluded.
@@ -172,13 +174,21 @@ class Stage:
             return self.place(decode, "p1" if "p0" in excluded else "p0")
 
         self.router.place = place
-        await self.start_frontend()
+        await self.start_frontend(settings)
 
     async def start_frontend(self, settings: Settings = NO_SETTINGS) -> None:
         """Start the frontend; it knows the doubles that were added before."""
         self.frontend = await self.services("frontend", settings, "frontend")
         self.grpc_address = self.frontend.address
         self.http_url = f"http://{self.frontend.instance.http_address}"
+
+    async def begin_frontend(self, settings: Settings = NO_SETTINGS) -> None:
+        """Let a frontend start; it serves at `http_url` once there is a model that can be asked."""
+        port = self.stack.enter_context(held_port())
+        self.http_url = f"http://127.0.0.1:{port}"
+        self.frontend = self.services.make("frontend", {"http.port": port, **settings}, "frontend")
+        starting = asyncio.create_task(self.frontend.start())
+        self.stack.callback(starting.cancel)
 
     def stub(self) -> Any:
         """A gRPC client of the frontend."""

@@ -46,6 +46,15 @@ async def test_tokens_flow_from_prefill_and_then_from_decode(stage: Any) -> None
     await stage.quiet()
 
 
+async def test_workers_of_the_version_before_are_understood(stage: Any) -> None:
+    for name in ("p0", "d0"):
+        stage.worker(name).hello.protocol_version -= 1
+    request = generate(stage, n=2)
+    events = [event async for event in stage.stub().Generate(request)]
+    assert texts(events, 2) == [stage.said(0, 12), stage.said(1, 12)]
+    await stage.quiet()
+
+
 async def test_finished_tells_usage_and_steps(stage: Any) -> None:
     events = [event async for event in stage.stub().Generate(generate(stage))]
     finished = events[-1].finished
@@ -155,10 +164,9 @@ async def test_chat_renders_the_template(stage: Any) -> None:
 
 async def test_models_are_listed_while_a_worker_serves_them(empty_stage: Any) -> None:
     stage = empty_stage
+    member = await stage.add("d9", 4)
     await stage.start_frontend()
     stub = stage.stub()
-    assert not (await stub.ListModels(inference_pb2.ListModelsRequest())).models
-    member = await stage.add("d9", 4)
 
     async def listed() -> list[str]:
         answer = await stub.ListModels(inference_pb2.ListModelsRequest())

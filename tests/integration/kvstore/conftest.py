@@ -45,6 +45,9 @@ def spawn_store(spawn_service, tmp_path: Path):
             "BATON_STORE_ARENA_DIR": str(directory),
             "BATON_STORE_ARENA_BYTES": str(16 * MIB),
             "BATON_STORE_PEER_TRANSPORTS": ",".join({peer_transport, GRPC}),
+            # A machine that stands still is no peer that hangs.
+            "BATON_PEERS_NIXL_ANSWER_SECONDS": "30",
+            "BATON_PEERS_NIXL_PUSH_SECONDS": "30",
             "BATON_GRPC_PORT": str(port),
         }
         service = await spawn_service("kvstore", env, instance_id=name)

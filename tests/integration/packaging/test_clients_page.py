@@ -117,7 +117,10 @@ async def test_node_streams_a_chat_by_the_descriptor_set(
             ("Common.java", "Inference.java", "InferenceServiceGrpc.java"),
         ),
         pytest.param(
-            "TypeScript", ("npx",), ("common_pb.ts", "inference_pb.ts"), marks=pytest.mark.soak
+            "TypeScript",
+            ("npx",),
+            ("any_pb.ts", "common_pb.ts", "inference_pb.ts", "status_pb.ts"),
+            marks=pytest.mark.soak,
         ),
     ],
 )

@@ -18,7 +18,7 @@ INFO = f"baton_serving-{baton.__version__}.dist-info"
 BUNDLED = "baton/_bundled/"
 
 # The wheel is built once per test process.
-pytestmark = pytest.mark.xdist_group("wheel")
+pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,15 @@ def test_nothing_else_is_there(names: set[str]) -> None:
         for name in sources("services", "models")
         if not name.startswith("models/baton-tiny/train/")
     }
-    assert names - made == ours
+    assert names - made == ours | {"baton/_commit"}
+
+
+def test_the_commit_is_noted(wheel: zipfile.ZipFile) -> None:
+    describe = ["git", "rev-parse", "HEAD"]
+    head = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    note = wheel.read("baton/_commit").decode().strip()
+    assert head.startswith(note.removesuffix(".dirty"))
+    assert len(note.removesuffix(".dirty")) >= 8
 
 
 def test_the_licence_is_there(wheel: zipfile.ZipFile, metadata: Message) -> None:
@@ -94,7 +102,7 @@ def test_the_base_is_what_a_client_needs(metadata: Message) -> None:
     for each in base:  # a range, for the sake of what else is installed
         assert sorted(one.operator for one in each.specifier) == ["<", ">="]
     extras = set(metadata.get_all("Provides-Extra", ()))
-    assert extras == {"cli", "server", "local", "native", "nixl", "vllm", "dev"}
+    assert extras == {"cli", "server", "local", "nixl", "vllm", "dev"}
 
 
 def test_it_brings_the_command(wheel: zipfile.ZipFile) -> None:

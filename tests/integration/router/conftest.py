@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
+from baton.cli.local.ports import held_port
 from baton.cluster.etcd import Etcd
-from baton.cluster.local_etcd import LocalEtcd, free_port
+from baton.cluster.local_etcd import LocalEtcd
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
 from baton.kv.keys import pack
 from baton.rpc.channels import open_channel
 from baton.rpc.protocol import hello
-from tests.support.cluster import Service
+from tests.support.clock import within
 from tests.support.doubles.member import LAYOUT, MODEL, FakeMember
-from tests.support.service import NO_SETTINGS, LocalService
-from tests.support.settings import Settings
+from tests.support.services.cluster import Service
+from tests.support.services.service import NO_SETTINGS, LocalService
+from tests.support.services.settings import Settings
 
 
 class FakeFrontend:
@@ -48,7 +50,7 @@ class FakeFrontend:
 
     async def ask(self, chain: Sequence[bytes] = (), **fields: Any) -> router_pb2.FrameFromRouter:
         await self.call.write(self.query(chain, **fields))
-        async with asyncio.timeout(10.0):
+        async with within(10.0):
             while True:
                 frames = [
                     one for one in (await self.call.read()).frames if not one.HasField("hello")
@@ -113,20 +115,25 @@ class World:
     async def store(self, name: str) -> FakeMember:
         return await self.add(name, cluster_pb2.ROLE_KVSTORE)
 
-    async def router(self, settings: Settings = NO_SETTINGS) -> LocalService:
-        """Start a router in this process."""
+    async def router(self, settings: Settings = NO_SETTINGS, *, ready: bool = True) -> LocalService:
+        """Start a router in this process; it is ready, unless that is not waited for."""
         # A port known beforehand: without etcd there is no record that would say it.
-        address = f"127.0.0.1:{free_port()}"
+        address = f"127.0.0.1:{self.stack.enter_context(held_port())}"
         joined = {
             "instance_id": f"router-{len(self.routers)}",
             "grpc.port": int(address.rpartition(":")[2]),
             "etcd.endpoints": self.etcd.endpoints,
             "etcd.cluster": self.cluster,
+            "watch.silence_seconds": 30,  # a machine that stands still is no member that is gone
         }
         router = LocalService("router", {**joined, **settings})
         router.instance.address = address
         self.stack.push_async_callback(router.stop, drain=False)
-        await router.start()
+        starting = asyncio.create_task(router.start())
+        if ready:
+            await starting
+        else:
+            self.stack.callback(starting.cancel)
         self.routers.append(router)
         return router
 
@@ -148,7 +155,9 @@ async def world(etcd: LocalEtcd, etcd_client: Etcd, cluster: str) -> AsyncIterat
 async def own_etcd_world(tmp_path_factory: Any, cluster: str) -> AsyncIterator[World]:
     """An empty cluster on an etcd that the test may kill."""
     async with AsyncExitStack() as stack:
-        etcd = await stack.enter_async_context(LocalEtcd(tmp_path_factory.mktemp("own-etcd")))
+        port = stack.enter_context(held_port())
+        server = LocalEtcd(tmp_path_factory.mktemp("own-etcd"), client_port=port, durable=False)
+        etcd = await stack.enter_async_context(server)
         client = await stack.enter_async_context(Etcd(etcd.endpoints))
         yield (made := World(etcd, client, cluster, stack))
         assert all(router.failure is None for router in made.routers)

@@ -1,7 +1,6 @@
 """Workers and stores come, die and fall stale, etcd dies: placements follow within a second."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 import grpc
@@ -10,19 +9,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.errors import BatonError, Reason
 from baton.rpc.channels import open_channel
+from tests.support.clock import Stopwatch, within
+from tests.support.wait import eventually
 
 
 async def seconds_until(check: Callable[[], Awaitable[bool]], limit: float) -> float:
     """How long it took until `check` held; fails the test after `limit` seconds.
 
-    Limits are generous, since machines that run tests are busy: where a time is promised, the best
-    of several is compared with it.
+    Limits are generous: where a time is promised, the best of several is compared with it.
     """
-    began = time.monotonic()
-    while not await check():
-        assert time.monotonic() - began < limit, f"not within {limit} s"
-        await asyncio.sleep(0.02)
-    return time.monotonic() - began
+    watch = Stopwatch()
+    await eventually(check, limit)
+    return watch.seconds
 
 
 async def decodes_used(frontend, asks: int = 40) -> set[str]:
@@ -112,7 +110,7 @@ async def test_the_last_worker_dies_and_the_model_has_no_worker(world) -> None:
 async def test_a_worker_that_reports_nothing_more_is_left_alone_until_it_does(world) -> None:
     await world.store("store-a")
     workers = {name: await world.decode(name) for name in ("d1", "d2")}
-    frontend = world.frontend(await world.router())
+    frontend = world.frontend(await world.router({"watch.silence_seconds": 2}))
 
     async def used(names: set[str]) -> bool:
         return await decodes_used(frontend, 8) == names
@@ -166,13 +164,13 @@ async def test_placement_goes_on_while_etcd_is_dead_and_sees_deaths_and_news_aft
 async def test_a_router_is_alive_without_etcd_and_ready_once_it_has_listed(own_etcd_world) -> None:
     world = own_etcd_world
     await world.etcd.kill()
-    router = await world.router()
+    router = await world.router(ready=False)
     async with open_channel(router.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
 
         async def serving(service: str) -> bool:
             request = health_pb2.HealthCheckRequest(service=service)
-            answer = await health.Check(request, timeout=2.0)
+            answer = await health.Check(request, timeout=10.0, wait_for_ready=True)
             return answer.status == health_pb2.HealthCheckResponse.SERVING
 
         assert await serving("liveness")
@@ -201,7 +199,7 @@ async def test_sigterm_ends_sessions_with_draining_and_exits_in_order(world, spa
     await seconds_until(placed, 10.0)
     stopping = asyncio.create_task(service.stop())
     try:
-        async with asyncio.timeout(5.0):
+        async with within(5.0):
             assert await frontend.call.read() is grpc.aio.EOF
     except grpc.aio.AioRpcError as error:
         assert BatonError.from_rpc_error(error).reason is Reason.DRAINING

@@ -7,6 +7,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
+from tests.support.clock import within
 from tests.support.wait import eventually
 
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
@@ -135,7 +136,7 @@ async def test_thousands_of_queries_in_flight_are_answered_in_order(pools) -> No
 
     writing = asyncio.create_task(write())
     await asyncio.sleep(0.3)  # answers pile up unread
-    async with asyncio.timeout(20):
+    async with within(20):
         answers: list[router_pb2.FrameFromRouter] = []
         while len(answers) < count:
             answers.extend((await frontend.call.read()).frames)
@@ -172,7 +173,7 @@ async def test_a_frontend_that_closes_its_side_gets_every_answer_first(pools) ->
     for _ in range(50):
         await frontend.call.write(frontend.query(CHAIN))
     await frontend.call.done_writing()
-    async with asyncio.timeout(5):
+    async with within(5):
         answers: list[router_pb2.FrameFromRouter] = []
         while len(answers) < 50:
             answers.extend((await frontend.call.read()).frames)

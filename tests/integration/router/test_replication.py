@@ -11,6 +11,7 @@ from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import KvStoreClient
 from baton.rpc.channels import open_channel
 from tests.integration.router.conftest import LAYOUT
+from tests.support.clock import within
 
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
 BLOCK_BYTES = 65_536
@@ -56,7 +57,7 @@ async def hosts(world, start_service, tmp_path: Path):
     ]
     for worker in workers:
         await worker.load(**PAGES, **SLOW_NETWORK)
-    async with asyncio.timeout(20.0):
+    async with within(20.0):
         for store in stores:
             await ready(store, 16 << 20)
     async with KvStoreClient(lambda: stores[0].address, "writer", "1") as client:
@@ -71,7 +72,7 @@ async def hosts(world, start_service, tmp_path: Path):
 
 async def ready_on(frontend, worker: str) -> None:
     """Wait until the router knows what the stores hold and how busy the workers are."""
-    async with asyncio.timeout(20.0):
+    async with within(20.0):
         while True:
             answer = await frontend.ask(CHAIN)
             placed = answer.placement
@@ -86,9 +87,10 @@ async def test_a_waited_for_prefix_reaches_the_other_store_and_counts_as_local_t
     frontend = world.frontend(await world.router())
     await ready_on(frontend, "wa")
     await a.load(**WAIT)
-    async with asyncio.timeout(20.0):
+    async with within(20.0):
         while (await stat(stores[1])).objects < len(CHAIN):
-            assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
+            chosen = (await frontend.place(CHAIN)).decode.instance_id
+            assert chosen == "wa" or (await stat(stores[1])).objects > 0  # the news came meanwhile
             await asyncio.sleep(0.05)
         while not prefetches(world, "completed"):
             await asyncio.sleep(0.01)
@@ -96,10 +98,10 @@ async def test_a_waited_for_prefix_reaches_the_other_store_and_counts_as_local_t
 
     # Its events have told: the other worker has the prefix beside it, and no other store is named.
     await a.load(**LONG_WAIT)
-    await ready_on(frontend, "wb")
-    placed = await frontend.place(CHAIN)
+    async with within(20.0):
+        while (placed := await frontend.place(CHAIN)).sources:
+            await asyncio.sleep(0.01)
     assert placed.decode.instance_id == "wb"
-    assert not placed.sources
     local = len(CHAIN) * BLOCK_BYTES / 5e9
     assert placed.prediction.transfer_seconds == pytest.approx(local)
 
@@ -135,7 +137,7 @@ async def test_a_store_that_cannot_prefetch_is_asked_once_and_placements_go_on(h
     await ready_on(frontend, "wa")
     await b.load(**LONG_WAIT)
     await a.load(**WAIT)
-    async with asyncio.timeout(20.0):
+    async with within(20.0):
         while not prefetches(world, "failed"):
             assert (await frontend.place(CHAIN)).decode.instance_id == "wa"
             await asyncio.sleep(0.01)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import grpc
 import pytest
@@ -11,11 +12,14 @@ from baton.engine.base import SequenceRequest
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.internal.v1 import worker_pb2, worker_pb2_grpc
+from baton.internal.v1.protocol_pb2 import Hello
 from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
-from baton.rpc.protocol import hello
+from baton.rpc.protocol import VERSION
 from baton.settings import EngineSettings
+from baton.step_tokens import tokens_of
 from baton.worker.convert import sequence_request
+from tests.support.clock import within
 
 MIB = 1024 * 1024
 SIM = {
@@ -23,23 +27,31 @@ SIM = {
     "engine.kv_bytes": 4 * MIB,
     "engine.chunk_tokens": 64,
     "kv.store_id": "store",
+    "kv.connect_seconds": 30,
     "store.arena_bytes": 16 * MIB,
 }
+ALONE = {**SIM, "kv.connect_seconds": 0}
+"""For a worker whose store is not there: it does not wait for it."""
 
 
 class Run:
     """One Run stream: frames out by method, frames in sorted by stream_id."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, version: int = VERSION) -> None:
         self.channel = open_channel(address)
         stub = worker_pb2_grpc.WorkerServiceStub(self.channel)
         self.stub = stub
         self._call = stub.Run()
-        self._greeting = [worker_pb2.FrameToWorker(hello=hello())]
+        self._greeting = [worker_pb2.FrameToWorker(hello=Hello(protocol_version=version))]
+        self.steps: list[worker_pb2.EngineStep] = []
         self.tokens: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.bases: dict[tuple[int, int], int] = {}
         self.prepared: dict[int, worker_pb2.Prepared] = {}
-        self.ends: dict[int, worker_pb2.StreamFinished | worker_pb2.StreamFailed] = {}
+        self.ends: dict[int, Any] = {}
+        """StreamFinished, StreamFailed or StreamHandedOver."""
         self.messages = 0
+        self.begun: list[int] = []
+        """Streams that were suspect, in the order in which the engine got them."""
         self._news = asyncio.Condition()
         self._reader = asyncio.create_task(self._read())
 
@@ -59,7 +71,7 @@ class Run:
         await self._call.write(worker_pb2.RunRequest(frames=[*greeting, frame]))
 
     async def until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
-        async with asyncio.timeout(seconds), self._news:
+        async with within(seconds), self._news:
             await self._news.wait_for(condition)
 
     async def ended(self, *stream_ids: int) -> None:
@@ -94,11 +106,15 @@ class Run:
     def _take(self, frame: worker_pb2.FrameFromWorker) -> None:
         match frame.WhichOneof("frame"):
             case "step":
-                for entry in frame.step.streams:
-                    assert entry.stream_id not in self.ends, "tokens after the end"
-                    output = self.tokens[entry.stream_id][entry.choice]
-                    assert entry.position - self._base(entry) == len(output)
-                    output.extend(entry.token_ids)
+                self.steps.append(frame.step)
+                for stream_id, choice, position, token_ids, _ in tokens_of(frame.step):
+                    assert stream_id not in self.ends, "tokens after the end"
+                    output = self.tokens[stream_id][choice]
+                    base = self.bases.setdefault((stream_id, choice), position)
+                    assert position - base == len(output)
+                    output.extend(token_ids)
+            case "begun":
+                self.begun.append(frame.begun.stream_id)
             case "prepared":
                 self.prepared[frame.prepared.stream_id] = frame.prepared
             case "finished":
@@ -107,10 +123,9 @@ class Run:
             case "failed":
                 assert frame.failed.stream_id not in self.ends
                 self.ends[frame.failed.stream_id] = frame.failed
-
-    def _base(self, entry: worker_pb2.StreamTokens) -> int:
-        bases = self.__dict__.setdefault("bases", {})
-        return bases.setdefault((entry.stream_id, entry.choice), entry.position)
+            case "handed_over":
+                assert frame.handed_over.stream_id not in self.ends
+                self.ends[frame.handed_over.stream_id] = frame.handed_over
 
 
 def start(**fields: object) -> worker_pb2.Start:
@@ -137,7 +152,7 @@ def local_tokens(**fields: object) -> list[int]:
 
 async def at_baseline(run: Run, seconds: float = 2) -> worker_pb2.LoadReport:
     """The load once nothing is held any more; fails if something still is after `seconds`."""
-    async with asyncio.timeout(seconds):
+    async with within(seconds):
         while True:
             load = await run.load()
             held = (load.streams, load.leases, load.reservations, load.running, load.waiting)
@@ -147,11 +162,11 @@ async def at_baseline(run: Run, seconds: float = 2) -> worker_pb2.LoadReport:
 
 
 @pytest.fixture
-async def open_run() -> AsyncIterator[Callable[[str], Awaitable[Run]]]:
+async def open_run() -> AsyncIterator[Callable[..., Awaitable[Run]]]:
     runs: list[Run] = []
 
-    async def open_one(address: str) -> Run:
-        runs.append(Run(address))
+    async def open_one(address: str, version: int = VERSION) -> Run:
+        runs.append(Run(address, version))
         return runs[-1]
 
     yield open_one

@@ -15,7 +15,7 @@ from baton.v1.inference_pb2_grpc import InferenceServiceStub
 from baton.worker.app import compose
 from tests.integration.worker.conftest import SIM
 from tests.support.doubles.engine import AdaptedEngine, digest_of
-from tests.support.model import prompt_of
+from tests.support.engine.model import prompt_of
 from tests.support.wait import eventually
 
 OLD = {"sql": digest_of("sql"), "chat": digest_of("chat")}

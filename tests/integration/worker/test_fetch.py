@@ -1,6 +1,5 @@
 """Several blocks at a time come into an engine, and one that is wrong takes none along."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from baton.kv.client.client import KvStoreClient
 from baton.settings import EngineSettings
 from baton.worker.kv.fetch import FetchRate, FetchResult, SequenceFetch
 from baton.worker.kv.fetch_plan import FetchPlan
+from tests.support.clock import within
 from tests.support.stores import RunningStore, block, connected, keys_of, put, running_store
 
 ROOM = 4
@@ -73,7 +73,7 @@ class Rig:
         """Fetch what a sequence asks for that has the first blocks already."""
         tokens = CACHED * self.pages.info.layout.block_tokens
         fetch = SequenceFetch(cast("Engine", self.pages), self.client, self.io, FetchRate(), "")
-        async with asyncio.timeout(10):
+        async with within(10):
             return await fetch.run(Admitted(1, tokens, tuple(keys)), FetchPlan(keys, (), wait))
 
     def right(self) -> set[int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from baton.engine.base import Engine
+from baton.engine.events import SampledTokens
 from baton.engine.factory import create_engine
 from baton.internal.v1 import worker_pb2
 from baton.kv.client.client import KvStoreClient
@@ -25,7 +26,8 @@ from baton.telemetry.logs import get_logger
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
 from services.kvstore.api.admin import stat
-from tests.support.model import ROOT
+from tests.support.clock import within
+from tests.support.engine.model import ROOT
 from tests.support.proxy import MARK_BYTES, FlippingProxy
 from tests.support.stores import MIB, RunningStore, running_store
 from tests.support.wait import eventually
@@ -58,7 +60,7 @@ class Frames:
     def send(self, frame: worker_pb2.FrameFromWorker) -> None:
         self.last = frame
 
-    def add_tokens(self, tokens: worker_pb2.StreamTokens) -> None:
+    def add_tokens(self, _: int, tokens: SampledTokens) -> None:
         self.tokens.extend(tokens.token_ids)
 
 
@@ -87,7 +89,7 @@ class Rig:
             ended.set()
 
         self.core.open(start, frames, gone)
-        async with asyncio.timeout(60):
+        async with within(60):
             await ended.wait()
             while frames.last is None:
                 await asyncio.sleep(0)

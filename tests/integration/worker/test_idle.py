@@ -10,7 +10,7 @@ from baton.internal.v1.worker_pb2 import Generate, StreamFinished
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.replica import BlockReplica
 from baton.rpc.channels import open_channel
-from tests.integration.worker.conftest import MIB, SIM, at_baseline, local_tokens
+from tests.integration.worker.conftest import ALONE, MIB, SIM, at_baseline, local_tokens
 from tests.support.stores import keys_of
 from tests.support.wait import eventually
 
@@ -114,7 +114,7 @@ async def occupy(store, stack: AsyncExitStack) -> None:
 
 @pytest.mark.parametrize("store", ["away", "full"])
 async def test_what_the_store_does_not_hold_stays(start_service, open_run, store: str):
-    settings = SIM | {IDLE: 0.5}
+    settings = (SIM if store == "full" else ALONE) | {IDLE: 0.5}
     async with AsyncExitStack() as stack:
         if store == "full":
             settings |= {"store.arena_bytes": MIB, "store.reservation_seconds": 60}

@@ -14,6 +14,7 @@ from baton.engine.factory import create_engine
 from baton.kv.client.client import KvStoreClient
 from baton.settings import EngineSettings
 from baton.worker.kv.publish import BATCH_BLOCKS, KvPublisher, SequencePublish
+from tests.support.clock import within
 from tests.support.stores import (
     LAYOUT,
     MIB,
@@ -58,7 +59,7 @@ class Rig:
     async def publish(self, keys: list[bytes]) -> None:
         publishing = SequencePublish(1, "tenant")
         self.publisher.add(publishing, 0, keys, partial=False)
-        async with asyncio.timeout(10):
+        async with within(10):
             await publishing.wait_done()
 
     async def waits_in_vain(self, keys: list[bytes]) -> set[int]:
@@ -66,7 +67,7 @@ class Rig:
         info = self.pages.info
         fetching = self.reader.fetch(keys, info.layout.layout_id, info.block_bytes, wait=60)
         try:
-            async with asyncio.timeout(10):
+            async with within(10):
                 async for _ in fetching:
                     pass
         finally:

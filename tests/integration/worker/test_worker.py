@@ -14,11 +14,13 @@ from baton.internal.v1.worker_pb2 import (
     Prepare,
     StreamFailed,
     StreamFinished,
+    StreamHandedOver,
 )
+from baton.rpc.protocol import VERSION
 from baton.v1 import common_pb2
-from tests.integration.worker.conftest import SIM, at_baseline, local_tokens
-from tests.support.service import NO_SETTINGS
-from tests.support.settings import environment
+from tests.integration.worker.conftest import ALONE, SIM, at_baseline, local_tokens
+from tests.support.services.service import NO_SETTINGS
+from tests.support.services.settings import environment
 from tests.support.stores import stat_at
 from tests.support.wait import eventually
 
@@ -53,6 +55,21 @@ async def test_a_prompt_read_on_one_worker_is_answered_on_another(start_service,
     # The engine's own count: the prompt went through the prefill worker's passes only.
     assert (await at_baseline(reader)).computed_tokens == len(PROMPT)
     assert (await at_baseline(writer)).computed_tokens == 7
+
+
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION])
+async def test_frontends_of_this_version_and_the_one_before_get_the_same(
+    start_service, open_run, version
+):
+    worker = await start_service("combined", ALONE)
+    run = await open_run(worker.address, version)
+    for number in range(1, 4):
+        await run.start(stream_id=number, prompt_token_ids=PROMPT, generate=Generate())
+    await run.ended(1, 2, 3)
+    expected = local_tokens(prompt_token_ids=PROMPT)
+    assert [run.tokens[number][0] for number in range(1, 4)] == [expected] * 3
+    assert any(step.stream_ids for step in run.steps) is (version == VERSION)
+    assert any(step.streams for step in run.steps) is (version < VERSION)
 
 
 async def test_decode_has_early_blocks_while_prefill_still_computes(start_service, open_run):
@@ -169,7 +186,7 @@ async def test_a_frontend_that_vanishes_takes_its_work_along(start_service, open
 
 async def test_frontends_that_vanish_amid_a_write_leave_nothing(start_service, open_run):
     # gRPC may leave a handler in a write for ever when its client goes at that moment.
-    decode = await start_service("decode", {**SIM, "engine.sim_decode_step_seconds": 0.002})
+    decode = await start_service("decode", {**ALONE, "engine.sim_decode_step_seconds": 0.002})
     watcher = await open_run(decode.address)
     sampling = common_pb2.SamplingParams(max_tokens=3000)
     for _ in range(40):
@@ -244,19 +261,52 @@ async def test_work_that_is_late_amid_a_chunk_harms_nobody(start_service, open_r
     assert writer.tokens[2][0] == local_tokens(prompt_token_ids=PROMPT[:20])
 
 
-async def test_a_draining_worker_ends_what_runs_and_refuses_what_comes(start_service, open_run):
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION])
+async def test_a_worker_that_stops_hands_over_what_runs(start_service, open_run, version):
+    """A frontend that does not know of that keeps its streams to their ends."""
     _, decode = await _pool(start_service, {"engine.sim_decode_step_seconds": 0.03})
-    writer = await open_run(decode.address)
+    writer = await open_run(decode.address, version)
     sampling = common_pb2.SamplingParams(max_tokens=40)
-    await writer.start(stream_id=1, prompt_token_ids=PROMPT, sampling=sampling, generate=Generate())
-    await writer.until(lambda: writer.tokens[1][0])
+    work = {"prompt_token_ids": PROMPT, "sampling": sampling}
+    await writer.start(stream_id=1, **work, generate=Generate())
+    await writer.start(stream_id=2, **work, prepare=Prepare())
+    await writer.until(lambda: len(writer.tokens[1][0]) > 20)
+    watcher = await open_run(decode.address)
     stopping_worker = asyncio.create_task(decode.stop())
-    await asyncio.sleep(0.1)
-    await writer.start(stream_id=2, prompt_token_ids=PROMPT, generate=Generate())
-    await writer.ended(1, 2)
-    assert BatonError.from_status(writer.ends[2].status).reason is Reason.DRAINING
-    assert len(writer.tokens[1][0]) == 40
-    assert await stopping_worker == 0
+
+    async def draining() -> bool:
+        return (await watcher.load()).draining
+
+    if version == VERSION:
+        await writer.ended(1, 2)
+        left = writer.ends[1]
+        assert isinstance(left, StreamHandedOver)
+        assert left.position == len(writer.tokens[1][0]) < 40
+        assert isinstance(writer.ends[2], StreamHandedOver)
+        assert await stopping_worker == 0
+        # The next one computes what was in no full block, and the last token.
+        other = await start_service("decode", SIM)
+        reader = await open_run(other.address)
+        so_far = Generate(output_so_far=writer.tokens[1][0])
+        await reader.start(stream_id=1, **work, generate=so_far)
+        await reader.ended(1)
+        expected = local_tokens(**work)
+        assert writer.tokens[1][0] + reader.tokens[1][0] == expected
+        blocks = (len(PROMPT) + left.position - 1) // 16
+        assert reader.prepared[1].ready_tokens == 16 * blocks
+    else:
+        await eventually(draining)
+        await writer.start(stream_id=3, prompt_token_ids=PROMPT, generate=Generate())
+        await writer.ended(1, 3)
+        assert BatonError.from_status(writer.ends[3].status).reason is Reason.DRAINING
+        so_far = Generate(output_so_far=[5, 6])
+        await watcher.start(stream_id=4, prompt_token_ids=PROMPT, generate=so_far)
+        await watcher.ended(4)
+        assert watcher.ends[4] == StreamHandedOver(stream_id=4, position=2)
+        assert len(writer.tokens[1][0]) == 40
+        assert 2 not in writer.ends
+        await writer.cancel(2)
+        assert await stopping_worker == 0
 
 
 @pytest.mark.parametrize(
@@ -300,4 +350,48 @@ async def test_a_frame_out_of_range_is_refused_and_harms_nobody(
 
 @pytest.fixture
 async def worker_alone(start_service):
-    return await start_service("decode", SIM)
+    return await start_service("decode", ALONE)
+
+
+async def test_suspect_work_begins_one_after_another_over_all_frontends(start_service, open_run):
+    slow = {**ALONE, "engine.sim_decode_step_seconds": 0.05}
+    worker = await start_service("combined", slow)
+    runs = [await open_run(worker.address) for _ in range(2)]
+    some = {"prompt_token_ids": PROMPT, "generate": Generate()}
+    await runs[0].start(stream_id=9, **some)
+    for number in range(6):
+        await runs[number % 2].start(stream_id=number, suspect=True, **some)
+    began: list[int] = []
+    for number in range(6):
+        run = runs[number % 2]
+        await run.until(lambda run=run, number=number: number in run.begun)
+        began = [len(one.begun) for one in runs]
+        assert sum(began) == number + 1
+        if number:
+            before = runs[(number - 1) % 2]
+            await before.start(stream_id=100 + number)  # refused behind what was said until now
+            await before.ended(100 + number)
+            assert len(before.tokens[number - 1][0]) >= 2, "the one before is not proven"
+    await asyncio.gather(runs[0].ended(0, 2, 4, 9), runs[1].ended(1, 3, 5))
+    assert 9 not in runs[0].begun
+    expected = local_tokens(prompt_token_ids=PROMPT)
+    assert all(runs[number % 2].tokens[number][0] == expected for number in range(6))
+    await at_baseline(runs[0])
+
+
+async def test_suspect_work_that_is_cancelled_lets_the_next_begin(start_service, open_run):
+    slow = {**ALONE, "engine.sim_prefill_tokens_per_second": 20.0}
+    worker = await start_service("combined", slow)
+    run = await open_run(worker.address)
+    for number in range(3):
+        await run.start(
+            stream_id=number, suspect=True, prompt_token_ids=PROMPT[: 20 + number],
+            prefill=Prefill(n=1),
+        )  # fmt: skip
+    await run.until(lambda: run.begun == [0])
+    await run.cancel(1)
+    await run.ended(1)
+    await run.cancel(0)
+    await run.until(lambda: run.begun == [0, 2])
+    await run.ended(0, 2)
+    await at_baseline(run)

@@ -8,6 +8,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.digest import object_digest
+from baton.rpc.channel.channel import Channel
 from baton.rpc.channels import open_channel
 from baton.rpc.protocol import VERSION
 from baton.rpc.streams.client import ClientStream
@@ -32,6 +33,7 @@ class Raw:
     def __init__(self, address: str) -> None:
         self.channel = open_channel(address)
         self.stub: Any = KvStoreServiceStub(self.channel)
+        self._link = Channel(address)
         self.streams: list[ClientStream[Any, Any]] = []
 
     async def open(self, method: str, **more: object) -> ClientStream[Any, Any]:
@@ -44,13 +46,15 @@ class Raw:
         return stream
 
     def unopened(self, method: str) -> ClientStream[Any, Any]:
-        stream: ClientStream[Any, Any] = ClientStream(getattr(self.stub, method)(), SendQueue())
+        call = getattr(self._link.stub(KvStoreServiceStub), method)()
+        stream: ClientStream[Any, Any] = ClientStream(call, SendQueue())
         self.streams.append(stream)
         return stream
 
     async def aclose(self) -> None:
         for stream in self.streams:
-            await stream.aclose()
+            stream.close()
+        await self._link.close()
         await self.channel.close(None)
 
 

@@ -115,6 +115,6 @@ async def test_messages_that_are_too_long_are_refused_and_leave_nothing(
         with pytest.raises(grpc.RpcError) as caught:
             await getattr(raw.stub, method)(frame(), timeout=10)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert "larger than max" in caught.value.details()
+        assert "a message of more than" in caught.value.details()
     await store.at_baseline(1)
     assert (stat(store.store).objects, stat(store.store).misses) == (0, 0)

@@ -16,8 +16,10 @@ from baton.internal.v1.kvstore_pb2_grpc import (
 from baton.kv.client.attach import attach
 from baton.kv.client.client import KvStoreClient, StoreUnavailableError
 from baton.rpc.protocol import VERSION
-from baton.rpc.server import Server
+from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, KvSettings
+from tests.support.clock import within
+from tests.support.proxy import TcpProxy
 from tests.support.stores import LAYOUT, connected, get, keys_of, put, running_store
 from tests.support.wait import eventually
 
@@ -25,7 +27,7 @@ from tests.support.wait import eventually
 @pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
 async def test_every_method_says_so_at_once(address: str | None) -> None:
     async with KvStoreClient(lambda: address, "client", "1") as client:
-        async with asyncio.timeout(0.5):
+        async with within(0.5):
             with pytest.raises(StoreUnavailableError):
                 client.fetch(keys_of(1), LAYOUT, 4096, wait=30)
             with pytest.raises(StoreUnavailableError):
@@ -106,7 +108,7 @@ async def test_whoever_waits_is_woken_when_it_goes(tmp_path: Path, transport: st
             reservation = await client.reserve(keys_of(2, "mine"), LAYOUT, 4096)
             assert client.reservations == 2
             await stack.aclose()
-            async with asyncio.timeout(2):
+            async with within(2):
                 with pytest.raises(StoreUnavailableError):
                     await waiting
                 with pytest.raises(StoreUnavailableError):
@@ -148,3 +150,28 @@ async def test_a_client_without_a_common_transport_stays_away(tmp_path: Path) ->
             assert await client.wait_connected(5)
             assert client.transport == "shm"
             assert client.shm_domain == store.store.arena.shm_domain
+
+
+async def test_a_store_that_freezes_is_left_in_time_and_found_again(tmp_path: Path) -> None:
+    async with (
+        running_store(tmp_path) as store,
+        TcpProxy(store.address) as proxy,
+        connected(proxy.address, "grpc") as client,
+    ):
+        fetching = client.fetch(keys_of(2), LAYOUT, 4096, wait=30)
+        waiting = asyncio.create_task(anext(fetching))
+        reservation = await client.reserve(keys_of(1, "mine"), LAYOUT, 4096)
+        proxy.mute()
+        async with within(4.5):
+            with pytest.raises(StoreUnavailableError):
+                await waiting
+            with pytest.raises(StoreUnavailableError):
+                await reservation.commit([0])
+        await fetching.aclose()
+        await reservation.aclose()
+        with pytest.raises(StoreUnavailableError):
+            client.fetch(keys_of(2), LAYOUT, 4096, wait=30)
+        proxy.muted = False
+        assert await client.wait_connected(20)
+        assert await put(client, keys_of(2), 4096) == 2
+        await store.at_baseline(10)

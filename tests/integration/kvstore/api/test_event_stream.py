@@ -68,7 +68,7 @@ async def test_a_mirror_follows_stores_evictions_and_a_break(store: RunningStore
 async def test_dropped_and_partial_blocks_are_told_too(tmp_path: Path) -> None:
     mirror = BlockReplica()
     async with (
-        running_store(tmp_path, partial_seconds=0.2) as store,
+        running_store(tmp_path, partial_seconds=1) as store,  # long enough to be seen
         connected(store.address) as client,
         following(mirror, store.address),
     ):

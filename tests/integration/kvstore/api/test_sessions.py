@@ -98,7 +98,7 @@ async def test_clients_that_stop_mid_stream_leave_nothing(raw: Raw, store: Runni
     counts = stat(store.store)
     assert (counts.reservations, counts.waiters > 0, counts.leases > 0) == (3, True, True)
     for stream in (writer, reader):
-        await stream.aclose()
+        stream.close()
     await eventually(lambda: stat(store.store).sessions == 0, 1)
     assert store.counts() == (0, 0, 0, 0, 0)
     after = stat(store.store)

@@ -5,6 +5,7 @@ import asyncio
 from baton.internal.v1 import kvevents_pb2
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.store import Store
+from tests.support.clock import within
 from tests.support.stores import LAYOUT, RunningStore, block, keys_of
 
 SIZE = 64 * 1024
@@ -62,6 +63,6 @@ async def still(running: RunningStore) -> None:
         running.store.flush()  # the next batch begins, if there is one
         return bool(tier.failed) or not tier.busy
 
-    async with asyncio.timeout(5):
+    async with within(5):
         while not is_idle():
             await asyncio.sleep(0.001)

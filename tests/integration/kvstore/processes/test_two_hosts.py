@@ -13,7 +13,7 @@ import pytest
 from baton.cluster.local_etcd import free_port
 from baton.internal.v1 import kvstore_pb2
 from baton.process.parent import PARENT_ENV
-from tests.support.model import ROOT
+from tests.support.engine.model import ROOT
 from tests.support.stores import (
     EACH_PEER_TRANSPORT,
     MIB,

@@ -11,6 +11,8 @@ import pytest
 
 from baton.kv.client.client import KvStoreClient
 from services.kvstore.api.admin import stat
+from tests.support.clock import within
+from tests.support.processes.freeze import freeze
 from tests.support.processes.launcher import Launcher, Piped
 from tests.support.stores import RunningStore, block, connected, get, keys_of, put, running_store
 from tests.support.wait import eventually
@@ -31,7 +33,7 @@ def writing(launcher: Launcher) -> Writing:
         arguments = [str(WRITER), store.address, str(SIZE), *(key.hex() for key in keys)]
         writer = await launcher.launch_piped(arguments, os.environ)
         try:
-            async with asyncio.timeout(20):
+            async with within(20):
                 assert await writer.line() == f"reserved {len(keys)}"
             yield writer
         finally:
@@ -79,14 +81,14 @@ async def test_slots_of_a_frozen_writer_are_given_to_nobody(
         connected(store.address, "shm") as client,
     ):
         async with writing(store, keys_of(4)) as writer:
-            writer.process.send_signal(signal.SIGSTOP)
+            freeze(writer.process.pid)
             await eventually(lambda: store.counts()[1:3] == (0, 4))
             await fill(client, 6)
             assert stat(store.store).quarantined == 4
             writer.process.send_signal(signal.SIGCONT)
             # It thaws, writes on into its slots and commits: too late, and nobody was hurt.
             writer.say("commit")
-            async with asyncio.timeout(20):
+            async with within(20):
                 assert await writer.line() == "readable 0"
             await store_without_slots(store)
         found, missing = await get(client, keys_of(64, "f5"), SIZE)
@@ -100,7 +102,7 @@ async def test_slots_of_a_frozen_writer_come_back_once_it_is_killed(
 ) -> None:
     async with running_store(tmp_path, reservation_seconds=0.3) as store:
         async with writing(store, keys_of(4)) as writer:
-            writer.process.send_signal(signal.SIGSTOP)
+            freeze(writer.process.pid)
             await eventually(lambda: store.counts()[1:3] == (0, 4))
             writer.process.kill()
             await store_without_slots(store)

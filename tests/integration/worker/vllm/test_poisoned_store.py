@@ -12,7 +12,7 @@ from baton.kv.keys import chain_root, prompt_keys
 from baton.kv.verify import ALWAYS, NEVER
 from baton.settings import EngineSettings
 from tests.integration.worker.test_flipped_bits import MODEL, PROMPT_TOKENS, Rig, rig
-from tests.support.model import ROOT
+from tests.support.engine.model import ROOT
 from tests.support.stores import MIB
 
 pytestmark = [pytest.mark.vllm, pytest.mark.xdist_group("vllm-engines")]

@@ -1,0 +1,29 @@
+"""Launchers of processes of other versions."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from baton.serve import PROCESSES
+from bench.harness.releases.later import later
+from bench.harness.releases.released import HistoryError, released
+from tests.support.processes.launcher import Launcher
+
+SIM = {"BATON_ENGINE_KIND": "sim"}
+
+
+@pytest.fixture(scope="session")
+def launchers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Launcher]]:
+    """`released` forks processes of the version before, `later` of one that does not exist yet."""
+    try:
+        versions = {"released": released(), "later": later(tmp_path_factory.mktemp("later"))}
+    except HistoryError as error:
+        pytest.fail(str(error))
+    launchers = {name: Launcher(one) for name, one in versions.items()}
+    for launcher in launchers.values():
+        # What they import takes seconds, in which the event loop of a cluster must not stand.
+        helps = [launcher.launch(["-m", "baton", "serve", one, "--help"], SIM) for one in PROCESSES]
+        assert [one.wait() for one in helps] == [0] * len(helps)
+    yield launchers
+    for launcher in launchers.values():
+        launcher.close()

@@ -1,0 +1,97 @@
+"""`baton tenants`, `projects` and `keys` against a real etcd."""
+
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from baton.cluster.etcd import Etcd
+from baton.cluster.local_etcd import LocalEtcd
+from baton.tenancy.admin import Administration
+from baton.tenancy.secret import digest_of
+from tests.support.processes.launcher import Launcher
+
+Call = Callable[..., Awaitable[tuple[int, str, str]]]
+SECRET = re.compile(r"sk-baton-[A-Za-z0-9_-]{43}")
+
+
+@pytest.fixture
+def call(launcher: Launcher, etcd: LocalEtcd, cluster: str) -> Call:
+    """Runs a command on the test's cluster; its exit code, output and complaints."""
+    main = ("-c", "from baton.cli.app import main; main()")
+    at = ("--etcd-endpoint", ",".join(etcd.endpoints), "--cluster", cluster)
+    return lambda *words: launcher.run((*main, *words, *at), {**os.environ, "COLUMNS": "200"})
+
+
+async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, cluster: str) -> None:
+    admin = Administration(etcd_client, cluster)
+
+    async def said(*words: str) -> str:
+        code, out, err = await call(*words)
+        assert (code, err) == (0, ""), err
+        return out
+
+    async def read(*words: str) -> Any:
+        return json.loads(await said(*words, "--json"))
+
+    first = SECRET.findall(await said("keys", "create", "--admin"))
+    (key,) = await admin.keys()
+    assert [digest_of(one.encode()) for one in first] == [key.sha256]
+    assert key.scopes == ("admin",)
+    assert [(one.id, one.tier.value) for one in await admin.tenants()] == [
+        ("default", "enterprise")
+    ]
+
+    await said("tenants", "create", "acme", "--tier", "free", "--kv-bytes", "1GiB")
+    await said("tenants", "set", "acme", "--tier", "pro")
+    await said("projects", "create", "acme", "search")
+    made = await read(
+        *("keys", "create", "--tenant", "acme", "--project", "search", "--name", "ranking"),
+        *("--scope", "inference", "--scope", "usage", "--model", "small", "--expires", "90d"),
+    )
+    assert SECRET.fullmatch(made["secret"])
+    assert made["scopes"] == ["inference", "usage"]
+    assert made["expires_seconds"] - made["created_seconds"] == 90 * 86_400
+    rotated = await read("keys", "rotate", made["id"], "--keep", "1h")
+    assert rotated["secret"] != made["secret"]
+    assert (await read("keys", "revoke", made["id"]))["revoked_seconds"]
+    await said("tenants", "disable", "acme")
+    await said("projects", "archive", "acme", "search")
+
+    (tenant,) = [one for one in await read("tenants", "ls") if one["id"] == "acme"]
+    assert (tenant["tier"], tenant["kv_bytes"], "disabled_seconds" in tenant) == (
+        "pro",
+        1 << 30,
+        True,
+    )
+    listed = await read("keys", "ls", "acme")
+    assert [(one["id"], one["state"], one["tenant"]) for one in listed] == [
+        (made["id"], "revoked", "acme")
+    ]
+    projects = await said("projects", "ls", "acme")
+    assert "archived" in projects
+    text = await said("keys", "ls") + json.dumps(listed)
+    assert not SECRET.search(text)
+    assert "sha256" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("keys", "create", "--tenant", "nobody"), "no project 'default'"),
+        (("keys", "create", "--expires", "soon"), "--expires 'soon' is no duration"),
+        (("keys", "revoke", "key_1"), "there is no key 'key_1'; `baton keys ls` lists all."),
+        (("tenants", "create", "Big Co"), "lower-case letters"),
+        (("tenants", "create", "a", "--kv-bytes", "lots"), "no number of bytes"),
+        (("tenants", "set", "a"), "Nothing to change"),
+    ],
+)
+async def test_what_is_wrong_is_said_in_a_sentence(
+    call: Call, words: tuple[str, ...], sentence: str
+) -> None:
+    code, _, err = await call(*words)
+    assert code == 2
+    assert sentence in err
