@@ -1,0 +1,1 @@
+"""Kubernetes: what is rendered, and the pods of it."""

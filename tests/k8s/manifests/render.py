@@ -1,0 +1,56 @@
+"""What Kustomize makes of a directory: of overlays, and of each component alone over the base."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+
+K8S = Path(__file__).resolve().parents[3] / "k8s"
+RENDERINGS = tuple(
+    f"{kind}/{path.name}"
+    for kind in ("overlays", "components")
+    for path in sorted((K8S / kind).iterdir())
+)
+"""Every overlay, and every component."""
+RENDER_SECONDS = 60
+_ALONE = """\
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: baton
+resources: [{base}]
+components: [{component}]
+"""
+
+
+@cache
+def rendering(name: str) -> tuple[Object, ...]:
+    """Return the objects of one of RENDERINGS. Nobody may change them: copy first."""
+    if name.startswith("overlays/"):
+        return render(K8S / name)
+    with tempfile.TemporaryDirectory() as directory:
+        up = os.path.relpath(K8S, Path(directory).resolve())
+        text = _ALONE.format(base=f"{up}/base", component=f"{up}/{name}")
+        (Path(directory) / "kustomization.yaml").write_text(text)
+        return render(Path(directory))
+
+
+def render(directory: Path) -> tuple[Object, ...]:
+    """Return the objects that `kubectl kustomize` makes of a directory, without a warning."""
+    kubectl = Path(sys.executable).with_name("kubectl")
+    done = subprocess.run(
+        [kubectl, "kustomize", directory],
+        capture_output=True,
+        text=True,
+        timeout=RENDER_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr, f"kustomize warns: {done.stderr}"
+    return tuple(yaml.load_all(done.stdout, yaml.CSafeLoader))

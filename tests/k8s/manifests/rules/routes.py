@@ -1,0 +1,70 @@
+"""What gateways and Prometheus are told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from tests.k8s.manifests.rules.registry import rule
+from tests.k8s.manifests.view import Rendered, name_of, title
+
+ALERTS = Path(__file__).resolve().parents[4] / "docs/alerts.yaml"
+BACKENDS = {"HTTPRoute": "http", "GRPCRoute": "grpc"}
+
+
+@rule
+def routes_lead_to_services(rendered: Rendered) -> Iterator[str]:
+    for kind, name in BACKENDS.items():
+        for route in rendered.of(kind):
+            for one in route["spec"]["rules"]:
+                for backend in one.get("backendRefs", []):
+                    service = rendered.named("Service", backend.get("name", ""))
+                    ports = service["spec"]["ports"] if service else []
+                    if (name, backend.get("port")) not in [(p["name"], p["port"]) for p in ports]:
+                        yield f"{title(route)} leads to {backend.get('name')}:{backend.get('port')}"
+
+
+@rule
+def monitors_scrape_all_pods(rendered: Rendered) -> Iterator[str]:
+    for monitor in rendered.of("PodMonitor"):
+        spec = monitor["spec"]
+        chosen = {pod.name for pod in rendered.selected(spec.get("selector"))}
+        named = {endpoint.get("port") for endpoint in spec.get("podMetricsEndpoints", [])}
+        for pod in rendered.pods:
+            ports = {
+                port["name"]
+                for container in pod.containers
+                for port in container.ports
+                if port["name"].endswith("ops")
+            }
+            if ports and (pod.name not in chosen or not ports <= named):
+                yield f"{title(monitor)} does not scrape {pod.name}"
+        for name in named:
+            if not any(name == p["name"] for c in rendered.containers for p in c.ports):
+                yield f"{title(monitor)} scrapes {name}, which nobody has"
+
+
+@rule
+def alerts_are_those_of_the_docs(rendered: Rendered) -> Iterator[str]:
+    for one in rendered.of("PrometheusRule"):
+        if one["spec"] != yaml.safe_load(ALERTS.read_text()):
+            yield f"{title(one)} is not what docs/alerts.yaml says"
+
+
+@rule
+def scalers_ask_for_metrics_there_are(rendered: Rendered) -> Iterator[str]:
+    known = (ALERTS.parent / "metrics.md").read_text()
+    for one in rendered.of("ScaledObject"):
+        for trigger in one["spec"].get("triggers", []):
+            query = trigger["metadata"].get("query", "")
+            names = [word for word in _names(query) if ":" in word or word.startswith("baton_")]
+            for name in names or ["nothing"]:
+                if f"`{name}`" not in known:
+                    yield f"{title(one)} asks for {name}"
+            for pod in ("prefill", "decode"):
+                if f'pod=~"{pod}-' in query and name_of(one) != pod:
+                    yield f"{title(one)} counts the pods of {pod}"
+
+
+def _names(query: str) -> list[str]:
+    return "".join(c if c.isalnum() or c in "_:" else " " for c in query).split()

@@ -1,0 +1,1 @@
+"""How many pods there shall be, of which revision, and on which nodes."""

@@ -1,0 +1,1 @@
+"""What manifests say: pure functions of objects as dictionaries."""

@@ -1,0 +1,1 @@
+"""Addresses and names of Services, and what stands behind them."""

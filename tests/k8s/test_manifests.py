@@ -1,0 +1,61 @@
+"""What Kustomize renders is valid, keeps every rule, and each rule notices a mistake."""
+
+import pytest
+
+import baton
+from tests.k8s.manifests.render import RENDERINGS, rendering
+from tests.k8s.manifests.rules import RULES
+from tests.k8s.manifests.view import Rendered
+from tests.k8s.mutations import MUTATIONS, Mutation
+
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "overlays/laptop": {
+        "there_are_several": "one node has no use for them",
+    },
+    "components/store-per-node": {
+        "namespace_is_restricted": "workers and the node's store share its /dev/shm",
+        "volumes_are_of_restricted_kinds": "the same",
+    },
+}
+"""Rules that one rendering does not keep, and why."""
+
+
+@pytest.mark.parametrize("name", RENDERINGS)
+def test_every_rule_is_kept(name: str) -> None:
+    broken = _broken(Rendered(rendering(name)))
+    excused = EXCEPTIONS.get(name, {})
+    assert not [text for rule, found in broken.items() if rule not in excused for text in found]
+    assert not set(excused) - set(broken), "an exception that nothing needs any more"
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+def test_a_mistake_is_noticed_by_its_rule_alone(mutation: Mutation) -> None:
+    good = rendering(mutation.rendering)
+    broken = _broken(Rendered(mutation.of(good)))
+    for rule in EXCEPTIONS.get(mutation.rendering, {}):
+        broken.pop(rule)
+    assert set(broken) == {mutation.rule}, broken
+
+
+def test_every_rule_has_a_mistake_that_it_notices() -> None:
+    assert {mutation.rule for mutation in MUTATIONS} == set(RULES)
+
+
+@pytest.mark.parametrize("name", ["overlays/cpu", "overlays/gpu"])
+def test_overlays_for_others_have_certificates_and_policies(name: str) -> None:
+    kinds = [one["kind"] for one in rendering(name)]
+    assert kinds.count("Certificate") == 8, "one per role, etcd's, and the authority's"
+    assert "NetworkPolicy" in kinds
+
+
+@pytest.mark.parametrize("name", RENDERINGS)
+def test_images_are_of_this_version(name: str) -> None:
+    for container in Rendered(rendering(name)).containers:
+        image, _, tag = container.spec["image"].rpartition(":")
+        if "baton" in image:
+            assert tag.partition("-")[0] == baton.__version__
+
+
+def _broken(rendered: Rendered) -> dict[str, list[str]]:
+    """Return what is wrong, by rule."""
+    return {name: found for name, rule in RULES.items() if (found := list(rule(rendered)))}
