@@ -5,14 +5,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from baton.errors import Reason
+from baton.tenancy import directory
 from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
+from services.frontend.auth.authenticator import NoAuthentication
 from services.frontend.openai.routes import Handlers, Routes
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
 INTRODUCTION = """# API
 
-Both surfaces are served by the frontend, from the same code. Errors are in [errors.md](errors.md), limits in
+Both surfaces are served by the frontend, from the same code. Errors are in [errors.md](errors.md), settings in
 [configuration.md](configuration.md), clients in [clients.md](clients.md).
 
 ## HTTP
@@ -21,30 +24,111 @@ OpenAI's API: bodies, answers and server-sent events are those of OpenAI's refer
 another base URL. Parameters that are not supported are refused by name.
 
 """
+KEYS = """
+## API keys
+
+With `auth.mode` `keys` every request needs an API key: HTTP `authorization: Bearer sk-baton-…`, gRPC metadata
+`authorization`, the same for calls, Sessions (each of whose requests is checked anew) and unary methods. Tenant, project and
+tier are the key's; a request's `PriorityClass` is lowered to its tier's highest: interactive for free, premium
+for pro and enterprise. [teams.md](teams.md) says how keys are made. Health, reflection and paths that do not exist need no key; what
+needs one is answered before a body is read, over gRPC once the message has come.
+
+| what is wrong | HTTP | gRPC | the sentence |
+| --- | --- | --- | --- |
+%s
+The sentences are the same on both. Unknown and wrong is the same case: one look-up by sha256, whatever was sent. A key
+may see and use only the models and adapters that it names, if it names any; `/v1/models` and `ListModels` list no others.
+"""
 GRPC = """
 ## gRPC
 
-The contract is `protos/baton/v1`; the tables below are its comments. `grpc.health.v1.Health` and reflection
-(`grpc.reflection`) are served too. A deadline is the call's, cancelling is closing the call.
+The contract is `protos/baton/v1`; the tables below are its comments. `grpc.health.v1.Health` is served too,
+and reflection (`grpc.reflection.v1` and `v1alpha`) where `grpc.reflection` is on. A deadline is the call's, cancelling is closing the call.
+"""
+LIMITS = """
+## Limits
+
+What a request may cost is bounded before it is read, and what is wrong with one touches no other: the error names the
+limit, and where it can the field. Defaults are in [configuration.md](configuration.md).
+
+| what | bound | HTTP | gRPC |
+| --- | --- | --- | --- |
+| a head: target, header fields, metadata | `http.max_head_bytes`, `http.max_head_fields` (which trailers have too); metadata 16 KiB | 431 `head_too_large` | `HEAD_TOO_LARGE` |
+| time for a head, and for a body | `http.header_timeout_seconds`, `http.body_timeout_seconds`; `grpc.frame_seconds` | closed; 408 `request_timeout` | closed |
+| a body, a message | `http.max_body_bytes`, `grpc.max_message_bytes` | 413 `body_too_large` | `BODY_TOO_LARGE` |
+| what is in it | `limits.max_body_values`, `limits.max_message_fields` | 413 `body_too_large` | `BODY_TOO_LARGE` |
+| its pieces | 4,096 chunks; of more, 64 bytes each on average | 400 `malformed_body` | |
+| requests that wait on a connection or session | 16 behind the one that is answered; `grpc.max_streams_per_connection`, `limits.max_session_requests` | 429 `rate_limit_exceeded` | the stream is refused; `NO_CAPACITY` |
+| messages, answers, prompts times answers | `limits.max_messages`, `limits.max_choices`, `limits.max_outputs` | 400 `invalid_value` | `INVALID_FIELD` |
+| prompt and output | the model's context | 400 `context_length_exceeded` | `CONTEXT_LENGTH_EXCEEDED` |
+| output so far, of a stream that is resumed | its `max_tokens`, and the context | | `INVALID_FIELD` |
+| long prompts that wait to be tokenized | `limits.max_tokenizing` | 503 `overloaded` | `OVERLOADED` |
+| requests at once | `limits.max_requests` | 503 `overloaded` | `OVERLOADED` |
+
+Refused by name, not served some other way: HTTP/0.9, HTTP/1.1 without one Host, a length beside chunks, malformed
+chunks, texts that are not UTF-8, bodies that are no JSON, messages that are no protobuf, and encodings of bodies.
+An `Upgrade` is not taken: HTTP/1.1 goes on. On one HTTP connection an error comes behind the answers before it, and
+then the connection ends.
+
 """
 _BLOCK = re.compile(r"((?:^//[^\n]*\n)+)^(service|message|enum) (\w+) \{\n(.*?)^\}", re.M | re.S)
 _FIELD = re.compile(
-    r"((?: +//[^\n]*\n)+) +(?:rpc (\w+)\((\w+)\) returns \(([\w ]+)\)"
+    r"((?: +//[^\n]*\n)+) +(?:rpc (\w+)\(([\w ]+)\) returns \(([\w ]+)\)"
     r"|((?:repeated |optional )?(?:map<[^>]+>|[\w.]+)) (\w+) = (\d+)|(\w+) = (\d+);|oneof (\w+))"
 )
 
 
 def page() -> str:
     """Return the page."""
-    routes = Routes(Handlers.__new__(Handlers))
+    routes = Routes(Handlers.__new__(Handlers), NoAuthentication(), metrics=True)
     rows = [
-        (code(f"{route.method} {path}"), inspect.getdoc(route.handler) or "")
+        (
+            code(f"{route.method} {path}"),
+            code(route.needs) if route.needs else "",
+            inspect.getdoc(route.handler) or "",
+        )
         for path, route in {**routes.by_path, "/v1/models/{model}": routes.one_model}.items()
     ]
-    parts = [INTRODUCTION, table(("route", "what it does"), rows), GRPC]
+    parts = [
+        INTRODUCTION,
+        table(("route", "scope", "what it does"), rows),
+        KEYS.lstrip() % _refusals(),
+        LIMITS,
+        GRPC,
+    ]
     for module in (inference_pb2, common_pb2):
         parts += _proto((PROTOS / module.DESCRIPTOR.name).read_text())
     return "".join(parts)
+
+
+def _refusals() -> str:
+    """Return the rows of how requests are refused for their key."""
+    invalid, denied = Reason.INVALID_API_KEY, Reason.PERMISSION_DENIED
+    rows = [
+        ("no key, or not as Bearer", invalid, directory.NO_KEY),
+        ("an unknown or wrong key", invalid, directory.UNKNOWN),
+        ("an expired key", invalid, directory.EXPIRED),
+        ("a revoked key", invalid, directory.REVOKED),
+        ("the secret before a rotation, after its time", invalid, directory.ROTATED),
+        ("a key of an archived project", invalid, directory.ARCHIVED),
+        ("a key of a disabled tenant", invalid, directory.DISABLED),
+        ("a missing scope", denied, "the API key has not the scope 'inference' that this needs; …"),
+        (
+            "another tenant in `context.tenant` or `openai-organization`, another project in "
+            "`openai-project`",
+            denied,
+            "tenant: the API key is of another tenant; leave it out",
+        ),
+        (
+            "a model or adapter that the key does not name",
+            Reason.MODEL_NOT_ALLOWED,
+            "the API key may not be used for the model '…'; …",
+        ),
+    ]
+    return "".join(
+        f"| {what} | {reason.http_status} `{reason.openai_code}` | `{reason.name}` | {sentence} |\n"
+        for what, reason, sentence in rows
+    )
 
 
 def _proto(source: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ PROCESSES = {
 HEAD = ("name", "type", "labels", "meaning")
 INTRODUCTION = """# Metrics
 
-Every process answers `/metrics` in Prometheus' format at `telemetry.metrics_host:metrics_port`;
+Every process answers `/metrics` in Prometheus' format at its ops port (`ops.host`, `ops.port`);
 `baton status --metrics` lists the addresses of a cluster, and a frontend also answers at its HTTP port.
 Beside the families below there are those of the Python client (`process_*`, `python_*`). Names tell the unit;
 no label has values that clients choose freely. Histograms are in seconds and have `_bucket`, `_sum` and
