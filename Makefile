@@ -14,10 +14,14 @@ DEV := $(VENV)/.dev
 VLLM := $(VENV)/.vllm
 PROTOS := $(shell find protos -name '*.proto')
 GENERATED := baton/v1/__init__.py
-INPUTS := pyproject.toml constraints.txt scripts/protoc.py
+INPUTS := pyproject.toml constraints.txt scripts/protoc.py scripts/build_hook.py
 RELEASED := protos/released.binpb
 BUF := npx -y --loglevel=error --fetch-retries=0 -p @bufbuild/buf@1.75.0 -c
 ARGS ?=
+# Processes that run tests: one more than cores, for tests wait for each other's processes too.
+WORKERS ?= 3
+# What so many tests fail of is one thing, such as etcd; each may take its two minutes to say so.
+ENOUGH := --maxfail 20
 
 # Bytecode is written where it is first needed, here and not by each of a cluster's processes at
 # once. pip would write all of torch's, for half a minute.
@@ -47,18 +51,30 @@ up: $(RUNTIME) $(GENERATED) ## start a cluster and stay; ARGS="--decode 3 --http
 
 .PHONY: test
 test: lint ## format, lint, types and import arrows, then the tests
-	@$(BIN)/python -m pytest -m "not soak and not vllm and not serial" -n 2 --dist loadgroup
-	@$(BIN)/python -m pytest -m "serial and not soak and not vllm"
+	@$(BIN)/python -m pytest -m "not soak and not vllm and not serial and not k8s" -n $(WORKERS) --dist loadgroup $(ENOUGH)
+	@$(BIN)/python -m pytest -m "serial and not soak and not vllm" $(ENOUGH)
 
+# Most of the time is mypy's, on one core: the others run beside it, and what one says stays together.
 .PHONY: lint
-lint: $(DEV) $(GENERATED) protos-lint ## what `make test` checks before the tests
+lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
+	@$(MAKE) --no-print-directory --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
+		check-types check-style check-imports check-documents protos-lint
+
+.PHONY: check-types check-style check-imports check-documents
+check-types:
+	@$(BIN)/mypy --no-error-summary
+
+check-style:
 	@$(BIN)/ruff format --check --quiet --output-format concise || { echo "badly formatted: make fix" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet
-	@$(BIN)/python scripts/architecture.py --check
-	@$(BIN)/python -m scripts.docs --check
+
+check-imports:
 	@mkdir -p build
 	@$(BIN)/lint-imports --no-logo >build/imports.log || { cat build/imports.log >&2; exit 1; }
-	@$(BIN)/mypy --no-error-summary
+
+check-documents:
+	@$(BIN)/python scripts/architecture.py --check
+	@$(BIN)/python -m scripts.docs --check
 
 # Who starts with the project needs no npm; continuous integration does not pass without it.
 .PHONY: protos-lint
@@ -102,7 +118,7 @@ demo-vllm: $(VLLM) $(GENERATED) ## the demo with the vLLM engine
 
 .PHONY: test-vllm
 test-vllm: $(DEV) $(VLLM) $(GENERATED) ## the tests of the vLLM engine
-	@$(BIN)/python -m pytest -m "vllm and not soak" --timeout 240 -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -m "vllm and not soak" --timeout 240 -n 2 --dist loadgroup $(ENOUGH)
 
 .PHONY: dist
 dist: $(DEV) ## what a release publishes, into dist/: wheel, sdist, constraints, protos for other languages
@@ -112,6 +128,16 @@ dist: $(DEV) ## what a release publishes, into dist/: wheel, sdist, constraints,
 	@cp constraints.txt requirements-vllm.txt dist/
 	@$(BIN)/python scripts/publish_protos.py dist
 	@ls dist
+
+.PHONY: image
+image: | $(MADE) ## build the image of every process with buildah; EXTRAS=server,nixl BASE=python:3.11-slim
+	@PYTHON="$(CURDIR)/$(BIN)/python" scripts/image.sh
+
+.PHONY: k8s-test
+k8s-test: $(DEV) $(GENERATED) ## run the pods of the manifests with podman, under load; as root, a quarter of an hour
+	@scripts/k8s_packages.sh
+	@$(MAKE) image
+	@$(BIN)/python -m pytest -m k8s tests/k8s $(ARGS)
 
 .PHONY: wheel-check
 wheel-check: $(DEV) $(GENERATED) ## install the wheel into empty venvs and run it there; minutes
@@ -129,9 +155,24 @@ bench-draws: $(RUNTIME) native ## what drawing tokens adds to a decode step; bes
 bench-vllm: $(DEV) $(VLLM) $(GENERATED) build/nixl ## vLLM as the engine beside vLLM alone; ARGS="--only steps"
 	@$(BIN)/python -m bench.vllm $(ARGS)
 
+.PHONY: interop
+interop: $(DEV) $(GENERATED) ## call a frontend with gRPC of other languages, a line per case; needs node and npm
+	@mkdir -p build/interop
+	@cp tests/interop/package.json build/interop/
+	@npm install --prefix build/interop --no-audit --no-fund --loglevel=error >build/interop/npm.log 2>&1 \
+		|| { tail -n 15 build/interop/npm.log >&2; exit 1; }
+	@$(BIN)/python -m tests.interop build/interop
+
 .PHONY: soak
-soak: $(DEV) $(GENERATED) ## the long runs
+soak: $(DEV) $(GENERATED) ## the long runs: tests, every fault on five seeds and with torch, a load of 30 minutes
 	@$(BIN)/python -m pytest -m soak --timeout 7200
+	@for seed in 1 2 3 4 5; do $(BIN)/python -m bench.faults --seed $$seed --json build/faults-sim-$$seed.json; done
+	@$(BIN)/python -m bench.faults --engine torch --json build/faults-torch-1.json
+	@$(BIN)/python -m bench.faults.soak
+
+.PHONY: bench-rpc
+bench-rpc: $(DEV) $(GENERATED) build/rpc-peers ## what serving gRPC costs, beside other HTTP/2 stacks; ARGS="--rounds 1"
+	@$(BIN)/python -m bench.rpc.transports $(ARGS)
 
 .PHONY: bench-kv
 bench-kv: $(DEV) $(GENERATED) ## how fast the KV store is; ARGS="--peers build/kv-peers"
@@ -141,6 +182,10 @@ bench-kv: $(DEV) $(GENERATED) ## how fast the KV store is; ARGS="--peers build/k
 bench-kv-peers: ## install what bench-kv compares with, into build/kv-peers
 	@PYTHON=$(PYTHON) scripts/kv_peers.sh build/kv-peers
 
+.PHONY: bench-peers
+bench-peers: $(DEV) $(GENERATED) ## the frontend beside NVIDIA Dynamo and smg, which it installs; ARGS="--share 0.25"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m bench.peers $(ARGS)
+
 .PHONY: clean
 clean: ## remove what was built; `make distclean` removes the venv too
 	@rm -rf build dist baton/v1 baton/internal .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -148,7 +193,7 @@ clean: ## remove what was built; `make distclean` removes the venv too
 
 .PHONY: distclean
 distclean: clean ## remove everything that make made
-	@rm -rf $(VENV)
+	@rm -rf $(VENV) .peers
 
 $(MADE):
 	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
@@ -184,6 +229,11 @@ build/nixl: | $(DEV)
 	@$(call pip-install,--no-deps --target $@ nixl==1.5.1)
 
 # Installing generates too; this is for protos that changed since.
+# What bench-rpc compares with; kept apart, for nothing of it is a dependency.
+build/rpc-peers: | $(DEV)
+	@$(call pip-install,--no-deps --target $@ h2==4.4.1 hpack==4.2.0 hyperframe==6.1.0 grpclib==0.4.9 \
+		multidict==7.2.1 ngh2==0.3.0)
+
 $(GENERATED): $(PROTOS) scripts/protoc.py | $(RUNTIME)
 	@echo "generating code from protos/"
 	@if [ -e $(DEV) ]; then $(BIN)/python scripts/protoc.py; \
