@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.harness import ROOT
 from bench.harness.releases import Release
 
-COMMIT = "62147068fb37489aed96871c8cc160be577bcce6"
+COMMIT = "488c1e01c45c00ef66d212d1076238709669b732"
 """Whoever runs this one upgrades to the checkout, and back."""
 RENAMED = {
     "BATON_OPS_HOST": "BATON_TELEMETRY_METRICS_HOST",
