@@ -54,7 +54,7 @@ LIMITS = {
     "grpc.max_message_bytes": 65536,
     "http.max_body_bytes": 65536,
     "http.body_timeout_seconds": 0.5,
-    "http.header_timeout_seconds": 5,
+    "http.header_timeout_seconds": 30,  # of a client that others keep from its processor
     "drain_seconds": 5,
     "limits.drain_notice_seconds": 0,
 }

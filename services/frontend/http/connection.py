@@ -23,6 +23,8 @@ from services.frontend.http.request_reader import EXTENSION, Refuse, RequestRead
 from services.frontend.metrics import SLOW_CLIENTS
 
 BUFFER_BYTES = 64 * 1024
+CUT_AFTER_SECONDS = 5.0
+"""How long a client may go on with a body after it was told that it is late."""
 
 
 class Wire(Protocol):
@@ -80,8 +82,9 @@ class Connection(RequestReader):
             "header_seconds": settings.header_timeout_seconds,
             "head_bytes": settings.max_head_bytes,
             "head_fields": settings.max_head_fields,
-            # The application answers late bodies itself; this is for those that go on after that.
-            "body_seconds": settings.body_timeout_seconds + 1.0,
+            # The application answers late bodies itself; this is for those that go on after that,
+            # and so much later that it never comes first.
+            "body_seconds": settings.body_timeout_seconds + CUT_AFTER_SECONDS,
             "stall_seconds": stall_seconds,
             "max_age_seconds": max_age_seconds,
             "ending": ending or ServerEnding(),
