@@ -60,9 +60,12 @@ class Administration:
 
     # Tenants
 
-    async def create_tenant(self, ident: str, tier: Tier, kv_bytes: int = 0) -> Tenant:
-        """Make a tenant, with a KV salt and the project `default`."""
-        tenant = Tenant(id=ident, tier=tier, kv_bytes=kv_bytes, created_seconds=self._now())
+    async def create_tenant(
+        self, ident: str, tier: Tier, kv_bytes: int = 0, **limits: int
+    ) -> Tenant:
+        """Make a tenant, with a KV salt and the project `default`; `limits` by their fields."""
+        now = self._now()
+        tenant = Tenant(id=ident, tier=tier, kv_bytes=kv_bytes, created_seconds=now, **limits)
         _checked(tenant)
         await self._salts.get(ident)  # frontends need it also while etcd is away
         if not await self._create(tenant):
@@ -71,7 +74,7 @@ class Administration:
         return tenant
 
     async def update_tenant(self, ident: str, **changes: Any) -> Tenant:
-        """Change fields of a tenant; `disabled=True` or False sets since when it is."""
+        """Change fields of a tenant, limits among them; `disabled` sets since when it is."""
         disabled = changes.pop("disabled", None)
         if disabled is not None:
             changes["disabled_seconds"] = self._now() if disabled else 0
@@ -83,8 +86,8 @@ class Administration:
 
     # Projects
 
-    async def create_project(self, tenant: str, name: str) -> Project:
-        """Make a project of a tenant."""
+    async def create_project(self, tenant: str, name: str, **limits: int) -> Project:
+        """Make a project of a tenant; `limits` by their fields."""
         await self._get(Tenant, tenant)
         if any(
             one.name == name and not one.archived_seconds for one in await self.projects(tenant)
@@ -97,10 +100,16 @@ class Administration:
             tenant=tenant,
             name=name,
             created_seconds=self._now(),
+            **limits,
         )
         _checked(project)
         await self._create(project)
         return project
+
+    async def update_project(self, tenant: str, name: str, **limits: int) -> Project:
+        """Change limits of a project, named by name or id; 0 takes one away."""
+        found = await self.find_project(tenant, name)
+        return await self._change(Project, found.id, lambda _: limits)
 
     async def archive_project(self, tenant: str, name: str) -> Project:
         """Refuse the keys of a project, named by name or id, for good."""
@@ -130,8 +139,9 @@ class Administration:
         name: str = "",
         models: Sequence[str] = (),
         expires_in_seconds: int = 0,
+        **limits: int,
     ) -> tuple[Key, str]:
-        """Make a key. Return it and its secret, which is kept nowhere."""
+        """Make a key; `limits` by their fields. Return it and its secret, which is kept nowhere."""
         secret, now = new_secret(), self._now()
         known = tuple(Scope)
         for scope in scopes:
@@ -144,14 +154,20 @@ class Administration:
             project=project.id,
             name=name,
             sha256=digest_of(secret.encode()),
+            old_secret=None,
             scopes=tuple(dict.fromkeys(str(scope) for scope in scopes)),
             models=tuple(dict.fromkeys(models)),
             created_seconds=now,
             expires_seconds=now + expires_in_seconds if expires_in_seconds else 0,
+            **limits,
         )
         _checked(key)
         await self._create(key)
         return key, secret
+
+    async def update_key(self, ident: str, **limits: int) -> Key:
+        """Change limits of a key; 0 takes one away."""
+        return await self._change(Key, ident, lambda _: limits)
 
     async def rotate_key(self, ident: str, keep_seconds: int) -> tuple[Key, str]:
         """Give a key a new secret, and take the one before for `keep_seconds` more."""

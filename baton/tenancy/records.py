@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from baton.settings.values import MODEL_NAME
+from baton.tenancy.limits.spec import AMOUNTS, Subject, SubjectLimits, check_amount
 from baton.tenancy.secret import DIGEST_BYTES
 from baton.v1 import common_pb2
 
@@ -48,7 +49,18 @@ class Scope(StrEnum):
     """Change projects and keys of the tenant."""
 
 
-class Tenant(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+class Limited(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """What tenants, projects and keys alike may have: limits; 0: none of that kind."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    """Of prompts and outputs."""
+    requests_at_once: int = 0
+    context_tokens: int = 0
+    """Of prompt and output together, in one request."""
+
+
+class Tenant(Limited, omit_defaults=True, kw_only=True, gc=False):
     """A customer or department: the owner of projects, of a KV salt and of a share of KV memory."""
 
     id: str
@@ -61,7 +73,7 @@ class Tenant(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     version: int = 1
 
 
-class Project(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+class Project(Limited, omit_defaults=True, kw_only=True, gc=False):
     """A team or application of a tenant: the owner of keys."""
 
     id: str
@@ -80,7 +92,7 @@ class OldSecret(msgspec.Struct, gc=False):
     until_seconds: int
 
 
-class Key(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
     """An API key. What is kept of its secret is a digest; the secret is shown once."""
 
     id: str
@@ -145,6 +157,26 @@ def parse(kind: type[R], ident: str, value: bytes) -> R:
     return record
 
 
+def limits_of(record: Record) -> SubjectLimits:
+    """Return the limits that a record has, as of its version."""
+    match record:
+        case Tenant():
+            subject = Subject.TENANT
+        case Project():
+            subject = Subject.PROJECT
+        case Key():
+            subject = Subject.KEY
+    return SubjectLimits(
+        subject,
+        record.id,
+        record.requests_per_minute,
+        record.tokens_per_minute,
+        record.requests_at_once,
+        record.context_tokens,
+        record.version,
+    )
+
+
 def check(record: Record) -> None:
     """Check a record's values.
 
@@ -153,6 +185,8 @@ def check(record: Record) -> None:
     """
     _at_least(record, "version", 1)
     _at_least(record, "created_seconds")
+    for field in AMOUNTS:
+        check_amount(field, getattr(record, field))
     match record:
         case Tenant():
             check_name("id", record.id)

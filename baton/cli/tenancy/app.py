@@ -1,6 +1,7 @@
 """The commands, as the command line has them."""
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,6 +16,30 @@ TenantName = Annotated[str, typer.Argument(help="The tenant.")]
 TierName = Literal["free", "pro", "enterprise"]
 Tenant = Annotated[str, typer.Option(help="The tenant.")]
 
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """Limits that are set; 0 takes one away."""
+
+    requests_per_minute: Annotated[
+        int | None, typer.Option(help="Requests that may begin in a minute; 0: any.")
+    ] = None
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(help="Tokens of prompts and outputs in a minute; 0: any.")
+    ] = None
+    requests_at_once: Annotated[
+        int | None, typer.Option(help="Requests that may run at a time; 0: any.")
+    ] = None
+    context_tokens: Annotated[
+        int | None,
+        typer.Option(help="Prompt and output of one request; 0: what the tier allows."),
+    ] = None
+
+    def given(self) -> dict[str, int]:
+        """Return those that were given, by the names of records' fields."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
 tenants_app = typer.Typer(help="Who has keys: customers or departments.", no_args_is_help=True)
 projects_app = typer.Typer(help="Teams or applications of a tenant.", no_args_is_help=True)
 keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
@@ -24,6 +49,7 @@ keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
 @expand_options
 def tenants_create(
     options: EtcdOptions,
+    limits: LimitOptions,
     name: TenantName,
     tier: Annotated[TierName, typer.Option(help="What it pays for.")] = "pro",
     kv_bytes: Annotated[
@@ -34,13 +60,15 @@ def tenants_create(
     """Make a tenant, with a project `default`."""
     from baton.cli.tenancy import commands
 
-    commands.create_tenant(commands.reach(options, _console(), json), name, tier, kv_bytes)
+    target = commands.reach(options, _console(), json)
+    commands.create_tenant(target, name, tier, kv_bytes, limits.given())
 
 
 @tenants_app.command("set")
 @expand_options
 def tenants_set(
     options: EtcdOptions,
+    limits: LimitOptions,
     name: TenantName,
     tier: Annotated[TierName | None, typer.Option(help="What it pays for.")] = None,
     kv_bytes: Annotated[
@@ -51,7 +79,8 @@ def tenants_set(
     """Change a tenant; in force within a second."""
     from baton.cli.tenancy import commands
 
-    commands.set_tenant(commands.reach(options, _console(), json), name, tier, kv_bytes)
+    target = commands.reach(options, _console(), json)
+    commands.set_tenant(target, name, tier, kv_bytes, limits.given())
 
 
 @tenants_app.command("disable")
@@ -85,6 +114,7 @@ def tenants_ls(options: EtcdOptions, json: Json = False) -> None:
 @expand_options
 def projects_create(
     options: EtcdOptions,
+    limits: LimitOptions,
     tenant: TenantName,
     name: Annotated[str, typer.Argument(help="The project.")],
     json: Json = False,
@@ -92,7 +122,24 @@ def projects_create(
     """Make a project."""
     from baton.cli.tenancy import commands
 
-    commands.create_project(commands.reach(options, _console(), json), tenant, name)
+    target = commands.reach(options, _console(), json)
+    commands.create_project(target, tenant, name, limits.given())
+
+
+@projects_app.command("set")
+@expand_options
+def projects_set(
+    options: EtcdOptions,
+    limits: LimitOptions,
+    tenant: TenantName,
+    name: Annotated[str, typer.Argument(help="The project, by name or id.")],
+    json: Json = False,
+) -> None:
+    """Change the limits of a project; in force within a second."""
+    from baton.cli.tenancy import commands
+
+    target = commands.reach(options, _console(), json)
+    commands.set_project(target, tenant, name, limits.given())
 
 
 @projects_app.command("archive")
@@ -126,6 +173,7 @@ def projects_ls(
 @expand_options
 def keys_create(
     options: EtcdOptions,
+    limits: LimitOptions,
     tenant: Tenant = "default",
     project: Annotated[str, typer.Option(help="The tenant's project, by name or id.")] = "default",
     name: Annotated[str, typer.Option(help="What it is for.")] = "",
@@ -161,7 +209,22 @@ def keys_create(
         name=name,
         models=model or (),
         expires=expires,
+        limits=limits.given(),
     )
+
+
+@keys_app.command("set")
+@expand_options
+def keys_set(
+    options: EtcdOptions,
+    limits: LimitOptions,
+    key: Annotated[str, typer.Argument(help="The key's id.")],
+    json: Json = False,
+) -> None:
+    """Change the limits of a key; in force within a second."""
+    from baton.cli.tenancy import commands
+
+    commands.set_key(commands.reach(options, _console(), json), key, limits.given())
 
 
 @keys_app.command("rotate")

@@ -23,6 +23,7 @@ from baton.errors import BatonError, Reason
 from baton.settings.values import Bytes
 from baton.telemetry import logs
 from baton.tenancy.admin import Administration
+from baton.tenancy.limits.spec import AMOUNTS
 from baton.tenancy.records import Key, Project, Tenant, Tier
 
 T = TypeVar("T")
@@ -87,20 +88,26 @@ def reach(options: EtcdOptions, console: Console, as_json: bool) -> Target:
     return Target(*options.resolve(), console, as_json)
 
 
-def create_tenant(target: Target, name: str, tier: str, kv_bytes: str) -> None:
+def create_tenant(
+    target: Target, name: str, tier: str, kv_bytes: str, limits: dict[str, int]
+) -> None:
     """Make a tenant."""
     most = read_bytes(kv_bytes)
-    made = target.do(lambda admin: admin.create_tenant(name, Tier(tier), most))
+    made = target.do(lambda admin: admin.create_tenant(name, Tier(tier), most, **limits))
     target.print(f"Made the tenant {name}, {tier}, with a project default.", **_shown(made))
 
 
-def set_tenant(target: Target, name: str, tier: str | None, kv_bytes: str | None) -> None:
+def set_tenant(
+    target: Target, name: str, tier: str | None, kv_bytes: str | None, limits: dict[str, int]
+) -> None:
     """Change a tenant."""
-    changes: dict[str, Any] = {} if tier is None else {"tier": tier}
+    changes: dict[str, Any] = dict(limits)
+    if tier is not None:
+        changes["tier"] = tier
     if kv_bytes is not None:
         changes["kv_bytes"] = read_bytes(kv_bytes)
     if not changes:
-        raise CommandError("Nothing to change: give --tier or --kv-bytes.")
+        raise CommandError("Nothing to change: give --tier, --kv-bytes or a limit.")
     changed = target.do(lambda admin: admin.update_tenant(name, **changes))
     target.print(f"Changed the tenant {name}.", **_shown(changed))
 
@@ -114,17 +121,27 @@ def disable_tenant(target: Target, name: str, *, disabled: bool) -> None:
 def list_tenants(target: Target) -> None:
     """Print all tenants."""
     tenants = target.do(lambda admin: admin.tenants())
-    table = TextTable(("tenant", "tier", "KV per tier", "state"), right=frozenset({"KV per tier"}))
+    table = TextTable(
+        ("tenant", "tier", "KV per tier", "limits", "state"), right=frozenset({"KV per tier"})
+    )
     for one in tenants:
         quota = size(one.kv_bytes) if one.kv_bytes else "its share"
-        table.add(one.id, one.tier.value, quota, "disabled" if one.disabled_seconds else "ok")
+        state = "disabled" if one.disabled_seconds else "ok"
+        table.add(one.id, one.tier.value, quota, _limits(one), state)
     target.list(table, [_shown(one) for one in tenants])
 
 
-def create_project(target: Target, tenant: str, name: str) -> None:
+def create_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
     """Make a project."""
-    made = target.do(lambda admin: admin.create_project(tenant, name))
+    made = target.do(lambda admin: admin.create_project(tenant, name, **limits))
     target.print(f"Made the project {name} of {tenant}: {made.id}.", **_shown(made))
+
+
+def set_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
+    """Change the limits of a project."""
+    _require_limits(limits)
+    changed = target.do(lambda admin: admin.update_project(tenant, name, **limits))
+    target.print(f"Changed the project {changed.name} of {tenant}.", **_shown(changed))
 
 
 def archive_project(target: Target, tenant: str, name: str) -> None:
@@ -136,9 +153,10 @@ def archive_project(target: Target, tenant: str, name: str) -> None:
 def list_projects(target: Target, tenant: str) -> None:
     """Print the projects of a tenant, or all."""
     projects = target.do(lambda admin: admin.projects(tenant))
-    table = TextTable(("project", "tenant", "id", "state"))
+    table = TextTable(("project", "tenant", "id", "limits", "state"))
     for one in projects:
-        table.add(one.name, one.tenant, one.id, "archived" if one.archived_seconds else "ok")
+        state = "archived" if one.archived_seconds else "ok"
+        table.add(one.name, one.tenant, one.id, _limits(one), state)
     target.list(table, [_shown(one) for one in projects])
 
 
@@ -151,6 +169,7 @@ def create_key(
     name: str,
     models: Sequence[str],
     expires: str,
+    limits: dict[str, int],
 ) -> None:
     """Make a key and print its secret."""
     seconds = read_seconds("--expires", expires) if expires else 0
@@ -160,7 +179,7 @@ def create_key(
             await ensure_default_tenant(admin)
         found = await admin.find_project(tenant, project)
         return await admin.create_key(
-            found, scopes, name=name, models=models, expires_in_seconds=seconds
+            found, scopes, name=name, models=models, expires_in_seconds=seconds, **limits
         )
 
     key, secret = target.do(create)
@@ -171,6 +190,13 @@ async def ensure_default_tenant(admin: Administration) -> None:
     """Make the tenant `default` where it does not exist: the operator's own."""
     if not any(one.id == DEFAULT_TENANT for one in await admin.tenants()):
         await admin.create_tenant(DEFAULT_TENANT, Tier.ENTERPRISE)
+
+
+def set_key(target: Target, ident: str, limits: dict[str, int]) -> None:
+    """Change the limits of a key."""
+    _require_limits(limits)
+    changed = target.do(lambda admin: admin.update_key(ident, **limits))
+    target.print(f"Changed the key {ident}.", **_shown(changed))
 
 
 def rotate_key(target: Target, ident: str, keep: str) -> None:
@@ -198,7 +224,7 @@ def list_keys(target: Target, tenant: str) -> None:
     keys, projects, uses = target.do(read)
     keys = [one for one in keys if one.project in projects or not tenant]
     table = TextTable(
-        ("key", "tenant", "project", "name", "scopes", "models", "last used", "state")
+        ("key", "tenant", "project", "name", "scopes", "models", "limits", "last used", "state")
     )
     rows = []
     for one in keys:
@@ -211,6 +237,7 @@ def list_keys(target: Target, tenant: str) -> None:
             one.name,
             ", ".join(one.scopes),
             ", ".join(one.models) or "all",
+            _limits(one),
             _minute(uses[one.id]) if one.id in uses else "never",
             _state(one),
         )
@@ -257,6 +284,18 @@ def _print_secret(target: Target, key: Key, secret: str) -> None:
             target.print(f"The one before is taken until {_minute(key.old_secret.until_seconds)}.")
         return
     target.print("", **_shown(key), secret=secret)
+
+
+def _require_limits(limits: dict[str, int]) -> None:
+    if not limits:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in AMOUNTS)
+        raise CommandError(f"Nothing to change: give one of {flags}.")
+
+
+def _limits(record: Tenant | Project | Key) -> str:
+    """Return the limits of a record for people."""
+    found = ((getattr(record, name), name.replace("_", " ")) for name in AMOUNTS)
+    return ", ".join(f"{amount} {name}" for amount, name in found if amount) or "none"
 
 
 def _shown(record: Tenant | Project | Key) -> dict[str, Any]:

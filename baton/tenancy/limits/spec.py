@@ -10,6 +10,8 @@ MAX_AMOUNT = 10**12
 """Of a limit."""
 CONTEXT_TOKENS: Mapping[str, int] = {"free": 32_768, "pro": 65_536, "enterprise": 131_072}
 """Prompt and output together, by tier, where no record says otherwise."""
+AMOUNTS = ("requests_per_minute", "tokens_per_minute", "requests_at_once", "context_tokens")
+"""The fields of a record that are limits; 0: it has none of that kind."""
 
 
 class Subject(StrEnum):
@@ -80,15 +82,8 @@ class SubjectLimits:
         Raises:
             ValueError: one is out of range; the message names it.
         """
-        for field in (
-            "requests_per_minute",
-            "tokens_per_minute",
-            "requests_at_once",
-            "context_tokens",
-        ):
-            value = getattr(self, field)
-            if not 0 <= value <= MAX_AMOUNT:
-                raise ValueError(f"{field}: {value} is out of range: 0 (no limit) to {MAX_AMOUNT}")
+        for field in AMOUNTS:
+            check_amount(field, getattr(self, field))
 
     def limits(self) -> Iterator[Limit]:
         """Yield those that are counted. A minute's worth may be used in one moment."""
@@ -100,6 +95,16 @@ class SubjectLimits:
             if amount:
                 limit_id = LimitId(self.subject, self.name, measure)
                 yield Limit(limit_id, amount, amount, self.version)
+
+
+def check_amount(field: str, value: int) -> None:
+    """Check what a limit is set to.
+
+    Raises:
+        ValueError: it is out of range; the message names the field.
+    """
+    if not 0 <= value <= MAX_AMOUNT:
+        raise ValueError(f"{field}: {value} is out of range: 0 (no limit) to {MAX_AMOUNT}")
 
 
 def context_tokens(subjects: Iterable[SubjectLimits], tier: str) -> tuple[int, Subject]:

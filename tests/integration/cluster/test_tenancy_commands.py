@@ -55,6 +55,17 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
     assert SECRET.fullmatch(made["secret"])
     assert made["scopes"] == ["inference", "usage"]
     assert made["expires_seconds"] - made["created_seconds"] == 90 * 86_400
+    limits = ("--requests-per-minute", "60", "--context-tokens", "1000")
+    limited = await read("keys", "set", made["id"], *limits)
+    assert (limited["requests_per_minute"], limited["context_tokens"]) == (60, 1000)
+    assert "60 requests per minute, 1000 context tokens" in await said("keys", "ls")
+    unlimited = await read("keys", "set", made["id"], "--context-tokens", "0")
+    assert (unlimited["requests_per_minute"], "context_tokens" in unlimited) == (60, False)
+    await said("tenants", "set", "acme", "--tokens-per-minute", "5000")
+    await said("projects", "set", "acme", "search", "--requests-at-once", "4")
+    (owner,) = [one for one in await admin.tenants() if one.id == "acme"]
+    assert (owner.tokens_per_minute, owner.tier.value) == (5000, "pro")
+    assert (await admin.find_project("acme", "search")).requests_at_once == 4
     rotated = await read("keys", "rotate", made["id"], "--keep", "1h")
     assert rotated["secret"] != made["secret"]
     assert (await read("keys", "revoke", made["id"]))["revoked_seconds"]
@@ -87,6 +98,12 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
         (("tenants", "create", "Big Co"), "lower-case letters"),
         (("tenants", "create", "a", "--kv-bytes", "lots"), "no number of bytes"),
         (("tenants", "set", "a"), "Nothing to change"),
+        (("keys", "set", "key_1"), "Nothing to change: give one of --requests-per-minute"),
+        (("keys", "create", "--requests-at-once", "-1"), "requests_at_once: -1 is out of range: 0"),
+        (
+            ("tenants", "create", "a", "--tokens-per-minute", "1000000000001"),
+            "tokens_per_minute: 1000000000001 is out of range",
+        ),
     ],
 )
 async def test_what_is_wrong_is_said_in_a_sentence(

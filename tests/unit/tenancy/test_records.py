@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from baton.tenancy import records
+from baton.tenancy.limits.spec import AMOUNTS, Subject, SubjectLimits
 from baton.tenancy.records import Key, Project, Tenant, Tier
 from baton.v1 import common_pb2
 
@@ -49,6 +50,10 @@ def test_a_field_of_a_later_release_is_passed_over() -> None:
         (Tenant, {**GOOD_TENANT, "kv_bytes": -1}, "kv_bytes: -1, less than 0"),
         (Tenant, {**GOOD_TENANT, "kv_bytes": "1GiB"}, "Expected `int`"),
         (Tenant, {**GOOD_TENANT, "version": 0}, "version: 0, less than 1"),
+        (Tenant, {**GOOD_TENANT, "context_tokens": -1}, "context_tokens: -1 is out of range: 0"),
+        (Project, {**GOOD_PROJECT, "requests_at_once": -2}, "requests_at_once: -2 is out of range"),
+        (Key, {**GOOD_KEY, "tokens_per_minute": 10**12 + 1}, "tokens_per_minute: 1000000000001 is"),
+        (Key, {**GOOD_KEY, "requests_per_minute": "60"}, "Expected `int`"),
         (Project, {**GOOD_PROJECT, "tenant": "a/b"}, "tenant: 'a/b' is not"),
         (Project, {**GOOD_PROJECT, "id": "search"}, "id: 'search' is not proj_"),
         (Key, {**GOOD_KEY, "sha256": "AAAA"}, "sha256: 3 bytes, not 32"),
@@ -66,6 +71,18 @@ def test_a_wrong_record_is_refused_by_the_name_of_its_field(
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         _parse(kind, fields)
+
+
+def test_the_limits_of_a_record_have_its_subject_and_version() -> None:
+    amounts = dict.fromkeys(AMOUNTS, 7) | {"version": 3}
+    for kind, good, subject in (
+        (Tenant, GOOD_TENANT, Subject.TENANT),
+        (Project, GOOD_PROJECT, Subject.PROJECT),
+        (Key, GOOD_KEY, Subject.KEY),
+    ):
+        found = records.limits_of(_parse(kind, {**good, **amounts}))
+        assert found == SubjectLimits(subject, good["id"], 7, 7, 7, 7, version=3)
+        assert not list(records.limits_of(_parse(kind, good)).limits())
 
 
 def test_a_record_stored_under_another_id_is_refused() -> None:
