@@ -88,6 +88,34 @@ class Etcd:
         response = await self._call(_RANGE, pb.RangeRequest(key=key.encode()))
         return bytes(response.kvs[0].value) if response.kvs else None
 
+    async def get_revised(self, key: str) -> tuple[bytes | None, int]:
+        """Return the value of a key and the revision that wrote it; None and 0: there is none."""
+        response = await self._call(_RANGE, pb.RangeRequest(key=key.encode()))
+        if not response.kvs:
+            return None, 0
+        return bytes(response.kvs[0].value), int(response.kvs[0].mod_revision)
+
+    async def get_all(self, keys: Sequence[str]) -> dict[str, bytes]:
+        """Return the values of those of the keys, up to MAX_BATCH, that exist."""
+        request = pb.TxnRequest()
+        for key in keys:
+            request.success.add().request_range.key = key.encode()
+        answers = (await self._call(_TXN, request)).responses
+        found = [kv for answer in answers for kv in answer.response_range.kvs]
+        return {kv.key.decode(): bytes(kv.value) for kv in found}
+
+    async def last(self, prefix: str, end: str = "", size: int = PAGE) -> Pairs:
+        """Return up to `size` keys with a prefix, and before `end`; the last one first."""
+        request = pb.RangeRequest(
+            key=prefix.encode(),
+            range_end=(end or prefix_end(prefix)).encode(),
+            limit=size,
+            sort_order=pb.RangeRequest.DESCEND,
+            sort_target=pb.RangeRequest.KEY,
+        )
+        response = await self._call(_RANGE, request)
+        return [(kv.key.decode(), bytes(kv.value)) for kv in response.kvs]
+
     async def list(self, prefix: str, end: str = "") -> tuple[Pairs, int]:
         """Return the keys with a prefix, or from there to `end` (exclusive), and the revision.
 
@@ -136,16 +164,37 @@ class Etcd:
 
     async def replace(self, key: str, known: bytes, value: bytes, lease: int = 0) -> bool:
         """Write a key if it holds `known`; return whether it was written."""
-        same = pb.Compare(target=pb.Compare.VALUE, key=key.encode(), value=known)
-        return await self._write([(key, value)], [same], lease)
+        return await self._write([(key, value)], [_holds(key, known)], lease)
+
+    async def replace_all(
+        self,
+        known: Sequence[tuple[str, bytes | None]],
+        pairs: Sequence[tuple[str, bytes]],
+        gone: Sequence[str] = (),
+    ) -> bool:
+        """Write and delete keys at once, up to MAX_BATCH; return whether it was done.
+
+        Args:
+            known: what keys must hold for it; None: they must not exist.
+            pairs: what is written.
+            gone: keys that are deleted, if they exist.
+        """
+        conditions = [_absent(key) if value is None else _holds(key, value) for key, value in known]
+        return await self._write(pairs, conditions, gone=gone)
 
     async def _write(
-        self, pairs: Sequence[tuple[str, bytes]], conditions: Sequence[Any], lease: int = 0
+        self,
+        pairs: Sequence[tuple[str, bytes]],
+        conditions: Sequence[Any],
+        lease: int = 0,
+        gone: Sequence[str] = (),
     ) -> bool:
         request = pb.TxnRequest(compare=conditions)  # a comparison is for equality by default
         for key, value in pairs:
             put = request.success.add().request_put
             put.key, put.value, put.lease = key.encode(), value, lease
+        for key in gone:
+            request.success.add().request_delete_range.key = key.encode()
         return bool((await self._call(_TXN, request)).succeeded)
 
     async def grant(self, ttl: int) -> int:
@@ -240,6 +289,10 @@ class Etcd:
 
 def _absent(key: str) -> Any:
     return pb.Compare(target=pb.Compare.CREATE, key=key.encode(), create_revision=0)
+
+
+def _holds(key: str, value: bytes) -> Any:
+    return pb.Compare(target=pb.Compare.VALUE, key=key.encode(), value=value)
 
 
 def _event(event: Any) -> WatchEvent:

@@ -61,6 +61,11 @@ def key_uses(cluster: str) -> str:
     return f"/baton/{cluster}/key-uses/"
 
 
+def audit(cluster: str, tenant: str) -> str:
+    """Return the key of the last change of a tenant; its audit records follow it after a slash."""
+    return f"/baton/{cluster}/audit/{tenant}"
+
+
 def refused(cluster: str) -> str:
     """Return the prefix of requests that are refused; the hexadecimal digest of one follows."""
     return f"/baton/{cluster}/refused/"

@@ -6,8 +6,18 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from baton.errors import BatonError, Reason
+from baton.tenancy.listing import Listing
 from baton.tenancy.principal import Principal
-from baton.tenancy.records import KINDS, Key, Project, Record, Tenant, parse
+from baton.tenancy.records import (
+    KINDS,
+    Key,
+    Project,
+    Record,
+    Scope,
+    ServiceAccount,
+    Tenant,
+    parse,
+)
 
 H = TypeVar("H", bound=Hashable)
 
@@ -17,6 +27,7 @@ UNKNOWN = "the API key is not valid"
 EXPIRED = "the API key has expired"
 ROTATED = "this secret of the API key was replaced, and is no longer taken"
 REVOKED = "the API key was revoked"
+DELETED = "the service account of the API key was deleted"
 ARCHIVED = "the project of the API key was archived"
 DISABLED = "the tenant of the API key is disabled"
 
@@ -35,13 +46,38 @@ class Directory:
     def __init__(self) -> None:
         self._tenants: dict[str, Tenant] = {}
         self._projects: dict[str, Project] = {}
+        self._accounts: dict[str, ServiceAccount] = {}
         self._keys: dict[str, Key] = {}
         self._by_digest: dict[bytes, Key] = {}
         self._shared: dict[Hashable, Hashable] = {}
         """One object for each of the few values that most keys have."""
+        self.projects_of = Listing()
+        """Ids of projects, archived ones too, by tenant."""
+        self.accounts_of = Listing()
+        """Ids of service accounts that are not deleted, by project."""
+        self.keys_of = Listing()
+        """Ids of keys that are not revoked, by project; those for administration are not among
+        them."""
+        self.admin_keys_of = Listing()
+        """Of those alone."""
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    @property
+    def projects(self) -> Mapping[str, Project]:
+        """Projects by id; a live view."""
+        return self._projects
+
+    @property
+    def accounts(self) -> Mapping[str, ServiceAccount]:
+        """Service accounts by id, deleted ones too; a live view."""
+        return self._accounts
+
+    @property
+    def keys(self) -> Mapping[str, Key]:
+        """Keys by id, revoked ones too; a live view."""
+        return self._keys
 
     @property
     def tenants(self) -> Mapping[str, Tenant]:
@@ -68,6 +104,10 @@ class Directory:
         old = key.old_secret
         if old is not None and digest == old.sha256 and now >= old.until_seconds:
             raise refused(ROTATED)
+        if key.service_account:
+            account = self._accounts.get(key.service_account)
+            if account is None or account.deleted_seconds:
+                raise refused(DELETED)
         project = self._projects.get(key.project)
         if project is None or project.archived_seconds:
             raise refused(ARCHIVED)
@@ -82,7 +122,7 @@ class Directory:
         return self._table(kind).get(ident)
 
     def names(self) -> Iterator[str]:
-        """Yield the names of all records: tenants, then projects, then keys."""
+        """Yield the names of all records, those of keys last."""
         for kind, table in self._tables().items():
             for ident in table:
                 yield f"{kind}/{ident}"
@@ -95,10 +135,20 @@ class Directory:
         """
         kind, ident = _split(name)
         record = parse(KINDS[kind], ident, value)
-        if isinstance(record, Key):
-            self._put_key(record)
-        else:
-            self._table(kind)[record.id] = record
+        match record:
+            case Key():
+                self._put_key(record)
+            case Project():
+                self._forget(kind, ident)
+                self._projects[ident] = record
+                self.projects_of.add(record.tenant, ident)
+            case ServiceAccount():
+                self._forget(kind, ident)
+                self._accounts[ident] = record
+                if not record.deleted_seconds:
+                    self.accounts_of.add(record.project, ident)
+            case Tenant():
+                self._tenants[ident] = record
 
     def remove(self, name: str) -> None:
         """Forget a record. Nothing happens if there is none.
@@ -106,24 +156,35 @@ class Directory:
         Raises:
             ValueError: the name is no record's.
         """
-        kind, ident = _split(name)
-        gone = self._table(kind).pop(ident, None)
-        if isinstance(gone, Key):
-            self._forget_digests(gone)
+        self._forget(*_split(name))
+
+    def _forget(self, kind: str, ident: str) -> None:
+        match self._table(kind).pop(ident, None):
+            case Key() as gone:
+                self._forget_digests(gone)
+                self._listing(gone).remove(gone.project, ident)
+            case Project() as gone:
+                self.projects_of.remove(gone.tenant, ident)
+            case ServiceAccount() as gone:
+                self.accounts_of.remove(gone.project, ident)
 
     def _put_key(self, key: Key) -> None:
-        before = self._keys.get(key.id)
-        if before is not None:
-            self._forget_digests(before)
+        self._forget("keys", key.id)
         key = replace(
             key,
             project=self._one(key.project),
+            service_account=self._one(key.service_account),
             scopes=self._one(key.scopes),
             models=self._one(key.models),
         )
         self._keys[key.id] = self._by_digest[key.sha256] = key
         if key.old_secret is not None:
             self._by_digest[key.old_secret.sha256] = key
+        if not key.revoked_seconds:
+            self._listing(key).add(key.project, key.id)
+
+    def _listing(self, key: Key) -> Listing:
+        return self.admin_keys_of if Scope.ADMIN in key.scopes else self.keys_of
 
     def _forget_digests(self, key: Key) -> None:
         digests = [key.sha256] if key.old_secret is None else [key.sha256, key.old_secret.sha256]
@@ -135,7 +196,12 @@ class Directory:
         return cast(H, self._shared.setdefault(value, value))
 
     def _tables(self) -> dict[str, dict[str, Record]]:
-        tables = {"tenants": self._tenants, "projects": self._projects, "keys": self._keys}
+        tables = {
+            "tenants": self._tenants,
+            "projects": self._projects,
+            "accounts": self._accounts,
+            "keys": self._keys,
+        }
         return cast("dict[str, dict[str, Record]]", tables)
 
     def _table(self, kind: str) -> dict[str, Record]:

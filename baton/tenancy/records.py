@@ -1,4 +1,4 @@
-"""The records of tenancy, as JSON in etcd: a tenant has projects, a project has keys.
+"""The records of tenancy, as JSON in etcd: a tenant has projects, which have accounts and keys.
 
 Bytes are base64, times whole seconds since the Unix epoch, and 0 means never or no limit. Fields
 are only ever added: a reader passes over those that it does not know. `version` counts the changes
@@ -85,6 +85,20 @@ class Project(Limited, omit_defaults=True, kw_only=True, gc=False):
     version: int = 1
 
 
+class ServiceAccount(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """A program of a project: the owner of keys, which end with it."""
+
+    id: str
+    project: str
+    """Id of the project."""
+    name: str
+    """For people."""
+    created_seconds: int = 0
+    deleted_seconds: int = 0
+    """Since when none of its keys is taken; 0: they are."""
+    version: int = 1
+
+
 class OldSecret(msgspec.Struct, gc=False):
     """The secret before the last rotation, which is still taken for a while."""
 
@@ -98,6 +112,8 @@ class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
     id: str
     project: str
     """Id of the project."""
+    service_account: str = ""
+    """Id of the service account that owns it; empty: none does."""
     name: str = ""
     """For people."""
     sha256: bytes
@@ -114,18 +130,21 @@ class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
     version: int = 1
 
 
-Record = Tenant | Project | Key
-R = TypeVar("R", bound=Tenant | Project | Key)
+Record = Tenant | Project | ServiceAccount | Key
+R = TypeVar("R", bound=Tenant | Project | ServiceAccount | Key)
 
-KINDS: dict[str, type[Tenant] | type[Project] | type[Key]] = {
+KINDS: dict[str, type[Tenant] | type[Project] | type[ServiceAccount] | type[Key]] = {
+    "accounts": ServiceAccount,
     "keys": Key,
     "projects": Project,
     "tenants": Tenant,
 }
 """By what stands in a record's name before its id."""
+KIND_OF: dict[type, str] = {kind: name for name, kind in KINDS.items()}
 
 _NAME = re.compile(NAME)
 _PROJECT_ID = re.compile(r"proj_[0-9a-f]{16}")
+_ACCOUNT_ID = re.compile(r"svc_acct_[0-9a-f]{16}")
 _KEY_ID = re.compile(r"key_[0-9a-f]{16}")
 _MODEL = re.compile(MODEL_NAME)
 _SCOPE = re.compile(r"[a-z][a-z0-9_.:-]{0,63}")
@@ -157,7 +176,7 @@ def parse(kind: type[R], ident: str, value: bytes) -> R:
     return record
 
 
-def limits_of(record: Record) -> SubjectLimits:
+def limits_of(record: Tenant | Project | Key) -> SubjectLimits:
     """Return the limits that a record has, as of its version."""
     match record:
         case Tenant():
@@ -185,8 +204,9 @@ def check(record: Record) -> None:
     """
     _at_least(record, "version", 1)
     _at_least(record, "created_seconds")
-    for field in AMOUNTS:
-        check_amount(field, getattr(record, field))
+    if not isinstance(record, ServiceAccount):
+        for field in AMOUNTS:
+            check_amount(field, getattr(record, field))
     match record:
         case Tenant():
             check_name("id", record.id)
@@ -197,6 +217,13 @@ def check(record: Record) -> None:
             check_name("tenant", record.tenant)
             check_name("name", record.name)
             _at_least(record, "archived_seconds")
+        case ServiceAccount():
+            _match("id", record.id, _ACCOUNT_ID, "svc_acct_ and 16 hexadecimal digits")
+            _match("project", record.project, _PROJECT_ID, "proj_ and 16 hexadecimal digits")
+            if not record.name:
+                raise ValueError("name: it is empty")
+            _check_title(record.name)
+            _at_least(record, "deleted_seconds")
         case Key():
             _check_key(record)
 
@@ -213,8 +240,9 @@ def check_name(field: str, name: str) -> None:
 def _check_key(key: Key) -> None:
     _match("id", key.id, _KEY_ID, "key_ and 16 hexadecimal digits")
     _match("project", key.project, _PROJECT_ID, "proj_ and 16 hexadecimal digits")
-    if len(key.name) > MAX_TITLE or not key.name.isprintable():
-        raise ValueError(f"name: at most {MAX_TITLE} printable characters")
+    if key.service_account:
+        _match("service_account", key.service_account, _ACCOUNT_ID, "the id of one")
+    _check_title(key.name)
     digests = [key.sha256]
     if key.old_secret is not None:
         digests.append(key.old_secret.sha256)
@@ -233,6 +261,11 @@ def _check_key(key: Key) -> None:
         _match("models", model, _MODEL, "the name of a model or adapter")
     _at_least(key, "expires_seconds")
     _at_least(key, "revoked_seconds")
+
+
+def _check_title(name: str) -> None:
+    if len(name) > MAX_TITLE or not name.isprintable():
+        raise ValueError(f"name: at most {MAX_TITLE} printable characters")
 
 
 def _match(field: str, value: str, pattern: re.Pattern[str], what: str) -> None:

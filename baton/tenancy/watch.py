@@ -40,6 +40,10 @@ class DirectoryWatch:
         self.synced = asyncio.Event()
         """Set once etcd was listed, for good."""
         self._revision = 0
+        self._reached = 0
+        """The revision of etcd that the directory is as new as."""
+        self._advanced: asyncio.Future[None] | None = None
+        """Done with the next change; there is one while somebody waits."""
         self._epoch = b""
         self._listed_epoch = b""
         self._lost = False
@@ -65,6 +69,13 @@ class DirectoryWatch:
     async def wait_synced(self) -> None:
         """Return once etcd was listed."""
         await self.synced.wait()
+
+    async def reach(self, revision: int) -> None:
+        """Return once the directory is as new as a revision of etcd. The caller has a deadline."""
+        while self._reached < revision:
+            if self._advanced is None:
+                self._advanced = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._advanced)
 
     # What etcd holds.
 
@@ -97,6 +108,7 @@ class DirectoryWatch:
         if self._to_write or not self._listed_epoch:
             self._write.set()
         self._missing = {}
+        self._advance(self._revision)
         if not self.synced.is_set():
             log.info("tenancy.synced", keys=len(self.directory))
             self.synced.set()
@@ -112,6 +124,13 @@ class DirectoryWatch:
                 self.directory.remove(name)
             except ValueError as error:
                 log.warning("tenancy.record.unreadable", name=name, error=str(error))
+        self._advance(revision)
+
+    def _advance(self, revision: int) -> None:
+        self._reached = revision
+        if self._advanced is not None:
+            self._advanced.set_result(None)
+            self._advanced = None
 
     def _compare_epochs(self) -> None:
         if self._epoch and self._epoch != self._listed_epoch:

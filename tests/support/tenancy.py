@@ -3,11 +3,21 @@
 from typing import Any
 
 from baton.tenancy.directory import Directory
-from baton.tenancy.records import Key, Project, Tenant, Tier, encode
+from baton.tenancy.records import (
+    KIND_OF,
+    Key,
+    Project,
+    Record,
+    ServiceAccount,
+    Tenant,
+    Tier,
+    encode,
+)
 from baton.tenancy.secret import digest_of, new_secret
 
 PROJECT = "proj_0123456789abcdef"
 KEY = "key_0123456789abcdef"
+ACCOUNT = "svc_acct_0123456789abcdef"
 
 
 def tenant(ident: str = "acme", **fields: Any) -> Tenant:
@@ -18,6 +28,10 @@ def project(ident: str = PROJECT, owner: str = "acme", **fields: Any) -> Project
     return Project(id=ident, tenant=owner, name="search", **fields)
 
 
+def account(ident: str = ACCOUNT, owner: str = PROJECT, **fields: Any) -> ServiceAccount:
+    return ServiceAccount(id=ident, project=owner, name="ranking", **fields)
+
+
 def key(ident: str = KEY, **fields: Any) -> tuple[Key, bytes]:
     """Return a key and its secret."""
     secret = new_secret().encode()
@@ -25,10 +39,9 @@ def key(ident: str = KEY, **fields: Any) -> tuple[Key, bytes]:
     return Key(id=ident, **{**known, **fields}), secret
 
 
-def directory(*records: Tenant | Project | Key) -> Directory:
+def directory(*records: Record) -> Directory:
     """Return a directory of these records."""
     made = Directory()
     for record in records:
-        kind = {Tenant: "tenants", Project: "projects", Key: "keys"}[type(record)]
-        made.put(f"{kind}/{record.id}", encode(record))
+        made.put(f"{KIND_OF[type(record)]}/{record.id}", encode(record))
     return made

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import msgspec
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
@@ -23,6 +22,7 @@ from baton.errors import BatonError, Reason
 from baton.settings.values import Bytes
 from baton.telemetry import logs
 from baton.tenancy.admin import Administration
+from baton.tenancy.audit import shown
 from baton.tenancy.limits.spec import AMOUNTS
 from baton.tenancy.records import Key, Project, Tenant, Tier
 
@@ -94,7 +94,7 @@ def create_tenant(
     """Make a tenant."""
     most = read_bytes(kv_bytes)
     made = target.do(lambda admin: admin.create_tenant(name, Tier(tier), most, **limits))
-    target.print(f"Made the tenant {name}, {tier}, with a project default.", **_shown(made))
+    target.print(f"Made the tenant {name}, {tier}, with a project default.", **shown(made))
 
 
 def set_tenant(
@@ -109,13 +109,13 @@ def set_tenant(
     if not changes:
         raise CommandError("Nothing to change: give --tier, --kv-bytes or a limit.")
     changed = target.do(lambda admin: admin.update_tenant(name, **changes))
-    target.print(f"Changed the tenant {name}.", **_shown(changed))
+    target.print(f"Changed the tenant {name}.", **shown(changed))
 
 
 def disable_tenant(target: Target, name: str, *, disabled: bool) -> None:
     """Refuse the keys of a tenant, or take them again."""
     changed = target.do(lambda admin: admin.update_tenant(name, disabled=disabled))
-    target.print(f"{'Disabled' if disabled else 'Enabled'} the tenant {name}.", **_shown(changed))
+    target.print(f"{'Disabled' if disabled else 'Enabled'} the tenant {name}.", **shown(changed))
 
 
 def list_tenants(target: Target) -> None:
@@ -128,26 +128,26 @@ def list_tenants(target: Target) -> None:
         quota = size(one.kv_bytes) if one.kv_bytes else "its share"
         state = "disabled" if one.disabled_seconds else "ok"
         table.add(one.id, one.tier.value, quota, _limits(one), state)
-    target.list(table, [_shown(one) for one in tenants])
+    target.list(table, [shown(one) for one in tenants])
 
 
 def create_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
     """Make a project."""
     made = target.do(lambda admin: admin.create_project(tenant, name, **limits))
-    target.print(f"Made the project {name} of {tenant}: {made.id}.", **_shown(made))
+    target.print(f"Made the project {name} of {tenant}: {made.id}.", **shown(made))
 
 
 def set_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
     """Change the limits of a project."""
     _require_limits(limits)
     changed = target.do(lambda admin: admin.update_project(tenant, name, **limits))
-    target.print(f"Changed the project {changed.name} of {tenant}.", **_shown(changed))
+    target.print(f"Changed the project {changed.name} of {tenant}.", **shown(changed))
 
 
 def archive_project(target: Target, tenant: str, name: str) -> None:
     """Archive a project."""
     changed = target.do(lambda admin: admin.archive_project(tenant, name))
-    target.print(f"Archived the project {changed.name} of {tenant}.", **_shown(changed))
+    target.print(f"Archived the project {changed.name} of {tenant}.", **shown(changed))
 
 
 def list_projects(target: Target, tenant: str) -> None:
@@ -157,7 +157,7 @@ def list_projects(target: Target, tenant: str) -> None:
     for one in projects:
         state = "archived" if one.archived_seconds else "ok"
         table.add(one.name, one.tenant, one.id, _limits(one), state)
-    target.list(table, [_shown(one) for one in projects])
+    target.list(table, [shown(one) for one in projects])
 
 
 def create_key(
@@ -179,7 +179,13 @@ def create_key(
             await ensure_default_tenant(admin)
         found = await admin.find_project(tenant, project)
         return await admin.create_key(
-            found, scopes, name=name, models=models, expires_in_seconds=seconds, **limits
+            found,
+            scopes,
+            name=name,
+            models=models,
+            expires_in_seconds=seconds,
+            service_account="",
+            **limits,
         )
 
     key, secret = target.do(create)
@@ -196,7 +202,7 @@ def set_key(target: Target, ident: str, limits: dict[str, int]) -> None:
     """Change the limits of a key."""
     _require_limits(limits)
     changed = target.do(lambda admin: admin.update_key(ident, **limits))
-    target.print(f"Changed the key {ident}.", **_shown(changed))
+    target.print(f"Changed the key {ident}.", **shown(changed))
 
 
 def rotate_key(target: Target, ident: str, keep: str) -> None:
@@ -209,7 +215,7 @@ def rotate_key(target: Target, ident: str, keep: str) -> None:
 def revoke_key(target: Target, ident: str) -> None:
     """Revoke a key."""
     changed = target.do(lambda admin: admin.revoke_key(ident))
-    target.print(f"Revoked the key {ident}.", **_shown(changed))
+    target.print(f"Revoked the key {ident}.", **shown(changed))
 
 
 def list_keys(target: Target, tenant: str) -> None:
@@ -243,7 +249,7 @@ def list_keys(target: Target, tenant: str) -> None:
         )
         rows.append(
             {
-                **_shown(one),
+                **shown(one),
                 "tenant": owner,
                 "last_used_seconds": uses.get(one.id),
                 "state": _state(one),
@@ -283,7 +289,7 @@ def _print_secret(target: Target, key: Key, secret: str) -> None:
         if key.old_secret is not None:
             target.print(f"The one before is taken until {_minute(key.old_secret.until_seconds)}.")
         return
-    target.print("", **_shown(key), secret=secret)
+    target.print("", **shown(key), secret=secret)
 
 
 def _require_limits(limits: dict[str, int]) -> None:
@@ -296,15 +302,6 @@ def _limits(record: Tenant | Project | Key) -> str:
     """Return the limits of a record for people."""
     found = ((getattr(record, name), name.replace("_", " ")) for name in AMOUNTS)
     return ", ".join(f"{amount} {name}" for amount, name in found if amount) or "none"
-
-
-def _shown(record: Tenant | Project | Key) -> dict[str, Any]:
-    """Return a record for people: without digests."""
-    fields: dict[str, Any] = msgspec.to_builtins(record)
-    fields.pop("sha256", None)
-    if isinstance(record, Key) and record.old_secret is not None:
-        fields["old_secret"] = {"until_seconds": record.old_secret.until_seconds}
-    return fields
 
 
 def _state(key: Key) -> str:

@@ -6,10 +6,10 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.tenancy import directory as sentences
-from baton.tenancy.records import Key, OldSecret, Project, Scope, Tenant, Tier, encode
+from baton.tenancy.records import Key, OldSecret, Project, Record, Scope, Tenant, Tier, encode
 from baton.tenancy.secret import digest_of, new_secret
 from baton.v1 import common_pb2
-from tests.support.tenancy import KEY, PROJECT, directory, key, project, tenant
+from tests.support.tenancy import ACCOUNT, KEY, PROJECT, account, directory, key, project, tenant
 
 NOW = 1_700_000_000.0
 
@@ -23,6 +23,7 @@ class Refused:
     secret: bytes
     tenant: Tenant = dataclasses.field(default_factory=tenant)
     project: Project | None = dataclasses.field(default_factory=project)
+    others: tuple[Record, ...] = ()
 
 
 def _refused() -> dict[str, Refused]:
@@ -30,6 +31,8 @@ def _refused() -> dict[str, Refused]:
     late, late_secret = key(expires_seconds=int(NOW))
     revoked, revoked_secret = key(revoked_seconds=5)
     old = new_secret().encode()
+    owned, owned_secret = key(service_account=ACCOUNT)
+    gone = (account(deleted_seconds=1),)
     rotated, _ = key(old_secret=OldSecret(digest_of(old), int(NOW)))
     return {
         "unknown": Refused(sentences.UNKNOWN, good, new_secret().encode()),
@@ -41,6 +44,8 @@ def _refused() -> dict[str, Refused]:
         "revoked": Refused(sentences.REVOKED, revoked, revoked_secret),
         "replaced": Refused(sentences.ROTATED, rotated, old),
         "archived": Refused(sentences.ARCHIVED, good, secret, project=project(archived_seconds=1)),
+        "of a deleted account": Refused(sentences.DELETED, owned, owned_secret, others=gone),
+        "without its account": Refused(sentences.DELETED, owned, owned_secret),
         "without its project": Refused(sentences.ARCHIVED, good, secret, project=None),
         "disabled": Refused(sentences.DISABLED, good, secret, tenant=tenant(disabled_seconds=1)),
         "of another tenant": Refused(sentences.DISABLED, good, secret, tenant=tenant("other")),
@@ -50,7 +55,9 @@ def _refused() -> dict[str, Refused]:
 @pytest.mark.parametrize("name", _refused())
 def test_a_key_that_is_not_taken_is_refused_with_its_sentence(name: str) -> None:
     case = _refused()[name]
-    known = [case.tenant, case.key, *([case.project] if case.project else [])]
+    known: list[Record] = [case.tenant, case.key, *case.others]
+    if case.project is not None:
+        known.append(case.project)
     with pytest.raises(BatonError) as caught:
         directory(*known).authenticate(digest_of(case.secret), NOW)
     assert (caught.value.reason, caught.value.message) == (Reason.INVALID_API_KEY, case.sentence)
@@ -121,3 +128,29 @@ def test_a_key_is_held_to_its_scopes_models_and_tier() -> None:
         assert (caught.value.reason, caught.value.field) == (Reason.MODEL_NOT_ALLOWED, field)
     asked = range(common_pb2.PRIORITY_CLASS_PREMIUM + 1)
     assert [found.capped(one) for one in asked] == [0, 1, 2, 2]
+
+
+def test_listings_have_what_is_there_for_administration() -> None:
+    late, early = "key_f000000000000000", "key_0000000000000000"
+    mine, secret = key(service_account=ACCOUNT)
+    known = directory(
+        *(tenant(), project(), account(), key(late)[0], mine, key(early, scopes=("admin",))[0])
+    )
+    assert known.authenticate(digest_of(secret), NOW).key.service_account == ACCOUNT
+    assert list(known.projects_of.of("acme")) == [PROJECT]
+    assert list(known.accounts_of.of(PROJECT)) == [ACCOUNT]
+    assert list(known.keys_of.of(PROJECT)) == [KEY, late]
+    assert list(known.admin_keys_of.of(PROJECT)) == [early]
+    known.put(f"keys/{late}", encode(key(late, revoked_seconds=1)[0]))
+    known.put(f"keys/{early}", encode(key(early)[0]))
+    known.put(f"accounts/{ACCOUNT}", encode(account(deleted_seconds=1)))
+    known.put(f"projects/{PROJECT}", encode(project(archived_seconds=1)))
+    assert list(known.keys_of.of(PROJECT)) == [early, KEY]
+    assert list(known.admin_keys_of.of(PROJECT)) == []
+    assert list(known.accounts_of.of(PROJECT)) == []
+    assert list(known.projects_of.of("acme")) == [PROJECT]
+    for name in list(known.names()):
+        known.remove(name)
+    assert not list(known.names())
+    assert not known.keys_of.of(PROJECT)
+    assert not known.projects_of.of("acme")

@@ -9,7 +9,7 @@ import pytest
 
 from baton.tenancy import records
 from baton.tenancy.limits.spec import AMOUNTS, Subject, SubjectLimits
-from baton.tenancy.records import Key, Project, Tenant, Tier
+from baton.tenancy.records import Key, Project, ServiceAccount, Tenant, Tier
 from baton.v1 import common_pb2
 
 DIGEST = base64.b64encode(bytes(32)).decode()
@@ -20,6 +20,11 @@ GOOD_KEY = {
     "scopes": ["inference"],
 }
 GOOD_PROJECT = {"id": "proj_0123456789abcdef", "tenant": "acme", "name": "search"}
+GOOD_ACCOUNT = {
+    "id": "svc_acct_0123456789abcdef",
+    "project": "proj_0123456789abcdef",
+    "name": "Ranking of 2026",
+}
 GOOD_TENANT = {"id": "acme", "tier": "pro"}
 
 
@@ -28,7 +33,13 @@ def _parse(kind: Any, fields: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "good"), [(Tenant, GOOD_TENANT), (Project, GOOD_PROJECT), (Key, GOOD_KEY)]
+    ("kind", "good"),
+    [
+        (Tenant, GOOD_TENANT),
+        (Project, GOOD_PROJECT),
+        (ServiceAccount, GOOD_ACCOUNT),
+        (Key, GOOD_KEY),
+    ],
 )
 def test_a_record_is_read_as_it_was_written(kind: Any, good: dict[str, Any]) -> None:
     record = _parse(kind, good)
@@ -56,6 +67,10 @@ def test_a_field_of_a_later_release_is_passed_over() -> None:
         (Key, {**GOOD_KEY, "requests_per_minute": "60"}, "Expected `int`"),
         (Project, {**GOOD_PROJECT, "tenant": "a/b"}, "tenant: 'a/b' is not"),
         (Project, {**GOOD_PROJECT, "id": "search"}, "id: 'search' is not proj_"),
+        (ServiceAccount, {**GOOD_ACCOUNT, "name": ""}, "name: it is empty"),
+        (ServiceAccount, {**GOOD_ACCOUNT, "name": "x" * 129}, "name: at most 128 printable"),
+        (ServiceAccount, {**GOOD_ACCOUNT, "id": "svc_1"}, "id: 'svc_1' is not svc_acct_"),
+        (Key, {**GOOD_KEY, "service_account": "me"}, "service_account: 'me' is not"),
         (Key, {**GOOD_KEY, "sha256": "AAAA"}, "sha256: 3 bytes, not 32"),
         (Key, {**GOOD_KEY, "scopes": []}, "scopes: 0 of them; 1 to 32"),
         (Key, {**GOOD_KEY, "scopes": ["All!"]}, "scopes: 'All!' is not"),
