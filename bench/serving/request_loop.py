@@ -39,6 +39,7 @@ from services.frontend.http.connection import Connection
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.organization.routes import OrganizationRoutes
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.claims import Claims
@@ -140,7 +141,8 @@ class Frontend:
             registry, pool, finder, waiting, Suspects(), Claims(), salts, threads, settings
         )
         handlers = Handlers(inference, settings.http, settings.limits)
-        app = RequestMiddleware(Routes(handlers, NoAuthentication(), metrics=False))
+        organization = OrganizationRoutes(None, settings.http)
+        app = RequestMiddleware(Routes(handlers, NoAuthentication(), organization, metrics=False))
 
         def refuse(error: Exception) -> bytes:
             raise error

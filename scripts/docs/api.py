@@ -11,6 +11,7 @@ from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
 from services.frontend.auth.authenticator import NoAuthentication
 from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.organization.routes import OrganizationRoutes, templates
 
 PROTOS = Path(__file__).resolve().parents[2] / "protos"
 INTRODUCTION = """# API
@@ -80,7 +81,8 @@ _FIELD = re.compile(
 
 def page() -> str:
     """Return the page."""
-    routes = Routes(Handlers.__new__(Handlers), NoAuthentication(), metrics=True)
+    administration = OrganizationRoutes.__new__(OrganizationRoutes)
+    routes = Routes(Handlers.__new__(Handlers), NoAuthentication(), administration, metrics=True)
     rows = [
         (
             code(f"{route.method} {path}"),
@@ -88,6 +90,11 @@ def page() -> str:
             inspect.getdoc(route.handler) or "",
         )
         for path, route in {**routes.by_path, "/v1/models/{model}": routes.one_model}.items()
+    ]
+    rows += [
+        (code(f"{method} {path}"), code("admin"), inspect.getdoc(handler) or "")
+        for path, handlers in templates().items()
+        for method, handler in handlers.items()
     ]
     parts = [
         INTRODUCTION,
@@ -110,6 +117,7 @@ def _refusals() -> str:
         ("an expired key", invalid, directory.EXPIRED),
         ("a revoked key", invalid, directory.REVOKED),
         ("the secret before a rotation, after its time", invalid, directory.ROTATED),
+        ("a key of a deleted service account", invalid, directory.DELETED),
         ("a key of an archived project", invalid, directory.ARCHIVED),
         ("a key of a disabled tenant", invalid, directory.DISABLED),
         ("a missing scope", denied, "the API key has not the scope 'inference' that this needs; …"),

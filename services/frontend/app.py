@@ -36,6 +36,8 @@ from services.frontend.http.server import HttpServer
 from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.organization.call import Organizations
+from services.frontend.organization.routes import OrganizationRoutes
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -80,7 +82,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     loader = await stack.enter_async_context(
         TokenizerLoader(registry, lambda: discovery.instances.values(), settings.workers)
     )
-    authenticator, keys_known = await _authenticator(process, settings.auth, etcd, cluster)
+    authenticator, watch = await _authenticator(process, settings.auth, etcd, cluster)
     claims = Claims()
     router_client = await stack.enter_async_context(
         RouterClient(
@@ -134,9 +136,15 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     server.add(
         partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
     )
-    handlers = Handlers(inference, settings.http, limits)
+    organizations = None if watch is None else Organizations(etcd, cluster, watch)
+    routes = Routes(
+        Handlers(inference, settings.http, limits),
+        authenticator,
+        OrganizationRoutes(organizations, settings.http),
+        metrics=settings.public.metrics,
+    )
     http = HttpServer(
-        RequestMiddleware(Routes(handlers, authenticator, metrics=settings.public.metrics)),
+        RequestMiddleware(routes),
         settings.http,
         limits.stall_seconds,
         None if public is None else public.http_context,
@@ -147,7 +155,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     server.bind()
     log.info("frontend.waiting", reason="no model can be asked yet", etcd_listed=discovery.synced)
     await availability.wait_first()
-    await keys_known.wait()
+    if watch is not None:
+        await watch.wait_synced()
     await http.start()
     for one in servers:
         await one.start()
@@ -195,17 +204,15 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
 
 async def _authenticator(
     process: Process, settings: AuthSettings, etcd: Etcd, cluster: str
-) -> tuple[Authenticator, asyncio.Event]:
-    """Return what tells who asks, and what is set once it can."""
+) -> tuple[Authenticator, DirectoryWatch | None]:
+    """Return what tells who asks, and what knows all keys; None: nobody needs one."""
     if settings.mode == "off":
-        known = asyncio.Event()
-        known.set()
-        return NoAuthentication(), known
+        return NoAuthentication(), None
     process.readiness.wait_for(KEYS_PART, "no API key is known: etcd has not been listed yet")
     watch = await process.stack.enter_async_context(DirectoryWatch(etcd, cluster))
     process.ready_when(KEYS_PART, watch.wait_synced())
     uses = await process.stack.enter_async_context(LastUses(etcd, cluster))
-    return KeyAuthentication(watch.directory, uses), watch.synced
+    return KeyAuthentication(watch.directory, uses), watch
 
 
 def _health_server(process: Process, settings: FrontendSettings, tls: MutualTls | None) -> Server:

@@ -9,8 +9,9 @@ ACTIVE = Gauge("baton_frontend_requests_active", "Requests that run now.")
 REQUESTS = Counter(
     "baton_frontend_requests_total",
     "Requests that ended, refused ones too: by surface (`http`, `grpc`), operation (`chat`, "
-    "`text_completion`, `tokenize`, `list_models`, `unknown`), model (empty where it does not "
-    "exist), adapter (empty: the model itself) and reason (`ok` or a reason of the error table).",
+    "`text_completion`, `tokenize`, `list_models`, `administration`, `unknown`), model (empty "
+    "where it does not exist), adapter (empty: the model itself) and reason (`ok` or a reason of "
+    "the error table).",
     ["surface", "operation", "model", "adapter", "reason"],
 )
 HTTP_REQUESTS = Counter(

@@ -1,13 +1,13 @@
 """From JSON bodies to requests of the frontend's own kind."""
 
-import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.sampling import PARAMETERS, SamplingParams
+from services.frontend.http.json_body import decode_body, not_json
 from services.frontend.openai.schema import (
     ChatBody,
     Common,
@@ -26,11 +26,8 @@ from services.frontend.requests.request import (
 from services.frontend.requests.validate import check_messages, unsupported
 from services.frontend.text.chat_template import Message
 
-B = TypeVar("B", ChatBody, CompletionBody, TokenizeBody)
-
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of text completions that do not say it, as OpenAI documents."""
-_PATH = re.compile(r"^(.*) - at `(?:key` in `)?\$\.?(.*)`$", re.DOTALL)
 
 _CHAT_NAMES = {"logprobs": "top_logprobs"}
 _NEW_CHAT_NAMES = {**_CHAT_NAMES, "max_tokens": "max_completion_tokens"}
@@ -50,21 +47,21 @@ def read_chat(data: bytes) -> ChatBody:
     Raises:
         BatonError: it is no JSON, a type is wrong, or a parameter is not supported.
     """
-    body = _decode(_chat, data)
+    body = decode_body(_chat, data)
     refuse_unsupported(body)
     return body
 
 
 def read_completion(data: bytes) -> CompletionBody:
     """Decode the body of a text completion; errors as of `read_chat`."""
-    body = _decode(_completion, data)
+    body = decode_body(_completion, data)
     refuse_unsupported(body)
     return body
 
 
 def read_tokenize(data: bytes) -> TokenizeBody:
     """Decode the body of a tokenize request; errors as of `read_chat`."""
-    return _decode(_tokenize, data)
+    return decode_body(_tokenize, data)
 
 
 def chat_request(body: ChatBody, request_id: str, max_messages: int) -> GenerationRequest:
@@ -168,7 +165,7 @@ def _prompts(raw: msgspec.Raw, n: int, max_outputs: int) -> list[Prompt]:
             "prompt", "a string, a list of strings, token ids, or a list of lists of token ids"
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # its texts were not read before
-        raise _not_json(error) from None
+        raise not_json(error) from None
 
 
 def _check_outputs(prompts: int, n: int, max_outputs: int) -> None:
@@ -184,27 +181,3 @@ def _sampling(body: Common, **other: Any) -> SamplingParams:
     if given["top_k"] == -1:  # vLLM's other way to say all
         given["top_k"] = 0
     return SamplingParams.from_options(given)
-
-
-def _decode(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
-    try:
-        return decoder.decode(data)
-    except msgspec.ValidationError as error:
-        match = _PATH.match(str(error))
-        if match is None:
-            raise BatonError(Reason.MALFORMED_BODY, f"the body is wrong: {error}") from None
-        what, field = match.groups()
-        field = field.removesuffix("[...]")
-        raise invalid_field(field, what) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _not_json(error) from None
-    except RecursionError:
-        raise BatonError(Reason.MALFORMED_BODY, "the body is nested too deeply") from None
-
-
-def _not_json(error: msgspec.DecodeError | UnicodeDecodeError) -> BatonError:
-    if isinstance(error, UnicodeDecodeError):
-        what = f"a text is not UTF-8 ({error.reason})"
-    else:
-        what = str(error).removeprefix("JSON is malformed: ")
-    return BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}")

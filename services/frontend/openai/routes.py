@@ -33,6 +33,8 @@ from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.schema import ChatBody, CompletionBody
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.openai.templates import CHAT, COMPLETION
+from services.frontend.organization.routes import PREFIX as ORGANIZATION
+from services.frontend.organization.routes import OrganizationRoutes, find
 from services.frontend.requests import record
 from services.frontend.requests.request import GenerationRequest, Prompt, TextPrompt
 
@@ -163,12 +165,21 @@ class Routes:
     Args:
         handlers: what answers.
         authenticator: tells who asks, before a body is read.
+        organization: answers administration.
         metrics: there is a route for metrics.
     """
 
-    def __init__(self, handlers: Handlers, authenticator: Authenticator, *, metrics: bool) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        authenticator: Authenticator,
+        organization: OrganizationRoutes,
+        *,
+        metrics: bool,
+    ) -> None:
         none = record.OPERATOR
         self._authenticator = authenticator
+        self._organization = organization
         self.one_model = _Route("GET", "list_models", handlers.model)
         self.by_path = {
             "/v1/chat/completions": _Route("POST", "chat", handlers.chat),
@@ -187,6 +198,9 @@ class Routes:
         path, method = scope["path"], scope["method"]
         found = self.by_path.get(path) or (self.one_model if path.startswith(_MODEL) else None)
         if found is None:
+            if path.startswith(ORGANIZATION):
+                await self._administer(scope, receive, send)
+                return
             raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
         request = record.current()
         request.route = _MODEL + "{model}" if found is self.one_model else path
@@ -198,6 +212,12 @@ class Routes:
             await found.handler(scope, receive, send)
             return
         raise MethodNotAllowedError(path, method, "GET, HEAD" if allowed == "GET" else allowed)
+
+    async def _administer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found, request = find(scope["path"], scope["method"]), record.current()
+        request.route, request.operation = found.template, "administration"
+        self._authenticate(scope, request, KeyScope.ADMIN)
+        await self._organization.answer(found, request.principal, scope, receive, send)
 
     def _authenticate(self, scope: Scope, request: record.RequestRecord, needs: KeyScope) -> None:
         credential = self._authenticator.read(scope["headers"])

@@ -58,7 +58,8 @@ class RequestRecord:
         self.surface = surface
         self.began = monotonic()
         self.operation = UNKNOWN
-        """`chat`, `text_completion`, `tokenize`, `list_models`; unknown where nothing is there."""
+        """`chat`, `text_completion`, `tokenize`, `list_models`, `administration`; unknown where
+        nothing is there."""
         self.route = UNKNOWN
         """HTTP: which of the known paths."""
         self.principal = NOBODY

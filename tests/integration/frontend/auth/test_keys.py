@@ -20,6 +20,7 @@ from baton.tenancy.secret import new_secret
 from baton.v1 import common_pb2, inference_pb2
 from services.frontend.auth.authenticator import NoAuthentication
 from services.frontend.openai.routes import Handlers, Routes
+from services.frontend.organization.routes import OrganizationRoutes, templates
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import within
 from tests.support.wait import eventually
@@ -168,13 +169,21 @@ async def test_a_key_is_held_to_its_models(keys: Keys) -> None:
 
 
 async def test_nothing_but_health_is_answered_without_a_key(keys: Keys) -> None:
-    routes = Routes(Handlers.__new__(Handlers), NoAuthentication(), metrics=True)
+    routes = Routes(
+        Handlers.__new__(Handlers),
+        NoAuthentication(),
+        OrganizationRoutes.__new__(OrganizationRoutes),
+        metrics=True,
+    )
     ways = {**routes.by_path, "/v1/models/x": routes.one_model}
     async with httpx.AsyncClient(base_url=keys.stage.http_url) as client:
         answers = {
             path: (await client.request(way.method, path)).status_code for path, way in ways.items()
         }
         assert (await client.get("/nothing")).status_code == 404
+        for path, methods in templates().items():
+            for method in methods:
+                assert (await client.request(method, path)).status_code == 401, (method, path)
     open_to_all = {"/health": 200, "/health/live": 200, "/health/ready": 200}
     # Without public.metrics there is no such route.
     assert answers == dict.fromkeys(ways, 401) | open_to_all | {"/metrics": 404}

@@ -1,0 +1,49 @@
+"""JSON bodies decoded, and what is wrong with those that are none."""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from baton.errors import BatonError, Reason, invalid_field
+
+B = TypeVar("B")
+
+_PATH = re.compile(r"^(.*) - at `(?:key` in `)?\$\.?(.*)`$", re.DOTALL)
+_FIELD = re.compile(r"^Object (contains unknown|missing required) field `(.*)`$", re.DOTALL)
+_MAX_NAME = 64
+
+
+def decode_body(decoder: msgspec.json.Decoder[B], data: bytes) -> B:
+    """Return what a body says.
+
+    Raises:
+        BatonError: MALFORMED_BODY, it is no JSON; INVALID_FIELD, a type is wrong, or a field
+            that must be there is not, or the reverse.
+    """
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        if (about := _FIELD.match(str(error))) is not None:
+            wrong, field = about.groups()
+            what = "is needed" if wrong == "missing required" else "is no parameter of this request"
+            raise invalid_field(field[:_MAX_NAME], what) from None
+        match = _PATH.match(str(error))
+        if match is None:
+            raise BatonError(Reason.MALFORMED_BODY, f"the body is wrong: {error}") from None
+        what, field = match.groups()
+        field = field.removesuffix("[...]")
+        raise invalid_field(field, what) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise not_json(error) from None
+    except RecursionError:
+        raise BatonError(Reason.MALFORMED_BODY, "the body is nested too deeply") from None
+
+
+def not_json(error: msgspec.DecodeError | UnicodeDecodeError) -> BatonError:
+    """Return the error of a body, or of a part of it, that is no JSON."""
+    if isinstance(error, UnicodeDecodeError):
+        what = f"a text is not UTF-8 ({error.reason})"
+    else:
+        what = str(error).removeprefix("JSON is malformed: ")
+    return BatonError(Reason.MALFORMED_BODY, f"the body is not JSON: {what}")

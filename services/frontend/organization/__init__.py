@@ -1,0 +1,1 @@
+"""Administration in OpenAI's own shape: projects, service accounts, keys, limits, audit."""

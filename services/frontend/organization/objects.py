@@ -1,0 +1,149 @@
+"""Records as OpenAI's objects. What those have and Baton does not is null or left out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from baton.redaction import KEY_PREFIX
+from baton.tenancy.audit import Actor, AuditRecord
+from baton.tenancy.records import Key, Project, ServiceAccount
+
+REDACTED = f"{KEY_PREFIX}…"
+"""Nothing of a secret is kept that could be shown."""
+OPERATOR = "operator"
+"""Who owns keys without a service account: who has access to etcd."""
+
+RATE_LIMITS = {
+    "requests_per_minute": "max_requests_per_1_minute",
+    "tokens_per_minute": "max_tokens_per_1_minute",
+}
+"""What OpenAI calls the limits of records."""
+
+Object = dict[str, Any]
+
+
+def page(data: Sequence[Object], *, has_more: bool) -> Object:
+    """Return a page of a list."""
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": has_more,
+    }
+
+
+def project(record: Project) -> Object:
+    """Return a project."""
+    return {
+        "object": "organization.project",
+        "id": record.id,
+        "name": record.name,
+        "created_at": record.created_seconds,
+        "archived_at": record.archived_seconds or None,
+        "status": "archived" if record.archived_seconds else "active",
+    }
+
+
+def account(record: ServiceAccount) -> Object:
+    """Return a service account."""
+    return {
+        "object": "organization.project.service_account",
+        "id": record.id,
+        "name": record.name,
+        "role": "member",
+        "created_at": record.created_seconds,
+    }
+
+
+def new_key(record: Key, secret: str) -> Object:
+    """Return a key of a service account with its secret: the one time that it is shown."""
+    return {
+        "object": "organization.project.service_account.api_key",
+        "id": record.id,
+        "name": record.name,
+        "value": secret,
+        "created_at": record.created_seconds,
+        "expires_at": record.expires_seconds or None,
+    }
+
+
+def project_key(record: Key, owner: ServiceAccount | None, last_used: int | None) -> Object:
+    """Return a key of a project."""
+    if owner is None:
+        who = {"type": "user", "user": _operator(record) | {"email": ""}}
+    else:
+        shown = account(owner)
+        del shown["object"]
+        who = {"type": "service_account", "service_account": shown}
+    return {
+        "object": "organization.project.api_key",
+        **_key(record, last_used),
+        "owner": who,
+        "owner_project_access": "active",
+    }
+
+
+def admin_key(record: Key, last_used: int | None) -> Object:
+    """Return a key for administration."""
+    owner = _operator(record) | {"object": "organization.user", "type": "user"}
+    return {"object": "organization.admin_api_key", **_key(record, last_used), "owner": owner}
+
+
+def deleted(kind: str, ident: str) -> Object:
+    """Return what tells that something is gone; `kind` as `organization.project.api_key`."""
+    return {"object": f"{kind}.deleted", "id": ident, "deleted": True}
+
+
+def audit_log(record: AuditRecord) -> Object:
+    """Return a change. Its details stand under the name of its type."""
+    details: Object = {"id": record.resource, "before": record.before, "after": record.after}
+    verb = record.event.rpartition(".")[2]
+    if verb == "created":
+        details["data"] = _titled(record)
+    elif verb == "updated":
+        details["changes_requested"] = _titled(record)
+    told: Object = {
+        "id": record.id,
+        "type": record.event,
+        "effective_at": record.at_seconds,
+        "actor": _actor(record.actor),
+        record.event: details,
+    }
+    if record.project:
+        told["project"] = {"id": record.project, "name": record.project_name}
+    return told
+
+
+def _key(record: Key, last_used: int | None) -> Object:
+    return {
+        "id": record.id,
+        "name": record.name,
+        "redacted_value": REDACTED,
+        "created_at": record.created_seconds,
+        "expires_at": record.expires_seconds or None,
+        "last_used_at": last_used,
+    }
+
+
+def _operator(record: Key) -> Object:
+    name = {"id": OPERATOR, "name": OPERATOR}
+    return name | {"role": "owner", "created_at": record.created_seconds}
+
+
+def _actor(actor: Actor) -> Object:
+    if not actor.key:
+        return {"type": "session", "session": {"user": {"id": OPERATOR, "email": ""}}}
+    shown: Object = {"id": actor.key, "type": "user", "user": {"id": OPERATOR, "email": ""}}
+    if actor.service_account:
+        owner = {"id": actor.service_account}
+        shown = {"id": actor.key, "type": "service_account", "service_account": owner}
+    return {"type": "api_key", "api_key": shown}
+
+
+def _titled(record: AuditRecord) -> Object:
+    fields = dict(record.after)
+    if record.event == "rate_limit.updated":
+        return {RATE_LIMITS.get(name, name): value for name, value in fields.items()}
+    if record.event.startswith("project.") and "name" in fields:
+        fields["title"] = fields["name"]  # as OpenAI calls it there
+    return fields

@@ -1,0 +1,73 @@
+"""Query strings of administration: what may stand in them, and what it may be."""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+from urllib.parse import parse_qsl
+
+from baton.errors import invalid_field
+
+_MAX_FIELDS = 128
+_MAX_VALUE = 128
+_WHOLE = re.compile(r"[0-9]{1,15}")
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 100
+
+
+class Query:
+    """The fields of one query string; lists are `name[]=…`, as openai-python writes them.
+
+    Args:
+        raw: what stands behind the question mark.
+        known: names of the fields that there may be.
+
+    Raises:
+        BatonError: INVALID_FIELD, another field, or one that is too long.
+    """
+
+    def __init__(self, raw: bytes, known: Collection[str]) -> None:
+        self._values: dict[str, list[str]] = {}
+        try:
+            pairs = parse_qsl(
+                raw.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS
+            )
+        except ValueError:
+            raise invalid_field("query", f"more than {_MAX_FIELDS} fields") from None
+        for name, value in pairs:
+            name = name.removesuffix("[]")
+            if name not in known:
+                raise invalid_field(name[:64], "is no parameter of this request")
+            if len(value) > _MAX_VALUE:
+                raise invalid_field(name, f"longer than {_MAX_VALUE} characters")
+            self._values.setdefault(name, []).append(value)
+
+    def text(self, name: str) -> str:
+        """Return a field's value; empty: it is not there."""
+        values = self.many(name)
+        if len(values) > 1:
+            raise invalid_field(name, "there are several of it")
+        return values[0] if values else ""
+
+    def many(self, name: str) -> Sequence[str]:
+        """Return all values of a field."""
+        return self._values.get(name, ())
+
+    def one_of(self, name: str, choices: Sequence[str]) -> str:
+        """Return a field's value, which is one of some; the first one if it is not there."""
+        value = self.text(name)
+        if value and value not in choices:
+            raise invalid_field(name, f"{value!r} is not one of {', '.join(choices)}")
+        return value or choices[0]
+
+    def whole(self, name: str, least: int, most: int, default: int | None) -> Any:
+        """Return a field's value, which is a whole number; `default` if it is not there."""
+        value = self.text(name)
+        if not value:
+            return default
+        if not _WHOLE.fullmatch(value) or not least <= int(value) <= most:
+            raise invalid_field(name, f"{value!r} is no whole number from {least} to {most}")
+        return int(value)
+
+    def limit(self, default: int = DEFAULT_LIMIT) -> int:
+        """Return how many objects a page may have."""
+        return int(self.whole("limit", 1, MAX_LIMIT, default))
