@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from baton.kv.objects import ObjectId
+from baton.process.io_thread import IoThread
 from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext
 from services.kvstore.disk.index import DiskEntry
-from services.kvstore.disk.io_thread import IoThread
 from services.kvstore.memory.slot import Refusal, Slot, State
 
 FRESH_SECONDS = 1.0

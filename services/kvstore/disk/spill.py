@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from baton.process.io_thread import IoThread
 from services.kvstore.disk.context import MAX_JOB_BYTES, DiskContext
 from services.kvstore.disk.file import Record
 from services.kvstore.disk.index import DiskEntry
-from services.kvstore.disk.io_thread import IoThread
 from services.kvstore.memory.slot import Lease, State
 
 HEADROOM_PART = 8
