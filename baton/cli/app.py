@@ -115,6 +115,23 @@ def status(
     run(endpoints, cluster, _console(), metrics, json)
 
 
+@app.command()
+def usage(
+    path: Annotated[
+        Path | None,
+        typer.Option(help="Record files. Default: usage.jsonl_path of the frontends."),
+    ] = None,
+    since: Annotated[str, typer.Option(help="First day (UTC), as 2026-11-23.")] = "",
+    until: Annotated[str, typer.Option(help="Last day, likewise.")] = "",
+    config: ConfigFile = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Sum up what projects used and what it cost, per day."""
+    from baton.cli.usage import usage as run
+
+    run(path, config, since, until, _console(), json)
+
+
 @kv_app.command("stat")
 @expand_options
 def kv_stat(

@@ -27,6 +27,7 @@ from baton.settings.groups import (
     TelemetrySettings,
     TextSettings,
     TlsSettings,
+    UsageSettings,
     WatchSettings,
     WorkerConnectionSettings,
     WorkerLimits,
@@ -79,6 +80,7 @@ class FrontendSettings(ProcessSettings):
     limits: FrontendLimits = FrontendLimits()
     placement: FrontendPlacement = FrontendPlacement()
     workers: WorkerConnectionSettings = WorkerConnectionSettings()
+    usage: UsageSettings = UsageSettings()
 
 
 class RouterSettings(ProcessSettings):

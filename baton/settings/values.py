@@ -18,9 +18,12 @@ from pydantic import (
 )
 
 from baton.limits import MAX_ADAPTERS
+from baton.prices import ANY_MODEL, Price, parse_name
 from baton.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
 MAX_CORE = 4095
+TIERS = ("free", "pro", "enterprise")
+"""Of tenants: what they pay for."""
 MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?"
 """What models and adapters may be called."""
 
@@ -115,6 +118,33 @@ def _adapters(value: object) -> object:
     return directories
 
 
+def _prices(value: object) -> object:
+    if isinstance(value, str):
+        pairs: list[tuple[str, object]] = []
+        for part in _parts(value):
+            name, found, price = part.partition("=")
+            if not found:
+                raise ValueError(f"{part!r} is not model=input/cached input/output")
+            pairs.append((name.strip(), price))
+    elif isinstance(value, dict):
+        pairs = list(value.items())
+    else:
+        return value
+    prices: dict[str, Price] = {}
+    for name, written in pairs:
+        if name in prices:
+            raise ValueError(f"{name!r} is there twice")
+        model, tier, _ = parse_name(name)
+        if model != ANY_MODEL and not re.fullmatch(MODEL_NAME, model):
+            raise ValueError(f"{model!r} is not the name of a model")
+        if tier not in ("", *TIERS):
+            raise ValueError(f"{tier!r} is not a tier: {', '.join(TIERS)}")
+        if not isinstance(written, (str, Price)):
+            raise ValueError(f"{name} is {written!r}, and must be a text such as 0.10/0.025/0.40")
+        prices[name] = Price.parse(written) if isinstance(written, str) else written
+    return prices
+
+
 def _parts(value: str) -> Iterator[str]:
     return filter(None, (part.strip() for part in value.split(",")))
 
@@ -167,6 +197,9 @@ Adapters = Annotated[
     Field(max_length=MAX_ADAPTERS),
 ]
 """`name=directory` pairs separated by commas."""
+
+Prices = Annotated[dict[str, Price], BeforeValidator(_prices)]
+"""`model[@tier][+batch]=input/cached input/output` separated by commas."""
 
 PeerTransports = Annotated[
     tuple[str, ...],

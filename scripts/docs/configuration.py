@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, JsonValue, SecretStr
 from pydantic.fields import FieldInfo
 
+from baton.prices import Price
 from baton.settings import SERVICE_SETTINGS, ProcessSettings
 from baton.settings.describe import text
 from baton.settings.names import SettingName, leaves
@@ -63,6 +64,9 @@ Docker mount them:
 A file that is empty, cannot be read or may be changed by anyone stops the process; one that anyone may read
 is a warning in the log. Secrets are hidden in `baton config show`, in errors and in logs.
 """
+
+_VALUES: dict[Any, str] = {Path: "paths", Price: "prices"}
+"""What tables hold."""
 
 
 def page() -> str:
@@ -143,7 +147,7 @@ def _type(field: FieldInfo) -> str:
         _, value = get_args(kind)
         if value is JsonValue:
             return "table, or JSON"
-        return "table of paths" if value is Path else "table of bytes"
+        return f"table of {_VALUES.get(value, 'bytes')}"
     if Path in (kind, *get_args(kind)):
         return "path"
     names = {bool: "true or false", int: "whole number", float: "number", str: "text"}

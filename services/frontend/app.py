@@ -12,6 +12,7 @@ from baton.cluster.refusals import SharedRefusals
 from baton.cluster.registration import Registration
 from baton.cluster.tenants import CacheSalts
 from baton.internal.v1 import cluster_pb2
+from baton.prices import PriceTable
 from baton.process.process import Process
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
@@ -21,6 +22,7 @@ from baton.settings import AuthSettings, FrontendSettings
 from baton.telemetry.logs import get_logger
 from baton.tenancy.uses import LastUses
 from baton.tenancy.watch import DirectoryWatch
+from baton.usage.recording import recording
 from baton.v1 import inference_pb2_grpc
 from services.frontend.auth.authenticator import (
     Authenticator,
@@ -29,6 +31,7 @@ from services.frontend.auth.authenticator import (
 )
 from services.frontend.generation.availability import Availability
 from services.frontend.generation.inference import Inference
+from services.frontend.generation.metering import Metering
 from services.frontend.generation.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
 from services.frontend.http.middleware import RequestMiddleware
@@ -100,6 +103,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     suspects.on_refused = refusals.add
     availability = Availability(registry, loader, pool, router_client, waiting, readiness)
     process.spawn(availability.follow(discovery), "follow-cluster")
+    spool = await stack.enter_async_context(recording(settings.usage))
     cache_salts = CacheSalts(etcd, cluster)
     process.spawn(cache_salts.keep(discovery.etcd_recovered), "keep salts")
     process.spawn(follow(etcd, keys.salts(cluster), cache_salts), "follow salts")
@@ -113,6 +117,9 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         cache_salts,
         threads,
         settings,
+        None
+        if spool is None
+        else Metering(spool, PriceTable(settings.usage.prices), process.instance_id),
     )
     server = await stack.enter_async_context(
         Server(

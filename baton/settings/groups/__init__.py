@@ -22,6 +22,7 @@ from baton.settings.groups.frontend import (
 )
 from baton.settings.groups.router import RouterLimits, RouterPlacement, WatchSettings
 from baton.settings.groups.store import PeerSettings, StoreLimits, StoreSettings
+from baton.settings.groups.usage import UsageSettings
 from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "TelemetrySettings",
     "TextSettings",
     "TlsSettings",
+    "UsageSettings",
     "WatchSettings",
     "WorkerConnectionSettings",
     "WorkerLimits",

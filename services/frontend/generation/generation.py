@@ -14,6 +14,7 @@ from baton.telemetry.tracing import current_span
 from baton.v1 import common_pb2
 from services.frontend.generation import actions
 from services.frontend.generation.assignments import GenerationContext
+from services.frontend.generation.metering import RequestMeter
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.reconcile import reconcile
 from services.frontend.generation.telemetry import record_generation
@@ -42,6 +43,8 @@ def _nobody(_: list[Event]) -> bool:
 class _State(Enum):
     NEW = "new"
     RUNNING = "running"
+    RECORDING = "recording"
+    """All output was given; its end is told once its usage is written."""
     FINISHED = "finished"
     RELEASED = "released"
     """It ended before it finished."""
@@ -61,6 +64,7 @@ class Generation:
         operation: str,
         span: trace.Span,
         on_closed: Callable[["Generation"], None],
+        meter: RequestMeter | None = None,
     ) -> None:
         """Start its deadline; nothing else happens before `follow`.
 
@@ -70,6 +74,7 @@ class Generation:
             operation: `chat` or `text_completion`, for telemetry.
             span: ended with the request.
             on_closed: called once, by the first `close`.
+            meter: records its usage; None: it is not recorded.
         """
         self.request = request
         self.buffer = EventBuffer(self._release, context.buffer_bytes)
@@ -77,6 +82,10 @@ class Generation:
         self._operation = operation
         self._span = span
         self._on_closed: Callable[[Generation], None] | None = on_closed
+        self._meter = meter
+        self._end_event: Finished | None = None
+        """Set while its usage is written."""
+        self._recorded = False
         self._outcome = Reason.CANCELLED.name
         self._state = _State.NEW
         self._progress = RequestProgress(request, context, self.buffer)
@@ -139,7 +148,12 @@ class Generation:
             self._outcome = "ok"
 
     def end(self, error: BatonError) -> None:
-        """Release everything and let `follow` fail, now or when it is called."""
+        """Release everything and let `follow` fail, now or when it is called.
+
+        What has given all its output ends well, once its usage is written.
+        """
+        if self._state is _State.RECORDING:
+            return
         self.buffer.fail(error)
         self._release()
 
@@ -166,6 +180,8 @@ class Generation:
         self._sink = _nobody
         self.buffer.let_go()
         on_closed(self)
+        if self._meter is not None:
+            self._meter.end(self._progress, self._outcome)
         seconds = monotonic() - self._context.arrived
         record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
 
@@ -192,6 +208,10 @@ class Generation:
         for event in received:
             self._progress.add_event(event, events)
         self._reconcile(events)
+        if self._recorded and self._end_event is not None:
+            self._state = _State.FINISHED
+            events.append(self._end_event)
+            self._end_event = None
         self._enough = self._sink(events)
         return self._enough or self._can_be_placed or self._state is _State.FINISHED
 
@@ -230,9 +250,7 @@ class Generation:
                 case actions.AwaitReports():
                     self._await_reports()
                 case actions.Finish():
-                    self._release(_State.FINISHED)
-                    total = progress.usage.total(progress.output_tokens)
-                    events.append(Finished(total, progress.usage.steps()))
+                    self._finish(events)
                 case actions.Fail():
                     self.end(action.error)  # the sink still gets what came before it
                 case _:
@@ -241,6 +259,21 @@ class Generation:
             self._stop_waiting()
         if len(streams.failed) > failed:  # a connection was lost before a stream could start
             self._reconcile(events)
+
+    def _finish(self, events: list[Event]) -> None:
+        self._release(_State.FINISHED if self._meter is None else _State.RECORDING)
+        progress = self._progress
+        total = progress.usage.total(progress.output_tokens)
+        end = Finished(total, progress.usage.steps())
+        if self._meter is None:
+            events.append(end)
+        else:
+            self._end_event = end
+            self._meter.end(progress, "ok", self._on_recorded)
+
+    def _on_recorded(self) -> None:
+        self._recorded = True
+        self.buffer.wake()
 
     async def _find_placement(self, place: actions.Place) -> None:
         attempt, streams = len(self._placements), self._progress.streams
@@ -314,7 +347,7 @@ class Generation:
 
     def _release(self, state: _State = _State.RELEASED) -> None:
         """Give back everything that the request holds anywhere, once."""
-        if self._state in (_State.FINISHED, _State.RELEASED):
+        if self._state not in (_State.NEW, _State.RUNNING):
             return
         self._state, self._place = state, None
         self._stop_waiting()
@@ -323,4 +356,4 @@ class Generation:
             self._report_timer.cancel()
         self._progress.streams.release_all()
         for placement in self._placements:
-            placement.release(finished=state is _State.FINISHED)
+            placement.release(finished=state is not _State.RELEASED)

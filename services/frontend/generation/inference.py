@@ -16,6 +16,7 @@ from baton.tenancy.records import Scope
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.generation import TOKEN_BYTES, Generation
+from services.frontend.generation.metering import Metering
 from services.frontend.generation.suspects import Suspects
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.metrics import ACTIVE
@@ -69,6 +70,7 @@ class Inference:
         cache_salts: CacheSalts,
         threads: TokenizerThreads,
         settings: FrontendSettings,
+        metering: Metering | None = None,
     ) -> None:
         """Put it together.
 
@@ -82,6 +84,7 @@ class Inference:
             cache_salts: secrets of tenants for KV keys.
             threads: where long prompts are tokenized.
             settings: limits of requests, and how they are placed.
+            metering: records what requests use; None: nothing is recorded.
         """
         self.registry = registry
         self.draining = False
@@ -96,6 +99,7 @@ class Inference:
         self._cache_salts = cache_salts
         self._threads = threads
         self._settings = settings
+        self._metering = metering
         self.limits = settings.limits
         """What clients may ask for."""
         self._idle = asyncio.Event()
@@ -138,6 +142,9 @@ class Inference:
         if seconds is None:
             seconds = limits.default_deadline_seconds
         deadline = arrived + min(seconds, limits.max_deadline_seconds)
+        metering = self._metering
+        if metering is not None:
+            metering.check(record.principal)
         self._admit()
         try:
             resolved = await self._resolve(request, record, deadline)
@@ -176,7 +183,8 @@ class Inference:
                 buffer_bytes=limits.buffer_bytes,
             )
             ended = partial(self._ended, record)
-            generation = Generation(resolved, context, record.operation, span, ended)
+            meter = None if metering is None else metering.begin(resolved, record, arrived)
+            generation = Generation(resolved, context, record.operation, span, ended, meter)
             self._running.add(generation)
             return generation
         except BaseException:

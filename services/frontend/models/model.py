@@ -28,6 +28,11 @@ class Model:
         return self.cards[0].tokenizer_digest
 
     @cached_property
+    def weights(self) -> str:
+        """Digest of the weights, hexadecimal; several, separated by commas, if workers differ."""
+        return ",".join(sorted({card.weights_digest.hex() for card in self.cards}))
+
+    @cached_property
     def context_tokens(self) -> int:
         """The longest prompt plus output that every live worker takes."""
         return min(card.context_tokens for card in self.cards)

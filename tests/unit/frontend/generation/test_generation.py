@@ -91,6 +91,7 @@ class Run:
         cluster: Any,
         seconds: float = 60.0,
         limits: FrontendLimits = LIMITS,
+        meter: Any = None,
     ) -> None:
         now, self.waiting = time.monotonic(), WorkerWaitQueue(limits)
         self.suspects = Suspects()
@@ -112,7 +113,9 @@ class Run:
         )
         self.events: list[Event] = []
         self.closed = 0
-        self.generation = Generation(request, context, "chat", trace.INVALID_SPAN, self._close)
+        self.generation = Generation(
+            request, context, "chat", trace.INVALID_SPAN, self._close, meter
+        )
 
     def _close(self, _: Generation) -> None:
         self.closed += 1
@@ -458,3 +461,81 @@ async def test_a_suspect_that_finishes_is_none_any_more(request_for: RequestFor)
     buffer.put(worker_pb2.StreamFinished(stream_id=stream_id, reasons=[LENGTH]))
     await following
     assert not run.suspects.check(request)
+
+
+class Meter:
+    """Keeps how a request ended, and writes that when it is told to."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[str] = []
+        self.written: Callable[[], None] | None = None
+
+    def end(self, _: Any, outcome: str, on_written: Callable[[], None] | None = None) -> None:
+        if not self.outcomes:
+            self.outcomes.append(outcome)
+            self.written = on_written
+
+
+async def said_all(request_for: RequestFor) -> "tuple[Run, Meter, asyncio.Task[None]]":
+    """A request that has all its output, whose usage is not written yet."""
+    cluster, meter = Cluster(), Meter()
+    run = Run(request_for(max_tokens=1), cluster, meter=meter)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    worker = cluster.workers["d0"]
+    (start,) = worker.starts
+    buffer = worker.buffers[start.stream_id]
+    worker.say([A], 0)
+    buffer.put(worker_pb2.StreamFinished(stream_id=start.stream_id, reasons=[LENGTH]))
+    await turn()
+    assert run.kinds == [Started, Delta, ChoiceFinished]
+    assert meter.outcomes == ["ok"]
+    return run, meter, following
+
+
+@pytest.mark.parametrize("paused", [False, True])
+async def test_the_end_is_told_once_its_usage_is_written(
+    request_for: RequestFor, paused: bool
+) -> None:
+    run, meter, following = await said_all(request_for)
+    if paused:
+        run.generation.buffer.pause()
+    assert meter.written is not None
+    meter.written()
+    await turn()
+    assert following.done() is not paused
+    if paused:
+        run.generation.buffer.resume()
+    await following
+    assert run.kinds == [Started, Delta, ChoiceFinished, Finished]
+    assert run.generation.finished
+    assert meter.outcomes == ["ok"]
+
+
+async def test_what_has_all_its_output_ends_well_whoever_ends_it(request_for: RequestFor) -> None:
+    run, meter, following = await said_all(request_for)
+    run.generation.end(BatonError(Reason.DRAINING, "stopping"))
+    assert meter.written is not None
+    meter.written()
+    await following
+    assert run.kinds[-1] is Finished
+
+
+async def test_a_client_that_leaves_while_usage_is_written_changes_nothing_of_it(
+    request_for: RequestFor,
+) -> None:
+    run, meter, following = await said_all(request_for)
+    following.cancel()
+    await asyncio.wait([following])
+    assert meter.written is not None
+    meter.written()
+    assert run.kinds == [Started, Delta, ChoiceFinished]
+    assert meter.outcomes == ["ok"]
+
+
+async def test_a_request_that_fails_is_metered_with_its_reason(request_for: RequestFor) -> None:
+    meter = Meter()
+    run = Run(request_for(), Cluster(), seconds=0.05, meter=meter)
+    with pytest.raises(BatonError):
+        await run.to_end()
+    assert meter.outcomes == ["DEADLINE"]

@@ -1,0 +1,1 @@
+"""What requests used and cost: records on a frontend's disk, brought to sinks, summed up."""

@@ -1,0 +1,1 @@
+"""Where usage records go: each sink takes batches, and has them once it says so."""

@@ -1,0 +1,96 @@
+"""A directory of files with a usage record as JSON in each line.
+
+Every process that delivers has files of its own: `usage-20261123T021500-9f3a1c22-0001.jsonl`, named
+for the time when it began, sorted as they were begun, each followed by the next once it is long
+enough. Nothing here removes a file: that is for whoever reads them. A crash may leave a last line
+that is not whole, and records that stand in two files; `baton.usage.report` passes over both.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from time import gmtime, strftime
+
+from baton.process.io_thread import IoThread
+from baton.usage.sinks.base import SinkError
+
+PATTERN = "usage-*.jsonl"
+_CLOSE_SECONDS = 1.0
+
+
+class JsonlSink:
+    """Appends records to files. Blocks on a thread of its own.
+
+    Args:
+        directory: of the files; it is made where it is missing.
+        file_bytes: a file that is longer is followed by a new one.
+        sync: force each batch to the disk before it counts as kept.
+    """
+
+    name = "jsonl"
+
+    def __init__(self, directory: Path, file_bytes: int, *, sync: bool = True) -> None:
+        self._directory = directory
+        self._file_bytes = file_bytes
+        self._sync = sync
+        self._thread = IoThread("usage-jsonl")
+        self._run = f"{strftime('%Y%m%dT%H%M%S', gmtime())}-{secrets.token_hex(4)}"
+        self._number = 0
+        self._fd = -1
+        self._size = 0
+
+    async def write(self, records: Sequence[bytes]) -> None:
+        """Append records; they are kept once the file is on the disk.
+
+        Raises:
+            SinkError: the disk did not take them. What it took of them stays.
+        """
+        try:
+            await self._thread.call(partial(self._append, b"\n".join([*records, b""])))
+        except OSError as error:
+            raise SinkError(f"{self._directory}: {error.strerror}") from error
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._thread.submit(self._closing)
+        await self._thread.stop(_CLOSE_SECONDS)
+
+    def _append(self, data: bytes) -> None:
+        """On the thread."""
+        if self._fd >= 0 and self._size >= self._file_bytes:
+            self._close()
+        if self._fd < 0:
+            self._open()
+        try:
+            left = memoryview(data)
+            while left:
+                written = os.write(self._fd, left)
+                self._size += written
+                left = left[written:]
+            if self._sync:
+                os.fdatasync(self._fd)
+        except OSError:
+            self._close()  # what comes next is not joined to half a line
+            raise
+
+    def _open(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._number += 1
+        path = self._directory / f"usage-{self._run}-{self._number:04}.jsonl"
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        self._size = 0
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _closing(self) -> Callable[[], None]:
+        self._close()
+        return _nothing
+
+
+def _nothing() -> None:
+    """It is closed."""

@@ -1,0 +1,164 @@
+"""Brings the records of a spool to a sink, oldest first, and lets go of what it has."""
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+
+from baton.process.background import start_background
+from baton.telemetry.logs import get_logger
+from baton.usage.metrics import DAMAGED_BYTES, DELIVERED, LOST, SINK_FAILURES
+from baton.usage.sinks.base import Sink, SinkError
+from baton.usage.spool.reader import RunReader
+from baton.usage.spool.run import START, Position, Run
+from baton.usage.spool.spool import Spool
+
+DELIVER_SECONDS = 1.0
+"""Records wait so long for others to go with them."""
+_FIRST_RETRY_SECONDS = 0.5
+_LONGEST_RETRY_SECONDS = 30.0
+_DISK_RETRY_SECONDS = 5.0
+_STOP_SECONDS = 2.0
+_LOST_AT_ONCE = 500
+
+log = get_logger(__name__)
+
+
+class _StoppedError(Exception):
+    """The process ends, and something failed."""
+
+
+class Delivery:
+    """Brings all records of a spool to one sink. Runs that were left come first, then its own.
+
+    Each comes at least once, and twice only if the sink took it right before a crash or an error.
+
+    A sink that fails gets the same records again, in growing intervals; the spool keeps what comes.
+
+    Args:
+        spool: entered before this, and left after.
+        sink: closed with this.
+        seconds: between two batches, unless there are many.
+    """
+
+    def __init__(self, spool: Spool, sink: Sink, seconds: float = DELIVER_SECONDS) -> None:
+        self._spool = spool
+        self._sink = sink
+        self._seconds = seconds
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "Delivery":
+        self._task = start_background(self._deliver(), f"usage-{self._sink.name}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._spool.flush(_STOP_SECONDS)
+        self._stopping.set()  # once it has what is there
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_STOP_SECONDS)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._sink.close()
+
+    async def _deliver(self) -> None:
+        try:
+            for run in self._spool.left:
+                try:
+                    await self._deliver_left(run)
+                except OSError as error:  # the next process tries it again
+                    name = run.directory.name
+                    log.error("usage.spool.not_read", run=name, error=error.strerror)
+            await self._deliver_own()
+        except _StoppedError:
+            return  # what the sink has not stays, for the next process
+
+    async def _deliver_own(self) -> None:
+        spool, at = self._spool, START
+        reader = RunReader(spool.run, self._sink.name, left=False)
+        while True:
+            last = self._stopping.is_set()
+            # What a sink has stays here too: without its end it would be `lost` after a crash.
+            upto = await self._synced()
+            while at < upto:
+                at = await self._bring(spool.run, reader, at, upto)
+            if last:
+                return
+            await self._wait(self._seconds)
+
+    async def _synced(self) -> Position:
+        try:
+            return await self._spool.sync()
+        except OSError as error:
+            log.error("usage.spool.not_synced", error=error.strerror)
+            return START
+
+    async def _deliver_left(self, run: Run) -> None:
+        """Bring what a run has that was left, and what it has lost; then remove it."""
+        name, io = self._sink.name, self._spool.io
+        reader = await io.call(partial(RunReader, run, name, left=True))
+        end = await io.call(run.end)
+        at = START
+        while at < end:
+            at = await self._bring(run, reader, at, end)
+        lost = reader.lost()
+        for begin in range(0, len(lost), _LOST_AT_ONCE):
+            await self._write(lost[begin : begin + _LOST_AT_ONCE])
+        LOST.inc(len(lost))
+        self._spool.freed(await io.call(partial(run.finish, name)))
+        log.info("usage.run.replayed", sink=name, run=run.directory.name, lost=len(lost))
+
+    async def _bring(self, run: Run, reader: RunReader, at: Position, upto: Position) -> Position:
+        """Bring the next records behind `at`; return up to where the sink has them."""
+        io = self._spool.io
+        try:
+            batch = await io.call(partial(reader.read, upto))
+            if batch.damaged:
+                DAMAGED_BYTES.inc(batch.damaged)
+                name = run.directory.name
+                log.error("usage.spool.damaged", run=name, bytes=batch.damaged)
+            if batch.records:
+                await self._write(batch.records)
+            freed = await io.call(partial(run.acknowledge, self._sink.name, batch.end))
+        except OSError as error:
+            log.error("usage.spool.not_read", run=run.directory.name, error=error.strerror)
+            await self._wait_again(_DISK_RETRY_SECONDS)
+            return at  # the next batch acknowledges this one too
+        self._spool.freed(freed)
+        return batch.end
+
+    async def _write(self, records: list[bytes]) -> None:
+        """Give records to the sink until it takes them."""
+        seconds = _FIRST_RETRY_SECONDS
+        while True:
+            try:
+                await self._sink.write(records)
+            except SinkError as error:
+                SINK_FAILURES.labels(self._sink.name).inc()
+                log.warning(
+                    "usage.sink.failed",
+                    sink=self._sink.name,
+                    records=len(records),
+                    error=str(error),
+                    retry_seconds=seconds,
+                )
+                await self._wait_again(seconds)
+                seconds = min(2 * seconds, _LONGEST_RETRY_SECONDS)
+            else:
+                DELIVERED.labels(self._sink.name).inc(len(records))
+                return
+
+    async def _wait_again(self, seconds: float) -> None:
+        """Wait before what failed is tried again.
+
+        Raises:
+            _StoppedError: it is not.
+        """
+        await self._wait(seconds)
+        if self._stopping.is_set():
+            raise _StoppedError
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait, or until it shall stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()

@@ -1,0 +1,87 @@
+"""The lines of a spool's segments: what kind, how long, a checksum, and a record as JSON.
+
+    E 000001c4 9a0b3f77 {"id":"…","outcome":"ok",…}
+
+`B` says that a request began: its record is what is known if nothing follows, and its outcome is
+`lost`. `E` says how it ended. A line that is not whole is passed over up to the next one.
+"""
+
+from typing import NamedTuple
+from zlib import crc32
+
+BEGIN = b"B"
+END = b"E"
+MAX_BODY = 64 * 1024
+"""Bytes of a record. A line that says it is longer is damaged."""
+HEAD = len(b"E 00000000 00000000 ")
+MAX_LINE = HEAD + MAX_BODY + 1
+
+
+class Line(NamedTuple):
+    """A whole line."""
+
+    kind: bytes
+    body: bytes
+    end: int
+    """Where the next one begins, in the bytes that were scanned."""
+
+
+class Scan(NamedTuple):
+    """What some bytes of a segment hold."""
+
+    lines: list[Line]
+    end: int
+    """Up to here all is read: a line begins there that is not all here."""
+    damaged: int
+    """Bytes before it that belong to no whole line."""
+
+
+def frame(kind: bytes, body: bytes) -> bytes:
+    """Return the line of a record; `body` is JSON without a line break."""
+    return b"%b%b\n" % (_head(kind, body), body)
+
+
+def scan(data: bytes, *, final: bool) -> Scan:
+    """Return the whole lines in some bytes of a segment, which begin where a line does.
+
+    Args:
+        data: the bytes.
+        final: nothing follows them: an unfinished line is damaged, not to be continued.
+    """
+    lines: list[Line] = []
+    at = damaged = 0
+    while at < len(data):
+        line = _line(data, at)
+        if line is not None:
+            lines.append(line)
+            at = line.end
+            continue
+        newline = data.find(b"\n", at)
+        if newline < 0:
+            if not final and len(data) - at <= MAX_LINE:
+                break
+            damaged += len(data) - at
+            at = len(data)
+        else:
+            damaged += newline + 1 - at
+            at = newline + 1
+    return Scan(lines, at, damaged)
+
+
+def _line(data: bytes, at: int) -> Line | None:
+    body_at = at + HEAD
+    kind, head = data[at : at + 1], data[at:body_at]
+    try:
+        length = int(head[2:10], 16)
+    except ValueError:
+        return None
+    end = body_at + length + 1
+    if not 0 <= length <= MAX_BODY or end > len(data) or data[end - 1] != 0x0A:
+        return None
+    body = data[body_at : end - 1]
+    whole = kind in (BEGIN, END) and head == _head(kind, body)
+    return Line(kind, body, end) if whole else None
+
+
+def _head(kind: bytes, body: bytes) -> bytes:
+    return b"%b %08x %08x " % (kind, len(body), crc32(body, crc32(kind)))

@@ -1,0 +1,99 @@
+"""Reads the records of a run for one sink."""
+
+import os
+from typing import NamedTuple
+
+import msgspec
+
+from baton.usage.spool.frames import BEGIN, scan
+from baton.usage.spool.run import Position, Run
+
+CHUNK_BYTES = 256 * 1024
+"""Read at a time, and about the most of a batch; more than the longest line."""
+
+
+class Batch(NamedTuple):
+    """Records that stand behind each other."""
+
+    records: list[bytes]
+    """Of requests that ended, as JSON."""
+    end: Position
+    """Behind the last of them: what to acknowledge."""
+    damaged: int
+    """Bytes among them that are no whole line."""
+
+
+class _Named(msgspec.Struct):
+    id: str
+
+
+class RunReader:
+    """Reads on from where a sink has a run's records; blocks, on one thread.
+
+    Args:
+        run: what to read.
+        sink: for whom.
+        left: its process has ended: requests that began and did not end in it are lost.
+    """
+
+    def __init__(self, run: Run, sink: str, *, left: bool) -> None:
+        self._run = run
+        self._skip_to = run.acknowledged(sink)
+        self._left = left
+        self._at = Position(0, 0)
+        self._running: dict[str, bytes] = {}
+        self._id = msgspec.json.Decoder(_Named)
+
+    def read(self, upto: Position) -> Batch:
+        """Return the next records before `upto`; none: there are none.
+
+        What the sink has is passed over. Of a run that was left all lines are looked at, for ends
+        of requests.
+
+        Raises:
+            OSError: a segment cannot be read.
+        """
+        damaged = 0
+        while self._at < upto:
+            segment, offset = self._at
+            size = upto.offset if segment == upto.segment else self._run.size(segment)
+            data = self._bytes(segment, offset, size) if offset < size else b""
+            if not data:
+                self._at = self._after(segment, upto)
+                continue
+            found = scan(data, final=offset + len(data) >= size)
+            self._at = Position(segment, offset + found.end)
+            damaged += found.damaged
+            records = []
+            for kind, body, end in found.lines:
+                if kind == BEGIN:
+                    if self._left:
+                        self._running[self._id.decode(body).id] = body
+                    continue
+                if self._left:
+                    self._running.pop(self._id.decode(body).id, None)
+                if Position(segment, offset + end) > self._skip_to:
+                    records.append(body)
+            if records:
+                return Batch(records, self._at, damaged)
+        return Batch([], self._at, damaged)
+
+    def lost(self) -> list[bytes]:
+        """Return the records of requests that began and did not end, of those that were read."""
+        return list(self._running.values())
+
+    def _bytes(self, segment: int, offset: int, size: int) -> bytes:
+        try:
+            fd = os.open(self._run.path(segment), os.O_RDONLY)
+        except FileNotFoundError:
+            return b""
+        try:
+            return os.pread(fd, min(CHUNK_BYTES, size - offset), offset)
+        finally:
+            os.close(fd)
+
+    def _after(self, segment: int, upto: Position) -> Position:
+        if segment >= upto.segment:
+            return upto
+        later = [number for number in self._run.segments() if number > segment]
+        return Position(min(later, default=upto.segment), 0)

@@ -1,0 +1,304 @@
+"""The spool of one process: takes usage records on the event loop, and writes them off it."""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from baton.process.io_thread import IoThread
+from baton.settings import StartupError, UsageSettings
+from baton.telemetry.logs import get_logger
+from baton.usage.metrics import SPOOL_BYTES, SPOOL_FULL, SPOOL_STALLED, UNRECORDED
+from baton.usage.record import UsageRecord
+from baton.usage.spool.frames import BEGIN, END
+from baton.usage.spool.run import START, Position, Run, claim
+from baton.usage.spool.writer import Entry, SegmentWriter
+
+REQUEST_BYTES = 2048
+"""Room that is kept for a request that runs: both of its lines."""
+_SEGMENT_BYTES = 8 * 1024 * 1024
+_SEGMENTS = 8
+"""At least so many make up the whole, so that room comes back in small pieces."""
+_RETRY_SECONDS = 1.0
+_STOP_SECONDS = 2.0
+
+log = get_logger(__name__)
+
+
+class Spool:
+    """A log on a local disk of what requests used, bounded by `usage.spool_bytes`.
+
+    Lives on the event loop. Lines that come while some are written go together with the next write;
+    they are bounded by the requests that have begun, for which room is kept. A disk that is slow or
+    fails holds no request up for more than `usage.stall_seconds`: records wait in memory then, and
+    what is not written when the process is killed is lost with it.
+
+    Args:
+        path: the spool's directory; other processes may use it too.
+        settings: its bounds.
+        sinks: names of those that are to have the records.
+    """
+
+    def __init__(self, path: Path, settings: UsageSettings, sinks: Sequence[str]) -> None:
+        self._path = path
+        self._settings = settings
+        self._sinks = sinks
+        self.run: Run
+        """What this process writes."""
+        self.left: list[Run]
+        """What processes that have ended left behind."""
+        self.position = START
+        """Up to where whole lines are written."""
+        self._writer: SegmentWriter
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[Entry] = []
+        self._waiting: list[Callable[[], None]] = []
+        """Called once what is queued is written."""
+        self._released: list[Callable[[], None]] = []
+        """Called once what is being written is."""
+        self._writing = self._scheduled = self._stalled = self._was_full = False
+        self._closing = False
+        self._bytes = 0
+        """Of all runs."""
+        self._running = 0
+        """Requests whose end is not written."""
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._synced = START
+
+    async def __aenter__(self) -> "Spool":
+        self._threads = [IoThread("usage-write"), IoThread("usage-read")]
+        write, self.io = self._threads
+        """What blocks beside writing: reading, syncing, removing."""
+        self._write_thread = write
+        try:
+            self.run, self.left = await write.call(partial(claim, self._path, self._sinks))
+            self._bytes = await write.call(self._left_bytes)
+        except OSError as error:
+            await self._stop_threads()
+            raise StartupError(
+                f"Usage records cannot be kept in {self._path}: {error.strerror or error}. Set "
+                "usage.spool_path (BATON_USAGE_SPOOL_PATH) to a directory that this process can "
+                "write to."
+            ) from error
+        segment_bytes = min(_SEGMENT_BYTES, self._settings.spool_bytes // _SEGMENTS)
+        every = not self._settings.fsync_seconds
+        self._writer = SegmentWriter(self.run, segment_bytes, sync=every)
+        self._measure()
+        log.info("usage.spool.opened", path=str(self._path), runs=len(self.left), bytes=self._bytes)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.flush(_STOP_SECONDS)
+        self._closing = True
+        for timer in (self._stall_timer, self._retry_timer, self._sync_timer):
+            if timer is not None:
+                timer.cancel()
+        if not self._writing:  # a write that hangs keeps the run until the process ends
+            try:
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self.io.call(self._close_run)
+            except (OSError, TimeoutError) as error:
+                log.error("usage.spool.not_closed", error=str(error))
+        await self._stop_threads()
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for the records of another request."""
+        return self._used + REQUEST_BYTES > self._settings.spool_bytes
+
+    def begin(self, record: UsageRecord) -> bool:
+        """Note that a request begins; return whether its usage is recorded: there is room.
+
+        Args:
+            record: what stands for it if its end never comes. Where this returns True, `end` is to
+                be called once.
+        """
+        if self.full:
+            UNRECORDED.inc()
+            self._measure()
+            return False
+        self._running += 1
+        self._add(BEGIN, record)
+        return True
+
+    def end(self, record: UsageRecord, on_written: Callable[[], None] | None = None) -> None:
+        """Note how a request that began has ended.
+
+        Args:
+            record: of the same id as its begin.
+            on_written: called by the loop once it survives the end of this process, or after
+                `usage.stall_seconds`.
+        """
+        self._add(END, record)
+        if on_written is None:
+            return
+        if self._stalled:
+            self._loop.call_soon(on_written)
+        else:
+            self._waiting.append(on_written)
+
+    def freed(self, count: int) -> None:
+        """Note that so many bytes were removed."""
+        self._bytes = max(0, self._bytes - count)
+        self._measure()
+
+    async def sync(self) -> Position:
+        """Force what is written to the disk; return up to where that is done.
+
+        Raises:
+            OSError: it is not known to be there.
+        """
+        until, since = self.position, self._synced
+        if until > since:
+            await self.io.call(partial(self._sync_segments, since.segment, until.segment))
+            self._synced = max(self._synced, until)
+        return self._synced
+
+    async def flush(self, seconds: float) -> None:
+        """Return once all that came before is written, or after so many seconds."""
+        written = asyncio.Event()
+        if self._queue or self._writing:
+            (self._waiting if self._queue else self._released).append(written.set)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await written.wait()
+
+    def _add(self, kind: bytes, record: UsageRecord) -> None:
+        self._queue.append((kind, record))
+        if not (self._scheduled or self._writing or self._retry_timer):
+            self._scheduled = True
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        """Hand what is queued to the thread."""
+        self._scheduled, self._retry_timer = False, None
+        if self._writing or self._closing or not self._queue:
+            return
+        self._writing = True
+        entries, self._queue = self._queue, []
+        self._released, self._waiting = self._waiting, []
+        if not self._stalled:
+            self._stall_timer = self._loop.call_later(self._settings.stall_seconds, self._stall)
+        self._write_thread.submit(partial(self._write_on_thread, entries))
+
+    def _write_on_thread(self, entries: list[Entry]) -> Callable[[], None]:
+        try:
+            grown = self._writer.write(entries)
+        except OSError as error:
+            return partial(self._failed, entries, error)
+        ended = sum(kind == END for kind, _ in entries)
+        return partial(self._written, self._writer.position, grown, ended)
+
+    def _written(self, position: Position, grown: int, ended: int) -> None:
+        self._writing = False
+        self.position = position
+        if not self._settings.fsync_seconds:
+            self._synced = position
+        self._bytes += grown
+        self._running -= ended
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        if self._stalled:
+            self._set_stalled(False)
+            log.info("usage.spool.writes_again")
+        self._measure()
+        self._release()
+        self._write()
+        if self._settings.fsync_seconds and self._sync_timer is None and not self._closing:
+            seconds = self._settings.fsync_seconds
+            self._sync_timer = self._loop.call_later(seconds, self._sync_soon)
+
+    def _failed(self, entries: list[Entry], error: OSError) -> None:
+        """The disk did not take lines: keep them, and try again in a while."""
+        self._writing = False
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+        log.error("usage.spool.not_written", error=error.strerror or str(error), lines=len(entries))
+        self._queue = entries + self._queue
+        self._set_stalled(True)
+        self._release()
+        if not self._closing:
+            self._retry_timer = self._loop.call_later(_RETRY_SECONDS, self._write)
+
+    def _stall(self) -> None:
+        log.warning("usage.spool.stalled", seconds=self._settings.stall_seconds)
+        self._set_stalled(True)
+        self._release()
+
+    def _set_stalled(self, stalled: bool) -> None:
+        self._stalled = stalled
+        SPOOL_STALLED.set(stalled)
+
+    def _release(self) -> None:
+        """Hold nobody up any longer for what is being written; and for all, if it stalled."""
+        released, self._released = self._released, []
+        if self._stalled:
+            released += self._waiting
+            self._waiting = []
+        for on_written in released:
+            on_written()
+
+    @property
+    def _used(self) -> int:
+        return self._bytes + self._running * REQUEST_BYTES
+
+    def _measure(self) -> None:
+        SPOOL_BYTES.set(self._used)
+        if self.full != self._was_full:
+            self._was_full = self.full
+            SPOOL_FULL.set(self.full)
+            if self.full:
+                log.error("usage.spool.full", spool_bytes=self._settings.spool_bytes)
+            else:
+                log.info("usage.spool.has_room", bytes=self._used)
+
+    def _sync_soon(self) -> None:
+        self._sync_timer = None
+        self.io.submit(partial(self._sync_on_thread, self._synced, self.position))
+
+    def _sync_on_thread(self, since: Position, until: Position) -> Callable[[], None]:
+        try:
+            self._sync_segments(since.segment, until.segment)
+        except OSError as error:
+            return partial(log.error, "usage.spool.not_synced", error=error.strerror)
+        return partial(self._on_synced, until)
+
+    def _on_synced(self, until: Position) -> None:
+        self._synced = max(self._synced, until)
+
+    def _sync_segments(self, first: int, last: int) -> None:
+        """Force segments to the disk, and the names of new ones; on a thread."""
+        for segment in range(max(1, first), last + 1):
+            with suppress(FileNotFoundError):  # all sinks have it
+                _fsync(self.run.path(segment))
+        _fsync(self.run.directory)
+
+    def _left_bytes(self) -> int:
+        return sum(run.size(segment) for run in self.left for segment in run.segments())
+
+    def _close_run(self) -> None:
+        """Leave what some sink has not, or remove the run."""
+        self._writer.close()
+        delivered = all(self.run.acknowledged(sink) >= self.position for sink in self._sinks)
+        if delivered and not (self._running or self._queue):
+            self.run.remove()
+        else:
+            self.run.release()
+        for run in self.left:
+            run.release()
+
+    async def _stop_threads(self) -> None:
+        for thread in self._threads:
+            await thread.stop(_STOP_SECONDS)
+
+
+def _fsync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

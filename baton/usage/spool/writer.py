@@ -1,0 +1,88 @@
+"""Appends lines to a run's segments."""
+
+import os
+from collections.abc import Sequence
+
+from baton.usage.record import UsageRecord, encode
+from baton.usage.spool.frames import BEGIN, frame
+from baton.usage.spool.run import Position, Run
+
+Entry = tuple[bytes, UsageRecord]
+"""Kind of line, and the record that stands in it."""
+
+
+class SegmentWriter:
+    """Writes the segments of one run; blocks, on one thread.
+
+    Each new segment begins with the begins of all requests that run: the ones before it can be
+    removed once sinks have what is in them.
+
+    Args:
+        run: whose segments they are.
+        segment_bytes: a segment that has grown by so much is followed by a new one.
+        sync: force each batch to the disk.
+    """
+
+    def __init__(self, run: Run, segment_bytes: int, *, sync: bool) -> None:
+        self._run = run
+        self._segment_bytes = segment_bytes
+        self._sync = sync
+        self._running: dict[str, bytes] = {}
+        """Lines of begins whose end has not been written, by the record's id."""
+        self._segment = 0
+        self._fd = -1
+        self._size = self._carried = 0
+
+    @property
+    def position(self) -> Position:
+        """Up to where whole lines are written."""
+        return Position(self._segment, self._size)
+
+    def write(self, entries: Sequence[Entry]) -> int:
+        """Append lines; return by how many bytes the run grew.
+
+        When this returns they survive the end of the process, and with `sync` that of the machine.
+
+        Raises:
+            OSError: not all are there; the next ones go to a new segment. Written again, those that
+                are there stand twice.
+        """
+        try:
+            grown = 0
+            if self._fd < 0 or self._size - self._carried >= self._segment_bytes:
+                grown = self._next()
+            lines = [(kind, record.id, frame(kind, encode(record))) for kind, record in entries]
+            grown += self._append(b"".join([line for _, _, line in lines]))
+        except OSError:
+            self.close()
+            raise
+        for kind, ident, line in lines:
+            if kind == BEGIN:
+                self._running[ident] = line
+            else:
+                self._running.pop(ident, None)
+        return grown
+
+    def close(self) -> None:
+        """Close the segment; what is written next goes to a new one."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _next(self) -> int:
+        self.close()
+        self._segment += 1
+        self._size = self._carried = 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        self._fd = os.open(self._run.path(self._segment), flags, 0o600)
+        self._carried = self._append(b"".join(self._running.values()))
+        return self._carried
+
+    def _append(self, data: bytes) -> int:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._fd, left) :]
+        if self._sync:
+            os.fdatasync(self._fd)
+        self._size += len(data)
+        return len(data)

@@ -1,0 +1,1 @@
+"""What recording usage costs a frontend."""

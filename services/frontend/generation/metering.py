@@ -1,0 +1,153 @@
+"""The usage record of a request: begun when it is admitted, ended once, whatever ends it."""
+
+from collections.abc import Callable
+from time import monotonic, time
+
+import msgspec
+
+from baton.errors import BatonError, Reason
+from baton.prices import Price, PriceTable
+from baton.tenancy.principal import Principal
+from baton.usage.record import LOST, RecordIds, UsageRecord
+from baton.usage.spool.spool import Spool
+from baton.v1 import common_pb2
+from services.frontend.generation.progress import RequestProgress
+from services.frontend.requests.record import RequestRecord
+from services.frontend.requests.request import ResolvedRequest
+
+_RETRY_SECONDS = 5.0
+
+
+def no_budget(_: Principal) -> bool:
+    """Return whether what the tenant, project or key may spend is limited: nothing's is."""
+    return False
+
+
+class Metering:
+    """Makes usage records and gives them to the spool. One per frontend, on the event loop.
+
+    Args:
+        spool: takes them.
+        prices: of requests, in force when they begin.
+        frontend: this instance's id.
+        has_budget: whether a caller's spending is limited: then nothing runs that is not recorded.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        prices: PriceTable,
+        frontend: str,
+        has_budget: Callable[[Principal], bool] = no_budget,
+    ) -> None:
+        self._spool = spool
+        self._prices = prices
+        self._frontend = frontend
+        self._has_budget = has_budget
+        self._ids = RecordIds()
+
+    def check(self, principal: Principal) -> None:
+        """Check that a caller's request may run: it is recorded, or need not be.
+
+        Raises:
+            BatonError: OVERLOADED.
+        """
+        if self._spool.full and self._has_budget(principal):
+            raise BatonError(
+                Reason.OVERLOADED,
+                "this frontend has no room for another usage record, without which a request "
+                "with a budget does not run",
+                retry_after=_RETRY_SECONDS,
+            )
+
+    def begin(
+        self, request: ResolvedRequest, asked: RequestRecord, arrived: float
+    ) -> "RequestMeter | None":
+        """Record that a request begins; None: there is no room, and it is not recorded.
+
+        Args:
+            request: what runs.
+            asked: who asks, and by what operation.
+            arrived: when it came, by the monotonic clock.
+        """
+        context, who = request.context, asked.principal
+        batch = context.priority == common_pb2.PRIORITY_CLASS_BATCH
+        tier = who.tenant.tier.value
+        began_ms = int((time() - (monotonic() - arrived)) * 1e3)
+        record = UsageRecord(
+            id=self._ids.draw(began_ms),
+            request_id=request.id,
+            tenant=context.tenant,
+            project=who.project.id,
+            key=who.key.id,
+            tier=tier,
+            batch=batch,
+            model=context.model,
+            weights=request.model.weights,
+            adapter=context.adapter,
+            operation=asked.operation,
+            frontend=self._frontend,
+            began_ms=began_ms,
+            prompt_tokens=len(request.prompt),
+            outcome=LOST,
+        )
+        if not self._spool.begin(record):
+            return None
+        price = self._prices.find(context.model, context.adapter, tier, batch=batch)
+        return RequestMeter(self._spool, record, price, arrived)
+
+
+class RequestMeter:
+    """The record of one request, from its begin to its end. Owned by its `Generation`."""
+
+    __slots__ = ("_arrived", "_price", "_record", "_spool")
+
+    def __init__(
+        self, spool: Spool, record: UsageRecord, price: Price | None, arrived: float
+    ) -> None:
+        self._spool = spool
+        self._record: UsageRecord | None = record
+        """None once it has ended."""
+        self._price = price
+        self._arrived = arrived
+
+    def end(
+        self,
+        progress: RequestProgress,
+        outcome: str,
+        on_written: Callable[[], None] | None = None,
+    ) -> None:
+        """Record how the request ended; a second time does nothing.
+
+        What costs is what the client got: without any token the prompt costs nothing either.
+
+        Args:
+            progress: what it came to.
+            outcome: `ok`, or the reason of the error table that it ended for.
+            on_written: called once the record survives this process, or cannot in time.
+        """
+        record, self._record = self._record, None
+        if record is None:
+            return
+        usage = progress.usage.total(progress.output_tokens)
+        first_token = progress.usage.first_token_seconds
+        seconds = monotonic() - self._arrived
+        cost = None if self._price is None else 0
+        if self._price is not None and first_token is not None:
+            cost = self._price.cost(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens)
+        ended = msgspec.structs.replace(
+            record,
+            ended_ms=record.began_ms + int(seconds * 1e3),
+            seconds=round(seconds, 6),
+            first_token_seconds=None if first_token is None else round(first_token, 6),
+            queue_seconds=round(usage.queue_seconds, 6),
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+            kv_byte_seconds=usage.kv_byte_seconds or None,
+            finish_reasons=tuple(
+                "" if output.reason is None else output.reason.value for output in progress.outputs
+            ),
+            outcome=outcome,
+            cost_nanodollars=cost,
+        )
+        self._spool.end(ended, on_written)

@@ -1,0 +1,252 @@
+"""The spool and its delivery, in one process: full, stalled, crashed, and while a sink is away."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.settings import StartupError
+from baton.usage.record import UsageRecord
+from baton.usage.recording import recording
+from baton.usage.report import RecordFiles, files_of
+from baton.usage.spool.delivery import Delivery
+from baton.usage.spool.spool import REQUEST_BYTES, Spool
+from baton.usage.spool.writer import SegmentWriter
+from tests.support.usage import ListSink, begun, crashed, ended, usage_settings
+from tests.support.wait import eventually, wait_for
+
+MIB = 1024 * 1024
+FAST = 0.005
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that failed is tried again soon."""
+    monkeypatch.setattr("baton.usage.spool.delivery._FIRST_RETRY_SECONDS", FAST)
+    monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 4 * FAST)
+
+
+@asynccontextmanager
+async def opened(path: Path, *sinks: ListSink, **fields: Any) -> AsyncIterator[Spool]:
+    """A spool with these sinks."""
+    async with AsyncExitStack() as stack:
+        names = [sink.name for sink in sinks] or ["list"]
+        spool = await stack.enter_async_context(Spool(path, usage_settings(path, **fields), names))
+        for sink in sinks:
+            await stack.enter_async_context(Delivery(spool, sink, FAST))
+        yield spool
+
+
+def names_in(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+async def written(spool: Spool, record: UsageRecord) -> None:
+    """End a request, and return once that is written."""
+    done = asyncio.Event()
+    spool.end(record, done.set)
+    await wait_for(done.wait())
+
+
+@pytest.mark.parametrize("fsync_seconds", [0, 0.001, 60])
+async def test_what_was_written_before_a_crash_is_delivered_after_it(
+    tmp_path: Path, fsync_seconds: float
+) -> None:
+    one, two = begun("one"), begun("two")
+    async with opened(tmp_path / "spool", fsync_seconds=fsync_seconds) as spool:
+        assert spool.begin(one)
+        assert spool.begin(two)
+        await written(spool, ended(one))
+        left = crashed(tmp_path / "spool", tmp_path / "crash")
+    sink = ListSink()
+    async with opened(left, sink):
+        await eventually(lambda: len(sink.records) == 2)
+    # Of the one that was running nothing is known but its prompt.
+    assert sink.records == [ended(one), two]
+    assert two.outcome == "lost"
+    assert two.output_tokens is None
+    assert names_in(left) == ["lock"]
+    async with opened(left, sink):
+        """Nothing is left to be delivered."""
+    assert len(sink.records) == 2
+
+
+async def test_a_stop_leaves_nothing_behind_once_all_is_delivered(tmp_path: Path) -> None:
+    sink, records = ListSink(), [begun(str(number)) for number in range(50)]
+    async with opened(tmp_path, sink) as spool:
+        for record in records:
+            spool.begin(record)
+            spool.end(ended(record))
+    assert sink.records == [ended(record) for record in records]
+    assert names_in(tmp_path) == ["lock"]
+
+
+async def test_a_sink_that_is_away_gets_all_of_it_later_in_order(tmp_path: Path) -> None:
+    sink, records = ListSink(), [begun(str(number)) for number in range(50)]
+    sink.fails = True
+    async with opened(tmp_path, sink) as spool:
+        for record in records[:25]:
+            spool.begin(record)
+            spool.end(ended(record))
+        await eventually(lambda: sink.failed)
+    assert sink.records == []
+    async with opened(tmp_path, sink) as spool:
+        await eventually(lambda: sink.failed > 1)
+        sink.fails = False
+        for record in records[25:]:
+            spool.begin(record)
+            spool.end(ended(record))
+        await eventually(lambda: len(sink.records) == 50)
+    assert sink.records == [ended(record) for record in records]
+
+
+async def test_when_it_is_full_it_says_so_until_a_sink_has_taken_some(tmp_path: Path) -> None:
+    sink = ListSink()
+    sink.fails = True
+    async with opened(tmp_path, sink, spool_bytes=MIB) as spool:
+        taken = []
+        while spool.begin(record := begun(str(len(taken)))):
+            taken.append(record)
+            await written(spool, ended(record))
+        assert spool.full
+        used = sum(path.stat().st_size for path in spool.run.directory.iterdir())
+        assert 0.8 * MIB < used <= MIB
+        running = begun("refused")
+        assert not spool.begin(running)
+        sink.fails = False
+        await eventually(lambda: not spool.full)
+        await eventually(lambda: len(sink.records) == len(taken))
+        assert spool.begin(running)
+        spool.end(ended(running))
+    assert sink.records == [*(ended(record) for record in taken), ended(running)]
+
+
+async def test_requests_that_run_have_room_for_their_ends(tmp_path: Path) -> None:
+    async with opened(tmp_path, spool_bytes=MIB) as spool:
+        running = []
+        while spool.begin(record := begun(str(len(running)))):
+            running.append(record)
+        assert len(running) == MIB // REQUEST_BYTES
+        for record in running:
+            spool.end(ended(record))
+        await spool.flush(5)
+        used = sum(path.stat().st_size for path in spool.run.directory.iterdir())
+        assert used <= MIB
+
+
+async def test_a_disk_that_hangs_holds_an_end_up_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, hold = ListSink(), threading.Event()
+    real = SegmentWriter.write
+    monkeypatch.setattr(
+        SegmentWriter, "write", lambda *args: hold.wait(10) and real(*args), raising=True
+    )
+    one, two = begun("one"), begun("two")
+    async with opened(tmp_path, sink, stall_seconds=0.02) as spool:
+        try:
+            spool.begin(one)
+            await written(spool, ended(one))  # and yet it is not
+            assert spool.position.offset == 0
+            spool.begin(two)
+            await written(spool, ended(two))
+        finally:
+            hold.set()
+        await eventually(lambda: spool.position.offset)
+    assert sink.records == [ended(one), ended(two)]
+
+
+async def test_a_disk_that_refuses_gets_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, refuse = ListSink(), [True]
+    real = SegmentWriter.write
+    monkeypatch.setattr("baton.usage.spool.spool._RETRY_SECONDS", 0.01)
+
+    def write(self: SegmentWriter, entries: Any) -> int:
+        if refuse:
+            raise OSError(28, "No space left on device")
+        return real(self, entries)
+
+    monkeypatch.setattr(SegmentWriter, "write", write)
+    one, two = begun("one"), begun("two")
+    async with opened(tmp_path, sink) as spool:
+        spool.begin(one)
+        await written(spool, ended(one))
+        spool.begin(two)
+        await written(spool, ended(two))
+        refuse.clear()
+        await eventually(lambda: len(sink.records) == 2)
+    assert sink.records == [ended(one), ended(two)]
+
+
+async def test_two_processes_share_a_spool_and_each_brings_its_own(tmp_path: Path) -> None:
+    here, there = ListSink(), ListSink()
+    one, two = begun("one"), begun("two")
+    async with opened(tmp_path, here) as first, opened(tmp_path, there) as second:
+        first.begin(one)
+        second.begin(two)
+        first.end(ended(one))
+        second.end(ended(two))
+    assert (here.records, there.records) == ([ended(one)], [ended(two)])
+
+
+async def test_files_have_each_record_once_although_a_crash_doubled_some(tmp_path: Path) -> None:
+    spool_path, files = tmp_path / "spool", tmp_path / "files"
+    settings = usage_settings(spool_path, jsonl_path=files, jsonl_file_bytes=64 * 1024)
+    records = [begun(str(number)) for number in range(1500)]
+    async with recording(settings) as spool:
+        assert spool is not None
+        for record in records:
+            spool.begin(record)
+            spool.end(ended(record))
+        await spool.flush(5)
+        left = crashed(spool_path, tmp_path / "crash")  # before the sink has all
+    again = usage_settings(left, jsonl_path=files, jsonl_file_bytes=64 * 1024)
+    async with recording(again):
+        await eventually(lambda: not list(left.glob("*/0*1")))
+    assert len(files_of(files)) > 2
+    last = files_of(files)[-1]
+    last.write_bytes(last.read_bytes() + b'{"id":"0193')
+    found = RecordFiles(files_of(files))
+    assert sorted(found, key=lambda record: int(record.request_id)) == [
+        ended(record) for record in records
+    ]
+    assert found.doubles == 1500
+    assert found.damaged == 1
+
+
+async def test_it_is_off_without_a_path_and_a_wrong_one_is_a_sentence(tmp_path: Path) -> None:
+    async with recording(usage_settings(tmp_path).model_copy(update={"spool_path": None})) as none:
+        assert none is None
+    with pytest.raises(StartupError, match="BATON_USAGE_JSONL_PATH"):
+        async with recording(usage_settings(tmp_path)):
+            """Not reached."""
+    (tmp_path / "file").touch()
+    wrong = usage_settings(tmp_path / "file", jsonl_path=tmp_path)
+    with pytest.raises(StartupError, match="BATON_USAGE_SPOOL_PATH"):
+        async with recording(wrong):
+            """Not reached."""
+
+
+async def test_what_a_sink_has_was_on_the_disk_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    class Watched(ListSink):
+        async def write(self, records: Sequence[bytes]) -> None:
+            done.append("sink")
+            await super().write(records)
+
+    monkeypatch.setattr("baton.usage.spool.spool._fsync", lambda path: done.append(path.name))
+    record = begun("one")
+    async with opened(tmp_path, Watched(), fsync_seconds=3600) as spool:
+        spool.begin(record)
+        spool.end(ended(record))
+        await eventually(lambda: "sink" in done)
+        assert done == ["0000000001", spool.run.directory.name, "sink"]
