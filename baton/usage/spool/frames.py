@@ -50,37 +50,18 @@ def scan(data: bytes, *, final: bool) -> Scan:
     """
     lines: list[Line] = []
     at = damaged = 0
-    while at < len(data):
-        line = _line(data, at)
-        if line is not None:
-            lines.append(line)
-            at = line.end
-            continue
-        newline = data.find(b"\n", at)
-        if newline < 0:
-            if not final and len(data) - at <= MAX_LINE:
-                break
-            damaged += len(data) - at
-            at = len(data)
+    *pieces, rest = data.split(b"\n")
+    for piece in pieces:
+        kind, body, end = piece[:1], piece[HEAD:], at + len(piece) + 1
+        if kind in (BEGIN, END) and piece[:HEAD] == _head(kind, body) and len(body) <= MAX_BODY:
+            lines.append(Line(kind, body, end))
         else:
-            damaged += newline + 1 - at
-            at = newline + 1
+            damaged += end - at
+        at = end
+    if rest and (final or len(rest) > MAX_LINE):
+        damaged += len(rest)
+        at += len(rest)
     return Scan(lines, at, damaged)
-
-
-def _line(data: bytes, at: int) -> Line | None:
-    body_at = at + HEAD
-    kind, head = data[at : at + 1], data[at:body_at]
-    try:
-        length = int(head[2:10], 16)
-    except ValueError:
-        return None
-    end = body_at + length + 1
-    if not 0 <= length <= MAX_BODY or end > len(data) or data[end - 1] != 0x0A:
-        return None
-    body = data[body_at : end - 1]
-    whole = kind in (BEGIN, END) and head == _head(kind, body)
-    return Line(kind, body, end) if whole else None
 
 
 def _head(kind: bytes, body: bytes) -> bytes:

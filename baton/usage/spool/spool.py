@@ -21,6 +21,8 @@ REQUEST_BYTES = 2048
 _SEGMENT_BYTES = 8 * 1024 * 1024
 _SEGMENTS = 8
 """At least so many make up the whole, so that room comes back in small pieces."""
+_GATHER_SECONDS = 0.01
+"""A line that no answer waits for does, for others to go with it."""
 _RETRY_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 
@@ -66,6 +68,7 @@ class Spool:
         """Requests whose end is not written."""
         self._stall_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
+        self._gather_timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._synced = START
 
@@ -94,7 +97,8 @@ class Spool:
     async def __aexit__(self, *_: object) -> None:
         await self.flush(_STOP_SECONDS)
         self._closing = True
-        for timer in (self._stall_timer, self._retry_timer, self._sync_timer):
+        timers = (self._stall_timer, self._retry_timer, self._gather_timer, self._sync_timer)
+        for timer in timers:
             if timer is not None:
                 timer.cancel()
         if not self._writing:  # a write that hangs keeps the run until the process ends
@@ -122,7 +126,8 @@ class Spool:
             self._measure()
             return False
         self._running += 1
-        self._add(BEGIN, record)
+        self._queue.append((BEGIN, record))
+        self._write_later()
         return True
 
     def end(self, record: UsageRecord, on_written: Callable[[], None] | None = None) -> None:
@@ -133,13 +138,14 @@ class Spool:
             on_written: called by the loop once it survives the end of this process, or after
                 `usage.stall_seconds`.
         """
-        self._add(END, record)
+        self._queue.append((END, record))
         if on_written is None:
-            return
-        if self._stalled:
+            self._write_later()
+        elif self._stalled:
             self._loop.call_soon(on_written)
         else:
             self._waiting.append(on_written)
+            self._write_soon()
 
     def freed(self, count: int) -> None:
         """Note that so many bytes were removed."""
@@ -167,15 +173,23 @@ class Spool:
                 async with asyncio.timeout(seconds):
                     await written.wait()
 
-    def _add(self, kind: bytes, record: UsageRecord) -> None:
-        self._queue.append((kind, record))
+    def _write_soon(self) -> None:
+        """Write with what else comes in this turn: an answer's end waits for it."""
         if not (self._scheduled or self._writing or self._retry_timer):
             self._scheduled = True
             self._loop.call_soon(self._write)
 
+    def _write_later(self) -> None:
+        """Write with what comes in the next moment: nobody waits for it."""
+        if not (self._scheduled or self._writing or self._retry_timer or self._gather_timer):
+            self._gather_timer = self._loop.call_later(_GATHER_SECONDS, self._write)
+
     def _write(self) -> None:
         """Hand what is queued to the thread."""
         self._scheduled, self._retry_timer = False, None
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()
+            self._gather_timer = None
         if self._writing or self._closing or not self._queue:
             return
         self._writing = True
@@ -207,7 +221,10 @@ class Spool:
             log.info("usage.spool.writes_again")
         self._measure()
         self._release()
-        self._write()
+        if self._waiting:
+            self._write()
+        elif self._queue:
+            self._write_later()
         if self._settings.fsync_seconds and self._sync_timer is None and not self._closing:
             seconds = self._settings.fsync_seconds
             self._sync_timer = self._loop.call_later(seconds, self._sync_soon)
