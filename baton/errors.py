@@ -1,10 +1,12 @@
 """The one table of errors: gRPC, HTTP and the client all read it, matched on ErrorInfo.reason.
 
 An error travels as google.rpc.Status with ErrorInfo (domain `baton`, a reason of this table),
-BadRequest where a field is to blame and RetryInfo where trying again later may help.
+BadRequest where a field is to blame, RetryInfo where trying again later may help, and QuotaFailure
+where a limit of the caller's is reached.
 """
 
 import math
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NoReturn, Protocol
 
@@ -59,8 +61,8 @@ class Reason(Enum):
         "invalid_request_error",
         "context_length_exceeded",
     )
-    """Prompt and output together are longer than the model's context. Shorten the prompt or ask
-    for fewer tokens."""
+    """Prompt and output together are longer than the model's context, or than what the API key, its
+    project or its tenant is allowed. Shorten the prompt or ask for fewer tokens."""
     UNSUPPORTED_PARAMETER = Code.INVALID_ARGUMENT, "invalid_request_error", "unsupported_parameter"
     """A parameter, or a value of it, that is not supported. Leave it out."""
     MALFORMED_BODY = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_body"
@@ -117,8 +119,9 @@ class Reason(Enum):
     """The reader fell behind its bounded buffer and was cut off. Read faster, or raise
     `limits.buffer_bytes` and `limits.stall_seconds`."""
     RATE_LIMITED = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded"
-    """Too many requests in a short time, or unanswered on one HTTP connection. Wait as long as
-    `retry-after` says, or for the answers."""
+    """A limit of the API key, its project or its tenant is reached, which the error names, or too
+    many requests are unanswered on one HTTP connection. Wait as long as `retry-after` says, or
+    for the answers. Without `retry-after` the request alone is more than the limit: shorten it."""
     NO_CAPACITY = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "no_capacity"
     """There is no room for this now: memory, pages or places. Try again later, or add capacity."""
     BODY_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "body_too_large", 413
@@ -171,6 +174,18 @@ class Reason(Enum):
         return next((reason for reason in cls if reason.code is code), cls.UNKNOWN)
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaViolation:
+    """The limit of a caller that a request does not fit in: google.rpc.QuotaFailure."""
+
+    subject: str
+    """Whose it is: `key:key_0123456789abcdef`, `project:…`, `tenant:acme`."""
+    metric: str
+    """What it counts: `requests_per_minute`, `tokens_per_minute`, `requests_at_once`."""
+    value: int
+    """How much is allowed."""
+
+
 class BatonError(Exception):
     """An error that a caller is told, with a reason of the table.
 
@@ -179,6 +194,7 @@ class BatonError(Exception):
         message: for the caller; names the limit that was crossed, no secrets and no internals.
         field: the request's field to blame, in the caller's words, for example `messages[0].role`.
         retry_after: seconds after which trying again may help.
+        quota: the limit of the caller that is reached.
     """
 
     def __init__(
@@ -188,6 +204,7 @@ class BatonError(Exception):
         *,
         field: str | None = None,
         retry_after: float | None = None,
+        quota: QuotaViolation | None = None,
     ) -> None:
         message = redact(message)
         super().__init__(message)
@@ -195,6 +212,7 @@ class BatonError(Exception):
         self.message = message
         self.field = field
         self.retry_after = retry_after
+        self.quota = quota
 
     @property
     def code(self) -> Code:
@@ -228,6 +246,14 @@ class BatonError(Exception):
             retry = error_details_pb2.RetryInfo()
             retry.retry_delay.FromNanoseconds(math.ceil(self.retry_after * 1e9))
             status.details.add().Pack(retry)
+        if self.quota is not None:
+            violated = error_details_pb2.QuotaFailure.Violation(
+                subject=self.quota.subject,
+                description=message,
+                quota_metric=self.quota.metric,
+                quota_value=self.quota.value,
+            )
+            status.details.add().Pack(error_details_pb2.QuotaFailure(violations=[violated]))
         return status
 
     def to_openai(self) -> dict[str, Any]:
@@ -247,8 +273,9 @@ class BatonError(Exception):
         reason = Reason.of_code(code_of(status.code))
         field: str | None = None
         retry_after: float | None = None
+        quota: QuotaViolation | None = None
         info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-        retry = error_details_pb2.RetryInfo()
+        retry, limits = error_details_pb2.RetryInfo(), error_details_pb2.QuotaFailure()
         for detail in status.details:
             if detail.Unpack(info):
                 if info.domain == DOMAIN:
@@ -258,7 +285,10 @@ class BatonError(Exception):
                     field = bad.field_violations[0].field
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.ToNanoseconds() / 1e9
-        return cls(reason, status.message, field=field, retry_after=retry_after)
+            elif detail.Unpack(limits) and limits.violations:
+                one = limits.violations[0]
+                quota = QuotaViolation(one.subject, one.quota_metric, one.quota_value)
+        return cls(reason, status.message, field=field, retry_after=retry_after, quota=quota)
 
     @classmethod
     def from_rpc_error(cls, error: grpc.RpcError) -> "BatonError":

@@ -10,6 +10,7 @@ from baton.process.lifecycle import Process
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.settings import RouterSettings
+from services.router.api.limits import LimitBuckets
 from services.router.api.placer import Replication
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.policy.costs import Policy
@@ -60,7 +61,10 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         process.spawn(prefetcher.run(), "prefetcher")
         prefixes = HotPrefixTracker(placement, policy)
         replication = Replication(prefixes, prefetcher.submit)
-    service = RouterService(fleet, policy, limits, replication)
+    buckets = LimitBuckets(process.incarnation, discovery.report_unreachable)
+    process.spawn(buckets.follow(discovery), "limits' owners")
+    process.spawn(buckets.run_sweeps(), "limits' sweeps")
+    service = RouterService(fleet, policy, limits, replication, buckets)
     server.add(service.register, SERVICE_NAME)
     await server.start()
     await watch.wait_ready(limits.ready_seconds)

@@ -42,6 +42,10 @@ STREAM_BREAKS = Counter(
     "Broken streams from workers and stores: load, events",
     ["stream"],
 )
+LIMIT_BUCKETS = Gauge(
+    "baton_router_limit_buckets",
+    "Limits of keys, projects and tenants that this router owns and frontends use",
+)
 EVENT_GAPS = Counter(
     "baton_router_event_gaps_total", "KV event streams reopened because events were missed"
 )

@@ -31,6 +31,11 @@ class Limiter:
         self.alone = True
         """Whether no router is alive."""
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether `take_messages` may return some."""
+        return bool(self._outgoing)
+
     def observe(self, routers: Collection[str], frontends: int, now: float) -> None:
         """Take in which routers are alive, and how many frontends, this one among them.
 

@@ -64,6 +64,10 @@ class LimitOwner:
         """Return the number of buckets."""
         return len(self._buckets)
 
+    def __contains__(self, limit_id: LimitId) -> bool:
+        """Return whether there is a bucket of a limit; after `answer`: whether it is owned."""
+        return limit_id in self._buckets
+
     def observe(self, routers: Collection[str], now: float) -> None:
         """Take in which routers are alive; forget the buckets that are another one's now."""
         if self._ownership.observe(routers, now):

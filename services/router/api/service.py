@@ -11,6 +11,7 @@ from baton.internal.v1.router_pb2_grpc import (
 )
 from baton.rpc.server.call import ServerCall
 from baton.settings import RouterLimits
+from services.router.api.limits import LimitBuckets
 from services.router.api.placer import Placer, Replication
 from services.router.api.session import PlaceSession
 from services.router.policy.costs import Policy
@@ -29,6 +30,7 @@ class RouterService(RouterServiceServicer):
         policy: constants of the cost model.
         limits: how many answers may wait for a frontend, and for how long.
         replication: as `Placer` takes it.
+        buckets: of the limits that this router owns; None: nothing is answered of limits.
     """
 
     def __init__(
@@ -37,9 +39,11 @@ class RouterService(RouterServiceServicer):
         policy: Policy = DEFAULT_POLICY,
         limits: RouterLimits = RouterLimits(),
         replication: Replication | None = None,
+        buckets: LimitBuckets | None = None,
     ) -> None:
         self._fleet = fleet
         self._limits = limits
+        self._buckets = buckets
         self._placer = Placer(fleet, policy, replication)
         self._numbers = itertools.count(1)
         self._sessions: dict[int, PlaceSession] = {}
@@ -83,6 +87,7 @@ class RouterService(RouterServiceServicer):
             self._executions,
             self._tell_superseded,
             self._limits,
+            self._buckets,
         )
         try:
             await session.serve(context)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 from opentelemetry.trace import SpanKind
 
-from baton.errors import BatonError
+from baton.errors import BatonError, invalid_field
 from baton.internal.v1 import router_pb2
 from baton.rpc.protocol import check_hello, hello
 from baton.rpc.server.call import ServerCall
@@ -15,6 +15,7 @@ from baton.settings import RouterLimits
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from services.router import metrics
+from services.router.api.limits import LimitBuckets
 from services.router.api.placer import Placer
 from services.router.metrics import PlacementMetrics
 from services.router.state.executions import Executions
@@ -40,6 +41,7 @@ class PlaceSession:
         on_superseded: is given the session and the number of an execution that another took over
             from.
         limits: how many answers may wait for a frontend, and for how long.
+        buckets: of the limits that this router owns; None: nothing is answered of limits.
     """
 
     def __init__(
@@ -50,12 +52,16 @@ class PlaceSession:
         executions: Executions,
         on_superseded: Callable[[int, int], None],
         limits: RouterLimits,
+        buckets: LimitBuckets | None = None,
     ) -> None:
         self._number = number
         self._executions = executions
         self._on_superseded = on_superseded
         self._fleet = fleet
         self._placer = placer
+        self._buckets = buckets
+        self._frontend = ""
+        """Incarnation of the frontend, once it has said something of limits."""
         self._greeted = False
         self._records: dict[str, PlacementMetrics] = {}
         """By model; those that have workers, or had them."""
@@ -90,6 +96,8 @@ class PlaceSession:
 
     def _end(self) -> None:
         self._executions.end_session(self._number)
+        if self._buckets is not None and self._frontend:
+            self._buckets.disconnected(self._frontend)
         self._fleet.load_changed(self._fleet.tickets.end_session(self._number))
         metrics.SESSIONS.dec()
 
@@ -106,8 +114,25 @@ class PlaceSession:
                 self._answer(frame.query, response.frames.add())
             elif kind == "return_tickets":
                 self._return(frame.return_tickets)
+            elif kind == "limit_asks" and self._buckets is not None:
+                self._answer_limits(self._buckets, frame.limit_asks, response)
         if response.frames:
             self._queue.put(response)
+
+    def _answer_limits(
+        self,
+        buckets: LimitBuckets,
+        asks: router_pb2.LimitAsks,
+        response: router_pb2.PlaceResponse,
+    ) -> None:
+        if not asks.frontend or self._frontend not in ("", asks.frontend):
+            raise invalid_field(
+                "limit_asks.frontend", "not the incarnation that the call began with"
+            )
+        if not self._frontend:
+            self._frontend = asks.frontend
+            buckets.connected(asks.frontend)
+        buckets.answer(asks, response)
 
     def _return(self, returned: router_pb2.ReturnTickets) -> None:
         now, finished = time.monotonic(), set(returned.finished)

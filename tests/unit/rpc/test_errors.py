@@ -5,7 +5,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode
 
-from baton.errors import BatonError, Reason, code_of
+from baton.errors import BatonError, QuotaViolation, Reason, code_of
 
 TABLE = {
     StatusCode.INVALID_ARGUMENT: (400, "invalid_request_error"),
@@ -60,6 +60,14 @@ def test_status_and_back_keeps_everything(reason):
         "max_tokens",
         1.5,
     )
+
+
+def test_the_limit_that_is_reached_travels() -> None:
+    quota = QuotaViolation("tenant:acme", "tokens_per_minute", 5000)
+    sent = BatonError(Reason.RATE_LIMITED, "5000 tokens per minute", retry_after=2.0, quota=quota)
+    got = BatonError.from_status(sent.to_status())
+    assert (got.quota, got.retry_after) == (quota, 2.0)
+    assert BatonError.from_status(BatonError(Reason.RATE_LIMITED, "x").to_status()).quota is None
 
 
 def test_status_without_details_goes_by_its_code():

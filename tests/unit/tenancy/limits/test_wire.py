@@ -1,0 +1,62 @@
+"""What frontends and routers tell each other of limits is read as it was written."""
+
+import itertools
+
+import pytest
+
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import router_pb2
+from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.spec import MAX_AMOUNT, Limit, LimitId, Measure, Subject
+from baton.tenancy.limits.wire import (
+    answer_from_proto,
+    answer_to_proto,
+    ask_from_proto,
+    ask_to_proto,
+)
+
+ID = LimitId(Subject.KEY, "key_1", Measure.TOKENS)
+ASK = Ask(Limit(ID, 60, 61, 3), 4, 5, 6, 7, 8, 9, 10, ahead=True, confirm=False)
+
+
+def written(ask: Ask) -> router_pb2.LimitAsk:
+    message = router_pb2.LimitAsk()
+    ask_to_proto(ask, message)
+    return router_pb2.LimitAsk.FromString(message.SerializeToString())
+
+
+@pytest.mark.parametrize(("subject", "measure"), list(itertools.product(Subject, Measure)))
+def test_every_limit_travels(subject: Subject, measure: Measure) -> None:
+    limit_id = LimitId(subject, "x", measure)
+    ask = ASK._replace(limit=Limit(limit_id, 60, 61, 3), confirm=True, ahead=False)
+    assert ask_from_proto(written(ask)) == ask
+    answer = Answer(limit_id, 4, 5, 6, 7, 0.25, restart=True)
+    message = router_pb2.LimitAnswer()
+    answer_to_proto(answer, message)
+    assert answer_from_proto(message) == answer
+
+
+@pytest.mark.parametrize("field", ["subject", "measure"])
+def test_what_only_a_later_release_knows_is_passed_over(field: str) -> None:
+    message = written(ASK)
+    setattr(message.limit, field, 99)
+    assert ask_from_proto(message) is None
+    answer = router_pb2.LimitAnswer(limit=message.limit)
+    assert answer_from_proto(answer) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("amount", 0),
+        ("amount", MAX_AMOUNT + 1),
+        ("burst", 0),
+        *((field, -1) for field in ("base", "granted", "spent", "returned", "need", "want")),
+    ],
+)
+def test_amounts_that_no_frontend_has_are_refused_by_name(field: str, value: int) -> None:
+    message = written(ASK)
+    setattr(message, field, value)
+    with pytest.raises(BatonError, match=rf"limit_asks.{field}: {value}") as refused:
+        ask_from_proto(message)
+    assert refused.value.reason is Reason.INVALID_FIELD
