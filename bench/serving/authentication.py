@@ -2,30 +2,45 @@
 
 Fills a directory from records as etcd stores them, and asks it whose keys are shown, as a request
 does: fields of a request in, tenant, project and tier out. Prints CPU per authentication, for keys
-that are known and that are not, CPU per record that is read, and the memory that the keys take. In
-one process, without sockets and without etcd.
+that are known and that are not, CPU per record that is read, and the memory that the keys take.
+Then what limits cost beside it: each of nine (requests and tokens per minute and requests at once,
+of key, project and tenant) is reserved from and settled, while the frontend has chunks of all of
+them. In one process, without sockets and without etcd.
 """
 
 import argparse
+import asyncio
 import gc
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from baton.errors import BatonError
+from baton.internal.v1 import router_pb2
 from baton.tenancy.directory import Directory
+from baton.tenancy.limits.owner import LimitOwner
+from baton.tenancy.limits.wire import answer_to_proto, ask_from_proto
 from baton.tenancy.records import Key, Project, Scope, Tenant, Tier, encode
 from baton.tenancy.secret import digest_of, new_secret
 from bench.harness import cli
 from services.frontend.auth.authenticator import KeyAuthentication
+from services.frontend.limits.request_limits import RequestLimits
 
 PROJECTS = 100
 ASKED = 20_000
 """Keys of a round: few enough for a round of some ten milliseconds, drawn anew each time."""
+LIMITED = 1000
+"""Keys whose limits are asked."""
+LIMITS: dict[str, Any] = {
+    "requests_per_minute": 10**9,
+    "tokens_per_minute": 10**12,
+    "requests_at_once": 10**6,
+}
+TOKENS, USED = 500, 300
 
 
 class Uses:
@@ -46,9 +61,9 @@ def resident_bytes() -> int:
 
 def records(count: int) -> tuple[list[tuple[str, bytes]], list[bytes]]:
     """Return records by name, and the secrets of their keys."""
-    stored = [("tenants/acme", encode(Tenant(id="acme", tier=Tier.PRO)))]
+    stored = [("tenants/acme", encode(Tenant(id="acme", tier=Tier.PRO, **LIMITS)))]
     for number in range(PROJECTS):
-        project = Project(id=f"proj_{number:016x}", tenant="acme", name=f"team-{number}")
+        project = Project(id=f"proj_{number:016x}", tenant="acme", name=f"team-{number}", **LIMITS)
         stored.append((f"projects/{project.id}", encode(project)))
     secrets = [new_secret().encode() for _ in range(count)]
     for number, secret in enumerate(secrets):
@@ -59,6 +74,7 @@ def records(count: int) -> tuple[list[tuple[str, bytes]], list[bytes]]:
             sha256=digest_of(secret),
             scopes=(Scope.INFERENCE.value,),
             created_seconds=1_700_000_000 + number,
+            **LIMITS,
         )
         stored.append((f"keys/{key.id}", encode(key)))
     return stored, secrets
@@ -79,6 +95,57 @@ def microseconds(authentication: KeyAuthentication, asked: Sequence[Any]) -> flo
     return (time.process_time() - began) / len(asked) * 1e6
 
 
+class Router:
+    """Owns all limits; it answers in the next turn of the loop."""
+
+    on_answers: Callable[[str, router_pb2.LimitAnswers], None]
+    on_closed: Callable[[str], None]
+
+    def __init__(self) -> None:
+        self._owner = LimitOwner("router")
+        self._owner.observe(["router"], -3600.0)
+
+    def session_to(self, _: str) -> "Router":
+        return self
+
+    def send_asks(self, asks: router_pb2.LimitAsks) -> None:
+        asyncio.get_running_loop().call_soon(self._answer, asks)
+
+    def _answer(self, asks: router_pb2.LimitAsks) -> None:
+        answers = router_pb2.LimitAnswers()
+        for message in asks.asks:
+            ask = ask_from_proto(message)
+            assert ask is not None
+            answer = self._owner.answer(asks.frontend, ask, time.monotonic())
+            if answer is not None:
+                answer_to_proto(answer, answers.answers.add())
+        self.on_answers("router", answers)
+
+
+async def limits_microseconds(
+    authentication: KeyAuthentication, asked: Sequence[Any], rounds: int
+) -> float:
+    """Return the CPU per request of taking its part of all limits, and of giving back the rest."""
+    router: Any = Router()
+    limits = RequestLimits(router, "frontend")
+    limits.observe({"router"}, 1)
+    principals = [authentication.admit(authentication.read(one)) for one in asked]
+
+    async def once() -> None:
+        for principal in principals:
+            found = limits.of(principal).counted
+            assert found is not None
+            limits.settle(await limits.reserve(found, TOKENS), USED)
+
+    await once()  # chunks are here from now on
+    taken = []
+    for _ in range(rounds):
+        began = time.process_time()
+        await once()
+        taken.append((time.process_time() - began) / len(principals) * 1e6)
+    return median(taken)
+
+
 def measure(options: argparse.Namespace) -> dict[str, float]:
     stored, secrets = records(options.keys)
     directory, uses = Directory(), Uses()
@@ -97,7 +164,10 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
         known.append(microseconds(authentication, [fields(one) for one in drawn]))
         wrong = [one[:-1] + (b"A" if one[-1:] != b"A" else b"B") for one in drawn]
         unknown.append(microseconds(authentication, [fields(one) for one in wrong]))
+    some = [fields(one) for one in random.sample(secrets, min(LIMITED, len(secrets)))]
+    limits = asyncio.run(limits_microseconds(authentication, some, options.rounds))
     found = {
+        "limits_us": round(limits, 2),
         "keys": len(directory),
         "known_us": round(median(known), 2),
         "unknown_us": round(median(unknown), 2),
@@ -108,6 +178,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     print(
         f"authenticating: {found['known_us']} µs, of a key that is not known {found['unknown_us']}"
     )
+    print(f"limits, nine of them, beside it: {found['limits_us']} µs")
     return found
 
 

@@ -39,6 +39,13 @@ needs one is answered before a body is read, over gRPC once the message has come
 %s
 The sentences are the same on both. Unknown and wrong is the same case: one look-up by sha256, whatever was sent. A key
 may see and use only the models and adapters that it names, if it names any; `/v1/models` and `ListModels` list no others.
+
+A key, its project and its tenant may have limits ([teams.md](teams.md#limits)). Every HTTP answer to such a key has OpenAI's
+`x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests` where requests per minute are limited, and the same of
+`-tokens`: those of the limit with the least left. Generate and Chat have them in the head of the answer. A request that does
+not fit is 429 `rate_limit_exceeded` with `retry-after` and `retry-after-ms`, over gRPC RESOURCE_EXHAUSTED with RetryInfo and QuotaFailure
+(`subject` `tenant:acme`, `quota_metric` `tokens_per_minute`, `quota_value`); without them it will never fit. 503 means that
+no router answered within 250 ms.
 """
 GRPC = """
 ## gRPC
@@ -61,7 +68,7 @@ limit, and where it can the field. Defaults are in [configuration.md](configurat
 | its pieces | 4,096 chunks; of more, 64 bytes each on average | 400 `malformed_body` | |
 | requests that wait on a connection or session | 16 behind the one that is answered; `grpc.max_streams_per_connection`, `limits.max_session_requests` | 429 `rate_limit_exceeded` | the stream is refused; `NO_CAPACITY` |
 | messages, answers, prompts times answers | `limits.max_messages`, `limits.max_choices`, `limits.max_outputs` | 400 `invalid_value` | `INVALID_FIELD` |
-| prompt and output | the model's context | 400 `context_length_exceeded` | `CONTEXT_LENGTH_EXCEEDED` |
+| prompt and output | the model's context; `context_tokens` of key, project and tenant | 400 `context_length_exceeded` | `CONTEXT_LENGTH_EXCEEDED` |
 | output so far, of a stream that is resumed | its `max_tokens`, and the context | | `INVALID_FIELD` |
 | long prompts that wait to be tokenized | `limits.max_tokenizing` | 503 `overloaded` | `OVERLOADED` |
 | requests at once | `limits.max_requests` | 503 `overloaded` | `OVERLOADED` |

@@ -11,8 +11,9 @@ HEAD = ("reason", "gRPC", "HTTP", "OpenAI `type`", "OpenAI `code`", "what it mea
 INTRODUCTION = """# Errors
 
 An error has a reason, which is the same over gRPC and HTTP. Over gRPC it is the `reason` of ErrorInfo (domain
-`baton`) in the status's details, with BadRequest where a field is wrong and RetryInfo where trying again may
-help. Over HTTP it is OpenAI's error object; `param` names the field, `retry-after` says when to try again.
+`baton`) in the status's details, with BadRequest where a field is wrong, QuotaFailure where a limit is reached and
+RetryInfo where trying again may help. Over HTTP it is OpenAI's error object; `param` names the field, `retry-after`
+says when to try again.
 After the first event of a stream the error is the last event. Every answer names its request in
 `x-request-id`, and so do the log lines of all processes that had to do with it.
 

@@ -36,6 +36,7 @@ from services.frontend.generation.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
+from services.frontend.limits.request_limits import RequestLimits
 from services.frontend.models.loader import TokenizerLoader
 from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
@@ -95,6 +96,11 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             settings.placement,
         )
     )
+    request_limits: RequestLimits | None = None
+    if settings.auth.mode != "off":
+        request_limits = RequestLimits(router_client, process.incarnation)
+        process.spawn(request_limits.follow(discovery), "limits' owners")
+        process.spawn(request_limits.run_ticks(), "limits' ticks")
     waiting = WorkerWaitQueue(limits)
     suspects = Suspects()
     refusals = await stack.enter_async_context(
@@ -120,6 +126,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         None
         if spool is None
         else Metering(spool, PriceTable(settings.usage.prices), process.instance_id),
+        request_limits=request_limits,
     )
     server = await stack.enter_async_context(
         Server(

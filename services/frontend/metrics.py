@@ -14,6 +14,13 @@ REQUESTS = Counter(
     "the error table).",
     ["surface", "operation", "model", "adapter", "reason"],
 )
+LIMIT_REFUSALS = Counter(
+    "baton_frontend_limit_refusals_total",
+    "Requests that a limit of their key, project or tenant refused, by limit "
+    "(`requests_per_minute`, `tokens_per_minute`, `requests_at_once`, `context_tokens`; "
+    "`unanswered`: no router answered in time) and whose it is (`key`, `project`, `tenant`).",
+    ["limit", "subject"],
+)
 HTTP_REQUESTS = Counter(
     "baton_http_requests_total",
     "HTTP requests that ended, refused ones too, by route (`unknown`: there is none) and status.",

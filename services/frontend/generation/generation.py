@@ -171,6 +171,13 @@ class Generation:
             usage.first_token_seconds,
         )
 
+    @property
+    def used_tokens(self) -> int:
+        """Tokens of the prompt and of the outputs so far; 0 where no worker was found for it."""
+        if not self._placements:
+            return 0
+        return len(self.request.prompt) + self._progress.output_tokens
+
     def close(self) -> None:
         """Release everything that the request holds, and record it. Idempotent."""
         on_closed, self._on_closed = self._on_closed, None

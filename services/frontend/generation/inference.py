@@ -12,13 +12,17 @@ from baton.cluster.tenants import CacheSalts
 from baton.errors import BatonError, Reason, invalid_field
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
+from baton.tenancy.limits.limit_set import Reservation
 from baton.tenancy.records import Scope
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
-from services.frontend.generation.generation import TOKEN_BYTES, Generation
+from services.frontend.generation.generation import Generation
 from services.frontend.generation.metering import Metering
+from services.frontend.generation.prompts import PromptEncoder, size_of
 from services.frontend.generation.suspects import Suspects
 from services.frontend.generation.turns import LoopTurns
+from services.frontend.limits.key_limits import KeyLimits
+from services.frontend.limits.request_limits import RequestLimits
 from services.frontend.metrics import ACTIVE
 from services.frontend.models.model import Model, ResolvedModel
 from services.frontend.models.registry import Registry
@@ -26,20 +30,10 @@ from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests import validate
 from services.frontend.requests.claims import Claims
+from services.frontend.requests.context import ContextLimit
 from services.frontend.requests.record import RequestRecord
-from services.frontend.requests.request import (
-    ChatPrompt,
-    GenerationRequest,
-    Prompt,
-    ResolvedRequest,
-    TextPrompt,
-    TokenPrompt,
-)
-from services.frontend.text.tokenizer import (
-    LONG_CHARACTERS,
-    TokenizerThreads,
-    TooManyTokensError,
-)
+from services.frontend.requests.request import GenerationRequest, Prompt, ResolvedRequest
+from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
 
 _RETRY_SECONDS = 1.0
@@ -47,8 +41,6 @@ _STOP_SECONDS = 1.0
 _BEGIN_PER_TURN = 32
 """Requests. Fewer would give a burst of 64 its first tokens little earlier, and cost each of them
 more: what goes to the router and the workers together would go in pieces."""
-_TEMPLATE_CHARACTERS = 32
-"""What a chat template writes around a message, about."""
 
 
 def stopping() -> BatonError:
@@ -71,6 +63,7 @@ class Inference:
         threads: TokenizerThreads,
         settings: FrontendSettings,
         metering: Metering | None = None,
+        request_limits: RequestLimits | None = None,
     ) -> None:
         """Put it together.
 
@@ -85,6 +78,7 @@ class Inference:
             threads: where long prompts are tokenized.
             settings: limits of requests, and how they are placed.
             metering: records what requests use; None: nothing is recorded.
+            request_limits: of keys, projects and tenants; None: there are no keys.
         """
         self.registry = registry
         self.draining = False
@@ -100,6 +94,7 @@ class Inference:
         self._threads = threads
         self._settings = settings
         self._metering = metering
+        self._request_limits = request_limits
         self.limits = settings.limits
         """What clients may ask for."""
         self._idle = asyncio.Event()
@@ -107,6 +102,7 @@ class Inference:
         self._running: set[Generation] = set()
         self.turns = LoopTurns(_BEGIN_PER_TURN)
         """For what begins many at once."""
+        self._prompts = PromptEncoder(threads, self.turns, settings.text.special_tokens)
 
     async def idle(self) -> None:
         """Return once no request runs."""
@@ -146,8 +142,10 @@ class Inference:
         if metering is not None:
             metering.check(record.principal)
         self._admit()
+        reservation: Reservation | None = None
         try:
-            resolved = await self._resolve(request, record, deadline)
+            allowed = self.limits_of(record)
+            resolved = await self._resolve(request, record, deadline, allowed)
             suspect = self._suspects.check(resolved)
             cache_salt = await self._cache_salts.get(resolved.context.tenant)
             chains = await self._threads.run(
@@ -160,6 +158,10 @@ class Inference:
                 ),
                 len(resolved.prompt),
             )
+            if allowed is not None and allowed.counted is not None and self._request_limits:
+                reservation = await self._request_limits.reserve(
+                    allowed.counted, resolved.most_tokens
+                )
             span = tracer().start_span(
                 f"{record.operation} {resolved.model.name}", kind=trace.SpanKind.SERVER
             )
@@ -182,14 +184,27 @@ class Inference:
                 report_seconds=self._settings.workers.report_seconds,
                 buffer_bytes=limits.buffer_bytes,
             )
-            ended = partial(self._ended, record)
+            ended = partial(self._ended, record, reservation)
             meter = None if metering is None else metering.begin(resolved, record, arrived)
             generation = Generation(resolved, context, record.operation, span, ended, meter)
             self._running.add(generation)
             return generation
         except BaseException:
+            self._settle(reservation, 0)
             self._leave()
             raise
+
+    def limits_of(self, record: RequestRecord) -> KeyLimits | None:
+        """Return the limits of who asks, and note them for what is told with the answer.
+
+        Returns:
+            None: there are no keys, and no limits.
+        """
+        if self._request_limits is None:
+            return None
+        limits = self._request_limits.of(record.principal)
+        record.limits = limits.counted
+        return limits
 
     async def tokenize(
         self, model_name: str, prompt: Prompt, record: RequestRecord
@@ -213,18 +228,24 @@ class Inference:
         deadline = monotonic() + self.limits.default_deadline_seconds
         model = (await self._find_model(model_name, "", prompt, deadline)).model
         record.served_model = model.name
-        return model, await self._encode(model, prompt)
+        return model, await self._prompts.encode(model, prompt, ContextLimit.of(model, None))
 
     async def _resolve(
-        self, request: GenerationRequest, record: RequestRecord, deadline: float
+        self,
+        request: GenerationRequest,
+        record: RequestRecord,
+        deadline: float,
+        limits: KeyLimits | None,
     ) -> ResolvedRequest:
         validate.check(request, self.limits, record.principal)
         found = await self._find_model(request.model, request.adapter, request.prompt, deadline)
         record.served_model, record.adapter = found.model.name, found.adapter
         validate.check_model(request, found.model)
-        prompt = await self._encode(found.model, request.prompt)
+        allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
+        context = ContextLimit.of(found.model, allowed)
+        prompt = await self._prompts.encode(found.model, request.prompt, context)
         seed = secrets.randbits(63)
-        return validate.resolve(request, found, prompt, seed, record.principal)
+        return validate.resolve(request, found, prompt, seed, record.principal, context, most)
 
     async def _find_model(
         self, name: str, adapter: str, prompt: Prompt, deadline: float
@@ -243,31 +264,10 @@ class Inference:
                 missing = error
             try:
                 async with asyncio.timeout(max(0.0, deadline - monotonic())):
-                    await self._waiting.wait(name, _size(prompt), missing)
+                    await self._waiting.wait(name, size_of(prompt), missing)
             except TimeoutError:
                 late = "no worker could take the request before its deadline"
                 raise BatonError(Reason.DEADLINE, late) from missing
-
-    async def _encode(self, model: Model, prompt: Prompt) -> list[int]:
-        most, special = model.context_tokens, self._settings.text.special_tokens
-        characters = 0 if isinstance(prompt, TokenPrompt) else _size(prompt)
-        await self.turns.wait(0 if characters > LONG_CHARACTERS else characters)
-        try:
-            match prompt:
-                case TextPrompt(text):
-                    encode = partial(model.tokenizer.encode, text, most, special=special != "none")
-                    return await self._threads.run(encode, characters)
-                case ChatPrompt(messages):
-                    encode_chat = partial(
-                        model.tokenizer.encode_chat, messages, most, special=special == "all"
-                    )
-                    return await self._threads.run(encode_chat, characters)
-                case TokenPrompt(ids):
-                    if len(ids) > most:
-                        raise TooManyTokensError
-                    return list(ids)
-        except TooManyTokensError:
-            raise validate.too_long(prompt, model, f"more than {most}") from None
 
     def _admit(self) -> None:
         if self.active >= self.limits.max_requests:
@@ -280,28 +280,22 @@ class Inference:
         self._idle.clear()
         ACTIVE.set(self.active)
 
-    def _ended(self, record: RequestRecord, generation: Generation) -> None:
+    def _ended(
+        self, record: RequestRecord, reservation: Reservation | None, generation: Generation
+    ) -> None:
         generation.add_to(record)
+        self._settle(reservation, generation.used_tokens)
         if generation.claim is not None:
             self._claims.end(generation.claim, finished=generation.finished)
         self._running.discard(generation)
         self._leave()
+
+    def _settle(self, reservation: Reservation | None, used: int) -> None:
+        if reservation is not None and self._request_limits is not None:
+            self._request_limits.settle(reservation, used)
 
     def _leave(self) -> None:
         self.active -= 1
         if not self.active:
             self._idle.set()
         ACTIVE.set(self.active)
-
-
-def _size(prompt: Prompt) -> int:
-    """Return the bytes that a prompt holds, about; of a conversation, the characters that its
-    template makes of it."""
-    match prompt:
-        case TextPrompt(text):
-            return len(text)
-        case ChatPrompt(messages):
-            written = sum(len(message.content) + len(message.name) for message in messages)
-            return written + _TEMPLATE_CHARACTERS * len(messages)
-        case TokenPrompt(ids):
-            return TOKEN_BYTES * len(ids)

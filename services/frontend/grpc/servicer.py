@@ -19,6 +19,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import generation_request, messages_of
 from services.frontend.grpc.session.session import Session
 from services.frontend.metrics import SLOW_CLIENTS
+from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, current, finish
 from services.frontend.requests.request import TextPrompt
 from services.frontend.requests.request_id import IdSource, identify
@@ -169,9 +170,16 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         identity = identify(field, header)
         if identity in (field, header):
             record.id_source = IdSource.FIELD if identity == field else IdSource.HEADER
-        context.send_head(((REQUEST_ID_KEY, identity),))
-        asked = generation_request(request, identity, self._inference.limits.max_messages)
-        generation = await self._inference.start(asked, record, context.time_remaining())
+        head = ((REQUEST_ID_KEY, identity),)
+        self._inference.limits_of(record)
+        if record.limits is None:
+            context.send_head(head)
+        try:
+            asked = generation_request(request, identity, self._inference.limits.max_messages)
+            generation = await self._inference.start(asked, record, context.time_remaining())
+        finally:
+            if record.limits is not None:  # it says what is left once this one has its part
+                context.send_head((*head, *rate_limits(record.limits)))
         send = context.send
 
         def take(events: list[Event]) -> bool:

@@ -11,6 +11,7 @@ from services.frontend.http.asgi import ASGIApp, Message, Receive, Scope, Send
 from services.frontend.http.body import ClientGoneError, header
 from services.frontend.http.connection import connection_of
 from services.frontend.http.responses import send_error
+from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, finish
 from services.frontend.requests.request_id import IdSource, identify
 
@@ -34,7 +35,7 @@ class RequestMiddleware:
         identity = identify(given)
         if identity == given:
             record.id_source = IdSource.HEADER
-        sender = _Sender(send, identity)
+        sender = _Sender(send, identity, record)
         try:
             await self._answer(scope, receive, sender, record)
         finally:
@@ -66,16 +67,23 @@ class RequestMiddleware:
 
 
 class _Sender:
-    """Names the request in the head of its answer, and notes the status."""
+    """Names the request and what its key's limits leave in the head of its answer, and notes the
+    status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, record: RequestRecord) -> None:
         self.status = 0
         """Of the answer; 0 before it has begun."""
         self._send = send
+        self._record = record
         self._header = (b"x-request-id", request_id.encode())
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], self._header]
+            if self._record.limits is not None:
+                message["headers"] += [
+                    (name.encode(), value.encode())
+                    for name, value in rate_limits(self._record.limits)
+                ]
         await self._send(message)

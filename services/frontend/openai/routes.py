@@ -108,6 +108,10 @@ class Handlers:
         data, kind = render()
         await send_bytes(send, data, 200, ((b"content-type", kind.encode()),))
 
+    def note_limits(self, request: record.RequestRecord) -> None:
+        """Have the answer say what the limits of who asks leave."""
+        self._inference.limits_of(request)
+
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         settings = self._settings
         limit, seconds = settings.max_body_bytes, settings.body_timeout_seconds
@@ -180,6 +184,7 @@ class Routes:
         none = record.OPERATOR
         self._authenticator = authenticator
         self._organization = organization
+        self._note_limits = handlers.note_limits
         self.one_model = _Route("GET", "list_models", handlers.model)
         self.by_path = {
             "/v1/chat/completions": _Route("POST", "chat", handlers.chat),
@@ -222,6 +227,7 @@ class Routes:
     def _authenticate(self, scope: Scope, request: record.RequestRecord, needs: KeyScope) -> None:
         credential = self._authenticator.read(scope["headers"])
         request.principal = self._authenticator.admit(credential)
+        self._note_limits(request)
         request.principal.require(needs)
 
 

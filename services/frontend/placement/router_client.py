@@ -20,6 +20,14 @@ KNOWS_NOBODY = (Reason.NO_WORKER, Reason.MODEL_NOT_FOUND)
 """Refusals of a router that hears of no worker for a request."""
 
 
+def _no_limits(_: str, __: router_pb2.LimitAnswers) -> None:
+    """Nothing was asked."""
+
+
+def _nobody(_: str) -> None:
+    """Nobody minds."""
+
+
 class RouterClient:
     """Asks routers for placements; lives on the event loop.
 
@@ -49,6 +57,10 @@ class RouterClient:
         self._routers = routers
         self._suspect = suspect
         self._settings = settings
+        self.on_answers: Callable[[str, router_pb2.LimitAnswers], None] = _no_limits
+        """Is given a router's incarnation, and what it answers of limits."""
+        self.on_closed: Callable[[str], None] = _nobody
+        """Is given the incarnation of a router whose session closed."""
         self._session: RouterSession | None = None
         # Those that were replaced may still hold tickets.
         self._open: dict[asyncio.Task[None], RouterSession] = {}
@@ -102,6 +114,19 @@ class RouterClient:
             if known.id == instance.id and (not alive or known.incarnation != instance.incarnation):
                 session.close("the router is gone")
 
+    def session_to(self, incarnation: str) -> RouterSession | None:
+        """Return the open session with a router, or a new one; None: it is not there."""
+        for router in self._routers():
+            if router.incarnation == incarnation:
+                return self._session_with(router)
+        return None
+
+    def suspect(self, incarnation: str) -> None:
+        """Have a router probed whose session broke; one that is gone is not."""
+        for router in self._routers():
+            if router.incarnation == incarnation:
+                self._suspect(router.id)
+
     def _connected(self, failed: Set[str]) -> RouterSession:
         session = self._session
         if session is not None and self._takes_queries(session, failed):
@@ -136,12 +161,19 @@ class RouterClient:
             self._suspect,
             partial(self._has_other, router.id),
             self._on_superseded,
+            self._take_answers,
             self._settings,
         )
         task = asyncio.create_task(session.wait_closed())
         self._open[task] = session
-        task.add_done_callback(self._open.pop)
+        task.add_done_callback(self._closed)
         return session
+
+    def _take_answers(self, incarnation: str, answers: router_pb2.LimitAnswers) -> None:
+        self.on_answers(incarnation, answers)
+
+    def _closed(self, task: asyncio.Task[None]) -> None:
+        self.on_closed(self._open.pop(task).instance.incarnation)
 
     def _has_other(self, router_id: str) -> bool:
         return bool(self._usable({router_id}))

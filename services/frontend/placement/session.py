@@ -21,11 +21,12 @@ from services.frontend.metrics import TICKETS
 
 _MAX_FRAMES = 64
 _MAX_KEY_BYTES = 1024 * 1024
-"""Frames of a message but the first, and their keys: well within the 4 MiB that a server reads."""
+"""Frames of a message but the first, and their keys or asks: well within the 4 MiB that a server
+reads."""
 _RETURN_SECONDS = 0.005
 """Returned tickets wait so long for queries to travel with."""
 
-_Frame = router_pb2.PlaceQuery | router_pb2.ReturnTickets | Hello
+_Frame = router_pb2.PlaceQuery | router_pb2.ReturnTickets | router_pb2.LimitAsks | Hello
 
 log = get_logger(__name__)
 
@@ -79,10 +80,12 @@ class RouterSession:
         suspect: Callable[[str], None],
         has_other: Callable[[], bool],
         on_superseded: Callable[[int], None],
+        on_answers: Callable[[str, router_pb2.LimitAnswers], None],
         settings: FrontendPlacement,
     ) -> None:
         self.instance = instance
         self._on_superseded = on_superseded
+        self._on_answers = on_answers
         self._settings = settings
         self._suspect = partial(suspect, instance.id)
         self._has_other = has_other
@@ -137,6 +140,10 @@ class RouterSession:
             del self._pending[number]
             if response is None and answer.done() and not answer.cancelled():
                 self._decline(answer)
+
+    def send_asks(self, asks: router_pb2.LimitAsks) -> None:
+        """Send what is to be said of limits; on a closed session it is lost."""
+        self._call.send(asks)
 
     def return_ticket(self, ticket: str, *, finished: bool = False) -> None:
         """Return a ticket; `finished`: its claim is done. On a closed session it is gone."""
@@ -210,6 +217,11 @@ class RouterSession:
                 message.frames.add().hello.CopyFrom(frame)
             elif isinstance(frame, router_pb2.ReturnTickets):
                 message.frames.add().return_tickets.CopyFrom(frame)
+            elif isinstance(frame, router_pb2.LimitAsks):
+                keys += frame.ByteSize()
+                if message.frames and keys > _MAX_KEY_BYTES:
+                    break
+                message.frames.add().limit_asks.CopyFrom(frame)
             else:
                 keys += sum(len(chain.keys) for chain in frame.chains)
                 if message.frames and keys > _MAX_KEY_BYTES:
@@ -226,6 +238,9 @@ class RouterSession:
             kind = frame.WhichOneof("frame")
             if kind == "superseded":
                 self._on_superseded(frame.superseded.execution)
+                continue
+            if kind == "limit_answers":
+                self._on_answers(self.instance.incarnation, frame.limit_answers)
                 continue
             placed = kind == "placement"
             number = frame.placement.correlation_id if placed else frame.failed.correlation_id

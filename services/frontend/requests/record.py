@@ -12,6 +12,7 @@ from opentelemetry.trace import Span
 
 from baton.errors import BatonError
 from baton.telemetry.logs import get_logger
+from baton.tenancy.limits.limit_set import LimitSet
 from baton.tenancy.principal import NOBODY
 from services.frontend.metrics import (
     CACHED_TOKENS,
@@ -43,6 +44,7 @@ class RequestRecord:
         "error",
         "first_token_seconds",
         "id_source",
+        "limits",
         "model",
         "operation",
         "output_tokens",
@@ -64,6 +66,8 @@ class RequestRecord:
         """HTTP: which of the known paths."""
         self.principal = NOBODY
         """Who asks, once that is known: nobody may do anything."""
+        self.limits: LimitSet | None = None
+        """What is counted of the key that asks, and told with each answer; None: nothing is."""
         self.model = ""
         """As the client named it."""
         self.served_model = ""

@@ -92,6 +92,11 @@ class ResolvedRequest:
         return self.plainly_greedy or self.model.exact_continuation
 
     @property
+    def most_tokens(self) -> int:
+        """The most tokens of prompt and outputs that it may still come to."""
+        return len(self.prompt) + self.n * self.sampling.max_tokens - len(self.output_so_far)
+
+    @property
     def named(self) -> str:
         """What answers, as HTTP clients name it: the adapter, or the model itself."""
         return self.context.adapter or self.model.name

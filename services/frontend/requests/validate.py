@@ -15,6 +15,7 @@ from baton.settings import FrontendLimits
 from baton.tenancy.principal import LOCAL, Principal
 from baton.v1 import common_pb2
 from services.frontend.models.model import Model, ResolvedModel
+from services.frontend.requests.context import ContextLimit
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -109,6 +110,8 @@ def resolve(
     prompt: Sequence[int],
     drawn_seed: int,
     principal: Principal,
+    context: ContextLimit | None = None,
+    most_tokens: int | None = None,
 ) -> ResolvedRequest:
     """Make a good request of a checked one.
 
@@ -118,28 +121,40 @@ def resolve(
         prompt: its prompt's tokens.
         drawn_seed: the seed to use where it has none.
         principal: who asks.
+        context: the most tokens of prompt and output; None: as the model says.
+        most_tokens: of prompt and all outputs, where the request does not say how many: as much as
+            limits allow in one moment; None: any.
 
     Raises:
         BatonError: the prompt is empty, too long, leaves less room than max_tokens asks for, or
             has an id outside of the vocabulary.
     """
     model = found.model
+    context = context or ContextLimit.of(model, None)
     field = _field(request.prompt)
     if not prompt:
         raise invalid_field(field, "the prompt has no tokens; at least one is needed")
-    room = model.context_tokens - len(prompt)
+    room = context.tokens - len(prompt)
     if room < 1:
-        raise too_long(request.prompt, model, str(len(prompt)))
+        raise too_long(request.prompt, context, str(len(prompt)))
     _check_ids(field, prompt, model.vocab_tokens)
     params, resume = request.sampling, request.resume
-    max_tokens = room if params.max_tokens is None else params.max_tokens
+    max_tokens = params.max_tokens
+    if max_tokens is None:
+        max_tokens = room
+        if most_tokens is not None:
+            max_tokens = max(1, min(room, (most_tokens - len(prompt)) // request.n))
     if max_tokens > room:
         name = request.names.get("max_tokens", "max_tokens")
-        raise BatonError(
-            Reason.CONTEXT_LENGTH_EXCEEDED,
-            f"{name} is {max_tokens}, and after a prompt of {len(prompt)} tokens the model's "
-            f"context of {model.context_tokens} has room for {room}; leave it out to use all",
-            field=name,
+        raise context.exceeded(
+            f"{name} is {max_tokens}, and after a prompt of {len(prompt)} tokens {context.whose} "
+            f"of {context.tokens} has room for {room}; leave it out to use all",
+            name,
+        )
+    if resume is not None and len(resume.output_ids) > max_tokens:
+        raise invalid_field(  # a limit was lowered since
+            "resume.output_ids",
+            f"{len(resume.output_ids)} tokens, more than the {max_tokens} that the output may have",
         )
     seed = params.seed if resume is None else resume.seed
     resolved = replace(
@@ -199,19 +214,18 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
                     )
 
 
-def too_long(prompt: Prompt, model: Model, tokens: str) -> BatonError:
+def too_long(prompt: Prompt, context: ContextLimit, tokens: str) -> BatonError:
     """Return the error of a prompt that leaves no room for an output.
 
     Args:
         prompt: as it was sent.
-        model: that is asked.
+        context: that it is longer than.
         tokens: how many the prompt has, as people read it.
     """
-    return BatonError(
-        Reason.CONTEXT_LENGTH_EXCEEDED,
-        f"the model's context is {model.context_tokens} tokens, and at least one is for the "
-        f"output; the prompt has {tokens}",
-        field=_field(prompt),
+    return context.exceeded(
+        f"{context.whose} is {context.tokens} tokens, and at least one is for the output; the "
+        f"prompt has {tokens}",
+        _field(prompt),
     )
 
 

@@ -106,7 +106,7 @@ class Stage:
             model=model if worker else "",
             layout_id=LAYOUT if worker else b"",
         )
-        double = ScriptedWorker(name) if worker else ScriptedRouter()
+        double = ScriptedWorker(name) if worker else ScriptedRouter(instance.incarnation)
         tokenizer = tokenizer or TokenizerFiles.read(self.model_dir)
         if isinstance(double, ScriptedWorker):
             double.tokenizer = tokenizer

@@ -402,6 +402,9 @@ class EndlessInference:
     def __init__(self) -> None:
         self.generations: list[EndlessGeneration] = []
 
+    def limits_of(self, _: Any) -> None:
+        """Nobody has any."""
+
     async def start(self, *_: Any) -> EndlessGeneration:
         self.generations.append(EndlessGeneration())
         return self.generations[-1]

@@ -1,7 +1,8 @@
-"""A router that places where a test wants, and counts its tickets."""
+"""A router that places where a test wants, counts its tickets, and owns all limits."""
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +13,19 @@ from baton.internal.v1.router_pb2_grpc import (
     add_RouterServiceServicer_to_server,
 )
 from baton.rpc.protocol import hello
+from baton.tenancy.limits.owner import LimitOwner
+from baton.tenancy.limits.wire import answer_to_proto, ask_from_proto
 from tests.support.doubles.worker import frames_of
 
 
 class ScriptedRouter(RouterServiceServicer):
-    """Places where `place` says; `tickets` are those handed out and not given back."""
+    """Places where `place` says; `tickets` are those handed out and not given back.
 
-    def __init__(self) -> None:
+    Args:
+        incarnation: by which frontends know it.
+    """
+
+    def __init__(self, incarnation: str = "router") -> None:
         self.place: Callable[[router_pb2.PlaceQuery], router_pb2.Placement | BatonError]
         self.queries: list[router_pb2.PlaceQuery] = []
         self.tickets: set[str] = set()
@@ -27,6 +34,11 @@ class ScriptedRouter(RouterServiceServicer):
         self.answers.set()
         self.waiting = 0
         """Queries that came and wait for it."""
+        self.limits = LimitOwner(incarnation)
+        """Of all limits, and for long: their buckets are full."""
+        self.limits.observe([incarnation], -3600.0)
+        self.answers_limits = True
+        """What it is asked of limits is answered, and else lost."""
         self._contexts: list[Any] = []
         self.hello = hello()
         """What it says first."""
@@ -53,6 +65,9 @@ class ScriptedRouter(RouterServiceServicer):
                     for ticket in frame.return_tickets.tickets:
                         mine.remove(ticket)
                         self.tickets.remove(ticket)
+                elif frame.HasField("limit_asks"):
+                    if self.answers_limits:
+                        context.send(self._answer_limits(frame.limit_asks))
                 else:
                     self.waiting += 1
                     await self.answers.wait()
@@ -63,6 +78,16 @@ class ScriptedRouter(RouterServiceServicer):
         finally:
             self.tickets -= mine
             self._contexts.remove(context)
+
+    def _answer_limits(self, asks: router_pb2.LimitAsks) -> router_pb2.PlaceResponse:
+        frame = router_pb2.FrameFromRouter(limit_answers=router_pb2.LimitAnswers())
+        for message in asks.asks:
+            ask = ask_from_proto(message)
+            assert ask is not None
+            answer = self.limits.answer(asks.frontend, ask, time.monotonic())
+            if answer is not None:
+                answer_to_proto(answer, frame.limit_answers.answers.add())
+        return router_pb2.PlaceResponse(frames=[frame])
 
     def _answer(self, query: router_pb2.PlaceQuery, mine: set[str]) -> router_pb2.FrameFromRouter:
         placed = self.place(query)

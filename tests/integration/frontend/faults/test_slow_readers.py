@@ -146,6 +146,9 @@ class EndlessInference:
     def __init__(self) -> None:
         self.generation = EndlessGeneration()
 
+    def limits_of(self, _: Any) -> None:
+        """Nobody has any."""
+
     async def start(self, *_: Any) -> EndlessGeneration:
         return self.generation
 

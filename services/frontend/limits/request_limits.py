@@ -1,0 +1,217 @@
+"""Takes each request's part of its key's limits, from what routers granted this frontend."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import partial
+from time import monotonic
+
+from baton.cluster.discovery import Discovery
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import router_pb2
+from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER
+from baton.rpc.loop_watch import Timer
+from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
+from baton.tenancy.limits.limiter import Limiter
+from baton.tenancy.limits.wire import answer_from_proto, ask_to_proto
+from services.frontend.limits.key_limits import KeyLimitTable
+from services.frontend.limits.refusals import count_unanswered, refused
+from services.frontend.placement.router_client import RouterClient
+from services.frontend.placement.session import RouterSession
+
+TICK_SECONDS = 0.25
+WAIT_SECONDS = 0.25
+"""A request waits so long for the routers that own its limits to answer."""
+_ASKS = 1024
+"""In one frame: about 100 KiB."""
+
+
+class RequestLimits:
+    """The limits of all keys, at this frontend. One per frontend, on its event loop.
+
+    Reserving costs no message while this frontend has chunks of all limits that a request must
+    pass; else the request waits for its owners' answers. What is said to a router in one turn of
+    the loop is one frame, on the Place call that there is, or a new one. Bounded: requests that
+    wait by those that the frontend admits, the rest by the keys that ask.
+
+    Args:
+        routers: reaches the owners of limits, and tells what they answer.
+        incarnation: of this frontend.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        routers: RouterClient,
+        incarnation: str,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._routers = routers
+        self._incarnation = incarnation
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._limiter = Limiter()
+        self._keys = KeyLimitTable(self._limiter)
+        self.of = self._keys.of
+        """Returns the limits of a principal, as its records are now."""
+        self._sessions: dict[str, RouterSession] = {}
+        """The last one with each router that was told something."""
+        self._closed: set[str] = set()
+        """Routers whose sessions closed since the last tick."""
+        self._waiting: dict[_Waiting, None] = {}
+        """The oldest first."""
+        self._flushing = False
+        routers.on_answers, routers.on_closed = self._receive, self._note_closed
+
+    async def follow(self, discovery: Discovery) -> None:
+        """Take in which routers and frontends there are, until cancelled."""
+        async for change in discovery.changes():
+            if change.instance.role in (ROLE_ROUTER, ROLE_FRONTEND):
+                routers, frontends = map(discovery.by_role, (ROLE_ROUTER, ROLE_FRONTEND))
+                self.observe(
+                    {one.incarnation for one in routers if not one.draining},
+                    sum(not one.draining for one in frontends),
+                )
+
+    async def run_ticks(self) -> None:
+        """Return what is not used and reach routers again whose calls broke, until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.tick()
+
+    def observe(self, routers: Collection[str], frontends: int) -> None:
+        """Take in the incarnations of the routers that own limits, and how many frontends are."""
+        self._limiter.observe(routers, frontends, self._clock())
+        for gone in self._sessions.keys() - routers:
+            del self._sessions[gone]
+        self._retry()
+        self._flush_soon()
+
+    def tick(self) -> None:
+        """Do what is due every quarter of a second."""
+        for router in self._closed:
+            self._limiter.connected(router)  # what was on its way may be lost: it is said again
+        self._closed.clear()
+        self._limiter.tick(self._clock())
+        self._retry()
+        self._flush_soon()
+
+    async def reserve(self, limits: LimitSet, tokens: int) -> Reservation:
+        """Take a request's part of its limits, which `settle` ends.
+
+        Args:
+            limits: of its key.
+            tokens: its prompt, and the most that it may write.
+
+        Raises:
+            BatonError: RATE_LIMITED, it does not fit now; UNAVAILABLE, no router answered in time.
+        """
+        outcome = limits.reserve(tokens, self._clock())
+        self._flush_soon()
+        if outcome is None:
+            outcome = await self._wait(_Waiting(limits, tokens, self._loop.create_future()))
+        if isinstance(outcome, Refusal):
+            raise refused(outcome)
+        return outcome
+
+    def settle(self, reservation: Reservation, used: int) -> None:
+        """End what a request took: it used so many tokens. Only the first time counts."""
+        reservation.settle(used)
+        self._flush_soon()
+
+    async def _wait(self, waiting: "_Waiting") -> Reservation | Refusal:
+        self._waiting[waiting] = None
+        timer = Timer(WAIT_SECONDS, partial(self._give_up, waiting))
+        try:
+            return await waiting.outcome
+        except asyncio.CancelledError:
+            self._decline(waiting)
+            raise
+        finally:
+            timer.cancel()
+            self._waiting.pop(waiting, None)
+
+    def _decline(self, waiting: "_Waiting") -> None:
+        """Give back what came in the moment in which the request was cancelled."""
+        future = waiting.outcome
+        if future.done() and not future.cancelled() and future.exception() is None:
+            outcome = future.result()
+            if isinstance(outcome, Reservation):
+                self.settle(outcome, 0)
+
+    def _give_up(self, waiting: "_Waiting") -> None:
+        if not waiting.outcome.done():
+            count_unanswered()
+            waiting.outcome.set_exception(
+                BatonError(
+                    Reason.UNAVAILABLE,
+                    "the limits of the API key cannot be checked now: no router answers",
+                    retry_after=1.0,
+                )
+            )
+
+    def _retry(self) -> None:
+        """Try again what waits, after anything that may have changed the outcome."""
+        now = self._clock()
+        for waiting in list(self._waiting):
+            if waiting.outcome.done():
+                continue
+            outcome = waiting.limits.reserve(waiting.tokens, now)
+            if outcome is not None:
+                waiting.outcome.set_result(outcome)
+                del self._waiting[waiting]
+
+    def _receive(self, router: str, answers: router_pb2.LimitAnswers) -> None:
+        now = self._clock()
+        for message in answers.answers:
+            answer = answer_from_proto(message)
+            if answer is not None:
+                self._limiter.receive(router, answer, now)
+        self._retry()
+        self._flush_soon()
+
+    def _note_closed(self, router: str) -> None:
+        if router in self._sessions:
+            self._closed.add(router)
+            self._routers.suspect(router)
+
+    def _flush_soon(self) -> None:
+        if self._limiter.has_messages and not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send what is to be said, a frame per router."""
+        self._flushing = False
+        frames: dict[str, router_pb2.LimitAsks] = {}
+        for router, ask in self._limiter.take_messages(self._clock()):
+            asks = frames.get(router)
+            if asks is None:
+                asks = frames[router] = router_pb2.LimitAsks(frontend=self._incarnation)
+            ask_to_proto(ask, asks.asks.add())
+            if len(asks.asks) >= _ASKS:
+                self._send(router, frames.pop(router))
+        for router, asks in frames.items():
+            self._send(router, asks)
+
+    def _send(self, router: str, asks: router_pb2.LimitAsks) -> None:
+        session = self._routers.session_to(router)
+        if session is None:
+            return  # it is gone: who owns its limits now is told with the next turn
+        session.send_asks(asks)
+        if self._sessions.get(router) is not session:
+            self._sessions[router] = session
+            self._limiter.connected(router)
+            self._flush_soon()
+
+
+class _Waiting:
+    """A request that waits for routers' answers."""
+
+    __slots__ = ("limits", "outcome", "tokens")
+
+    def __init__(
+        self, limits: LimitSet, tokens: int, outcome: "asyncio.Future[Reservation | Refusal]"
+    ) -> None:
+        self.limits = limits
+        self.tokens = tokens
+        self.outcome = outcome

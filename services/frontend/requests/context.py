@@ -1,0 +1,44 @@
+"""How long prompt and output may be together, and whose limit that is."""
+
+from dataclasses import dataclass
+
+from baton.errors import BatonError, Reason
+from baton.tenancy.limits.spec import Subject
+from services.frontend.metrics import LIMIT_REFUSALS
+from services.frontend.models.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimit:
+    """The most tokens of prompt and output of one request."""
+
+    tokens: int
+    subject: Subject | None = None
+    """Whose limit it is; None: the model's."""
+    name: str = ""
+    """Id of the key, project or tenant."""
+
+    @classmethod
+    def of(cls, model: Model, allowed: "ContextLimit | None") -> "ContextLimit":
+        """Return the model's, or what is allowed if that is shorter."""
+        if allowed is not None and allowed.tokens < model.context_tokens:
+            return allowed
+        return cls(model.context_tokens)
+
+    @property
+    def whose(self) -> str:
+        """What errors call it, before how long it is."""
+        if self.subject is None:
+            return "the model's context"
+        return f"the context that the {self.subject} {self.name!r} is allowed"
+
+    def exceeded(self, message: str, field: str) -> BatonError:
+        """Return the error of a request that is longer, and count it where it is not the model's.
+
+        Args:
+            message: what is too long, and by how much.
+            field: of the request.
+        """
+        if self.subject is not None:
+            LIMIT_REFUSALS.labels("context_tokens", self.subject.value).inc()
+        return BatonError(Reason.CONTEXT_LENGTH_EXCEEDED, message, field=field)
