@@ -10,7 +10,7 @@ from baton.tenancy.limits.term import Term
 LAST_CHUNK_SECONDS = 0.5
 """What a router granted that owns the limit no more is void after so long."""
 IDLE_SECONDS = 1.0
-"""What was not used for so long goes back."""
+"""What was not used for so long goes back, and what was used is told if nothing else is said."""
 
 
 class Share:
@@ -65,12 +65,18 @@ class Share:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to return, to void or to tell, and the owner knows that."""
-        return not (self.available or self.in_use or self._term.open)
+        told = not (self.owner and self._term.unreported(self._kept))
+        return told and not (self.available or self.in_use or self._term.open)
 
     @property
     def changed(self) -> bool:
         """Whether the owner is to be told without being asked."""
         return self._term.changed
+
+    @property
+    def _kept(self) -> int:
+        """Units of this term that are here; what an owner before granted is not of it."""
+        return self.in_use + (self.available if self.places or self._term.answered else 0)
 
     @property
     def has_message(self) -> bool:
@@ -120,9 +126,7 @@ class Share:
 
     def ask(self, now: float) -> Ask:
         """Return the message to the owner."""
-        # What an owner before granted is not of this term.
-        available = self.available if self.places or self._term.answered else 0
-        return self._term.ask(self.limit, available, self.in_use, now, ahead=not self.places)
+        return self._term.ask(self.limit, self._kept, now, ahead=not self.places)
 
     def receive(self, answer: Answer, now: float) -> None:
         """Take in an answer of this term."""
@@ -159,6 +163,8 @@ class Share:
             self.available, self._expires = 0, math.inf
         if self._term.overdue(now):
             self._term.say_again()
+        if self.owner:
+            self._term.report_if_quiet(self._kept, IDLE_SECONDS, now)
         if self._seen != self.available:
             self._seen, self._seen_at = self.available, now
         elif self.available and may_return and now - self._seen_at >= IDLE_SECONDS:

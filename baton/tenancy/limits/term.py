@@ -28,6 +28,9 @@ class Term:
     """Units that may be here ahead of need."""
     changed: bool = False
     """Whether the owner is to be told without being asked."""
+    _told: int = 0
+    """Units spent, as the owner was told last."""
+    _told_at: float = -math.inf
     _ahead: bool = False
     _confirm: bool = False
     _need: int = 0
@@ -58,6 +61,15 @@ class Term:
         """Return whether a question was not answered in time."""
         return self._asking and not self.waits(now)
 
+    def unreported(self, kept: int) -> bool:
+        """Return whether the owner takes more units to be here than the `kept` that are."""
+        return self.granted - kept > self._told
+
+    def report_if_quiet(self, kept: int, seconds: float, now: float) -> None:
+        """Tell the owner what was spent since, if it was told nothing for so long."""
+        if self.unreported(kept) and not self._asking and now - self._told_at >= seconds:
+            self.changed = True
+
     def want(self, need: int) -> None:
         """Ask for units that a request lacks, with the next message."""
         self._need = min(self._need or need, need)
@@ -84,17 +96,15 @@ class Term:
                 return 0.0
         return max(0.001, self._ask_at - now)
 
-    def ask(self, limit: Limit, available: int, in_use: int, now: float, *, ahead: bool) -> Ask:
+    def ask(self, limit: Limit, kept: int, now: float, *, ahead: bool) -> Ask:
         """Return the message to the owner, and note that it was asked if it is a question.
 
         Args:
             limit: as it is now.
-            available: units of this term that are here and not in use.
-            in_use: requests that run, where those are what is limited.
+            kept: units of this term that are here, requests that run among them.
             now: a monotonic clock, in seconds.
             ahead: whether chunks ahead of need are of use.
         """
-        kept = available + in_use
         ask = Ask(
             limit,
             self.number,
@@ -108,6 +118,7 @@ class Term:
             # With nothing here, nothing more may be said for long: be sure that it was heard.
             self._confirm or not kept,
         )
+        self._told, self._told_at = ask.spent, now
         if not ask.is_report:
             self._asking, self._asked_at = True, now
         self._refused_need = self._need

@@ -139,6 +139,18 @@ def test_what_one_frontend_returned_another_one_uses() -> None:
     cluster.admit(second, 4900)
 
 
+def test_what_one_frontend_used_up_is_not_taken_to_be_there_for_ever() -> None:
+    cluster = Cluster(frontends=2)
+    first, second = cluster.limits(TENANT), cluster.limits(TENANT, frontend=1)
+    cluster.admit(first, 5000).settle(5000)
+    for _ in range(6):
+        cluster.now += 0.25
+        cluster.tick()
+    cluster.now += 60.0
+    cluster.admit(second, 5000)
+    assert cluster.owner._buckets[first.tokens[0].limit.id].held == 5000
+
+
 def test_headroom_is_that_of_the_tightest() -> None:
     cluster = Cluster()
     limits = cluster.limits(KEY, TENANT)
