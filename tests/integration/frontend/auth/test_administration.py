@@ -12,6 +12,7 @@ import pytest
 from baton.tenancy import directory as sentences
 from baton.tenancy.audit import AuditLog
 from baton.tenancy.uses import LastUses
+from baton.tenancy.watch import DirectoryWatch
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import within
 from tests.support.wait import eventually
@@ -312,3 +313,19 @@ async def test_keys_and_accounts_are_changed(keys: Keys, organization: Any) -> N
     assert same.expires_at == changed.expires_at
     (told, *_) = (await organization.audit_logs.list(event_types=["api_key.updated"])).data
     assert told.api_key_updated.changes_requested.scopes == ["inference", "usage"]
+
+
+async def test_an_answer_waits_until_its_frontend_knows_the_change(
+    keys: Keys, organization: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = DirectoryWatch.change
+
+    def late(watch: DirectoryWatch, *told: Any) -> None:
+        asyncio.get_running_loop().call_later(0.3, change, watch, *told)
+
+    project = await organization.projects.create(name="search")
+    monkeypatch.setattr(DirectoryWatch, "change", late)
+    account = await organization.projects.service_accounts.create(project.id, name="ranking")
+    assert not await sentence(keys, account.api_key.value)
+    other = await keys.admin.create_project("acme", "other")  # as another frontend makes it
+    assert other.id in [one.id async for one in organization.projects.list()]
