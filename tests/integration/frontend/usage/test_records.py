@@ -175,3 +175,23 @@ async def test_without_room_only_those_with_a_budget_are_refused(
     assert third.headers["retry-after"] == "5"
     assert "usage record" in third.json()["error"]["message"]
     assert len(await records_of(stage, tmp_path / "files")) == 1
+
+
+async def test_requests_of_a_session_have_records_of_their_own(
+    empty_stage: Any, usage: dict[str, Any], tmp_path: Path
+) -> None:
+    stage = empty_stage
+    await stage.set(usage)
+    call = stage.stub().Session(timeout=20)
+    await call.read()
+    starts = [inference_pb2.SessionStart(id=i, generate=request(stage)) for i in (1, 2, 3)]
+    await call.write(inference_pb2.SessionRequest(starts=starts))
+    await call.done_writing()
+    told = {}
+    while (said := await call.read()) is not grpc.aio.EOF:
+        for event in said.events:
+            if event.HasField("finished"):
+                told[event.id] = event.finished.usage.output_tokens
+    records = await records_of(stage, tmp_path / "files")
+    assert told == {1: 4, 2: 4, 3: 4}
+    assert [(r.output_tokens, r.outcome) for r in records] == [(4, "ok")] * 3
