@@ -1,7 +1,7 @@
 """Takes each request's part of its key's limits, from what routers granted this frontend."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Set
 from functools import partial
 from time import monotonic
 
@@ -78,11 +78,15 @@ class RequestLimits:
             await asyncio.sleep(TICK_SECONDS)
             self.tick()
 
-    def observe(self, routers: Collection[str], frontends: int) -> None:
+    def observe(self, routers: Set[str], frontends: int) -> None:
         """Take in the incarnations of the routers that own limits, and how many frontends are."""
         self._limiter.observe(routers, frontends, self._clock())
         for gone in self._sessions.keys() - routers:
             del self._sessions[gone]
+        for router in routers - self._sessions.keys():  # no request waits for a connection
+            session = self._routers.session_to(router)
+            if session is not None:
+                self._sessions[router] = session
         self._retry()
         self._flush_soon()
 
