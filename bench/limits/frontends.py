@@ -26,6 +26,7 @@ from baton.cluster.local_etcd import LocalEtcd
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.rendezvous import choose
 from baton.rpc.channels import open_channel
+from baton.telemetry import logs
 from baton.tenancy.admin import Administration
 from baton.tenancy.limits.spec import LimitId, Measure, Subject
 from baton.tenancy.records import Tier
@@ -159,6 +160,7 @@ def outcome(load: str, seen: Seen, options: argparse.Namespace, *, killed: bool)
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    logs.configure("bench", "bench", "warning")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "etcd").mkdir()
