@@ -8,8 +8,9 @@ ready ones, as behind a Service of Kubernetes. Each answer is compared with what
 which nothing happened.
 
 `--versions released,checkout,released` upgrades all of them and rolls back: successors are of the
-next version of the list. `released` is the one that upgrades are tested from, `later` the checkout
-with another layout of KV and a field more in every message.
+next version of the list. `released` is the one that upgrades are tested from: as its frontends go,
+they refuse what comes, which is counted as failed. `later` is the checkout with another layout of
+KV and a field more in every message.
 """
 
 import argparse

@@ -57,6 +57,7 @@ def template_of(template: Object, image: str, release: Release) -> Object:
             continue
         for variable in container["env"]:
             variable["name"] = release.renamed.get(variable["name"], variable["name"])
+        container["env"] = [one for one in container["env"] if release.accepts(one["name"])]
         shared = {"BATON_OPS_HOST": "0.0.0.0", "BATON_ETCD_ENDPOINTS": "etcd:2379"}
         named = release.settings(shared)
         container["env"] += [{"name": name, "value": value} for name, value in named.items()]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from baton.settings.names import ENV_PREFIX
 from bench.harness import ROOT
 
 
@@ -17,6 +18,8 @@ class Release:
     """What stands before the installed packages in `sys.path`."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """What it calls settings that have another name in the checkout: environment variables."""
+    variables: frozenset[str] | None = None
+    """Its settings, as environment variables; None: it has all of the checkout's."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -25,8 +28,18 @@ class Release:
         return {"PYTHONPATH": paths, "PYTHONSAFEPATH": "1"}
 
     def settings(self, of_checkout: Mapping[str, str]) -> dict[str, str]:
-        """Return settings of the checkout's, in environment variables, by this version's names."""
-        return {self.renamed.get(name, name): value for name, value in of_checkout.items()}
+        """Return settings of the checkout's, in environment variables, by this version's names.
+
+        Those that it does not have are left out: they would stop its processes.
+        """
+        named = {self.renamed.get(name, name): value for name, value in of_checkout.items()}
+        return {name: value for name, value in named.items() if self.accepts(name)}
+
+    def accepts(self, variable: str) -> bool:
+        """Return whether a variable is a setting of this version, or none of Baton's at all."""
+        if self.variables is None or not variable.startswith(ENV_PREFIX):
+            return True
+        return variable in self.variables
 
 
 CHECKOUT = Release("checkout", (ROOT,))

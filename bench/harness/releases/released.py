@@ -1,10 +1,13 @@
 """The version that upgrades are tested from: a wheel of its commit, built out of the history."""
 
+import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from bench.harness import ROOT
@@ -17,17 +20,18 @@ RENAMED = {
     "BATON_OPS_PORT": "BATON_TELEMETRY_METRICS_PORT",
 }
 BUILT = ROOT / "build" / "releases"
+_VARIABLES = "from baton.settings.sources import variables; print(*variables())"
 
 
 class HistoryError(Exception):
-    """The commit is not there, or does not build."""
+    """The commit is not there, does not build, or is not a version that runs here."""
 
 
 def released(commit: str = COMMIT) -> Release:
     """Return the version of a commit; its wheel is built and unpacked once per checkout.
 
     Raises:
-        HistoryError: the history lacks the commit, or its wheel cannot be built.
+        HistoryError: the history lacks the commit, or its wheel cannot be built or imported.
     """
     name = commit[:8]
     target = BUILT / name
@@ -37,7 +41,9 @@ def released(commit: str = COMMIT) -> Release:
             site = _build(commit, Path(directory))
             if not target.exists():  # else another process was faster
                 site.rename(target)
-    return Release(name, (target, target / "baton" / "_bundled"), RENAMED)
+    release = Release(name, (target, target / "baton" / "_bundled"), RENAMED)
+    known = _run(sys.executable, "-c", _VARIABLES, environment=release.environment)
+    return replace(release, variables=frozenset(known.split()))
 
 
 def _build(commit: str, directory: Path) -> Path:
@@ -61,10 +67,21 @@ def _build(commit: str, directory: Path) -> Path:
     return site
 
 
-def _run(*command: str | Path) -> None:
+def _run(*command: str | Path, environment: Mapping[str, str] = {}) -> str:
+    """Return what a program wrote.
+
+    Raises:
+        HistoryError: it failed.
+    """
     done = subprocess.run(
-        [*map(str, command)], capture_output=True, text=True, timeout=600, check=False
+        [*map(str, command)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
         raise HistoryError(f"{command[0]} failed: {' '.join(said)}")
+    return done.stdout

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from baton.serve import PROCESSES
+from bench.harness.releases import Release
 from bench.harness.releases.later import later
 from bench.harness.releases.released import HistoryError, released
 from tests.support.processes.launcher import Launcher
@@ -13,13 +14,18 @@ SIM = {"BATON_ENGINE_KIND": "sim"}
 
 
 @pytest.fixture(scope="session")
-def launchers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Launcher]]:
-    """`released` forks processes of the version before, `later` of one that does not exist yet."""
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Release]:
+    """`released` is the version before, `later` one that does not exist yet."""
     try:
-        versions = {"released": released(), "later": later(tmp_path_factory.mktemp("later"))}
+        return {"released": released(), "later": later(tmp_path_factory.mktemp("later"))}
     except HistoryError as error:
         pytest.fail(str(error))
-    launchers = {name: Launcher(one) for name, one in versions.items()}
+
+
+@pytest.fixture(scope="session")
+def launchers(releases: Mapping[str, Release]) -> Iterator[Mapping[str, Launcher]]:
+    """Launchers that fork processes of these versions."""
+    launchers = {name: Launcher(one) for name, one in releases.items()}
     for launcher in launchers.values():
         # What they import takes seconds, in which the event loop of a cluster must not stand.
         helps = [launcher.launch(["-m", "baton", "serve", one, "--help"], SIM) for one in PROCESSES]

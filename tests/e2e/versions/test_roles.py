@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -12,6 +12,8 @@ import pytest
 from baton.client import Answer
 from baton.cluster import keys
 from tests.e2e.faults.test_faults import expected_tokens
+from tests.k8s.pods.probes.checks import check
+from tests.k8s.releases import PROBES
 from tests.support.engine.model import MODEL, prompt_of
 from tests.support.pairwise import pairwise
 from tests.support.processes.launcher import Launcher
@@ -33,6 +35,7 @@ EVERY_PAIR = pairwise(*[("checkout", "released", "later")] * len(INSTANCES))
 STREAMS = 4
 OUTPUT_TOKENS = 40
 BLOCK = 16
+PROBE_SECONDS = 10.0
 SETTINGS = {
     "store.peer_transports": ("grpc",),
     "engine.sim_time_scale": 0,
@@ -79,6 +82,19 @@ async def all_serve(cluster: LocalCluster, launcher: Launcher) -> None:
     await eventually(seen)
 
 
+async def probes_succeed(cluster: LocalCluster, names: Sequence[str]) -> None:
+    """Probe processes of the version before as their pods are probed."""
+
+    async def run(command: list[str], seconds: float) -> int:
+        raise AssertionError(f"a probe runs {command}")
+
+    for name in names:
+        host, _, port = cluster[name].address.rpartition(":")
+        for kind, service in PROBES.items():
+            probe = {"grpc": {"port": int(port), "service": service}}
+            assert await check(probe, {}, host, run, PROBE_SECONDS) == "", (name, kind)
+
+
 async def serves(cluster: LocalCluster, expected: list[tuple[int, ...]]) -> list[Answer]:
     """Ask and return the answers, which are those that are expected."""
     answers = await asyncio.gather(*(ask(cluster, i) for i in range(STREAMS)))
@@ -120,6 +136,7 @@ async def test_beside_the_version_before(
     await serves(cluster, expected)
     assert await chat(cluster)
     await all_serve(cluster, launchers["released"])
+    await probes_succeed(cluster, others)
 
 
 @pytest.mark.parametrize(
