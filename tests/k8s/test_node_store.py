@@ -9,7 +9,7 @@ import pytest
 from bench.harness import ROOT
 from bench.harness.fleet import total
 from bench.harness.metrics import parse_metrics
-from tests.k8s.load import begun, load_on, running
+from tests.k8s.load import load_on, running, wait_begun
 from tests.k8s.manifests.render import render
 from tests.k8s.pods.cluster import Cluster
 from tests.k8s.pods.objects.manifests import Manifests
@@ -97,7 +97,7 @@ async def test_workers_of_a_node_share_what_its_store_holds(cluster, load):
     (store,) = (pod for pod in cluster.of(STORES) if pod.identity.node == "a")
     before, elsewhere = await moved(store)
     async with running(load) as seen:
-        await eventually(lambda: begun(seen) >= REQUESTS, ROLL_SECONDS)
+        await wait_begun(seen, REQUESTS, ROLL_SECONDS)
     after, still_elsewhere = await moved(store)
     # What the other node's store holds is still fetched from there.
     print(f"{after - before:.0f} bytes by memory, {still_elsewhere - elsewhere:.0f} otherwise")
