@@ -10,6 +10,7 @@ import pytest
 from tests.k8s.manifests.render import render
 from tests.k8s.pods.cluster import Cluster
 from tests.k8s.pods.containers.abandoned import ip, link_name, owner, remove_abandoned
+from tests.k8s.pods.containers.memory import SOURCE, mount_memory, unmount
 from tests.k8s.pods.containers.podman import Podman, PodmanError
 from tests.k8s.pods.objects.manifests import Manifests
 from tests.support.wait import eventually
@@ -189,15 +190,22 @@ async def test_what_a_killed_run_left_is_removed(machine, tmp_path):
     gone = await asyncio.create_subprocess_exec("true")
     await gone.wait()
     podman = Podman("killed", tmp_path)
-    labels = [word.replace(str(os.getpid()), str(gone.pid)) for word in owner(podman, tmp_path)]
+    labels = [word.replace(str(os.getpid()), str(gone.pid)) for word in owner(podman)]
     await podman("network", "create", "--disable-dns", *labels, "baton-test-killed")
     await ip("link", "add", link_name("killed"), "type", "bridge")
-    volume = tmp_path / "volume"
-    volume.mkdir()
-    mount = await asyncio.create_subprocess_exec("mount", "-t", "tmpfs", "baton-test", volume)
-    assert await mount.wait() == 0
-    assert await remove_abandoned(tmp_path) == ["killed"]
-    assert str(volume) not in await asyncio.to_thread(Path("/proc/mounts").read_text)
+    own, others = tmp_path / "own", tmp_path / "others" / "volume"
+    own.mkdir()
+    others.mkdir(parents=True)
+    mount_memory(own, "size=1M")
+    tmpfs = ("mount", "-t", "tmpfs", f"{SOURCE}-{gone.pid}", others)
+    assert await (await asyncio.create_subprocess_exec(*tmpfs)).wait() == 0
+    renamed = others.parent.rename(tmp_path / "garbage-1")  # as pytest does with old directories
+    try:
+        assert await remove_abandoned(tmp_path) == ["killed"]
+        mounts = await asyncio.to_thread(Path("/proc/mounts").read_text)
+        assert str(own) in mounts and str(renamed) not in mounts
+    finally:
+        unmount(own)
     with pytest.raises(PodmanError, match="network not found"):
         await podman("network", "inspect", "baton-test-killed")
     assert await remove_abandoned(tmp_path) == []

@@ -83,12 +83,7 @@ class Cluster:
             for address in (host.dns, *sorted(used)):
                 await ip("address", "add", f"{address}/32", "dev", link)
             await ip("link", "set", link, "up")
-            network = (
-                "--disable-dns",
-                "--subnet",
-                str(host.pods),
-                *owner(host.podman, host.directory),
-            )
+            network = ("--disable-dns", "--subnet", str(host.pods), *owner(host.podman))
             await host.podman("network", "create", *network, host.network)
             self._stack.push_async_callback(self.services.close)
             await self.services.start(host.dns)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.k8s.pods.containers.arguments import Mount, run_arguments
+from tests.k8s.pods.containers.memory import abandoned_mounts
 from tests.k8s.pods.containers.volumes import Volumes
 from tests.k8s.pods.objects.environment import ConfigError, Data, PodFacts
 
@@ -176,3 +177,16 @@ def test_volumes_that_cannot_be_made(tmp_path, volume, message):
 def test_a_mount_without_its_volume(tmp_path):
     with pytest.raises(ConfigError, match="mounts kv: there is no volume"):
         mount(make(tmp_path), "kv")
+
+
+def test_mounts_of_processes_that_are_gone_are_found_wherever_they_are():
+    mounts = """\
+/dev/root / ext4 rw 0 0
+tmpfs /dev/shm tmpfs rw 0 0
+baton-test-7 /tmp/pytest-of-root/pytest-3/pods/shm tmpfs rw 0 0
+baton-test-8 /tmp/pytest-of-root/garbage-1/pods\\040of/shm tmpfs rw 0 0
+baton-test /tmp/earlier tmpfs rw 0 0
+baton-tests-8 /tmp/others tmpfs rw 0 0
+"""
+    found = abandoned_mounts(mounts, {"7"}.__contains__)
+    assert found == ["/tmp/earlier", "/tmp/pytest-of-root/garbage-1/pods of/shm"]

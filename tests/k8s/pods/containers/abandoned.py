@@ -5,16 +5,15 @@ import json
 import os
 from pathlib import Path
 
-from tests.k8s.pods.containers.memory import unmount
+from tests.k8s.pods.containers.memory import abandoned_mounts, unmount
 from tests.k8s.pods.containers.podman import RUN_LABEL, Podman
 
 PID_LABEL = "baton.test.pid"
-DIRECTORY_LABEL = "baton.test.directory"
 
 
-def owner(podman: Podman, directory: Path) -> list[str]:
+def owner(podman: Podman) -> list[str]:
     """Return the labels of a run's network, by which it is found when its process is gone."""
-    labels = (podman.label, f"{PID_LABEL}={os.getpid()}", f"{DIRECTORY_LABEL}={directory}")
+    labels = (podman.label, f"{PID_LABEL}={os.getpid()}")
     return [word for label in labels for word in ("--label", label)]
 
 
@@ -24,7 +23,7 @@ def link_name(run: str) -> str:
 
 
 async def remove_abandoned(directory: Path) -> list[str]:
-    """Remove what is left of runs whose process is gone, and return which.
+    """Remove what is left of runs whose process is gone, and return those that had a network.
 
     Args:
         directory: for podman's configuration.
@@ -34,14 +33,15 @@ async def remove_abandoned(directory: Path) -> list[str]:
     removed = []
     for name in names.split():
         labels = json.loads(await podman("network", "inspect", name))[0]["labels"]
-        if PID_LABEL not in labels or _exists("/proc", labels[PID_LABEL]):
+        if PID_LABEL not in labels or _lives(labels[PID_LABEL]):
             continue
         run = labels[RUN_LABEL]
         await Podman(run, directory).clean()
         if _exists("/sys/class/net", link_name(run)):
             await ip("link", "del", link_name(run))
-        await asyncio.to_thread(_unmount, labels[DIRECTORY_LABEL])
         removed.append(run)
+    # After the pods, which have files open there; also of runs that had no network any more.
+    await asyncio.to_thread(_unmount)
     return removed
 
 
@@ -60,8 +60,10 @@ def _exists(directory: str, name: str) -> bool:
     return Path(directory, name).exists()
 
 
-def _unmount(directory: str) -> None:
-    mounted = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for path in mounted:
-        if path.startswith(f"{directory}/"):
-            unmount(path)
+def _lives(process: str) -> bool:
+    return _exists("/proc", process)
+
+
+def _unmount() -> None:
+    for path in abandoned_mounts(Path("/proc/mounts").read_text(), _lives):
+        unmount(path)
