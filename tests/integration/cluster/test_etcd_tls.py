@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from baton.cli.certs.authority import Authority
+from baton.cli.options import CertificateOptions
+from baton.cluster import etcd_certificate
 from baton.cluster.etcd import Etcd, EtcdError
-from baton.cluster.etcd_certificate import connect, read
+from baton.cluster.etcd_certificate import EtcdCertificate, connect, read
 from baton.cluster.local_etcd import find_binary, free_port
 from baton.settings import EtcdSettings, StartupError, TlsSettings
 from tests.support.clock import within
@@ -98,3 +101,41 @@ def test_which_certificate_etcd_sees(tmp_path: Path) -> None:
         assert certificate is not None and certificate._files.cert == files.cert
     with pytest.raises(StartupError, match=r"etcd\.key and etcd\.ca not"):
         read(EtcdSettings(cert=own.cert), process)
+    strange = write(tmp_path / "mixed", OTHER.issue(["client"], 1), OTHER)
+    with pytest.raises(StartupError, match=r"etcd\.key .* is not the key of the certificate"):
+        read(EtcdSettings(cert=own.cert, key=strange.key, ca=own.ca), process)
+
+
+async def test_plain_text_beside_certificates_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    class Log:
+        def warning(self, event: str, **_: object) -> None:
+            said.append(event)
+
+    monkeypatch.setattr(etcd_certificate, "log", Log())
+    process = role(tmp_path, AUTHORITY, "router")
+    for settings, tls, expected in (
+        (EtcdSettings(), TlsSettings(), []),
+        (EtcdSettings(), process, []),
+        (EtcdSettings(plaintext=True), process, ["etcd.plaintext"]),
+    ):
+        said.clear()
+        async with connect(settings, tls):
+            assert said == expected
+
+
+async def test_commands_show_etcd_what_they_were_given(tmp_path: Path) -> None:
+    files = role(tmp_path, AUTHORITY, "operator")
+    options = {"tls_cert": files.cert, "tls_key": files.key, "tls_ca": files.ca}
+
+    async def shown(**given: Any) -> EtcdCertificate | None:
+        CertificateOptions(**given).show_certificates()
+        return etcd_certificate.current()
+
+    tasks = [asyncio.create_task(shown(**given)) for given in ({}, options)]
+    plain, own = await asyncio.gather(*tasks)  # each in a context of its own
+    assert plain is None
+    assert own is not None and own._files.cert == files.cert

@@ -6,7 +6,7 @@ import pkgutil
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from baton.internal import v1
 from baton.rpc.channel.channel import Channel
 from baton.rpc.server.guard import CallEnd
 from baton.rpc.server.server import Server
+from baton.rpc.tls import mutual
 from baton.rpc.tls.files import CertificateFiles
 from baton.rpc.tls.identity import ROLES
 from baton.rpc.tls.mutual import MutualTls, mutual_tls
@@ -210,6 +211,32 @@ async def test_a_channel_does_not_speak_to_who_is_not_of_the_cluster(tmp_path: P
                     path = METHODS["KvStoreService/Stat"]
                     assert await code(channel, path) is grpc.StatusCode.UNAVAILABLE
             assert not ended
+
+
+async def test_a_server_that_does_not_agree_on_http2_hears_nothing(tmp_path: Path) -> None:
+    """RFC 9113, section 3.2: over TLS it is spoken where both have said so (ALPN)."""
+    made = mutual.read(role(tmp_path, AUTHORITY, "kvstore"))
+    assert made is not None
+    other = made.server_context
+    other.set_alpn_protocols(["http/1.1"])
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            heard.append(await reader.read(1))
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0, ssl=other)
+    host, port = server.sockets[0].getsockname()
+    async with (
+        server,
+        mutual_tls(role(tmp_path, AUTHORITY, "operator")),
+        Channel(f"{host}:{port}") as channel,
+        within(20),
+    ):
+        path = METHODS["KvStoreService/Stat"]
+        assert await code(channel, path) is grpc.StatusCode.UNAVAILABLE
+    assert not any(heard)
 
 
 async def test_a_denied_caller_is_told_why(tmp_path: Path) -> None:
