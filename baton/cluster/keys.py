@@ -58,7 +58,7 @@ def tenants(cluster: str) -> str:
 
 def key_uses(cluster: str) -> str:
     """Return the prefix of when API keys were used last; the key's id follows."""
-    return f"/baton/{cluster}/key-uses/"
+    return f"/baton/{cluster}/uses/"
 
 
 def audit(cluster: str, tenant: str) -> str:

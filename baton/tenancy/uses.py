@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 
 class KeyUse(msgspec.Struct):
-    """The record of a key's last use, at `/baton/<cluster>/key-uses/<id>`."""
+    """The record of a key's last use, at `/baton/<cluster>/uses/<id>`."""
 
     last_used_seconds: int
     """Since the Unix epoch, a whole minute."""

@@ -8,11 +8,13 @@ from baton.cluster import keys
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, ROLE_UNSPECIFIED, Instance, TenantPolicy
 
 
-def test_members_range_holds_instances_and_models_but_no_tenants():
+def test_members_range_holds_instances_and_models_and_nothing_else():
     start, end = keys.members_range("blue")
     assert start <= keys.instance("blue", "a") < end
     assert start <= keys.model("blue", "org/tiny", "ff.ff") < end
-    assert not start <= keys.tenant("blue", "default") < end
+    others = (keys.salts, keys.tenancy, keys.tenants, keys.key_uses, keys.refused)
+    assert not [one for one in others if start <= one("blue") + "a" < end]
+    assert not start <= keys.audit("blue", "acme") < end
     assert not start <= keys.instance("blue2", "a") < end
     assert not start <= keys.instance("blu", "a") < end
 

@@ -73,9 +73,16 @@ async def test_a_limit_that_is_reached_is_told_alike_everywhere(keys: Keys) -> N
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert error.quota == QuotaViolation("tenant:small", "requests_per_minute", 2)
     assert 0 < (error.retry_after or 0) <= 30
-    metadata = dict(await call.initial_metadata())
-    assert metadata["x-ratelimit-remaining-requests"] == "0"
     assert refusals(keys, "requests_per_minute", "tenant") == 5
+    # Of one that is answered: grpc.aio may lose a head that comes together with the status.
+    call = keys.stage.stub().Chat(
+        chat(keys.stage),
+        metadata=tuple(bearer(await limited(keys, "other", requests_per_minute=2)).items()),
+    )
+    assert await call.read()
+    metadata = dict(await call.initial_metadata())
+    assert metadata["x-ratelimit-remaining-requests"] == "1"
+    call.cancel()
     # Not models: only what runs is counted.
     async with httpx.AsyncClient(base_url=keys.stage.http_url) as client:
         listed = await client.get("/v1/models", headers=bearer(secret))
