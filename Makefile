@@ -134,7 +134,7 @@ image: | $(MADE) ## build the image of every process with buildah; EXTRAS=server
 	@PYTHON="$(CURDIR)/$(BIN)/python" scripts/image.sh
 
 .PHONY: k8s-test
-k8s-test: $(DEV) $(GENERATED) ## run the pods of the manifests with podman, under load; as root, a quarter of an hour
+k8s-test: $(DEV) $(GENERATED) ## run the pods of the manifests with podman, under load; as root, half an hour
 	@scripts/k8s_packages.sh
 	@$(MAKE) image
 	@$(BIN)/python -m pytest -m k8s tests/k8s $(ARGS)
