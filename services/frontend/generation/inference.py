@@ -147,6 +147,10 @@ class Inference:
             allowed = self.limits_of(record)
             resolved = await self._resolve(request, record, deadline, allowed)
             suspect = self._suspects.check(resolved)
+            if allowed is not None and allowed.counted is not None and self._request_limits:
+                reservation = await self._request_limits.reserve(
+                    allowed.counted, resolved.most_tokens
+                )
             cache_salt = await self._cache_salts.get(resolved.context.tenant)
             chains = await self._threads.run(
                 partial(
@@ -158,10 +162,6 @@ class Inference:
                 ),
                 len(resolved.prompt),
             )
-            if allowed is not None and allowed.counted is not None and self._request_limits:
-                reservation = await self._request_limits.reserve(
-                    allowed.counted, resolved.most_tokens
-                )
             span = tracer().start_span(
                 f"{record.operation} {resolved.model.name}", kind=trace.SpanKind.SERVER
             )
