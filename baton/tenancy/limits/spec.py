@@ -10,8 +10,6 @@ MAX_AMOUNT = 10**12
 """Of a limit."""
 CONTEXT_TOKENS: Mapping[str, int] = {"free": 32_768, "pro": 65_536, "enterprise": 131_072}
 """Prompt and output together, by tier, where no record says otherwise."""
-AMOUNTS = ("requests_per_minute", "tokens_per_minute", "requests_at_once", "context_tokens")
-"""The fields of a record that are limits; 0: it has none of that kind."""
 
 
 class Subject(StrEnum):
@@ -30,6 +28,16 @@ class Measure(StrEnum):
     TOKENS = "tokens"
     """Of prompts and outputs, per minute."""
     AT_ONCE = "requests at once"
+
+
+FIELDS: Mapping[Measure, str] = {
+    Measure.REQUESTS: "requests_per_minute",
+    Measure.TOKENS: "tokens_per_minute",
+    Measure.AT_ONCE: "requests_at_once",
+}
+"""What records call what is counted."""
+AMOUNTS = (*FIELDS.values(), "context_tokens")
+"""The fields of a record that are limits; 0: it has none of that kind."""
 
 
 class LimitId(NamedTuple):
@@ -87,12 +95,8 @@ class SubjectLimits:
 
     def limits(self) -> Iterator[Limit]:
         """Yield those that are counted. A minute's worth may be used in one moment."""
-        for measure, amount in (
-            (Measure.REQUESTS, self.requests_per_minute),
-            (Measure.TOKENS, self.tokens_per_minute),
-            (Measure.AT_ONCE, self.requests_at_once),
-        ):
-            if amount:
+        for measure, field in FIELDS.items():
+            if amount := getattr(self, field):
                 limit_id = LimitId(self.subject, self.name, measure)
                 yield Limit(limit_id, amount, amount, self.version)
 

@@ -1,24 +1,15 @@
 """What a request is told that does not fit into its limits, and how that is counted."""
 
-from collections.abc import Mapping
-
 from baton.errors import BatonError, QuotaViolation, Reason
 from baton.tenancy.limits.limit_set import Refusal
-from baton.tenancy.limits.spec import Measure
+from baton.tenancy.limits.spec import FIELDS
 from services.frontend.metrics import LIMIT_REFUSALS
-
-_KINDS: Mapping[Measure, str] = {
-    Measure.REQUESTS: "requests_per_minute",
-    Measure.TOKENS: "tokens_per_minute",
-    Measure.AT_ONCE: "requests_at_once",
-}
-"""What records call them."""
 
 
 def refused(refusal: Refusal) -> BatonError:
     """Return the error of a request that a limit refuses, and count it."""
     limit = refusal.limit
-    kind = _KINDS[limit.id.measure]
+    kind = FIELDS[limit.id.measure]
     LIMIT_REFUSALS.labels(kind, limit.id.subject.value).inc()
     return BatonError(
         Reason.RATE_LIMITED,
