@@ -19,8 +19,8 @@ import structlog
 from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 
-from baton.cluster.etcd import Etcd
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.telemetry.scope import PROCESS, current
 from tests.support.hung_tests import HungTests
 from tests.support.processes.launcher import Launcher

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.cli.errors import CommandError
-from baton.cluster import etcd_certificate
 from baton.cluster.discovery import Discovery
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd import certificate as etcd_certificate
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.membership import Change, health_address
 from baton.errors import BatonError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard, Role

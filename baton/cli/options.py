@@ -185,7 +185,7 @@ class CertificateOptions:
         mutual = (self.tls_cert, self.tls_key, self.tls_ca)
         if not any((*mutual, self.etcd_cert, self.etcd_key, self.etcd_ca)):
             return
-        from baton.cluster import etcd_certificate
+        from baton.cluster.etcd import certificate as etcd_certificate
         from baton.rpc.tls import mutual as inside
         from baton.settings import EtcdSettings, StartupError, TlsSettings
 

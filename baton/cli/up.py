@@ -11,7 +11,7 @@ from baton.cli.local.cluster import Cluster, run
 from baton.cli.local.model_files import find
 from baton.cli.options import ClusterOptions
 from baton.cli.tenancy.commands import ensure_default_tenant
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.cluster.tenants import DEFAULT_TENANT
 from baton.tenancy.admin import DEFAULT_PROJECT, Administration
 from baton.tenancy.records import Scope

@@ -8,7 +8,7 @@ from functools import partial
 
 from baton.cluster import keys
 from baton.cluster.catalog import CardKey, Catalog
-from baton.cluster.etcd import Compacted, Etcd, EtcdError, WatchEvent
+from baton.cluster.etcd.client import Compacted, Etcd, EtcdError, WatchEvent
 from baton.cluster.membership import Change, Membership, health_address
 from baton.cluster.probe import LivenessProbe, Prober, liveness
 from baton.cluster.records import RecordCache

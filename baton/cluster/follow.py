@@ -4,7 +4,7 @@ import asyncio
 from contextlib import aclosing
 from typing import NoReturn, Protocol
 
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.rpc.backoff import Backoff
 
 _FIRST_RETRY_SECONDS = 0.2

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
 from baton.telemetry.logs import get_logger

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason
 from baton.internal.v1.cluster_pb2 import TenantPolicy
 from baton.rpc.backoff import Backoff

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.tenants import CacheSalts
 from baton.errors import BatonError, Reason
 from baton.tenancy.audit import OPERATOR, Actor

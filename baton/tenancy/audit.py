@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.tenancy.records import Key, Project, Record
 
 MAX_RECORDS = 500

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.errors import BatonError, Reason, invalid_field
 from baton.tenancy.audit import OPERATOR, Actor
 from baton.tenancy.records import Key, OldSecret, Project, Scope, ServiceAccount

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason, invalid_field
 from baton.telemetry.logs import get_logger
 from baton.tenancy.audit import (

@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from baton.cluster import keys
-from baton.cluster.etcd import MAX_BATCH, Etcd, EtcdError
+from baton.cluster.etcd.client import MAX_BATCH, Etcd, EtcdError
 from baton.process.background import start_background
 from baton.telemetry.logs import get_logger
 

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterable
 
 from baton.cluster import keys
-from baton.cluster.etcd import MAX_BATCH, Etcd, EtcdError
+from baton.cluster.etcd.client import MAX_BATCH, Etcd, EtcdError
 from baton.cluster.follow import follow
 from baton.process.background import start_background
 from baton.rpc.backoff import Backoff

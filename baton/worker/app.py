@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from baton.cluster.discovery import Discovery
-from baton.cluster.etcd_certificate import connect
+from baton.cluster.etcd.certificate import connect
 from baton.cluster.registration import Registration
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from baton.cluster.local_etcd import LocalEtcd, free_port
+from baton.cluster.etcd.local import LocalEtcd, free_port
 from bench.faults.links import Rule
 from bench.harness.child import Helper, helper
 from bench.harness.fleet import SERVICES, Fleet, Member, total

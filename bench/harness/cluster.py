@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from baton.client import AsyncClient
-from baton.cluster.local_etcd import free_port
+from baton.cluster.etcd.local import free_port
 from bench.harness.child import process
 
 START_SECONDS = 120.0

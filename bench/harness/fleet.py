@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 from baton.cli.cluster_view import health
 from baton.cli.local.ports import held_port
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.rpc.channel.channel import Channel
 from bench.harness.child import log_path, process
 from bench.harness.metrics import parse_metrics

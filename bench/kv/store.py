@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from baton.cluster.local_etcd import free_port
+from baton.cluster.etcd.local import free_port
 from baton.process.allocator import keep_freed_memory
 from baton.telemetry import logs
 from bench.harness import cli

@@ -21,8 +21,8 @@ from typing import Any
 import grpc
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.rendezvous import choose
 from baton.rpc.channels import open_channel

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from baton.cluster.local_etcd import free_port
+from baton.cluster.etcd.local import free_port
 from bench.peers.environments import binaries
 from bench.peers.serving import MODEL, Serving, lists_model, program
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from bench.harness.machine import cpu_seconds
 from bench.peers.serving import Serving
-from bench.serving.load import Load, report
-from bench.serving.load_generator import run
+from bench.serving.load.generator import run
+from bench.serving.load.streams import Load, report
 
 PROMPT_TOKENS = 124
 """Not whole blocks of 16: a prompt that is cached to its end takes the sim engine a decode step."""

@@ -32,7 +32,7 @@ from bench.harness.cluster import cluster
 from bench.harness.plot import Panel, draw
 from bench.harness.table import Table
 from bench.serving.generate import greedy
-from bench.serving.mixed_load import MixedLoad, Request, Targets, figures, from_json, run, to_json
+from bench.serving.load.mixed import MixedLoad, Request, Targets, figures, from_json, run, to_json
 from bench.vllm.peers import async_llm
 
 SYSTEMS = ("split", "combined", "vllm")

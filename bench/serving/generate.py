@@ -1,9 +1,9 @@
-"""A cluster as the loads of `mixed_load` ask it."""
+"""A cluster as the loads of `load.mixed` ask it."""
 
 from collections.abc import AsyncGenerator
 
 from baton.client import AsyncClient, Delta
-from bench.serving.mixed_load import Generate
+from bench.serving.load.mixed import Generate
 
 
 def greedy(client: AsyncClient, model: str) -> Generate:

@@ -21,8 +21,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from baton.client import AsyncClient
 from baton.cluster.discovery import Discovery
-from baton.cluster.etcd import Etcd
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.telemetry import logs
 from bench.harness import ROOT, cli
 from bench.harness.child import process

@@ -16,9 +16,9 @@ from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from bench.harness.cluster import Cluster, cluster
 from bench.harness.machine import cpu_seconds, rss_bytes
-from bench.serving.grpc_load import run_grpc
-from bench.serving.http_load import run_http
-from bench.serving.load import Load, Observed
+from bench.serving.load.over_grpc import run_grpc
+from bench.serving.load.over_http import run_http
+from bench.serving.load.streams import Load, Observed
 from bench.serving.token_path import SETTINGS
 
 SPARE = 1000

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.local import LocalEtcd
 from bench.faults.frontends import FleetFrontends
 from bench.faults.rows import ENGINES
 from bench.faults.setup import COUNTS, EXACT, cluster_settings, traffic

@@ -20,8 +20,8 @@ from bench.harness.checkpoints import tokenizer_only
 from bench.harness.cluster import Cluster, cluster
 from bench.harness.machine import cpu_seconds
 from bench.harness.table import Table
-from bench.serving.load import Load, report
-from bench.serving.load_generator import run
+from bench.serving.load.generator import run
+from bench.serving.load.streams import Load, report
 from services.frontend.text.chat_template import Message
 from services.frontend.text.tokenizer import Tokenizer
 

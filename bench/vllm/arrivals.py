@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from bench.harness.stats import percentile
-from bench.serving.mixed_load import Generate, Request
+from bench.serving.load.mixed import Generate, Request
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.engine.case import WARM_UP_STEPS, Case
-from bench.serving.mixed_load import MixedLoad, run, to_json
+from bench.serving.load.mixed import MixedLoad, run, to_json
 from bench.vllm.arrivals import Arrivals, arrive
 
 

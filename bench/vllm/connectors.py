@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.client import AsyncClient
-from baton.cluster.local_etcd import free_port
+from baton.cluster.etcd.local import free_port
 from bench.harness import ROOT
 from bench.harness.checkpoints import VOCAB, random_llama
 from bench.harness.child import Helper, log_path

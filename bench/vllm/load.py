@@ -9,7 +9,7 @@ from bench.harness.checkpoints import random_llama
 from bench.harness.cluster import cluster
 from bench.harness.table import Table
 from bench.serving.generate import greedy
-from bench.serving.mixed_load import from_json, to_json
+from bench.serving.load.mixed import from_json, to_json
 from bench.vllm.arrivals import Arrivals, arrive, figures
 from bench.vllm.peers import CHUNK_TOKENS, async_llm, two_cores
 

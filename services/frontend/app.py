@@ -5,8 +5,8 @@ from functools import partial
 
 from baton.cluster import keys
 from baton.cluster.discovery import Discovery
-from baton.cluster.etcd import Etcd
-from baton.cluster.etcd_certificate import connect
+from baton.cluster.etcd.certificate import connect
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.follow import follow
 from baton.cluster.refusals import SharedRefusals
 from baton.cluster.registration import Registration

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from baton.cluster import keys
-from baton.cluster.etcd_certificate import connect
+from baton.cluster.etcd.certificate import connect
 from baton.cluster.follow import follow
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance

@@ -3,7 +3,7 @@
 import asyncio
 
 from baton.cluster.discovery import Discovery
-from baton.cluster.etcd_certificate import connect
+from baton.cluster.etcd.certificate import connect
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from baton.cluster.local_etcd import find_binary
+from baton.cluster.etcd.local import find_binary
 
 
 async def delete(endpoints: Sequence[str], key: str) -> bool:

@@ -22,7 +22,7 @@ from baton.cli.local.rundir import LocalCluster, RunDirectory
 from baton.cli.local.running_requests import running_requests, waiting_sentence
 from baton.cli.local.supervisor import ETCD, Supervisor
 from baton.cli.options import ClusterOptions
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1.cluster_pb2 import ModelCard
 from baton.settings import (
     SERVICE_SETTINGS,

@@ -15,8 +15,8 @@ from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from baton.cli.options import EtcdOptions
 from baton.cli.render import size
 from baton.cli.table import TextTable, show
-from baton.cluster import etcd_certificate
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd import certificate as etcd_certificate
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.cluster.tenants import DEFAULT_TENANT
 from baton.errors import BatonError, Reason
 from baton.settings.values import Bytes

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.tenants import DEFAULT_TENANT
 from baton.internal.v1.cluster_pb2 import TenantPolicy
 from baton.settings import EtcdSettings

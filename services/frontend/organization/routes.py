@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from baton.cluster.etcd import EtcdError
+from baton.cluster.etcd.client import EtcdError
 from baton.errors import BatonError, Reason
 from baton.settings import HttpSettings
 from baton.telemetry.logs import get_logger

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli.local.ports import held_port
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.local import LocalEtcd
 from tests.support.proxy import TcpProxy
 
 MEMBER = Path(__file__).parent / "member.py"

@@ -1,6 +1,6 @@
 """A process that only registers and answers health, for the cluster tests."""
 
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process, main

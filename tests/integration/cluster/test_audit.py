@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.errors import BatonError, Reason
 from baton.tenancy import store
 from baton.tenancy.admin import Administration

@@ -5,8 +5,8 @@ from contextlib import aclosing, suppress
 
 import pytest
 
-from baton.cluster.etcd import Compacted, Etcd, EtcdError
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.client import Compacted, Etcd, EtcdError
+from baton.cluster.etcd.local import LocalEtcd
 from tests.support.clock import within
 from tests.support.etcdctl import compact, delete
 from tests.support.processes.freeze import freeze, thaw

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, aclosing, suppress
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from baton.cluster.etcd import Etcd, EtcdError
-from baton.cluster.etcd_channels import EtcdChannels
+from baton.cluster.etcd.channels import EtcdChannels
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings
 from tests.support.clock import within

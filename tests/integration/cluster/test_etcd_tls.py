@@ -10,10 +10,10 @@ import pytest
 
 from baton.cli.certs.authority import Authority
 from baton.cli.options import CertificateOptions
-from baton.cluster import etcd_certificate
-from baton.cluster.etcd import Etcd, EtcdError
-from baton.cluster.etcd_certificate import EtcdCertificate, connect, read
-from baton.cluster.local_etcd import find_binary, free_port
+from baton.cluster.etcd import certificate as etcd_certificate
+from baton.cluster.etcd.certificate import EtcdCertificate, connect, read
+from baton.cluster.etcd.client import Etcd, EtcdError
+from baton.cluster.etcd.local import find_binary, free_port
 from baton.settings import EtcdSettings, StartupError, TlsSettings
 from tests.support.clock import within
 from tests.support.tls.roles import role, write

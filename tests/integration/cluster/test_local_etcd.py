@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.settings import StartupError
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ async def test_stop_of_what_does_not_run_is_no_error(tmp_path):
 def test_it_dies_with_the_process_that_started_it(tmp_path):
     script = (
         "import asyncio, pathlib, sys\n"
-        "from baton.cluster.local_etcd import LocalEtcd\n"
+        "from baton.cluster.etcd.local import LocalEtcd\n"
         "async def main():\n"
         "    server = LocalEtcd(pathlib.Path(sys.argv[1]))\n"
         "    await server.start()\n"

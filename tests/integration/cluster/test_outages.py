@@ -7,8 +7,8 @@ import pytest
 
 from baton.cluster import keys
 from baton.cluster.discovery import Discovery
-from baton.cluster.etcd import Etcd
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.cluster.membership import Liveness
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_DECODE, Instance

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.cluster.refusals import SharedRefusals
 from tests.support.proxy import TcpProxy
 from tests.support.wait import eventually

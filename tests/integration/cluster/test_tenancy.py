@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.errors import BatonError, Reason
 from baton.tenancy import directory as sentences
 from baton.tenancy.admin import Administration

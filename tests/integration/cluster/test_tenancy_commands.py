@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from baton.cluster.etcd import Etcd
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.tenancy.admin import Administration
 from baton.tenancy.secret import digest_of
 from tests.support.processes.launcher import Launcher

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.cluster.tenants import SALT_BYTES, CacheSalts
 from baton.errors import BatonError, Reason
 from baton.internal.v1.cluster_pb2 import TenantPolicy

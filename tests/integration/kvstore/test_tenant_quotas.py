@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.internal.v1 import kvstore_pb2
 from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.rpc.channels import open_channel

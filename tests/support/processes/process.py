@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.parent import PARENT_ENV
 from bench.harness.metrics import parse_metrics

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import grpc
 
 from baton.client import AsyncClient, channels
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.internal.v1 import kvstore_pb2, kvstore_pb2_grpc, worker_pb2, worker_pb2_grpc
 from baton.rpc.channels import OPTIONS, open_channel
 from baton.telemetry.scope import TelemetryScope

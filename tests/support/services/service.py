@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from baton.cluster import keys
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.lifecycle import Compose
 from baton.process.process import Process

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from baton.cluster import keys as names
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.errors import Reason
 from baton.tenancy.admin import Administration
 from baton.tenancy.records import Tier

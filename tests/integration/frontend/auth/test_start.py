@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from baton.cluster.local_etcd import LocalEtcd
+from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1 import cluster_pb2
 from baton.tenancy.admin import Administration
 from baton.tenancy.records import Tier

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.cluster.local_etcd import free_port
+from baton.cluster.etcd.local import free_port
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, HttpSettings, StartupError
 from services.frontend.http.server import HttpServer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cluster.local_etcd import free_port
+from baton.cluster.etcd.local import free_port
 from baton.internal.v1 import kvstore_pb2
 from baton.process.parent import PARENT_ENV
 from tests.support.engine.model import ROOT

@@ -8,7 +8,7 @@ from functools import partial
 
 import grpc
 
-from baton.cluster.etcd import Etcd
+from baton.cluster.etcd.client import Etcd
 from baton.rpc.tls.files import CertificateFiles, required
 from baton.rpc.tls.watch import CertificateWatch
 from baton.settings import EtcdSettings, TlsSettings

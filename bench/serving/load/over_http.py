@@ -6,7 +6,7 @@ import socket
 import time
 from typing import Any
 
-from bench.serving.load import Load, NextRequest, Observed
+from bench.serving.load.streams import Load, NextRequest, Observed
 
 _EVENT = b"data: {"
 """What begins each event of a stream."""

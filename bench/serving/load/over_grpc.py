@@ -9,7 +9,7 @@ import grpc
 from baton.rpc.channels import open_channel
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
-from bench.serving.load import Load, NextRequest, Observed
+from bench.serving.load.streams import Load, NextRequest, Observed
 
 _END: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import grpc
 
-from baton.cluster import etcd_messages as pb
-from baton.cluster.etcd_channels import EtcdChannels
+from baton.cluster.etcd import messages as pb
+from baton.cluster.etcd.channels import EtcdChannels
 from baton.cluster.keys import prefix_end
 from baton.rpc.tls.watch import CertificateWatch
 

@@ -3,7 +3,7 @@
 Keeps a number of requests in flight, over HTTP (chat or text completions as server-sent events) or
 over Baton's gRPC API, from one or several processes.
 
-    python -m bench.serving.load_generator --model NAME [--http HOST:PORT | --grpc HOST:PORT]
+    python -m bench.serving.load.generator --model NAME [--http HOST:PORT | --grpc HOST:PORT]
 """
 
 import argparse
@@ -19,9 +19,9 @@ from typing import Any
 import uvloop
 
 from bench.harness import cli
-from bench.serving.grpc_load import run_grpc
-from bench.serving.http_load import run_http
-from bench.serving.load import Load, Observed, report
+from bench.serving.load.over_grpc import run_grpc
+from bench.serving.load.over_http import run_http
+from bench.serving.load.streams import Load, Observed, report
 
 
 def run(load: Load, processes: int = 1) -> Observed:

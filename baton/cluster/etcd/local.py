@@ -9,7 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from baton.cluster.etcd import Etcd, EtcdError
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.settings import StartupError
 
 # Becomes etcd, after asking the kernel to kill it when this process dies (PR_SET_PDEATHSIG is 1 and

@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf import descriptor_pool
 
-from baton.cluster import etcd_messages
+from baton.cluster.etcd import messages as etcd_messages
 
 
 def test_messages_live_in_a_pool_of_their_own():

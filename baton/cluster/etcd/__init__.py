@@ -1,0 +1,1 @@
+"""Reach etcd: its client, its certificates, and one that runs on this machine."""

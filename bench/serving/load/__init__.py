@@ -1,0 +1,1 @@
+"""Loads of streamed completions: over gRPC, over HTTP, beside long prompts."""
