@@ -3,10 +3,11 @@
     python -m bench.usage.cost [--requests 20000] [--directory DIR] [--json FILE]
 
 Each request begins and ends, as the frontend records it: two lines of the spool, written by a
-thread, and brought to JSONL files by another one. All threads' CPU counts. `at once`: so many
-requests begin in one turn of the event loop, and end together; one at a time is the worst case, for
-each has two writes of its own. `held up`: from a request's end until its line is written, when its
-client is told.
+thread, and brought to JSONL files by another one. All threads' CPU counts, less that of the same
+turns of the event loop without records. `at once`: so many requests begin in one turn, while those
+of the turn before end. `alone` is the worst case: a request at a time that lasts 15 ms, so that
+each of its lines is a write of its own. `held up`: from a request's end until its line is written,
+when its client is told.
 """
 
 import argparse
@@ -25,15 +26,21 @@ from baton.tenancy.principal import LOCAL
 from baton.usage.recording import recording
 from baton.v1 import common_pb2
 from bench.harness import cli
+from bench.harness.stats import percentile
 from bench.harness.table import Table
-from services.frontend.generation.metering import Metering
+from services.frontend.generation.metering import Metering, RequestMeter
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.usage import RequestUsage
 from services.frontend.models.model import Model
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 
-AT_ONCE = (1, 8, 64)
+ALONE = 0
+AT_ONCE = (ALONE, 1, 8, 64)
+ALONE_SECONDS = 0.015
+"""A request alone lasts longer than its begin is kept for others to go with it."""
+ALONE_SHARE = 0.025
+"""Of the requests are made one by one: each takes its time."""
 PROMPT_TOKENS, OUTPUT_TOKENS = 500, 200
 
 
@@ -70,28 +77,71 @@ async def record(metering: Metering, requests: int, at_once: int) -> list[float]
     resolved = [request_of(number) for number in range(at_once)]
     progress = progress_of(time.monotonic())
     held: list[float] = []
-    for _ in range(requests // at_once):
+    running: list[RequestMeter] = []
+    for turn in range(-(-requests // at_once) + 1):
         arrived = time.monotonic()
-        meters = [metering.begin(one, asked, arrived) for one in resolved]
-        await asyncio.sleep(0)
+        meters, running = running, []
+        if turn * at_once < requests:
+            running = begin_all(metering, resolved, asked, arrived)
+        if meters:
+            await end_all(meters, progress)
+            held.append(time.monotonic() - arrived)
+    return held
+
+
+async def record_alone(metering: Metering, requests: int) -> list[float]:
+    """Record requests of which only one runs at any time; return how long each end took."""
+    asked = RequestRecord("http")
+    asked.operation, asked.principal = "chat", LOCAL
+    resolved, progress = [request_of(0)], progress_of(time.monotonic())
+    held: list[float] = []
+    for _ in range(requests):
+        meters = begin_all(metering, resolved, asked, time.monotonic())
+        await asyncio.sleep(ALONE_SECONDS)
         ended = time.monotonic()
-        last = asyncio.get_running_loop().create_future()
-        for meter in meters:
-            if meter is None:
-                raise RuntimeError("the spool is full: give it more room")
-            meter.end(progress, "ok", None if meter is not meters[-1] else _setter(last))
-        await last
+        await end_all(meters, progress)
         held.append(time.monotonic() - ended)
     return held
 
 
-def _setter(future: "asyncio.Future[None]") -> Any:
-    return lambda: future.set_result(None)
+def begin_all(
+    metering: Metering, requests: list[ResolvedRequest], asked: RequestRecord, arrived: float
+) -> list[RequestMeter]:
+    meters = [metering.begin(one, asked, arrived) for one in requests]
+    found = [one for one in meters if one is not None]
+    if len(found) < len(meters):
+        raise RuntimeError("the spool is full: give it more room")
+    return found
+
+
+async def end_all(meters: list[RequestMeter], progress: RequestProgress) -> None:
+    """End requests, and return once the client of the last one may be told."""
+    last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    for meter in meters[:-1]:
+        meter.end(progress, "ok", _nothing)
+    meters[-1].end(progress, "ok", lambda: last.set_result(None))
+    await last
+
+
+def _nothing() -> None:
+    """Tell a client."""
+
+
+async def idle_seconds(requests: int, at_once: int) -> float:
+    """Return the CPU of the same turns of the loop without a record."""
+    began, loop = time.process_time(), asyncio.get_running_loop()
+    for _ in range(requests if at_once == ALONE else -(-requests // at_once)):
+        if at_once == ALONE:
+            await asyncio.sleep(ALONE_SECONDS)
+        told: asyncio.Future[None] = loop.create_future()
+        loop.call_soon(told.set_result, None)
+        await told
+    return time.process_time() - began
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     table = Table(
-        ("at once", "7"),
+        ("at once", ">7"),
         ("us of CPU/request", "17.1f"),
         ("held up ms p50", "14.3f"),
         ("p99", "8.3f"),
@@ -109,21 +159,29 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                 if spool is None:
                     raise RuntimeError("usage is not recorded")
                 metering = Metering(spool, prices, "frontend-0")
-                await record(metering, options.requests // 10, at_once)
+                alone = at_once == ALONE
+                requests = int(options.requests * (ALONE_SHARE if alone else 1))
+                requests -= requests % (at_once or 1)
+                await record(metering, 640, at_once or 1)  # warm
+                idle = await idle_seconds(requests, at_once)
                 began = time.process_time()
-                held = sorted(await record(metering, options.requests, at_once))
+                asking = (
+                    record_alone(metering, requests)
+                    if alone
+                    else record(metering, requests, at_once)
+                )
+                held = await asking
                 # What is delivered later costs as much as what was delivered meanwhile.
                 await asyncio.sleep(2.0)
-                used = time.process_time() - began
-            done = len(held) * at_once
+                used = time.process_time() - began - idle
             size = sum(path.stat().st_size for path in files.iterdir())
-        results[str(at_once)] = row = {
-            "cpu_us": used / done * 1e6,
-            "held_ms_p50": held[len(held) // 2] * 1e3,
-            "held_ms_p99": held[len(held) * 99 // 100] * 1e3,
-            "jsonl_bytes": size / (done + options.requests // 10),
+        results["alone" if alone else str(at_once)] = row = {
+            "cpu_us": used / requests * 1e6,
+            "held_ms_p50": percentile(held, 50) * 1e3,
+            "held_ms_p99": percentile(held, 99) * 1e3,
+            "jsonl_bytes": size / (requests + 640),
         }
-        table.row(at_once, *row.values())
+        table.row("alone" if alone else str(at_once), *row.values())
     return results
 
 

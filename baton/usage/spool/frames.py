@@ -15,15 +15,12 @@ MAX_BODY = 64 * 1024
 """Bytes of a record. A line that says it is longer is damaged."""
 HEAD = len(b"E 00000000 00000000 ")
 MAX_LINE = HEAD + MAX_BODY + 1
+_SEEDS = {kind: crc32(kind) for kind in (BEGIN, END)}
+"""Checksums are of the kind and the body."""
 
 
-class Line(NamedTuple):
-    """A whole line."""
-
-    kind: bytes
-    body: bytes
-    end: int
-    """Where the next one begins, in the bytes that were scanned."""
+Line = tuple[bytes, bytes, int]
+"""A whole line: its kind, its body, and where the next one begins in the scanned bytes."""
 
 
 class Scan(NamedTuple):
@@ -38,7 +35,7 @@ class Scan(NamedTuple):
 
 def frame(kind: bytes, body: bytes) -> bytes:
     """Return the line of a record; `body` is JSON without a line break."""
-    return b"%b%b\n" % (_head(kind, body), body)
+    return b"%b %08x %08x %b\n" % (kind, len(body), crc32(body, _SEEDS[kind]), body)
 
 
 def scan(data: bytes, *, final: bool) -> Scan:
@@ -53,8 +50,13 @@ def scan(data: bytes, *, final: bool) -> Scan:
     *pieces, rest = data.split(b"\n")
     for piece in pieces:
         kind, body, end = piece[:1], piece[HEAD:], at + len(piece) + 1
-        if kind in (BEGIN, END) and piece[:HEAD] == _head(kind, body) and len(body) <= MAX_BODY:
-            lines.append(Line(kind, body, end))
+        seed = _SEEDS.get(kind)
+        if (
+            seed is not None
+            and len(body) <= MAX_BODY
+            and piece[:HEAD] == b"%b %08x %08x " % (kind, len(body), crc32(body, seed))
+        ):
+            lines.append((kind, body, end))
         else:
             damaged += end - at
         at = end
@@ -62,7 +64,3 @@ def scan(data: bytes, *, final: bool) -> Scan:
         damaged += len(rest)
         at += len(rest)
     return Scan(lines, at, damaged)
-
-
-def _head(kind: bytes, body: bytes) -> bytes:
-    return b"%b %08x %08x " % (kind, len(body), crc32(body, crc32(kind)))

@@ -1,6 +1,7 @@
 """Reads the records of a run for one sink."""
 
 import os
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -64,6 +65,7 @@ class RunReader:
             found = scan(data, final=offset + len(data) >= size)
             self._at = Position(segment, offset + found.end)
             damaged += found.damaged
+            skip_to = self._skip_within(segment, offset)
             records = []
             for kind, body, end in found.lines:
                 if kind == BEGIN:
@@ -72,7 +74,7 @@ class RunReader:
                     continue
                 if self._left:
                     self._running.pop(self._id.decode(body).id, None)
-                if Position(segment, offset + end) > self._skip_to:
+                if end > skip_to:
                     records.append(body)
             if records:
                 return Batch(records, self._at, damaged)
@@ -81,6 +83,13 @@ class RunReader:
     def lost(self) -> list[bytes]:
         """Return the records of requests that began and did not end, of those that were read."""
         return list(self._running.values())
+
+    def _skip_within(self, segment: int, offset: int) -> float:
+        """Return up to where the sink has what is read at `offset` of a segment."""
+        known = self._skip_to
+        if segment != known.segment:
+            return inf if segment < known.segment else 0
+        return known.offset - offset
 
     def _bytes(self, segment: int, offset: int, size: int) -> bytes:
         try:

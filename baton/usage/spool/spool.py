@@ -66,7 +66,9 @@ class Spool:
         """Of all runs."""
         self._running = 0
         """Requests whose end is not written."""
+        self._write_began = 0.0
         self._stall_timer: asyncio.TimerHandle | None = None
+        """One for all writes: it looks how long the one takes that is under way."""
         self._retry_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -182,21 +184,25 @@ class Spool:
     def _write_later(self) -> None:
         """Write with what comes in the next moment: nobody waits for it."""
         if not (self._scheduled or self._writing or self._retry_timer or self._gather_timer):
-            self._gather_timer = self._loop.call_later(_GATHER_SECONDS, self._write)
+            self._gather_timer = self._loop.call_later(_GATHER_SECONDS, self._gathered)
+
+    def _gathered(self) -> None:
+        # A write in between had its lines, and left the timer: two cost more than they save.
+        self._gather_timer = None
+        if not (self._scheduled or self._retry_timer):
+            self._write()
 
     def _write(self) -> None:
         """Hand what is queued to the thread."""
         self._scheduled, self._retry_timer = False, None
-        if self._gather_timer is not None:
-            self._gather_timer.cancel()
-            self._gather_timer = None
         if self._writing or self._closing or not self._queue:
             return
         self._writing = True
         entries, self._queue = self._queue, []
         self._released, self._waiting = self._waiting, []
-        if not self._stalled:
-            self._stall_timer = self._loop.call_later(self._settings.stall_seconds, self._stall)
+        self._write_began = self._loop.time()
+        if self._stall_timer is None:
+            self._watch_for(self._settings.stall_seconds)
         self._write_thread.submit(partial(self._write_on_thread, entries))
 
     def _write_on_thread(self, entries: list[Entry]) -> Callable[[], None]:
@@ -214,8 +220,6 @@ class Spool:
             self._synced = position
         self._bytes += grown
         self._running -= ended
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
         if self._stalled:
             self._set_stalled(False)
             log.info("usage.spool.writes_again")
@@ -232,8 +236,6 @@ class Spool:
     def _failed(self, entries: list[Entry], error: OSError) -> None:
         """The disk did not take lines: keep them, and try again in a while."""
         self._writing = False
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
         log.error("usage.spool.not_written", error=error.strerror or str(error), lines=len(entries))
         self._queue = entries + self._queue
         self._set_stalled(True)
@@ -241,7 +243,18 @@ class Spool:
         if not self._closing:
             self._retry_timer = self._loop.call_later(_RETRY_SECONDS, self._write)
 
-    def _stall(self) -> None:
+    def _watch_for(self, seconds: float) -> None:
+        self._stall_timer = self._loop.call_later(seconds, self._watch)
+
+    def _watch(self) -> None:
+        """Hold nobody up any longer if the write that is under way began too long ago."""
+        self._stall_timer = None
+        if not self._writing or self._stalled:
+            return
+        left = self._write_began + self._settings.stall_seconds - self._loop.time()
+        if left > 0:
+            self._watch_for(left)
+            return
         log.warning("usage.spool.stalled", seconds=self._settings.stall_seconds)
         self._set_stalled(True)
         self._release()

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from baton.usage.record import UsageRecord, encode
-from baton.usage.spool.frames import BEGIN, frame
+from baton.usage.spool.frames import BEGIN, END, frame
 from baton.usage.spool.run import Position, Run
 
 Entry = tuple[bytes, UsageRecord]
@@ -41,7 +41,8 @@ class SegmentWriter:
     def write(self, entries: Sequence[Entry]) -> int:
         """Append lines; return by how many bytes the run grew.
 
-        When this returns they survive the end of the process, and with `sync` that of the machine.
+        A request that begins and ends among them has the line of its end only. When this returns
+        they survive the end of the process, and with `sync` that of the machine.
 
         Raises:
             OSError: not all are there; the next ones go to a new segment. Written again, those that
@@ -51,7 +52,13 @@ class SegmentWriter:
             grown = 0
             if self._fd < 0 or self._size - self._carried >= self._segment_bytes:
                 grown = self._next()
-            lines = [(kind, record.id, frame(kind, encode(record))) for kind, record in entries]
+            ended = {record.id for kind, record in entries if kind == END}
+            # The end's line has all that the begin's would say.
+            lines = [
+                (kind, record.id, frame(kind, encode(record)))
+                for kind, record in entries
+                if kind == END or record.id not in ended
+            ]
             grown += self._append(b"".join([line for _, _, line in lines]))
         except OSError:
             self.close()

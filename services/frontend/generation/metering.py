@@ -18,6 +18,11 @@ from services.frontend.requests.request import ResolvedRequest
 _RETRY_SECONDS = 5.0
 
 
+def _rounded(seconds: float) -> float:
+    """Return whole microseconds; `round` takes twice as long."""
+    return int(seconds * 1e6 + 0.5) / 1e6
+
+
 def no_budget(_: Principal) -> bool:
     """Return whether what the tenant, project or key may spend is limited: nothing's is."""
     return False
@@ -138,14 +143,17 @@ class RequestMeter:
         ended = msgspec.structs.replace(
             record,
             ended_ms=record.began_ms + int(seconds * 1e3),
-            seconds=round(seconds, 6),
-            first_token_seconds=None if first_token is None else round(first_token, 6),
-            queue_seconds=round(usage.queue_seconds, 6),
+            seconds=_rounded(seconds),
+            first_token_seconds=None if first_token is None else _rounded(first_token),
+            queue_seconds=_rounded(usage.queue_seconds),
             cached_tokens=usage.cached_tokens,
             output_tokens=usage.output_tokens,
             kv_byte_seconds=usage.kv_byte_seconds or None,
             finish_reasons=tuple(
-                "" if output.reason is None else output.reason.value for output in progress.outputs
+                [
+                    "" if output.reason is None else output.reason.value
+                    for output in progress.outputs
+                ]
             ),
             outcome=outcome,
             cost_nanodollars=cost,

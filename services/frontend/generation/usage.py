@@ -16,7 +16,10 @@ class RequestUsage:
         self._prompt_tokens = prompt_tokens
         self._arrived = arrived
         self._steps: list[Step] = []
-        self._cached: dict[Phase, list[int]] = {Phase.PREFILL: [], Phase.DECODE: []}
+        self._prefill_cached: int | None = None
+        """Of the last prefill worker that computed the prompt."""
+        self._decode_cached: int | None = None
+        """Of the decode worker that computed the prompt and had the fewest."""
         self._computed_tokens = 0
         self._queue_seconds = self._kv_byte_seconds = 0.0
 
@@ -87,7 +90,7 @@ class RequestUsage:
         computes_prompt = stream.phase is Phase.PREFILL or stream.computes_prompt
         if computes_prompt and stream.first_at is not None:
             if stream.cached_tokens is not None:
-                self._cached[stream.phase].append(stream.cached_tokens)
+                self._add_cached(stream.phase, stream.cached_tokens)
             self._step(
                 "prefill",
                 stream.instance,
@@ -111,7 +114,7 @@ class RequestUsage:
 
         Those of the prefill worker that gave it, else of the decode worker that found the fewest.
         """
-        return min(self._cached[Phase.PREFILL][-1:] or self._cached[Phase.DECODE], default=0)
+        return (self._decode_cached or 0) if self._prefill_cached is None else self._prefill_cached
 
     def total(self, output_tokens: int) -> Usage:
         """Return the total of a request that gave `output_tokens` over all choices."""
@@ -127,6 +130,12 @@ class RequestUsage:
     def steps(self) -> tuple[Step, ...]:
         """Return what happened, in the order in which it began."""
         return tuple(sorted(self._steps, key=lambda step: step.start_seconds))
+
+    def _add_cached(self, phase: Phase, tokens: int) -> None:
+        if phase is Phase.PREFILL:
+            self._prefill_cached = tokens
+        elif self._decode_cached is None or tokens < self._decode_cached:
+            self._decode_cached = tokens
 
     def _step(
         self,

@@ -27,7 +27,7 @@ def test_what_is_written_is_read() -> None:
     ]
     found = scan(DATA, final=True)
     assert (found.end, found.damaged) == (len(DATA), 0)
-    assert [line.end for line in found.lines] == [
+    assert [end for _, _, end in found.lines] == [
         len(LINES[0]),
         len(LINES[0] + LINES[1]),
         len(DATA),

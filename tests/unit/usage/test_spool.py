@@ -250,3 +250,30 @@ async def test_what_a_sink_has_was_on_the_disk_before(
         spool.end(ended(record))
         await eventually(lambda: "sink" in done)
         assert done == ["0000000001", spool.run.directory.name, "sink"]
+
+
+async def test_a_turn_of_the_loop_is_one_write_and_a_short_request_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    real = SegmentWriter.write
+
+    def write(self: SegmentWriter, entries: Any) -> int:
+        writes.append(len(entries))
+        return real(self, entries)
+
+    monkeypatch.setattr(SegmentWriter, "write", write)
+    records = [begun(str(number)) for number in range(8)]
+    async with opened(tmp_path) as spool:
+        for record in records:
+            spool.begin(record)
+        for record in records[:-1]:
+            spool.end(ended(record), int)
+        await written(spool, ended(records[-1]))
+        assert writes == [16]
+        assert spool.run.path(1).read_bytes().count(b"\n") == 8
+        left = crashed(tmp_path, tmp_path / "crash")
+    sink = ListSink()
+    async with opened(left, sink):
+        await eventually(lambda: len(sink.records) == 8)
+    assert sink.records == [ended(record) for record in records]
