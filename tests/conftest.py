@@ -21,10 +21,12 @@ from hypothesis import HealthCheck, settings
 
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
+from baton.state.local import LocalPostgres, remove_data
 from baton.telemetry.scope import PROCESS, current
 from tests.support.hung_tests import HungTests
 from tests.support.processes.launcher import Launcher
 from tests.support.processes.process import ServiceSpawner
+from tests.support.state.databases import Databases
 
 if TYPE_CHECKING:
     from tests.support.services.service import LocalServices
@@ -141,6 +143,17 @@ def launcher() -> Iterator[Launcher]:
     launcher = Launcher()
     yield launcher
     launcher.close()
+
+
+@pytest.fixture(scope="session")
+async def databases(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Databases]:
+    """A real Postgres for the whole session; each test makes databases of its own."""
+    directory = tmp_path_factory.mktemp("postgres") / "server"
+    try:
+        async with LocalPostgres(directory) as server:
+            yield Databases(server)
+    finally:
+        remove_data(directory)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from baton.cli.db.app import db_app
 from baton.cli.errors import EXIT_INTERRUPTED, CommandError
 from baton.cli.options import (
     CertsOptions,
@@ -38,6 +39,7 @@ app.add_typer(kv_app, name="kv")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(projects_app, name="projects")
 app.add_typer(keys_app, name="keys")
+app.add_typer(db_app, name="db")
 
 
 def _print_version(wanted: bool) -> None:

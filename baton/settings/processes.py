@@ -22,6 +22,7 @@ from baton.settings.groups import (
     RouterLimits,
     RouterPlacement,
     SettingsGroup,
+    StateSettings,
     StoreLimits,
     StoreSettings,
     TelemetrySettings,
@@ -81,6 +82,7 @@ class FrontendSettings(ProcessSettings):
     placement: FrontendPlacement = FrontendPlacement()
     workers: WorkerConnectionSettings = WorkerConnectionSettings()
     usage: UsageSettings = UsageSettings()
+    state: StateSettings = StateSettings()
 
 
 class RouterSettings(ProcessSettings):

@@ -21,6 +21,7 @@ from baton.settings.groups.frontend import (
     WorkerConnectionSettings,
 )
 from baton.settings.groups.router import RouterLimits, RouterPlacement, WatchSettings
+from baton.settings.groups.state import StateSettings
 from baton.settings.groups.store import PeerSettings, StoreLimits, StoreSettings
 from baton.settings.groups.usage import UsageSettings
 from baton.settings.groups.worker import KvSettings, LoadSettings, WorkerLimits
@@ -43,6 +44,7 @@ __all__ = [
     "RouterLimits",
     "RouterPlacement",
     "SettingsGroup",
+    "StateSettings",
     "StoreLimits",
     "StoreSettings",
     "TelemetrySettings",

@@ -1,0 +1,1 @@
+"""`baton db`: the schema of the database that processes keep usage and state in."""

@@ -1,0 +1,35 @@
+"""The commands `baton db …`. What they do is in `baton.cli.db.commands`, imported when one runs."""
+
+from typing import Annotated
+
+import typer
+
+from baton.cli.options import ConfigFile
+
+db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
+
+StateUrl = Annotated[
+    str,
+    typer.Option(
+        "--state-url",
+        help="postgresql://user@host/database. Default: state.url of frontends.",
+        envvar="BATON_STATE_URL",
+        show_envvar=True,
+    ),
+]
+
+
+@db_app.command("upgrade")
+def upgrade(state_url: StateUrl = "", config: ConfigFile = None) -> None:
+    """Bring the database's schema to what this release needs."""
+    from baton.cli.db import commands
+
+    typer.echo(commands.upgrade(state_url, config))
+
+
+@db_app.command("status")
+def status(state_url: StateUrl = "", config: ConfigFile = None) -> None:
+    """Show which schema the database has; exit code 1 if it has to be upgraded."""
+    from baton.cli.db import commands
+
+    typer.echo(commands.status(state_url, config))

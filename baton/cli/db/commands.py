@@ -1,0 +1,77 @@
+"""What `baton db …` does."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import SecretStr, ValidationError
+
+from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.settings import FrontendSettings, StartupError, StateSettings, load
+from baton.settings.names import CONFIG_FLAG
+from baton.state import schema
+from baton.state.connecting import StateError, place
+from baton.state.revisions import newest, problem_of
+
+R = TypeVar("R")
+
+
+def upgrade(url: str, config: Path | None) -> str:
+    """Upgrade the schema; return what was done, as a sentence.
+
+    Args:
+        url: of the database; empty: what frontends have as `state.url`.
+        config: a settings file; None: the one that BATON_CONFIG names, if any.
+
+    Raises:
+        CommandError: no database is named, it cannot be reached, or its schema is newer.
+    """
+    settings = _settings(url, config)
+    done = _run(schema.upgrade(settings))
+    if done.before == done.after:
+        return f"{place(settings)} has schema {done.after} already."
+    return f"Upgraded {place(settings)} from {done.before} to {done.after}."
+
+
+def status(url: str, config: Path | None) -> str:
+    """Return which schema there is, as a sentence. Arguments are those of `upgrade`.
+
+    Raises:
+        CommandError: no database is named, it cannot be reached, or has another schema than this
+            release needs.
+    """
+    settings = _settings(url, config)
+    problem = problem_of(_run(schema.current(settings)))
+    if problem:
+        raise CommandError(f"{place(settings)}: {problem}.", EXIT_FAILED)
+    return f"{place(settings)} has schema {newest()}, which this release needs."
+
+
+def _settings(url: str, config: Path | None) -> StateSettings:
+    if url:
+        try:
+            return StateSettings(url=SecretStr(url))
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise CommandError(f"--state-url {reason}.") from None
+    arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
+    try:
+        settings = load(FrontendSettings, arguments, "frontend").state
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    if not settings.url.get_secret_value():
+        raise CommandError(
+            "No database is named: say which one with --state-url, BATON_STATE_URL or "
+            "BATON_STATE_URL_FILE."
+        )
+    return settings
+
+
+def _run(work: Coroutine[Any, Any, R]) -> R:
+    try:
+        return asyncio.run(work)
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+    except StateError as error:
+        raise CommandError(f"{error}.", EXIT_FAILED) from error

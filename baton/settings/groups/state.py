@@ -1,0 +1,55 @@
+"""The group of the database."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from baton.settings.groups.base import SettingsGroup
+
+_SCHEMES = ("postgresql", "postgres")
+
+
+def _postgres_url(value: SecretStr) -> SecretStr:
+    """Check a URL without showing any of it: it may hold a password."""
+    url = value.get_secret_value()
+    if not url:
+        return value
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        raise ValueError("is no URL: its host cannot be read") from None
+    if split.scheme not in _SCHEMES:
+        raise ValueError("must begin with postgresql://")
+    if not split.path.strip("/") and "dbname=" not in split.query:
+        raise ValueError("names no database: postgresql://user@host/database")
+    return value
+
+
+PostgresUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
+"""`postgresql://user:password@host:port/database?option=value`, a secret; empty: none."""
+
+
+class StateSettings(SettingsGroup):
+    """Postgres, for what is kept and asked for later. No request waits for it."""
+
+    url: PostgresUrl = Field(
+        SecretStr(""),
+        description="postgresql://user:password@host/database?sslmode=verify-full, options as "
+        "libpq has them; none: what needs a database says that there is none",
+    )
+    connections: int = Field(4, ge=1, le=1000, description="connections at once, of each process")
+    max_waiting: int = Field(
+        64, ge=0, le=100_000, description="statements that wait for a connection; more are refused"
+    )
+    connect_seconds: float = Field(5, gt=0, le=600, description="time to connect")
+    statement_seconds: float = Field(
+        10, gt=0, le=3600, description="time for a statement, waiting for a connection included"
+    )
+    prepared_statements: int = Field(
+        100,
+        ge=0,
+        le=10_000,
+        description="statements that a connection keeps prepared; 0 behind PgBouncer where it "
+        "pools transactions",
+    )

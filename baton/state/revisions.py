@@ -1,0 +1,74 @@
+"""Which revisions of the schema there are, and the SQL from one to the newest.
+
+alembic writes the SQL and asyncpg runs it: no second driver is needed, and a database is reached by
+the same URL and options as everywhere else.
+"""
+
+from functools import cache
+from io import StringIO
+from pathlib import Path
+
+from baton.settings import StartupError
+
+VERSION_TABLE = "baton_schema"
+"""Holds the revision of the schema, in one row."""
+BASE = "base"
+"""The revision of a database that has no schema."""
+_DIRECTORY = Path(__file__).parent / "migrations"
+
+
+@cache
+def revisions() -> tuple[str, ...]:
+    """Return all revisions, oldest first. Needs no alembic: they are the names of files."""
+    names = (path.name for path in (_DIRECTORY / "versions").glob("[0-9]*_*.py"))
+    return tuple(sorted(name.partition("_")[0] for name in names))
+
+
+def newest() -> str:
+    """Return the revision that this release needs."""
+    return revisions()[-1]
+
+
+def problem_of(current: str) -> str:
+    """Return why this release cannot use a schema, and what to do; empty: it can.
+
+    Args:
+        current: the revision of the database, BASE where it has none.
+    """
+    if current == newest():
+        return ""
+    if current == BASE:
+        return "it has no schema of Baton yet: run `baton db upgrade`"
+    if current in revisions():
+        return f"its schema is {current}, and this release needs {newest()}: run `baton db upgrade`"
+    return (
+        f"its schema {current} is not known to this release, which needs {newest()}: run the "
+        "release that upgraded it"
+    )
+
+
+def upgrade_sql(current: str) -> str:
+    """Return the SQL from a revision to the newest, without its transaction.
+
+    Args:
+        current: the revision of the database, BASE where it has none.
+
+    Raises:
+        StartupError: alembic is not installed.
+    """
+    try:
+        from alembic import command
+        from alembic.config import Config
+    except ImportError as error:
+        raise StartupError(
+            "The schema cannot be upgraded here, alembic is missing: "
+            "pip install 'baton-serving[state]'."
+        ) from error
+    buffer = StringIO()
+    config = Config(output_buffer=buffer)
+    # As configparser reads it.
+    config.set_main_option("script_location", str(_DIRECTORY).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    begin = "" if current == BASE else f"{current}:"
+    command.upgrade(config, f"{begin}{newest()}", sql=True)
+    return buffer.getvalue()

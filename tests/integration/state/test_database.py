@@ -1,0 +1,139 @@
+"""A process's connections to a real Postgres: away, back, slow, refusing, with another schema."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from baton.state.connecting import RefusedError, StateError, UnavailableError, connected
+from baton.state.database import Database
+from baton.state.local import LocalPostgres, remove_data
+from tests.support.state.databases import Databases, state_settings
+from tests.support.wait import eventually
+
+WAIT_SECONDS = 20.0
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[LocalPostgres]:
+    """A Postgres that the test may kill."""
+    directory = tmp_path / "postgres"
+    try:
+        async with LocalPostgres(directory) as server:
+            yield server
+    finally:
+        remove_data(directory)
+
+
+async def test_it_is_entered_while_postgres_is_away_and_used_once_it_is_back(
+    server: LocalPostgres,
+) -> None:
+    databases = Databases(server)
+    settings = state_settings(await databases.migrated())
+    await server.stop()
+    async with Database(settings) as database:
+        with pytest.raises(UnavailableError):
+            await database.fetch("select 1")
+        await eventually(lambda: "cannot be reached" in database.problem)
+        await server.start()
+        await database.wait_available(WAIT_SECONDS)
+        assert await database.fetch("select $1::int + 1", 1) == [(2,)]
+
+        slow = asyncio.ensure_future(database.fetch("select pg_sleep(60)"))
+        await eventually(lambda: _runs(database, "pg_sleep"))
+        await server.kill()
+        with pytest.raises(UnavailableError):
+            await slow
+        assert not database.available
+        await server.start()
+        await database.wait_available(WAIT_SECONDS)
+        assert await database.fetch("select 1") == [(1,)]
+
+
+async def _runs(database: Database, part: str) -> bool:
+    rows = await database.fetch(
+        "select from pg_stat_activity where query like '%' || $1 || '%' and state = 'active' "
+        "and pid <> pg_backend_pid()",
+        part,
+    )
+    return bool(rows)
+
+
+async def test_statements_have_a_deadline_and_a_bounded_queue(databases: Databases) -> None:
+    settings = state_settings(
+        await databases.migrated(), connections=1, max_waiting=1, statement_seconds=30
+    )
+    async with Database(settings) as database:
+        await database.wait_available(WAIT_SECONDS)
+        with pytest.raises(UnavailableError, match="does not answer in time"):
+            await database.fetch("select pg_sleep(60)", seconds=0.05)
+        await database.wait_available(WAIT_SECONDS)  # it was only one statement
+        async with database.connection():
+            waits = asyncio.ensure_future(database.fetch("select 1"))
+            await asyncio.sleep(0)
+            with pytest.raises(StateError, match="1 statements wait for a connection"):
+                await database.fetch("select 1")
+        assert await waits == [(1,)]
+        assert database.available
+
+
+async def test_what_postgres_refuses_is_told_apart(databases: Databases) -> None:
+    async with Database(state_settings(await databases.migrated())) as database:
+        await database.wait_available(WAIT_SECONDS)
+        for query, value in (
+            ("select $1::int2", 100_000),  # not written
+            ("select $1::text", "\0"),  # not read
+            ("insert into usage_records (id) values ($1)", "00000000-0000-7000-8000-000000000000"),
+        ):
+            with pytest.raises(RefusedError):
+                await database.fetch(query, value)
+        with pytest.raises(StateError, match="syntax error") as caught:
+            await database.fetch("selec 1")
+        assert not isinstance(caught.value, (RefusedError, UnavailableError))
+        assert database.available
+
+
+async def test_another_schema_is_waited_for_by_name(databases: Databases) -> None:
+    settings = state_settings(await databases.migrated())
+    async with connected(settings) as connection:
+        await connection.execute("update baton_schema set version_num = '9999'")
+        async with Database(settings) as database:
+            await eventually(lambda: "9999 is not known to this release" in database.problem)
+            await connection.execute("delete from baton_schema")
+            await eventually(lambda: "run `baton db upgrade`" in database.problem)
+            with pytest.raises(UnavailableError, match="run `baton db upgrade`"):
+                await database.fetch("select 1")
+
+
+async def test_a_server_ends_with_who_started_it(tmp_path: Path) -> None:
+    directory = tmp_path / "postgres"
+    code = (
+        "import asyncio, os, sys; from pathlib import Path; "
+        "from baton.state.local import LocalPostgres\n"
+        "async def main():\n"
+        "    server = LocalPostgres(Path(sys.argv[1])); await server.start()\n"
+        "    print(server.pid, flush=True); os.kill(os.getpid(), 9)\n"
+        "asyncio.run(main())"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, str(directory), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        out, _ = await process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert await eventually(lambda: not _lives(int(out)))
+        assert not list(directory.glob(".s.PGSQL.*"))
+    finally:
+        remove_data(directory)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False

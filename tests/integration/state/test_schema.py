@@ -1,0 +1,85 @@
+"""The schema's upgrade, in a real Postgres."""
+
+import asyncio
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from baton.cli.app import app
+from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.state.connecting import StateError, connected
+from baton.state.revisions import BASE, newest, revisions
+from baton.state.schema import current, upgrade
+from baton.usage.record import UsageRecord
+from tests.support.state.databases import Databases, state_settings
+
+
+async def test_many_upgrades_at_once_do_it_once(databases: Databases) -> None:
+    settings = state_settings(await databases.empty())
+    assert await current(settings) == BASE
+    done = await asyncio.gather(*(upgrade(settings) for _ in range(4)))
+    assert sorted(done) == sorted([(newest(), newest())] * 3 + [(BASE, newest())])
+    assert await current(settings) == newest() == revisions()[-1]
+
+
+async def test_every_field_of_a_record_has_a_column(databases: Databases) -> None:
+    settings = state_settings(await databases.migrated())
+    async with connected(settings) as connection:
+        rows = await connection.fetch(
+            "select column_name, is_nullable from information_schema.columns "
+            "where table_name = 'usage_records'"
+        )
+    nullable = {row["column_name"]: row["is_nullable"] == "YES" for row in rows}
+    renamed = {"began_ms": "began", "ended_ms": "ended"}
+    fields = {renamed.get(f.name, f.name): f for f in msgspec.structs.fields(UsageRecord)}
+    assert nullable.keys() == fields.keys()
+    assert {name for name, null in nullable.items() if null} == {
+        name for name, field in fields.items() if field.default is None
+    }
+
+
+async def test_a_failed_upgrade_leaves_nothing(databases: Databases) -> None:
+    settings = state_settings(await databases.empty())
+    async with connected(settings) as connection:
+        await connection.execute("create table usage_records (mine int)")
+    with pytest.raises(StateError, match="give it a database of its own"):
+        await upgrade(settings)
+    assert await current(settings) == BASE
+
+
+async def test_a_newer_schema_is_not_touched(databases: Databases) -> None:
+    settings = state_settings(await databases.migrated())
+    async with connected(settings) as connection:
+        await connection.execute("update baton_schema set version_num = '9999'")
+    with pytest.raises(StateError, match="9999 is not known to this release"):
+        await upgrade(settings)
+    assert await current(settings) == "9999"
+
+
+async def test_the_commands_say_what_they_did(databases: Databases) -> None:
+    url = await databases.empty()
+
+    async def run(*arguments: str) -> tuple[int, str]:
+        result = await asyncio.to_thread(CliRunner().invoke, app, ["db", *arguments])
+        if isinstance(result.exception, CommandError):
+            return result.exception.code, str(result.exception)
+        return result.exit_code, result.output
+
+    code, said = await run("status", "--state-url", url)
+    assert (code, "no schema of Baton yet: run `baton db upgrade`" in said) == (EXIT_FAILED, True)
+    code, said = await run("upgrade", "--state-url", url)
+    assert (code, f"from base to {newest()}." in said) == (0, True)
+    code, said = await run("upgrade", "--state-url", url)
+    assert (code, f"has schema {newest()} already." in said) == (0, True)
+    code, said = await run("status", "--state-url", url)
+    assert (code, "which this release needs" in said) == (0, True)
+    code, said = await run("upgrade", "--state-url", f"{url}&sslmode=nonsense")
+    assert (code, "sslmode" in said) == (EXIT_FAILED, True)
+    code, said = await run("status", "--state-url", "postgresql://a:hunter2@127.0.0.1:1/x")
+    assert code == EXIT_FAILED
+    assert said.startswith("127.0.0.1:1/x cannot be reached") and "hunter2" not in said
+    code, said = await run("upgrade", "--state-url", "mysql://a:hunter2@b/c")
+    assert said == "--state-url must begin with postgresql://." and code == 2
+    code, said = await run("upgrade")
+    assert code == 2 and said.startswith("No database is named")

@@ -1,0 +1,45 @@
+"""Databases of one server, each for one test."""
+
+import itertools
+from typing import Any
+
+from pydantic import SecretStr
+
+from baton.settings import StateSettings
+from baton.state.connecting import connected
+from baton.state.local import LocalPostgres
+from baton.state.schema import upgrade
+
+_TEMPLATE = "migrated"
+
+
+class Databases:
+    """Databases of a server that runs: empty ones, and copies of one with the newest schema."""
+
+    def __init__(self, server: LocalPostgres) -> None:
+        self.server = server
+        self._numbers = itertools.count()
+        self._made = False
+
+    async def empty(self) -> str:
+        """Return the URL of a new database without a schema."""
+        return await self._create(f"test_{next(self._numbers)}", "template0")
+
+    async def migrated(self) -> str:
+        """Return the URL of a new database with the newest schema."""
+        if not self._made:
+            url = await self._create(_TEMPLATE, "template0")
+            await upgrade(state_settings(url))
+            self._made = True
+        return await self._create(f"test_{next(self._numbers)}", _TEMPLATE)
+
+    async def _create(self, name: str, template: str) -> str:
+        async with connected(state_settings(self.server.url)) as connection:
+            await connection.execute(
+                f"create database {name} template {template} strategy file_copy"
+            )
+        return self.server.url_of(name)
+
+
+def state_settings(url: str, **fields: Any) -> StateSettings:
+    return StateSettings(url=SecretStr(url), **fields)
