@@ -19,6 +19,7 @@ from baton.settings.names import CONFIG_ENV, CONFIG_FLAG, SettingName, fields_of
 from baton.settings.processes import SERVICE_SETTINGS, ProcessSettings
 from baton.settings.secrets import from_secrets, read_secret
 from baton.settings.sources import Given, StartupError, from_environment, overlay
+from baton.settings.values import HOLDS_SECRET
 
 S = TypeVar("S", bound=ProcessSettings)
 
@@ -140,7 +141,8 @@ def _sentence(
     name = next(name for name in names if path[: len(name.path)] == name.path)
     reason = details["msg"].removeprefix("Value error, ").removeprefix("Input ")
     reason = reason[:1].lower() + reason[1:]
-    value = "wrong" if name.secret else repr(str(details["input"])[:200])
+    hidden = name.secret or details["type"] == HOLDS_SECRET
+    value = "wrong" if hidden else repr(str(details["input"])[:200])
     one = given.get(name.dotted)
     if one is not None and one.place:
         return f"{name.dotted} is {value}: {reason} ({name.help}). Change {one.key} in {one.place}."

@@ -21,6 +21,8 @@ from baton.limits import MAX_ADAPTERS
 from baton.prices import ANY_MODEL, Price, parse_name
 from baton.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
+HOLDS_SECRET = "holds_secret"
+"""Type of the error of a value that holds a secret though it may not: it is not shown."""
 MAX_CORE = 4095
 TIERS = ("free", "pro", "enterprise")
 """Of tenants: what they pay for."""
@@ -51,14 +53,18 @@ def _json_object(value: object) -> object:
         raise ValueError(f"is no JSON: {error}") from None
 
 
-def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
+def _each_endpoint(value: tuple[str, ...]) -> tuple[str, ...]:
     for endpoint in value:
         host, _, port = endpoint.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"{endpoint!r} is not host:port")
+    return value
+
+
+def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("at least one host:port is needed")
-    return value
+    return _each_endpoint(value)
 
 
 def _some_of(names: tuple[str, ...]) -> AfterValidator:
@@ -179,13 +185,18 @@ Cores = Annotated[tuple[int, ...], BeforeValidator(_cores)]
 Endpoints = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_endpoints)]
 """`host:port` values separated by commas, at least one."""
 
+SomeEndpoints = Annotated[
+    tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_each_endpoint)
+]
+"""`host:port` values separated by commas, or none."""
+
 Transports = Annotated[tuple[str, ...], BeforeValidator(_comma_list), _some_of(TRANSPORTS)]
 """Names of KV transports separated by commas, at least one."""
 
 OtlpHeaders = Annotated[SecretStr, AfterValidator(_headers)]
 """`name=value` pairs separated by commas; a secret."""
 
-VllmArgs = Annotated[dict[str, JsonValue], BeforeValidator(_json_object)]
+JsonTable = Annotated[dict[str, JsonValue], BeforeValidator(_json_object)]
 """A JSON object."""
 
 TenantBytes = Annotated[dict[str, Bytes], BeforeValidator(_tenant_bytes)]

@@ -7,6 +7,9 @@ import msgspec
 LOST = "lost"
 """Outcome of a request whose frontend ended before it: what it was given is not known."""
 
+VERSION = "1"
+"""Of the fields below: another one where a field comes to mean something else."""
+
 
 class UsageRecord(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True, gc=False):
     """What one request used. As JSON, what is not known or does not apply is left out.

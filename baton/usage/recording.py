@@ -1,12 +1,17 @@
 """What a process that records usage is made of: a spool, and what brings its records to sinks."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
-from baton.settings import StartupError, UsageSettings
+from baton.settings import KafkaSettings, StartupError, UsageSettings
+from baton.usage.sinks.base import Sink
 from baton.usage.sinks.jsonl import JsonlSink
 from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import Spool
+
+Sinks = dict[str, Callable[[], Sink]]
+"""What makes each sink, by its name."""
 
 
 @asynccontextmanager
@@ -14,17 +19,40 @@ async def recording(settings: UsageSettings) -> AsyncIterator[Spool | None]:
     """Open the spool and deliver from it meanwhile; None where usage is not recorded.
 
     Raises:
-        StartupError: a setting is missing, or the spool cannot be opened.
+        StartupError: a setting is missing or wrong, or the spool cannot be opened.
     """
     if settings.spool_path is None:
         yield None
         return
-    if settings.jsonl_path is None:
+    sinks = _sinks(settings)
+    if not sinks:
         raise StartupError(
             "usage.spool_path is set, and its records go nowhere: set usage.jsonl_path "
-            "(BATON_USAGE_JSONL_PATH) too."
+            "(BATON_USAGE_JSONL_PATH) or usage.kafka.brokers (BATON_USAGE_KAFKA_BROKERS) too."
         )
-    async with Spool(settings.spool_path, settings, [JsonlSink.name]) as spool:
-        sink = JsonlSink(settings.jsonl_path, settings.jsonl_file_bytes)
-        async with Delivery(spool, sink):
-            yield spool
+    async with AsyncExitStack() as stack:
+        spool = await stack.enter_async_context(Spool(settings.spool_path, settings, list(sinks)))
+        for make in sinks.values():
+            await stack.enter_async_context(Delivery(spool, make()))
+        yield spool
+
+
+def _sinks(settings: UsageSettings) -> Sinks:
+    """Return those that settings ask for."""
+    sinks: Sinks = {}
+    if settings.jsonl_path is not None:
+        sinks[JsonlSink.name] = partial(JsonlSink, settings.jsonl_path, settings.jsonl_file_bytes)
+    if settings.kafka.brokers:
+        sinks["kafka"] = partial(_kafka, settings.kafka)
+    return sinks
+
+
+def _kafka(settings: KafkaSettings) -> Sink:
+    try:
+        from baton.usage.sinks.kafka.sink import KafkaSink  # it takes the extra
+    except ImportError as error:
+        raise StartupError(
+            "usage.kafka.brokers is set, and confluent-kafka cannot be imported "
+            f"({error}): pip install 'baton-serving[kafka]'."
+        ) from error
+    return KafkaSink(settings)

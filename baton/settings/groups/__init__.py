@@ -20,6 +20,7 @@ from baton.settings.groups.frontend import (
     TextSettings,
     WorkerConnectionSettings,
 )
+from baton.settings.groups.kafka import KafkaSettings
 from baton.settings.groups.router import RouterLimits, RouterPlacement, WatchSettings
 from baton.settings.groups.state import StateSettings
 from baton.settings.groups.store import PeerSettings, StoreLimits, StoreSettings
@@ -35,6 +36,7 @@ __all__ = [
     "FrontendPlacement",
     "GrpcSettings",
     "HttpSettings",
+    "KafkaSettings",
     "KvSettings",
     "LivenessSettings",
     "LoadSettings",

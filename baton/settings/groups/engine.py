@@ -7,7 +7,7 @@ from pydantic import Field
 
 from baton.limits import MAX_ADAPTERS
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import MODEL_NAME, Adapters, Bytes, Cores, VllmArgs
+from baton.settings.values import MODEL_NAME, Adapters, Bytes, Cores, JsonTable
 
 
 class EngineSettings(SettingsGroup):
@@ -106,7 +106,7 @@ class EngineSettings(SettingsGroup):
         "auto",
         description="vllm: plan a step while another is computed; auto: on a GPU, not on CPU",
     )
-    vllm_args: VllmArgs = Field(
+    vllm_args: JsonTable = Field(
         default_factory=dict,
         description="vllm: further engine arguments of vLLM, as JSON, like "
         '{"quantization": "fp8"}; not those that Baton sets',

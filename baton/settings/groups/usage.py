@@ -5,6 +5,7 @@ from pathlib import Path
 from pydantic import Field
 
 from baton.settings.groups.base import MIB, SettingsGroup
+from baton.settings.groups.kafka import KafkaSettings
 from baton.settings.values import Bytes, Prices
 
 
@@ -39,7 +40,7 @@ class UsageSettings(SettingsGroup):
     jsonl_path: Path | None = Field(
         None,
         description="directory of the files that records are delivered to, one JSON object per "
-        "line; needed with spool_path",
+        "line",
     )
     jsonl_file_bytes: Bytes = Field(
         64 * MIB,
@@ -47,6 +48,7 @@ class UsageSettings(SettingsGroup):
         le=1024 * 1024 * MIB,
         description="a file of that length is followed by a new one",
     )
+    kafka: KafkaSettings = KafkaSettings()
     prices: Prices = Field(
         {},
         description="prices, model[@tier][+batch]=input/cached input/output in dollars per million "

@@ -1,0 +1,82 @@
+"""The group of the request log's broker."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, SecretStr
+from pydantic_core import PydanticCustomError
+
+from baton.settings.groups.base import SettingsGroup
+from baton.settings.values import HOLDS_SECRET, JsonTable, SomeEndpoints
+
+_OWN = {
+    "acks": "it is always `all`",
+    "bootstrap.servers": "usage.kafka.brokers says that",
+    "delivery.timeout.ms": "usage.kafka.timeout_seconds says that",
+    "enable.idempotence": "it is always on",
+    "message.timeout.ms": "usage.kafka.timeout_seconds says that",
+    "metadata.broker.list": "usage.kafka.brokers says that",
+    "partitioner": "keys are spread as Java's clients do it",
+    "request.required.acks": "it is always `all`",
+    "security.protocol": "usage.kafka.tls and usage.kafka.sasl_username say that",
+    "transactional.id": "there are no transactions",
+}
+_SECRET = re.compile(r"password|secret|\.pem$|token|oauthbearer\.config|\.key\.|^sasl\.username$")
+
+
+def _options(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name, one in value.items():
+        if name in _OWN:
+            raise ValueError(f"{name!r} cannot be set here: {_OWN[name]}")
+        if _SECRET.search(name):
+            raise PydanticCustomError(
+                HOLDS_SECRET,
+                "{name} cannot be set here, where all may read it: use usage.kafka.tls_key, "
+                "usage.kafka.sasl_username or usage.kafka.sasl_password",
+                {"name": name},
+            )
+        if not isinstance(one, (str, int, float)):
+            raise ValueError(f"{name!r} must be a text, a number, true or false")
+    return value
+
+
+KafkaOptions = Annotated[JsonTable, AfterValidator(_options)]
+"""Properties of librdkafka as a JSON object."""
+
+
+class KafkaSettings(SettingsGroup):
+    """The broker that usage records are delivered to."""
+
+    brokers: SomeEndpoints = Field(
+        (), description="some brokers of the cluster, host:port, separated by commas; none: no log"
+    )
+    topic: str = Field(
+        "baton-usage",
+        pattern=r"^[A-Za-z0-9._-]{1,249}$",
+        description="the topic that records are written to; it must exist, or brokers make it",
+    )
+    timeout_seconds: float = Field(
+        15,
+        ge=1,
+        le=300,
+        description="time for brokers to acknowledge a batch; then it is brought again",
+    )
+    tls: bool = Field(False, description="encrypt connections, and check the brokers' names")
+    tls_ca: Path | None = Field(
+        None,
+        description="certificates of authorities that brokers are trusted by; none: the system's",
+    )
+    tls_cert: Path | None = Field(
+        None, description="certificate to show to brokers, where they want one"
+    )
+    tls_key: Path | None = Field(None, description="its private key")
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="how user and password are proved; PLAIN needs tls"
+    )
+    sasl_username: str = Field("", description="user at the brokers; empty: none is needed")
+    sasl_password: SecretStr = Field(SecretStr(""), description="password of that user")
+    options: KafkaOptions = Field(
+        {},
+        description='further properties of librdkafka, such as {"compression.type": "zstd"}',
+    )

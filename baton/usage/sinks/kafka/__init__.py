@@ -1,0 +1,1 @@
+"""The request log: usage records as messages of a Kafka topic."""

@@ -1,0 +1,182 @@
+"""The request log: what stands in a topic is what requests used, whatever became of the broker."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from baton.settings import KafkaSettings
+from baton.usage.record import UsageRecord, decode, encode
+from baton.usage.recording import recording
+from baton.usage.sinks.base import SinkError
+from baton.usage.sinks.kafka.sink import KafkaSink
+from tests.support.kafka import TOPIC, Broker, broker, broker_behind_a_proxy, messages
+from tests.support.usage import begun, ended, usage_settings
+from tests.support.wait import eventually
+
+
+def settings_of(address: str, **fields: Any) -> KafkaSettings:
+    return KafkaSettings(brokers=(address,), topic=TOPIC, **{"timeout_seconds": 1, **fields})
+
+
+async def written(sink: KafkaSink, records: list[UsageRecord]) -> None:
+    """Write records as `Delivery` does, until they are taken."""
+    while True:
+        try:
+            return await sink.write([encode(record) for record in records])
+        except SinkError:
+            await asyncio.sleep(0.05)
+
+
+def some(count: int, **fields: Any) -> list[UsageRecord]:
+    return [ended(begun(str(number), **fields)) for number in range(count)]
+
+
+async def test_each_record_is_a_message_in_the_partition_of_its_team() -> None:
+    teams = [("acme", "proj_1"), ("acme", "proj_2"), ("other", "")]
+    records = [
+        ended(begun(f"{tenant}{number}", tenant=tenant, project=project))
+        for number in range(100)
+        for tenant, project in teams
+    ]
+    async with broker() as one:
+        sink = KafkaSink(settings_of(one.address, timeout_seconds=10))
+        await sink.write([encode(record) for record in records[:200]])
+        await sink.write([encode(record) for record in records[200:]])
+        found = await messages(one.address, len(records))
+        await sink.close()
+    by_key: dict[bytes, list[UsageRecord]] = {}
+    for message in sorted(found, key=lambda one: (one.partition(), one.offset())):
+        record = decode(message.value())
+        by_key.setdefault(message.key(), []).append(record)
+        assert message.value() == encode(record)
+        assert message.headers() == [("id", record.id.encode()), ("version", b"1")]
+    assert by_key == {
+        f"{tenant}/{project}".encode(): [
+            record for record in records if (record.tenant, record.project) == (tenant, project)
+        ]
+        for tenant, project in teams
+    }
+    partitions = {(message.key(), message.partition()) for message in found}
+    assert len(partitions) == len(teams)
+
+
+@pytest.mark.parametrize("breaks", ["cut", "hold"])
+async def test_what_a_broker_did_not_acknowledge_comes_again(breaks: str) -> None:
+    """Connections that break, and answers that do not come though the broker has the records."""
+    batches = [some(20) for _ in range(3)]
+    async with broker_behind_a_proxy() as proxy:
+        sink = KafkaSink(settings_of(proxy.address))
+        await written(sink, batches[0])
+        for batch in batches[1:]:
+            writing = asyncio.create_task(written(sink, batch))
+            if breaks == "cut":
+                await proxy.cut()
+                await asyncio.sleep(0.1)
+                await proxy.mend()
+            else:
+                proxy.hold()
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(1.5):  # longer than the sink waits
+                        await asyncio.shield(writing)
+                proxy.release()
+            await writing
+        found = await messages(proxy.address, 60)
+        await sink.close()
+    ids = Counter(decode(message.value()).id for message in found)
+    assert set(ids) == {record.id for batch in batches for record in batch}
+
+
+async def test_while_the_broker_is_away_records_wait_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton.usage.spool.delivery._LONGEST_RETRY_SECONDS", 0.2)
+    one = Broker()
+    usage = usage_settings(tmp_path, kafka=settings_of(one.address))
+    records = some(200)
+    async with recording(usage) as spool:
+        assert spool is not None
+        for record in records[:100]:
+            spool.begin(record)
+            spool.end(record)
+        await eventually(lambda: spool.position.offset)
+        before = monotonic()
+    assert monotonic() - before < 8  # its flush, its deliveries, its connections
+    (left,) = await asyncio.to_thread(lambda: list(tmp_path.glob("*-*")))  # no broker has it
+    try:
+        await one.start()
+        async with recording(usage) as spool:
+            assert spool is not None
+            for record in records[100:]:
+                spool.begin(record)
+                spool.end(record)
+            found = await messages(one.address, 200)
+            values = {message.value() for message in found}
+            assert values == {encode(record) for record in records}
+            await eventually(lambda: not left.exists())
+    finally:
+        await one.kill()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"sasl_username": "u", "sasl_password": "hidden"}, "usage.kafka.sasl_username"),
+        ({"brokers": ("nowhere.invalid:9092",)}, "usage.kafka.brokers"),
+        ({"tls": True}, ".tls"),
+    ],
+)
+async def test_what_is_wrong_is_told_with_the_settings_that_say_it(
+    fields: dict[str, Any], said: str
+) -> None:
+    async with broker() as one:
+        sink = KafkaSink(settings_of(one.address).model_copy(update=_validated(fields)))
+        with pytest.raises(SinkError, match=said) as raised:
+            await sink.write([encode(record) for record in some(2)])
+        await sink.close()
+    assert "hidden" not in str(raised.value)
+    assert "2 of 2 records" in str(raised.value)
+
+
+def _validated(fields: dict[str, Any]) -> dict[str, Any]:
+    made = KafkaSettings(**fields)
+    return {name: getattr(made, name) for name in fields}
+
+
+async def test_a_stop_gives_up_what_no_broker_acknowledges() -> None:
+    async with broker() as one:
+        sink = KafkaSink(settings_of(one.address, timeout_seconds=60))
+        await sink.write([encode(record) for record in some(2)])
+        one.freeze()
+        try:
+            writing = asyncio.create_task(sink.write([encode(record) for record in some(2)]))
+            await asyncio.sleep(0.2)
+            writing.cancel()
+            before = monotonic()
+            await sink.close()
+            assert monotonic() - before < 2
+        finally:
+            one.thaw()
+
+
+async def test_the_loop_goes_on_meanwhile() -> None:
+    """Neither connecting nor what becomes of old producers holds the event loop up."""
+    loop, longest = asyncio.get_running_loop(), 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            before = loop.time()
+            await asyncio.sleep(0.005)
+            longest = max(longest, loop.time() - before)
+
+    watching = asyncio.create_task(watch())
+    sink = KafkaSink(settings_of("127.0.0.1:9"))
+    with pytest.raises(SinkError):
+        await sink.write([encode(record) for record in some(500)])
+    await sink.close()
+    watching.cancel()
+    assert longest < 0.5
