@@ -31,3 +31,8 @@ SINK_FAILURES = Counter(
     "Times that a sink did not take usage records; they are brought again.",
     ["sink"],
 )
+SINK_OLDEST = Gauge(
+    "baton_usage_sink_oldest_record_timestamp_seconds",
+    "When the oldest usage record was written that a sink has not taken; 0: it has all.",
+    ["sink"],
+)

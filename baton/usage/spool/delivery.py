@@ -4,9 +4,11 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 
+import msgspec
+
 from baton.process.background import start_background
 from baton.telemetry.logs import get_logger
-from baton.usage.metrics import DAMAGED_BYTES, DELIVERED, LOST, SINK_FAILURES
+from baton.usage.metrics import DAMAGED_BYTES, DELIVERED, LOST, SINK_FAILURES, SINK_OLDEST
 from baton.usage.sinks.base import Sink, SinkError
 from baton.usage.spool.reader import RunReader
 from baton.usage.spool.run import START, Position, Run
@@ -27,6 +29,11 @@ class _StoppedError(Exception):
     """The process ends, and something failed."""
 
 
+class _Times(msgspec.Struct):
+    began_ms: int
+    ended_ms: int | None = None
+
+
 class Delivery:
     """Brings all records of a spool to one sink. Runs that were left come first, then its own.
 
@@ -44,10 +51,14 @@ class Delivery:
         self._spool = spool
         self._sink = sink
         self._seconds = seconds
+        self._left = 0
+        """Runs that were left and have been looked at."""
+        self._times = msgspec.json.Decoder(_Times)
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Delivery":
+        SINK_OLDEST.labels(self._sink.name).set(0)
         self._task = start_background(self._deliver(), f"usage-{self._sink.name}")
         return self
 
@@ -61,29 +72,32 @@ class Delivery:
         await self._sink.close()
 
     async def _deliver(self) -> None:
+        spool, at = self._spool, START
+        reader = RunReader(spool.run, self._sink.name, left=False)
         try:
-            for run in self._spool.left:
-                try:
-                    await self._deliver_left(run)
-                except OSError as error:  # the next process tries it again
-                    name = run.directory.name
-                    log.error("usage.spool.not_read", run=name, error=error.strerror)
-            await self._deliver_own()
+            while True:
+                last = self._stopping.is_set()
+                await self._deliver_all_left()
+                # What a sink has stays here too: without its end it would be `lost` after a crash.
+                upto = await self._synced()
+                while at < upto:
+                    at = await self._bring(spool.run, reader, at, upto)
+                if at >= spool.position:
+                    SINK_OLDEST.labels(self._sink.name).set(0)
+                if last:
+                    return
+                await self._wait(self._seconds)
         except _StoppedError:
             return  # what the sink has not stays, for the next process
 
-    async def _deliver_own(self) -> None:
-        spool, at = self._spool, START
-        reader = RunReader(spool.run, self._sink.name, left=False)
-        while True:
-            last = self._stopping.is_set()
-            # What a sink has stays here too: without its end it would be `lost` after a crash.
-            upto = await self._synced()
-            while at < upto:
-                at = await self._bring(spool.run, reader, at, upto)
-            if last:
-                return
-            await self._wait(self._seconds)
+    async def _deliver_all_left(self) -> None:
+        while self._left < len(self._spool.left):
+            run = self._spool.left[self._left]
+            self._left += 1
+            try:
+                await self._deliver_left(run)
+            except OSError as error:  # the next process tries it again
+                log.error("usage.spool.not_read", run=run.directory.name, error=error.strerror)
 
     async def _synced(self) -> Position:
         try:
@@ -128,6 +142,9 @@ class Delivery:
 
     async def _write(self, records: list[bytes]) -> None:
         """Give records to the sink until it takes them."""
+        first = self._times.decode(records[0])
+        oldest_ms = first.began_ms if first.ended_ms is None else first.ended_ms
+        SINK_OLDEST.labels(self._sink.name).set(oldest_ms / 1000)
         seconds = _FIRST_RETRY_SECONDS
         while True:
             try:

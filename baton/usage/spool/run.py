@@ -110,7 +110,8 @@ class Run:
         # The lock goes last: until then nobody else takes what is left.
         for entry in sorted(self.directory.iterdir(), key=lambda entry: entry.name == _LOCK):
             entry.unlink()
-        self.directory.rmdir()
+        with suppress(FileNotFoundError):  # a process that looks for runs was here first
+            self.directory.rmdir()
         self.release()
         return freed
 
@@ -140,17 +141,36 @@ def claim(path: Path, sinks: Sequence[str]) -> tuple[Run, list[Run]]:
     """
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _alone(path):
-        left = []
-        for directory in sorted(path.iterdir()):
-            if _RUN.fullmatch(directory.name):
-                lock = _take_over(directory)
-                if lock is not None:
-                    left.append(Run(directory, lock, sinks))
+        left = _take_left(path, sinks)
         own = path / f"{int(time() * 1000):012x}-{secrets.token_hex(4)}"
         own.mkdir(mode=0o700)
         held = os.open(own / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return Run(own, held, sinks), left
+
+
+def claim_left(path: Path, sinks: Sequence[str]) -> list[Run]:
+    """Return the runs in a spool that nobody held, oldest first: now this process does.
+
+    Args:
+        path: the spool's directory.
+        sinks: names of those that are to have the records.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    with _alone(path):
+        return _take_left(path, sinks)
+
+
+def _take_left(path: Path, sinks: Sequence[str]) -> list[Run]:
+    left = []
+    for directory in sorted(path.iterdir()):
+        if _RUN.fullmatch(directory.name):
+            lock = _take_over(directory)
+            if lock is not None:
+                left.append(Run(directory, lock, sinks))
+    return left
 
 
 @contextmanager

@@ -2,18 +2,20 @@
 
 import asyncio
 import os
+import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from baton.process.background import start_background
 from baton.process.io_thread import IoThread
 from baton.settings import StartupError, UsageSettings
 from baton.telemetry.logs import get_logger
 from baton.usage.metrics import SPOOL_BYTES, SPOOL_FULL, SPOOL_STALLED, UNRECORDED
 from baton.usage.record import UsageRecord
 from baton.usage.spool.frames import BEGIN, END
-from baton.usage.spool.run import START, Position, Run, claim
+from baton.usage.spool.run import START, Position, Run, claim, claim_left
 from baton.usage.spool.writer import Entry, SegmentWriter
 
 REQUEST_BYTES = 2048
@@ -24,6 +26,8 @@ _SEGMENTS = 8
 _GATHER_SECONDS = 0.01
 """A line that no answer waits for does, for others to go with it."""
 _RETRY_SECONDS = 1.0
+LOOK_SECONDS = 60.0
+"""About so often a process looks for runs that nobody holds any more."""
 _STOP_SECONDS = 2.0
 
 log = get_logger(__name__)
@@ -50,7 +54,7 @@ class Spool:
         self.run: Run
         """What this process writes."""
         self.left: list[Run]
-        """What processes that have ended left behind."""
+        """What processes that have ended left behind, those that ended since too. Only grows."""
         self.position = START
         """Up to where whole lines are written."""
         self._writer: SegmentWriter
@@ -73,6 +77,7 @@ class Spool:
         self._gather_timer: asyncio.TimerHandle | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._synced = START
+        self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Spool":
         self._threads = [IoThread("usage-write"), IoThread("usage-read")]
@@ -93,12 +98,15 @@ class Spool:
         every = not self._settings.fsync_seconds
         self._writer = SegmentWriter(self.run, segment_bytes, sync=every)
         self._measure()
+        self._looking = start_background(self._look_for_left(), "usage-look")
         log.info("usage.spool.opened", path=str(self._path), runs=len(self.left), bytes=self._bytes)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.flush(_STOP_SECONDS)
         self._closing = True
+        if self._looking is not None:
+            self._looking.cancel()
         timers = (self._stall_timer, self._retry_timer, self._gather_timer, self._sync_timer)
         for timer in timers:
             if timer is not None:
@@ -307,8 +315,28 @@ class Spool:
                 _fsync(self.run.path(segment))
         _fsync(self.run.directory)
 
+    async def _look_for_left(self) -> None:
+        """Take over what processes leave that end while this one runs: they may never come back."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS * random.uniform(0.5, 1.5))
+            try:
+                runs, size = await self.io.call(self._claim_left)
+            except OSError as error:
+                log.error("usage.spool.not_read", error=error.strerror)
+                continue
+            if runs:
+                self._bytes += size
+                self._measure()
+                log.info("usage.spool.taken_over", runs=runs, bytes=size)
+
+    def _claim_left(self) -> tuple[int, int]:
+        """Return how many runs were taken over, and their bytes; on the thread that closes them."""
+        runs = claim_left(self._path, self._sinks)
+        self.left += runs
+        return len(runs), _bytes_of(runs)
+
     def _left_bytes(self) -> int:
-        return sum(run.size(segment) for run in self.left for segment in run.segments())
+        return _bytes_of(self.left)
 
     def _close_run(self) -> None:
         """Leave what some sink has not, or remove the run."""
@@ -324,6 +352,10 @@ class Spool:
     async def _stop_threads(self) -> None:
         for thread in self._threads:
             await thread.stop(_STOP_SECONDS)
+
+
+def _bytes_of(runs: Sequence[Run]) -> int:
+    return sum(run.size(segment) for run in runs for segment in run.segments())
 
 
 def _fsync(path: Path) -> None:

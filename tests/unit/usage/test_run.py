@@ -9,7 +9,7 @@ import pytest
 from baton.usage.record import UsageRecord, decode
 from baton.usage.spool.frames import BEGIN, END
 from baton.usage.spool.reader import RunReader
-from baton.usage.spool.run import START, Run, claim
+from baton.usage.spool.run import START, Run, claim, claim_left
 from baton.usage.spool.writer import SegmentWriter
 from tests.support.usage import begun, crashed, ended, new_run
 
@@ -50,6 +50,18 @@ def test_what_was_cut_off_while_it_was_made_is_cleaned_away(tmp_path: Path) -> N
     _, left = claim(tmp_path, ["list"])
     assert left == []
     assert not empty.exists()
+
+
+def test_a_process_that_looks_for_runs_takes_those_that_nobody_holds(tmp_path: Path) -> None:
+    held = new_run(tmp_path)
+    free = new_run(tmp_path)
+    assert claim_left(tmp_path, ["list"]) == []
+    free.release()
+    (taken,) = claim_left(tmp_path, ["list"])
+    assert taken.directory == free.directory
+    assert claim_left(tmp_path, ["list"]) == []
+    taken.remove()
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [held.directory.name]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed"])

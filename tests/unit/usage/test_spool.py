@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from baton.settings import StartupError
+from baton.telemetry.scope import TelemetryScope
 from baton.usage.record import UsageRecord
 from baton.usage.recording import recording
 from baton.usage.report import RecordFiles, files_of
@@ -193,6 +194,55 @@ async def test_two_processes_share_a_spool_and_each_brings_its_own(tmp_path: Pat
         first.end(ended(one))
         second.end(ended(two))
     assert (here.records, there.records) == ([ended(one)], [ended(two)])
+
+
+async def test_what_a_process_left_that_ended_since_is_brought_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton.usage.spool.spool.LOOK_SECONDS", FAST)
+    here, there, path = ListSink(), ListSink(), tmp_path / "spool"
+    one, two, three = begun("one"), begun("two"), begun("three")
+    there.fails = True
+    async with opened(path, here) as survivor:
+        survivor.begin(three)
+        async with opened(path, there) as neighbour:
+            neighbour.begin(one)
+            neighbour.begin(two)
+            await written(neighbour, ended(one))
+            await asyncio.sleep(10 * FAST)
+            assert survivor.left == []  # it is held
+            left = neighbour.run.directory
+        await eventually(lambda: len(here.records) == 2)
+        await eventually(lambda: not left.exists())
+        assert here.records == [ended(one), two]
+        assert len(survivor.left) == 1
+        survivor.end(ended(three))
+    assert here.records == [ended(one), two, ended(three)]
+    assert there.records == []
+    assert names_in(path) == ["lock"]
+
+
+async def test_since_when_a_sink_has_not_all_is_told(tmp_path: Path) -> None:
+    sink, scope = ListSink(), TelemetryScope()
+    first = ended(begun("first"), ended_ms=7_000)
+    with scope.entered():
+        async with opened(tmp_path, sink) as spool:
+
+            def since() -> float | None:
+                return scope.registry.get_sample_value(
+                    "baton_usage_sink_oldest_record_timestamp_seconds", {"sink": "list"}
+                )
+
+            assert since() == 0
+            sink.fails = True
+            for record in (first, ended(begun("second"), ended_ms=9_000)):
+                spool.begin(record)
+                spool.end(record)
+            await eventually(lambda: sink.failed > 1)
+            assert since() == 7
+            sink.fails = False
+            await eventually(lambda: since() == 0)
+    assert len(sink.records) == 2
 
 
 async def test_files_have_each_record_once_although_a_crash_doubled_some(tmp_path: Path) -> None:
