@@ -6,6 +6,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from baton.errors import BatonError, Reason
+from baton.tenancy.limits.spec import AMOUNTS
 from baton.tenancy.listing import Listing
 from baton.tenancy.principal import Principal
 from baton.tenancy.records import (
@@ -20,6 +21,8 @@ from baton.tenancy.records import (
 )
 
 H = TypeVar("H", bound=Hashable)
+
+_MAX_SHARED = 4096
 
 NO_KEY = "no API key: send one as 'authorization: Bearer sk-baton-…'"
 UNKNOWN = "the API key is not valid"
@@ -40,7 +43,7 @@ def refused(sentence: str) -> BatonError:
 class Directory:
     """Records by name, and keys by digest. Pure: no I/O and no clock. Owned by one loop.
 
-    Bounded by the records that there are. About 400 bytes per key.
+    Bounded by the records that there are. About 500 bytes per key.
     """
 
     def __init__(self) -> None:
@@ -50,7 +53,7 @@ class Directory:
         self._keys: dict[str, Key] = {}
         self._by_digest: dict[bytes, Key] = {}
         self._shared: dict[Hashable, Hashable] = {}
-        """One object for each of the few values that most keys have."""
+        """One object for each of the few values that most keys have, limits among them."""
         self.projects_of = Listing()
         """Ids of projects, archived ones too, by tenant."""
         self.accounts_of = Listing()
@@ -176,6 +179,7 @@ class Directory:
             service_account=self._one(key.service_account),
             scopes=self._one(key.scopes),
             models=self._one(key.models),
+            **{field: self._one(getattr(key, field)) for field in AMOUNTS},
         )
         self._keys[key.id] = self._by_digest[key.sha256] = key
         if key.old_secret is not None:
@@ -193,6 +197,8 @@ class Directory:
                 del self._by_digest[digest]
 
     def _one(self, value: H) -> H:
+        if len(self._shared) >= _MAX_SHARED:  # of values that were replaced, and of those that vary
+            self._shared.clear()
         return cast(H, self._shared.setdefault(value, value))
 
     def _tables(self) -> dict[str, dict[str, Record]]:

@@ -6,6 +6,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.tenancy import directory as sentences
+from baton.tenancy.directory import Directory
 from baton.tenancy.records import Key, OldSecret, Project, Record, Scope, Tenant, Tier, encode
 from baton.tenancy.secret import digest_of, new_secret
 from baton.v1 import common_pb2
@@ -154,3 +155,21 @@ def test_listings_have_what_is_there_for_administration() -> None:
     assert not list(known.names())
     assert not known.keys_of.of(PROJECT)
     assert not known.projects_of.of("acme")
+
+
+def test_keys_share_what_is_equal_and_what_is_kept_of_that_is_bounded() -> None:
+    known = Directory()
+    for number in range(5000):
+        key = Key(
+            id=f"key_{number:016x}",
+            project=PROJECT,
+            sha256=digest_of(str(number).encode()),
+            scopes=("inference",),
+            requests_per_minute=10**9,
+            tokens_per_minute=10**6 + number,
+        )
+        known.put(f"keys/{key.id}", encode(key))
+    one, other = (known.keys[f"key_{number:016x}"] for number in (10, 11))
+    for field in ("project", "scopes", "models", "requests_per_minute"):
+        assert getattr(one, field) is getattr(other, field), field
+    assert len(known._shared) <= 4096
