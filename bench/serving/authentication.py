@@ -13,7 +13,7 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -59,11 +59,13 @@ def resident_bytes() -> int:
     return pages * 4096
 
 
-def records(count: int) -> tuple[list[tuple[str, bytes]], list[bytes]]:
-    """Return records by name, and the secrets of their keys."""
-    stored = [("tenants/acme", encode(Tenant(id="acme", tier=Tier.PRO, **LIMITS)))]
+def records(
+    count: int, limits: Mapping[str, int] = LIMITS
+) -> tuple[list[tuple[str, bytes]], list[bytes]]:
+    """Return records by name, each with these limits, and the secrets of their keys."""
+    stored = [("tenants/acme", encode(Tenant(id="acme", tier=Tier.PRO, **limits)))]
     for number in range(PROJECTS):
-        project = Project(id=f"proj_{number:016x}", tenant="acme", name=f"team-{number}", **LIMITS)
+        project = Project(id=f"proj_{number:016x}", tenant="acme", name=f"team-{number}", **limits)
         stored.append((f"projects/{project.id}", encode(project)))
     secrets = [new_secret().encode() for _ in range(count)]
     for number, secret in enumerate(secrets):
@@ -74,7 +76,7 @@ def records(count: int) -> tuple[list[tuple[str, bytes]], list[bytes]]:
             sha256=digest_of(secret),
             scopes=(Scope.INFERENCE.value,),
             created_seconds=1_700_000_000 + number,
-            **LIMITS,
+            **limits,
         )
         stored.append((f"keys/{key.id}", encode(key)))
     return stored, secrets
