@@ -60,7 +60,7 @@ def resident_bytes() -> int:
 
 
 def records(
-    count: int, limits: Mapping[str, int] = LIMITS
+    count: int, limits: Mapping[str, Any] = LIMITS
 ) -> tuple[list[tuple[str, bytes]], list[bytes]]:
     """Return records by name, each with these limits, and the secrets of their keys."""
     stored = [("tenants/acme", encode(Tenant(id="acme", tier=Tier.PRO, **limits)))]

@@ -66,6 +66,7 @@ async def in_force(
         return time.monotonic() - began
 
     async with asyncio.timeout(TOO_LATE_SECONDS):
+        seconds: list[float] = []
         _, *seconds = await asyncio.gather(change, *map(until, clients))
     return max(seconds)
 

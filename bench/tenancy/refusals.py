@@ -56,12 +56,13 @@ def refused_keys(good: Sequence[bytes]) -> tuple[list[tuple[str, bytes]], dict[s
     made = []
     for kind, field in (("revoked", "revoked_seconds"), ("expired", "expires_seconds")):
         for number, secret in enumerate(secrets[kind]):
+            since: dict[str, Any] = {field: 1_700_000_000}
             key = Key(
                 id=f"key_{(kind == 'expired') + 1:08x}{number:08x}",
                 project=f"proj_{number:016x}",
                 sha256=digest_of(secret.encode()),
                 scopes=("inference",),
-                **{field: 1_700_000_000},
+                **since,
             )
             made.append((f"keys/{key.id}", encode(key)))
     return made, secrets
