@@ -157,6 +157,17 @@ async def databases(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[D
 
 
 @pytest.fixture
+async def own_postgres(tmp_path: Path) -> AsyncIterator[LocalPostgres]:
+    """A Postgres of this test alone, which may kill it."""
+    directory = tmp_path / "postgres"
+    try:
+        async with LocalPostgres(directory) as server:
+            yield server
+    finally:
+        remove_data(directory)
+
+
+@pytest.fixture
 async def etcd_client(etcd: LocalEtcd) -> AsyncIterator[Etcd]:
     """A connection to the session's etcd."""
     async with Etcd(etcd.endpoints) as client:

@@ -222,3 +222,17 @@ class Database:
         except StateError as error:
             return str(error)
         return f"{place(self._settings)}: {problem}" if problem else ""
+
+
+@asynccontextmanager
+async def open_database(settings: StateSettings) -> AsyncIterator[Database | None]:
+    """Have a database meanwhile; None where none is set.
+
+    Raises:
+        StartupError: asyncpg is not installed.
+    """
+    if not settings.url.get_secret_value():
+        yield None
+        return
+    async with Database(settings) as database:
+        yield database

@@ -39,6 +39,8 @@ NOBODY = 65534
 """Who runs it where this process is root's."""
 LINKED_PREFIX = "baton-postgres-"
 """How the directory begins whose data is nobody's, in a directory for temporary files."""
+_HELD = b"pre-existing shared memory block"
+"""In the log of a server that cannot start: a statement that runs ends a while after its server."""
 _USER = "baton"
 _DATABASE = "postgres"
 _PORT = 5432  # no port is listened on; the socket is named by it
@@ -153,12 +155,19 @@ class LocalPostgres:
         if not self._durable:
             options |= {"fsync": "off", "full_page_writes": "off"}
         flags = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-        self._process = self._launch(programs / "postgres", "-D", str(data), *flags)
-        try:
-            await self._wait_ready(self._process)
-        except BaseException:
-            await self.kill()
-            raise
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        while True:
+            logged = self.log_path.stat().st_size if self.log_path.exists() else 0
+            self._process = self._launch(programs / "postgres", "-D", str(data), *flags)
+            try:
+                await self._wait_ready(self._process, deadline)
+                return
+            except BaseException as error:
+                await self.kill()
+                held = isinstance(error, StartupError) and self._is_held(logged)
+                if not held or asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(POLL_SECONDS)
 
     async def wait(self) -> int:
         """Wait until it ends; return its exit code, negative for a signal."""
@@ -227,8 +236,13 @@ class LocalPostgres:
                 start_new_session=True,  # a terminal's Ctrl-C is not for it
             )
 
-    async def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = asyncio.get_running_loop().time() + START_SECONDS
+    def _is_held(self, since: int) -> bool:
+        """Return whether it could not start because of the processes of one that was killed."""
+        with self.log_path.open("rb") as log:
+            log.seek(since)
+            return _HELD in log.read()
+
+    async def _wait_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         settings = StateSettings(url=SecretStr(self.url), connect_seconds=1)
         while True:
             if process.poll() is not None:

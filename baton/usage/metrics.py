@@ -36,3 +36,8 @@ SINK_OLDEST = Gauge(
     "When the oldest usage record was written that a sink has not taken; 0: it has all.",
     ["sink"],
 )
+REFUSED = Counter(
+    "baton_usage_records_refused_total",
+    "Usage records that a sink can never take, for a value in them; each is in the log.",
+    ["sink"],
+)

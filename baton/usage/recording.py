@@ -5,8 +5,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from baton.settings import KafkaSettings, StartupError, UsageSettings
+from baton.state.database import Database
 from baton.usage.sinks.base import Sink
 from baton.usage.sinks.jsonl import JsonlSink
+from baton.usage.sinks.postgres import PostgresSink
 from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import Spool
 
@@ -15,8 +17,14 @@ Sinks = dict[str, Callable[[], Sink]]
 
 
 @asynccontextmanager
-async def recording(settings: UsageSettings) -> AsyncIterator[Spool | None]:
+async def recording(
+    settings: UsageSettings, database: Database | None = None
+) -> AsyncIterator[Spool | None]:
     """Open the spool and deliver from it meanwhile; None where usage is not recorded.
+
+    Args:
+        settings: of the spool and its sinks.
+        database: has the records too; None: there is none.
 
     Raises:
         StartupError: a setting is missing or wrong, or the spool cannot be opened.
@@ -24,11 +32,12 @@ async def recording(settings: UsageSettings) -> AsyncIterator[Spool | None]:
     if settings.spool_path is None:
         yield None
         return
-    sinks = _sinks(settings)
+    sinks = _sinks(settings, database)
     if not sinks:
         raise StartupError(
-            "usage.spool_path is set, and its records go nowhere: set usage.jsonl_path "
-            "(BATON_USAGE_JSONL_PATH) or usage.kafka.brokers (BATON_USAGE_KAFKA_BROKERS) too."
+            "usage.spool_path is set, and its records go nowhere: set state.url (BATON_STATE_URL), "
+            "usage.jsonl_path (BATON_USAGE_JSONL_PATH) or usage.kafka.brokers "
+            "(BATON_USAGE_KAFKA_BROKERS) too."
         )
     async with AsyncExitStack() as stack:
         spool = await stack.enter_async_context(Spool(settings.spool_path, settings, list(sinks)))
@@ -37,9 +46,11 @@ async def recording(settings: UsageSettings) -> AsyncIterator[Spool | None]:
         yield spool
 
 
-def _sinks(settings: UsageSettings) -> Sinks:
+def _sinks(settings: UsageSettings, database: Database | None) -> Sinks:
     """Return those that settings ask for."""
     sinks: Sinks = {}
+    if database is not None:
+        sinks[PostgresSink.name] = partial(PostgresSink, database)
     if settings.jsonl_path is not None:
         sinks[JsonlSink.name] = partial(JsonlSink, settings.jsonl_path, settings.jsonl_file_bytes)
     if settings.kafka.brokers:

@@ -19,6 +19,7 @@ from baton.rpc.server.server import Server
 from baton.rpc.tls.mutual import MutualTls
 from baton.rpc.tls.public import public_tls
 from baton.settings import AuthSettings, FrontendSettings
+from baton.state.database import open_database
 from baton.telemetry.logs import get_logger
 from baton.tenancy.uses import LastUses
 from baton.tenancy.watch import DirectoryWatch
@@ -109,7 +110,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     suspects.on_refused = refusals.add
     availability = Availability(registry, loader, pool, router_client, waiting, readiness)
     process.spawn(availability.follow(discovery), "follow-cluster")
-    spool = await stack.enter_async_context(recording(settings.usage))
+    database = await stack.enter_async_context(open_database(settings.state))
+    spool = await stack.enter_async_context(recording(settings.usage, database))
     cache_salts = CacheSalts(etcd, cluster)
     process.spawn(cache_salts.keep(discovery.etcd_recovered), "keep salts")
     process.spawn(follow(etcd, keys.salts(cluster), cache_salts), "follow salts")

@@ -29,7 +29,10 @@ def upgrade(state_url: StateUrl = "", config: ConfigFile = None) -> None:
 
 @db_app.command("status")
 def status(state_url: StateUrl = "", config: ConfigFile = None) -> None:
-    """Show which schema the database has; exit code 1 if it has to be upgraded."""
+    """Show which schema the database has.
+
+    The exit code is 1 if it is not what this release needs.
+    """
     from baton.cli.db import commands
 
     typer.echo(commands.status(state_url, config))

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,38 +17,27 @@ from tests.support.wait import eventually
 WAIT_SECONDS = 20.0
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[LocalPostgres]:
-    """A Postgres that the test may kill."""
-    directory = tmp_path / "postgres"
-    try:
-        async with LocalPostgres(directory) as server:
-            yield server
-    finally:
-        remove_data(directory)
-
-
 async def test_it_is_entered_while_postgres_is_away_and_used_once_it_is_back(
-    server: LocalPostgres,
+    own_postgres: LocalPostgres,
 ) -> None:
-    databases = Databases(server)
+    databases = Databases(own_postgres)
     settings = state_settings(await databases.migrated())
-    await server.stop()
+    await own_postgres.stop()
     async with Database(settings) as database:
         with pytest.raises(UnavailableError):
             await database.fetch("select 1")
         await eventually(lambda: "cannot be reached" in database.problem)
-        await server.start()
+        await own_postgres.start()
         await database.wait_available(WAIT_SECONDS)
         assert await database.fetch("select $1::int + 1", 1) == [(2,)]
 
         slow = asyncio.ensure_future(database.fetch("select pg_sleep(60)"))
         await eventually(lambda: _runs(database, "pg_sleep"))
-        await server.kill()
+        await own_postgres.kill()
         with pytest.raises(UnavailableError):
             await slow
         assert not database.available
-        await server.start()
+        await own_postgres.start()
         await database.wait_available(WAIT_SECONDS)
         assert await database.fetch("select 1") == [(1,)]
 

@@ -1,0 +1,95 @@
+"""The table `usage_records` of Postgres: a row per record, whatever process brings it how often.
+
+A batch is one statement, so that it is there whole or not at all. Postgres itself reads the JSON:
+the event loop only joins the lines, and fields that a newer release added are passed over.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from baton.state.connecting import RefusedError, StateError
+from baton.state.database import Database
+from baton.telemetry.logs import get_logger
+from baton.usage.metrics import REFUSED
+from baton.usage.record import UsageRecord
+from baton.usage.sinks.base import SinkError
+
+WAIT_SECONDS = 60.0
+"""For a database that is away: records go there as soon as it is back."""
+
+log = get_logger(__name__)
+
+_TYPES = {
+    str: "text",
+    int: "bigint",
+    float: "double precision",
+    bool: "boolean",
+    tuple[str, ...]: "text[]",
+}
+
+
+def _statement() -> str:
+    """Return the statement, from the fields of `UsageRecord`: columns are named like them."""
+    columns, values, types = [], [], []
+    for field in msgspec.structs.fields(UsageRecord):
+        kind = getattr(field.type, "__args__", None)
+        plain = kind[0] if kind is not None and type(None) in kind else field.type
+        name, sql = field.name, "uuid" if field.name == "id" else _TYPES[plain]
+        types.append(f"{name} {sql}")
+        columns.append(name.removesuffix("_ms"))
+        if name.endswith("_ms"):
+            values.append(f"timestamptz 'epoch' + {name} * interval '1 millisecond'")
+        elif field.required or field.default is None:
+            values.append(name)
+        else:  # left out of the JSON
+            values.append(f"coalesce({name}, {_LITERALS[field.default]})")
+    return (
+        f"insert into usage_records ({', '.join(columns)}) select {', '.join(values)} "
+        f"from json_to_recordset($1) as record ({', '.join(types)}) on conflict (id) do nothing"
+    )
+
+
+_LITERALS: dict[object, str] = {"": "''", False: "false", (): "'{}'"}
+INSERT = _statement()
+
+
+class PostgresSink:
+    """Inserts records; those whose id is there are passed over.
+
+    A record that Postgres refuses, for a value that its column cannot have, is logged as an error
+    with all that it holds, and counted: the others of its batch are inserted.
+    """
+
+    name = "postgres"
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def write(self, records: Sequence[bytes]) -> None:
+        """Insert records; return once they are committed.
+
+        Raises:
+            SinkError: it is not known that they are. None of them is there, or all are.
+        """
+        try:
+            await self._database.wait_available(WAIT_SECONDS)
+            await self._insert(records)
+        except StateError as error:
+            raise SinkError(str(error)) from error
+
+    async def close(self) -> None:
+        """Nothing is held: the connections are the database's."""
+
+    async def _insert(self, records: Sequence[bytes]) -> None:
+        try:
+            await self._database.execute(INSERT, (b"[%b]" % b",".join(records)).decode())
+        except RefusedError as error:
+            if len(records) == 1:
+                REFUSED.labels(self.name).inc()
+                record = records[0].decode(errors="backslashreplace")
+                log.error("usage.record.refused", sink=self.name, error=str(error), record=record)
+                return
+            half = len(records) // 2
+            await self._insert(records[:half])
+            await self._insert(records[half:])
