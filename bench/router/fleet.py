@@ -2,11 +2,12 @@
 
 import random
 
-from baton.internal.v1 import cluster_pb2, kvevents_pb2, router_pb2
-from baton.internal.v1.worker_pb2 import LoadReport
+from baton.internal.v1 import router_pb2
 from baton.kv.keys import pack
+from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
+from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.tickets import TicketTable
 
 LAYOUT = b"L" * 16
@@ -14,11 +15,11 @@ BLOCKS = 64
 CHAINS = 2_000
 THRESHOLD = 4
 """Votes that make a prefix hot."""
-Roles = list[cluster_pb2.Role.ValueType]
-_SPLIT: Roles = [cluster_pb2.ROLE_PREFILL] * 4 + [cluster_pb2.ROLE_DECODE] * 4
+Roles = list[Role]
+_SPLIT: Roles = [Role.PREFILL] * 4 + [Role.DECODE] * 4
 FLEETS: dict[str, Roles] = {
     "4 prefill + 4 decode": _SPLIT,
-    "8 combined": [cluster_pb2.ROLE_COMBINED] * 8,
+    "8 combined": [Role.COMBINED] * 8,
 }
 
 
@@ -31,19 +32,15 @@ def chains() -> list[list[bytes]]:
 def fleet(roles: Roles) -> Fleet:
     """Return a fleet of two stores and a worker of each role, with what they hold."""
     made = Fleet(PrefixIndex(), TicketTable("bench"))
-    made.set_model_cards(
-        [cluster_pb2.ModelCard(name="m", layout_id=LAYOUT, block_tokens=16, block_bytes=65_536)]
-    )
+    made.set_layouts([ModelLayout("m", LAYOUT, block_tokens=16, block_bytes=65_536)])
     for number in range(2):
-        made.put(
-            cluster_pb2.Instance(id=f"store-{number}", role=cluster_pb2.ROLE_KVSTORE, address="h:1")
-        )
+        made.put(InstanceState(f"store-{number}", Role.KVSTORE, address="h:1"))
     for number, role in enumerate(roles):
         worker = f"worker-{number}"
         made.put(
-            cluster_pb2.Instance(
-                id=worker,
-                role=role,
+            InstanceState(
+                worker,
+                role,
                 address="h:2",
                 model="m",
                 layout_id=LAYOUT,
@@ -52,7 +49,7 @@ def fleet(roles: Roles) -> Fleet:
         )
         made.apply_report(
             LoadReport(
-                instance_id=worker,
+                worker,
                 running=number % 5,
                 pending_prompt_tokens=number * 100,
                 free_pages=5_000,
@@ -60,13 +57,14 @@ def fleet(roles: Roles) -> Fleet:
                 prefill_tokens_per_second=5_000,
                 decode_step_seconds=0.02,
                 fetch_bytes_per_second=1e9,
-            )
+            ),
+            0.0,
         )
     for number, chain in enumerate(chains()):
         near, far = f"store-{number % 2}", f"store-{(number + 1) % 2}"
-        made.index.add_blocks(near, kvevents_pb2.TIER_DRAM, chain[:48])
-        made.index.add_blocks(far, kvevents_pb2.TIER_DRAM, chain[:16])
-        made.index.add_blocks(f"worker-{number % 8}", kvevents_pb2.TIER_ENGINE, chain[:32])
+        made.index.add_blocks(near, DRAM, chain[:48])
+        made.index.add_blocks(far, DRAM, chain[:16])
+        made.index.add_blocks(f"worker-{number % 8}", ENGINE, chain[:32])
     return made
 
 

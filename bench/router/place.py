@@ -22,7 +22,8 @@ from bench.harness import cli
 from bench.harness.child import helper
 from bench.harness.table import Table
 from bench.router.fleet import CHAINS, FLEETS, THRESHOLD, Roles, chains, fleet, query
-from services.router.api.placer import Placer, Replication
+from services.router.api.placer import Placer
+from services.router.placement.service import PlacementService, Replication
 from services.router.replication.hot_prefixes import HotPrefixTracker
 
 WARM_UP = 200
@@ -42,17 +43,19 @@ def pure(roles: Roles, seconds: float, threshold: int) -> tuple[float, float]:
     where = fleet(roles)
     replication = (
         Replication(
-            HotPrefixTracker(RouterPlacement(replication_threshold=threshold)), lambda _: None
+            HotPrefixTracker(RouterPlacement(replication_threshold=threshold)), lambda *_: None
         )
         if threshold
         else None
     )
-    placer = Placer(where, replication=replication)
+    placements = PlacementService(where, replication=replication)
+    placer = Placer(placements)
     queries = [query(number, chain) for number, chain in enumerate(chains())]
 
     def place(asked: router_pb2.PlaceQuery) -> None:
-        ticket = placer.place(asked, 1, 0.0).ticket
-        where.load_changed(where.tickets.return_tickets(1, [ticket]))
+        answer = router_pb2.FrameFromRouter()
+        placer.place(asked, 1, 0.0, answer.placement)
+        placements.return_tickets(1, [answer.placement.ticket])
 
     return _rate(place, queries, seconds)
 

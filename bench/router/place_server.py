@@ -9,8 +9,8 @@ from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, RouterPlacement
 from baton.telemetry import logs
 from bench.router.fleet import FLEETS, THRESHOLD, Roles, fleet
-from services.router.api.placer import Replication
 from services.router.api.service import SERVICE_NAME, RouterService
+from services.router.placement.service import PlacementService, Replication
 from services.router.replication.hot_prefixes import HotPrefixTracker
 
 
@@ -19,9 +19,9 @@ async def serve(roles: Roles) -> None:
     logs.configure("bench", "bench", "warning")
     async with Server(GrpcSettings(port=0), "bench") as server:
         replication = Replication(
-            HotPrefixTracker(RouterPlacement(replication_threshold=THRESHOLD)), lambda _: None
+            HotPrefixTracker(RouterPlacement(replication_threshold=THRESHOLD)), lambda *_: None
         )
-        service = RouterService(fleet(roles), replication=replication)
+        service = RouterService(PlacementService(fleet(roles), replication=replication))
         server.add(service.register, SERVICE_NAME)
         await server.start()
         service.open()

@@ -11,8 +11,8 @@ from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.settings import RouterSettings
 from services.router.api.limits import LimitBuckets
-from services.router.api.placer import Replication
 from services.router.api.service import SERVICE_NAME, RouterService
+from services.router.placement.service import PlacementService, Replication
 from services.router.policy.costs import Policy
 from services.router.prefix_index.index import PrefixIndex
 from services.router.replication.hot_prefixes import HotPrefixTracker
@@ -36,7 +36,11 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
 
     # The incarnation keeps ticket ids of a restarted router apart from those of the one before.
-    fleet = Fleet(PrefixIndex(), TicketTable(f"{process.instance_id}/{process.incarnation[:8]}"))
+    fleet = Fleet(
+        PrefixIndex(),
+        TicketTable(f"{process.instance_id}/{process.incarnation[:8]}"),
+        silence_seconds=settings.watch.silence_seconds,
+    )
     watch = ClusterWatch(discovery, fleet, settings.watch, process.instance_id)
     process.spawn(watch.run(), "cluster watch")
     process.spawn(watch.run_maintenance(), "maintenance")
@@ -64,7 +68,8 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     buckets = LimitBuckets(process.incarnation, discovery.report_unreachable)
     process.spawn(buckets.follow(discovery), "limits' owners")
     process.spawn(buckets.run_sweeps(), "limits' sweeps")
-    service = RouterService(fleet, policy, limits, replication, buckets)
+    placements = PlacementService(fleet, policy, replication)
+    service = RouterService(placements, limits, buckets)
     server.add(service.register, SERVICE_NAME)
     await server.start()
     await watch.wait_ready(limits.ready_seconds)

@@ -12,12 +12,10 @@ from baton.internal.v1.router_pb2_grpc import (
 from baton.rpc.server.call import ServerCall
 from baton.settings import RouterLimits
 from services.router.api.limits import LimitBuckets
-from services.router.api.placer import Placer, Replication
+from services.router.api.placer import Placer
 from services.router.api.session import PlaceSession
-from services.router.policy.costs import Policy
-from services.router.policy.placement import DEFAULT_POLICY
+from services.router.placement.service import PlacementService
 from services.router.state.executions import Executions
-from services.router.state.fleet import Fleet
 
 SERVICE_NAME = "baton.internal.v1.RouterService"
 
@@ -26,25 +24,21 @@ class RouterService(RouterServiceServicer):
     """Opens a session for each Place call, and ends them all when the router stops.
 
     Args:
-        fleet: where to place.
-        policy: constants of the cost model.
+        placements: what decides.
         limits: how many answers may wait for a frontend, and for how long.
-        replication: as `Placer` takes it.
         buckets: of the limits that this router owns; None: nothing is answered of limits.
     """
 
     def __init__(
         self,
-        fleet: Fleet,
-        policy: Policy = DEFAULT_POLICY,
+        placements: PlacementService,
         limits: RouterLimits = RouterLimits(),
-        replication: Replication | None = None,
         buckets: LimitBuckets | None = None,
     ) -> None:
-        self._fleet = fleet
+        self._placements = placements
         self._limits = limits
         self._buckets = buckets
-        self._placer = Placer(fleet, policy, replication)
+        self._placer = Placer(placements)
         self._numbers = itertools.count(1)
         self._sessions: dict[int, PlaceSession] = {}
         self._executions = Executions()
@@ -82,7 +76,7 @@ class RouterService(RouterServiceServicer):
         number = next(self._numbers)
         session = self._sessions[number] = PlaceSession(
             number,
-            self._fleet,
+            self._placements,
             self._placer,
             self._executions,
             self._tell_superseded,

@@ -18,8 +18,8 @@ from services.router import metrics
 from services.router.api.limits import LimitBuckets
 from services.router.api.placer import Placer
 from services.router.metrics import PlacementMetrics
-from services.router.state.executions import Executions
-from services.router.state.fleet import Fleet
+from services.router.placement.service import PlacementService
+from services.router.state.executions import Claim, Executions
 
 log = get_logger(__name__)
 
@@ -35,8 +35,8 @@ class PlaceSession:
 
     Args:
         number: of the session, unique in this router.
-        fleet: where tickets are.
-        placer: decides.
+        placements: where tickets end.
+        placer: answers queries.
         executions: of all sessions.
         on_superseded: is given the session and the number of an execution that another took over
             from.
@@ -47,7 +47,7 @@ class PlaceSession:
     def __init__(
         self,
         number: int,
-        fleet: Fleet,
+        placements: PlacementService,
         placer: Placer,
         executions: Executions,
         on_superseded: Callable[[int, int], None],
@@ -57,7 +57,7 @@ class PlaceSession:
         self._number = number
         self._executions = executions
         self._on_superseded = on_superseded
-        self._fleet = fleet
+        self._placements = placements
         self._placer = placer
         self._buckets = buckets
         self._frontend = ""
@@ -98,7 +98,7 @@ class PlaceSession:
         self._executions.end_session(self._number)
         if self._buckets is not None and self._frontend:
             self._buckets.disconnected(self._frontend)
-        self._fleet.load_changed(self._fleet.tickets.end_session(self._number))
+        self._placements.end_session(self._number)
         metrics.SESSIONS.dec()
 
     def _handle(self, request: router_pb2.PlaceRequest) -> None:
@@ -138,8 +138,7 @@ class PlaceSession:
         now, finished = time.monotonic(), set(returned.finished)
         for ticket in returned.tickets:
             self._executions.end_ticket(self._number, ticket, now, finished=ticket in finished)
-        changed = self._fleet.tickets.return_tickets(self._number, returned.tickets)
-        self._fleet.load_changed(changed)
+        self._placements.return_tickets(self._number, returned.tickets)
 
     def _answer(self, query: router_pb2.PlaceQuery, answer: router_pb2.FrameFromRouter) -> None:
         began = time.perf_counter()
@@ -154,23 +153,31 @@ class PlaceSession:
 
     def _place(self, query: router_pb2.PlaceQuery, answer: router_pb2.FrameFromRouter) -> None:
         now = time.monotonic()
+        claim = _claim(query)
+        placement = answer.placement
         try:
-            if query.HasField("claim"):
-                self._executions.check(query.claim, now)
-            placement = self._placer.place(query, self._number, now)
+            if claim is not None:
+                self._executions.check(claim, now)
+            self._placer.place(query, self._number, now, placement)
         except BatonError as error:
             _refuse(query, error, answer.failed)
             return
-        if query.HasField("claim"):
-            replaced = self._executions.begin(query.claim, self._number, placement.ticket)
+        if claim is not None:
+            replaced = self._executions.begin(claim, self._number, placement.ticket)
             if replaced is not None:
                 self._on_superseded(*replaced)
-        answer.placement.CopyFrom(placement)
         model = query.context.model
         record = self._records.get(model)
         if record is None:
             record = self._records[model] = PlacementMetrics(model)
         record.count(query, placement)
+
+
+def _claim(query: router_pb2.PlaceQuery) -> Claim | None:
+    if not query.HasField("claim"):
+        return None
+    claim = query.claim
+    return Claim(claim.key, claim.execution, claim.take_over)
 
 
 def _refuse(

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from baton.internal.v1 import kvevents_pb2
-
-ENGINE = kvevents_pb2.TIER_ENGINE
-DRAM = kvevents_pb2.TIER_DRAM
-DISK = kvevents_pb2.TIER_DISK
+# The numbers that KV events give them.
+ENGINE = 1
+"""A worker's own pages."""
+DRAM = 2
+DISK = 3
 TIERS: tuple[int, ...] = (ENGINE, DRAM, DISK)
 
 

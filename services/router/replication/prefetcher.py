@@ -49,10 +49,10 @@ class Prefetcher:
         """Until when, by store."""
         self._channels = ChannelPool()
 
-    def submit(self, task: PrefetchTask) -> None:
+    def submit(self, task: PrefetchTask, now: float) -> None:
         """Queue a prefetch, or drop it where the queue is full."""
         try:
-            self._queue.put_nowait((time.monotonic(), task))
+            self._queue.put_nowait((now, task))
         except asyncio.QueueFull:
             metrics.PREFETCHES.labels("dropped").inc()
 

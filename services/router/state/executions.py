@@ -1,9 +1,19 @@
 """The requests that frontends run under ids of their clients, and those that ended a moment ago."""
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 from baton.executions import MAX_EXECUTIONS, ExecutionTable
-from baton.internal.v1 import router_pb2
+
+
+class Claim(NamedTuple):
+    """That a request runs, of all that have its key."""
+
+    key: bytes
+    execution: int
+    """The same in all queries of one execution."""
+    take_over: bool = False
+    """Take over from an execution that runs, instead of being refused."""
 
 
 class Executions:
@@ -22,7 +32,7 @@ class Executions:
         """Return the number of executions that run."""
         return len(self._table)
 
-    def check(self, claim: router_pb2.Claim, now: float) -> None:
+    def check(self, claim: Claim, now: float) -> None:
         """Check that no other execution has this claim's key, unless it takes over.
 
         Raises:
@@ -31,7 +41,7 @@ class Executions:
         if not claim.take_over:
             self._table.check(claim.key, claim.execution, now)
 
-    def begin(self, claim: router_pb2.Claim, session: int, ticket: str) -> tuple[int, int] | None:
+    def begin(self, claim: Claim, session: int, ticket: str) -> tuple[int, int] | None:
         """Note that a claim was placed; return the session and execution that it took over from."""
         if len(self._tickets) >= MAX_EXECUTIONS:
             _, (_, key, execution) = self._tickets.popitem(last=False)

@@ -1,94 +1,156 @@
 """The workers and stores that placements choose from, always up to date.
 
-Plain state without I/O: discovery says which instances live, load streams how busy they are, and
-tickets what is on its way to them. A `Worker` is rebuilt only when something about it changed.
+Plain state without I/O and without a clock: discovery says which instances live, load streams how
+busy they are, and tickets what is on its way to them. A `Worker` is rebuilt only when something
+about it changed.
 """
 
-from collections import Counter
+from bisect import bisect_left, insort
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from baton.internal.v1 import cluster_pb2, worker_pb2
 from services.router.prefix_index.index import PrefixIndex
-from services.router.state.rates import RateEstimator
+from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
+from services.router.state.rates import DEFAULT_BANDWIDTHS, Bandwidths, RateEstimator
 from services.router.state.tickets import TicketTable
 from services.router.state.worker import Worker
 
-_PREFILL_ROLES = (cluster_pb2.ROLE_PREFILL, cluster_pb2.ROLE_COMBINED)
-_DECODE_ROLES = (cluster_pb2.ROLE_DECODE, cluster_pb2.ROLE_COMBINED)
-WORKER_ROLES = frozenset((*_PREFILL_ROLES, *_DECODE_ROLES))
+SILENCE_SECONDS = 2.0
 _MAX_NAMES = 1024
+_SWEEP_KEYS = 4096
+"""Blocks of holders that left which are taken out at once: a few milliseconds."""
 
-CardKey = tuple[str, bytes]
-"""A model's name and a layout."""
+
+class Tended(NamedTuple):
+    """What `Fleet.tend` did."""
+
+    expired: frozenset[str]
+    """Workers of which load was given up that no report acknowledged."""
+    silent: tuple[str, ...]
+    """Workers that became stale, for their reports stopped."""
+    more: bool
+    """Whether blocks of holders that left are still to be taken out: call it again soon."""
 
 
 class Fleet:
-    """Everything that a placement depends on. One loop owns it."""
+    """Everything that a placement depends on. One loop owns it.
 
-    def __init__(self, index: PrefixIndex, tickets: TicketTable) -> None:
+    Args:
+        index: which holder has which blocks.
+        tickets: what is on its way to workers.
+        bandwidths: what is expected of KV transfers before any was measured.
+        silence_seconds: a worker that has not reported for so long is stale.
+    """
+
+    def __init__(
+        self,
+        index: PrefixIndex,
+        tickets: TicketTable,
+        bandwidths: Bandwidths = DEFAULT_BANDWIDTHS,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
         self.index = index
         self.tickets = tickets
-        self._rates = RateEstimator()
-        self._instances: dict[str, cluster_pb2.Instance] = {}
-        self._adapters: dict[str, frozenset[tuple[str, bytes]]] = {}
-        """Of each worker; it is rebuilt more often than they change."""
-        self._reports: dict[str, worker_pb2.LoadReport] = {}
+        self._rates = RateEstimator(bandwidths)
+        self._silence_seconds = silence_seconds
+        self._tended_at: float | None = None
+        self._instances: dict[str, InstanceState] = {}
+        self._reports: dict[str, LoadReport] = {}
+        self._reported_at: OrderedDict[str, float] = OrderedDict()
+        """Of workers that are not stale, the longest silent first."""
         self._stale: set[str] = set()
-        self._cards: dict[CardKey, cluster_pb2.ModelCard] = {}
+        self._layouts: dict[tuple[str, bytes], ModelLayout] = {}
+        """By model and layout."""
         self._by_model: dict[str, list[str]] = {}
+        """Ids of workers, in order."""
+        self._by_store: dict[str, set[str]] = {}
+        """Ids of the workers of each store, whether or not it lives."""
         self._workers: dict[str, Worker] = {}
         self._model_names: dict[str, None] = {}
 
-    def put(self, instance: cluster_pb2.Instance) -> None:
+    def put(self, instance: InstanceState) -> None:
         """Add a worker or store, or replace its record."""
+        self._unlist(instance.id)
         self._instances[instance.id] = instance
-        if instance.role in WORKER_ROLES:
-            self._adapters[instance.id] = frozenset((a.name, a.digest) for a in instance.adapters)
+        if instance.role.is_worker:
+            insort(self._by_model.setdefault(instance.model, []), instance.id)
+            if instance.store_id:
+                self._by_store.setdefault(instance.store_id, set()).add(instance.id)
             self._remember(instance.model)
-            self._invalidate(instance.id)
-        else:
-            self._invalidate(*self._workers_of_store(instance.id))
-        self._sort()
+        self._invalidate(instance.id, *self._by_store.get(instance.id, ()))
 
     def remove(self, instance_id: str) -> None:
         """Remove an instance that left the cluster, and all that is known of it."""
+        self._unlist(instance_id)
         self._instances.pop(instance_id, None)
-        self._adapters.pop(instance_id, None)
         self._reports.pop(instance_id, None)
+        self._reported_at.pop(instance_id, None)
         self._stale.discard(instance_id)
         self._rates.remove_worker(instance_id)
         self.tickets.remove_worker(instance_id)
         self.index.remove_holder(instance_id)
-        self._invalidate(instance_id, *self._workers_of_store(instance_id))
-        self._sort()
+        self._invalidate(instance_id, *self._by_store.get(instance_id, ()))
 
-    def set_model_cards(self, cards: Iterable[cluster_pb2.ModelCard]) -> None:
-        """Replace the model cards."""
-        self._cards = {(card.name, card.layout_id): card for card in cards}
-        for name, _ in self._cards:
-            self._remember(name)
+    def set_layouts(self, layouts: Iterable[ModelLayout]) -> None:
+        """Replace the models' layouts."""
+        self._layouts = {(one.model, one.layout_id): one for one in layouts}
+        for model, _ in self._layouts:
+            self._remember(model)
         self._invalidate(*self._instances)
 
-    def apply_report(self, report: worker_pb2.LoadReport) -> None:
-        """Take in a worker's load report. One of an earlier incarnation is dropped."""
-        worker_id = report.instance_id
+    def apply_report(self, report: LoadReport, now: float) -> None:
+        """Take in a worker's load report. One of an earlier incarnation is dropped.
+
+        Args:
+            report: as received.
+            now: a monotonic clock, in seconds.
+        """
+        worker_id = report.worker_id
         instance = self._instances.get(worker_id)
         if instance is None or instance.incarnation != report.incarnation:
             return
         self._reports[worker_id] = report
+        self._reported_at[worker_id] = now
+        self._reported_at.move_to_end(worker_id)
         self._stale.discard(worker_id)
         self._rates.observe(worker_id, instance.layout_id, report)
         self.tickets.acknowledge(worker_id, report.tickets)
-        self._invalidate(worker_id)
+        self._workers.pop(worker_id, None)
 
     def mark_stale(self, worker_id: str) -> None:
         """Use a worker only where no other is left: its load stream broke."""
+        self._reported_at.pop(worker_id, None)
         self._stale.add(worker_id)
         self._invalidate(worker_id)
 
     def load_changed(self, worker_ids: Iterable[str]) -> None:
         """Rebuild these workers at their next use: tickets for them were issued or ended."""
         self._invalidate(*worker_ids)
+
+    def tend(self, now: float) -> Tended:
+        """Do a bounded piece of what is due with time; a router does it twice a second.
+
+        Takes out some blocks of holders that left, ends load that no report acknowledged in time,
+        and marks workers stale that have not reported for `silence_seconds`. Silence does not count
+        where the router itself did nothing for so long: reports may wait to be read.
+
+        Args:
+            now: a monotonic clock, in seconds.
+        """
+        more = self.index.sweep(_SWEEP_KEYS)
+        expired = self.tickets.expire(now)
+        self._invalidate(*expired)
+        silent = []
+        last, self._tended_at = self._tended_at, now
+        if last is not None and now - last < self._silence_seconds:
+            while self._reported_at:
+                worker_id, at = next(iter(self._reported_at.items()))
+                if now - at < self._silence_seconds:
+                    break
+                self.mark_stale(worker_id)
+                silent.append(worker_id)
+        return Tended(frozenset(expired), tuple(silent), more)
 
     def workers(self, model: str) -> list[Worker]:
         """Return the workers of a model that have reported, in a stable order."""
@@ -104,12 +166,12 @@ class Fleet:
         """Return whether the model has or had workers."""
         return model in self._model_names
 
-    def all_reported(self, instances: Iterable[cluster_pb2.Instance]) -> bool:
+    def all_reported(self, instance_ids: Iterable[str]) -> bool:
         """Return whether all of these are known, and the workers among them reported or stale."""
         return all(
-            i.id in self._instances
-            and (i.role not in WORKER_ROLES or i.id in self._reports or i.id in self._stale)
-            for i in instances
+            (known := self._instances.get(one)) is not None
+            and (not known.role.is_worker or one in self._reports or one in self._stale)
+            for one in instance_ids
         )
 
     @property
@@ -122,27 +184,27 @@ class Fleet:
         store = self._instances.get(store_id)
         return store.address if store is not None else None
 
-    def role_counts(self) -> Counter[str]:
-        """Return the number of live workers and stores by the name of their role."""
-        return Counter(cluster_pb2.Role.Name(i.role) for i in self._instances.values())
+    def role_counts(self) -> Counter[Role]:
+        """Return the number of live workers and stores by role."""
+        return Counter(i.role for i in self._instances.values())
 
     def _build(self, worker_id: str) -> Worker | None:
         instance = self._instances[worker_id]
         report = self._reports.get(worker_id)
-        card = self._cards.get((instance.model, instance.layout_id))
-        if report is None or card is None or card.block_tokens <= 0:
+        layout = self._layouts.get((instance.model, instance.layout_id))
+        if report is None or layout is None or layout.block_tokens <= 0:
             return None
         in_flight = self.tickets.in_flight(worker_id)
         worker = self._workers[worker_id] = Worker(
             id=worker_id,
             incarnation=instance.incarnation,
             address=instance.address,
-            can_prefill=instance.role in _PREFILL_ROLES,
-            can_decode=instance.role in _DECODE_ROLES,
+            can_prefill=instance.role.can_prefill,
+            can_decode=instance.role.can_decode,
             layout_id=instance.layout_id,
             store_id=instance.store_id if instance.store_id in self._instances else "",
-            block_tokens=card.block_tokens,
-            block_bytes=card.block_bytes,
+            block_tokens=layout.block_tokens,
+            block_bytes=layout.block_bytes,
             rates=self._rates.rates(worker_id, instance.layout_id),
             running=report.running + in_flight.sequences,
             waiting=report.waiting,
@@ -150,24 +212,30 @@ class Fleet:
             free_pages=report.free_pages - in_flight.pages,
             total_pages=report.total_pages,
             tokenizer_digest=instance.tokenizer_digest,
-            adapters=self._adapters[worker_id],
+            adapters=instance.adapters,
             draining=instance.draining or report.draining,
             stale=worker_id in self._stale,
         )
         return worker
 
-    def _workers_of_store(self, store_id: str) -> list[str]:
-        return [i.id for i in self._instances.values() if i.store_id == store_id]
+    def _unlist(self, instance_id: str) -> None:
+        """Take a worker out of the lists of its model and its store."""
+        known = self._instances.get(instance_id)
+        if known is None or not known.role.is_worker:
+            return
+        ids = self._by_model[known.model]
+        del ids[bisect_left(ids, instance_id)]
+        if not ids:
+            del self._by_model[known.model]
+        if known.store_id:
+            beside = self._by_store[known.store_id]
+            beside.discard(instance_id)
+            if not beside:
+                del self._by_store[known.store_id]
 
     def _invalidate(self, *worker_ids: str) -> None:
         for worker_id in worker_ids:
             self._workers.pop(worker_id, None)
-
-    def _sort(self) -> None:
-        self._by_model = {}
-        for instance in sorted(self._instances.values(), key=lambda i: i.id):
-            if instance.role in WORKER_ROLES:
-                self._by_model.setdefault(instance.model, []).append(instance.id)
 
     def _remember(self, model: str) -> None:
         """Keep a model's name after its last worker left; the oldest goes beyond the limit."""

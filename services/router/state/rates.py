@@ -5,11 +5,10 @@ is the median over workers of the same layout that know theirs, and a cautious c
 does.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
 from dataclasses import dataclass
-from statistics import median
 
-from baton.internal.v1 import worker_pb2
+from services.router.state.instances import LoadReport
 
 PREFILL_TOKENS_PER_SECOND = 1_000.0
 DECODE_STEP_SECONDS = 0.02
@@ -22,6 +21,19 @@ _NEW_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
+class Bandwidths:
+    """Bytes per second at which KV is expected to reach a worker."""
+
+    remote: float = REMOTE_BYTES_PER_SECOND
+    """From another store, until fetches were measured; at most half of `local` is expected."""
+    local: float = LOCAL_BYTES_PER_SECOND
+    """From the store beside it, at least."""
+
+
+DEFAULT_BANDWIDTHS = Bandwidths()
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRates:
     """What a worker is expected to do."""
 
@@ -29,6 +41,42 @@ class WorkerRates:
     decode_step_seconds: float = DECODE_STEP_SECONDS
     remote_bytes_per_second: float = REMOTE_BYTES_PER_SECOND
     local_bytes_per_second: float = LOCAL_BYTES_PER_SECOND
+
+
+class _Known:
+    """The values that the workers of one layout know, in order. A change costs O(log n) steps."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+
+    def replace(self, old: float, new: float) -> None:
+        """Take a worker's new value for its old one; 0: it knows none."""
+        values = self._values
+        if old:
+            del values[bisect_left(values, old)]
+        if new:
+            insort(values, new)
+
+    def median(self, default: float) -> float:
+        values = self._values
+        if not values:
+            return default
+        middle = len(values) // 2
+        return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+
+
+class _Layout:
+    """What the workers of one layout know."""
+
+    __slots__ = ("fetch", "prefill", "step", "workers")
+
+    def __init__(self) -> None:
+        self.workers = 0
+        self.prefill = _Known()
+        self.step = _Known()
+        self.fetch = _Known()
 
 
 @dataclass(slots=True)
@@ -40,45 +88,77 @@ class _Observed:
 
 
 class RateEstimator:
-    """Rates by worker, as observed or estimated. One loop owns it."""
+    """Rates by worker, as observed or estimated. One loop owns it.
 
-    def __init__(self) -> None:
+    Args:
+        bandwidths: what is expected of KV transfers before any was measured.
+    """
+
+    def __init__(self, bandwidths: Bandwidths = DEFAULT_BANDWIDTHS) -> None:
+        self._bandwidths = bandwidths
         self._observed: dict[str, _Observed] = {}
+        self._layouts: dict[bytes, _Layout] = {}
 
-    def observe(self, worker_id: str, layout_id: bytes, report: worker_pb2.LoadReport) -> None:
+    def observe(self, worker_id: str, layout_id: bytes, report: LoadReport) -> None:
         """Take in a report; a new value counts half, what was known before the other half."""
         known = self._observed.get(worker_id)
         if known is None or known.layout_id != layout_id:
-            known = self._observed[worker_id] = _Observed(layout_id)
-        known.prefill = _blend(known.prefill, report.prefill_tokens_per_second)
-        known.step = _blend(known.step, report.decode_step_seconds)
-        known.fetch = _blend(known.fetch, report.fetch_bytes_per_second)
+            known = self._add(worker_id, layout_id)
+        layout = self._layouts[layout_id]
+        new = _blend(known.prefill, report.prefill_tokens_per_second)
+        if new != known.prefill:
+            layout.prefill.replace(known.prefill, new)
+            known.prefill = new
+        new = _blend(known.step, report.decode_step_seconds)
+        if new != known.step:
+            layout.step.replace(known.step, new)
+            known.step = new
+        new = _blend(known.fetch, report.fetch_bytes_per_second)
+        if new != known.fetch:
+            layout.fetch.replace(known.fetch, new)
+            known.fetch = new
 
     def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that left the cluster."""
-        self._observed.pop(worker_id, None)
+        known = self._observed.pop(worker_id, None)
+        if known is None:
+            return
+        layout = self._layouts[known.layout_id]
+        layout.prefill.replace(known.prefill, 0.0)
+        layout.step.replace(known.step, 0.0)
+        layout.fetch.replace(known.fetch, 0.0)
+        layout.workers -= 1
+        if not layout.workers:
+            del self._layouts[known.layout_id]
 
     def rates(self, worker_id: str, layout_id: bytes) -> WorkerRates:
         """Return the rates to expect of a worker, whether or not it has reported any."""
-        known = self._observed.get(worker_id) or _Observed(layout_id)
-        peers = [p for p in self._observed.values() if p.layout_id == layout_id]
-        fetch = known.fetch or _median((p.fetch for p in peers), REMOTE_BYTES_PER_SECOND)
+        known = self._observed.get(worker_id)
+        if known is None or known.layout_id != layout_id:
+            known = _Observed(layout_id)
+        peers = self._layouts.get(layout_id) or _Layout()
+        remote, local = self._bandwidths.remote, self._bandwidths.local
+        fetch = known.fetch or peers.fetch.median(remote)
         return WorkerRates(
-            known.prefill or _median((p.prefill for p in peers), PREFILL_TOKENS_PER_SECOND),
-            known.step or _median((p.step for p in peers), DECODE_STEP_SECONDS),
+            known.prefill or peers.prefill.median(PREFILL_TOKENS_PER_SECOND),
+            known.step or peers.step.median(DECODE_STEP_SECONDS),
             # Reports don't tell transports apart and count waiting for blocks still being computed:
             # shared memory is never slower than known to be, and remote never as fast as it.
-            min(max(fetch, REMOTE_BYTES_PER_SECOND / 8), LOCAL_BYTES_PER_SECOND / 2),
-            max(fetch, LOCAL_BYTES_PER_SECOND),
+            min(max(fetch, remote / 8), local / 2),
+            max(fetch, local),
         )
+
+    def _add(self, worker_id: str, layout_id: bytes) -> _Observed:
+        self.remove_worker(worker_id)
+        layout = self._layouts.get(layout_id)
+        if layout is None:
+            layout = self._layouts[layout_id] = _Layout()
+        layout.workers += 1
+        known = self._observed[worker_id] = _Observed(layout_id)
+        return known
 
 
 def _blend(known: float, reported: float) -> float:
     if not 0 < reported < float("inf"):
         return known
     return reported if not known else known + _NEW_WEIGHT * (reported - known)
-
-
-def _median(values: Iterable[float], default: float) -> float:
-    positive = [value for value in values if value]
-    return median(positive) if positive else default

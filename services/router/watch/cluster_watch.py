@@ -6,17 +6,17 @@ from contextlib import suppress
 
 from baton.cluster.discovery import Discovery
 from baton.cluster.membership import Change
-from baton.internal.v1.cluster_pb2 import ROLE_KVSTORE, Instance
+from baton.internal.v1.cluster_pb2 import Instance
 from baton.settings import WatchSettings
 from services.router import metrics
-from services.router.state.fleet import WORKER_ROLES, Fleet
+from services.router.state.fleet import Fleet
+from services.router.state.instances import Role
+from services.router.watch.convert import ROLES, instance_from_proto, layout_from_proto
 from services.router.watch.watch_streams import watch_instance
 
-_WATCHED_ROLES = WORKER_ROLES | {ROLE_KVSTORE}
 _MAINTENANCE_SECONDS = 0.5
 _POLL_SECONDS = 0.01
 _SYNC_SECONDS = 60.0
-_SWEEP_KEYS = 4096
 
 
 class ClusterWatch:
@@ -59,46 +59,45 @@ class ClusterWatch:
                 await self._discovery.wait_synced(_SYNC_SECONDS)
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                while not self._fleet.all_reported(self._watched()):  # noqa: ASYNC110  # changes rarely, read once
+                while not self._fleet.all_reported(i.id for i in self._watched()):  # noqa: ASYNC110  # changes rarely, read once
                     await asyncio.sleep(_POLL_SECONDS)
         while self._has_workers() and not self._fleet.any_reported:  # noqa: ASYNC110  # likewise
             await asyncio.sleep(_POLL_SECONDS)
 
     async def run_maintenance(self) -> None:
-        """Sweep the index, expire tickets and update gauges, periodically, until cancelled."""
+        """Tend the fleet and update gauges, periodically, until cancelled."""
         fleet = self._fleet
-        roles: set[str] = set()
+        roles: set[Role] = set()
         while True:
-            swept = False
-            while not swept:
-                swept = not fleet.index.sweep(_SWEEP_KEYS)
+            more = True
+            while more:
+                more = fleet.tend(time.monotonic()).more
                 await asyncio.sleep(0)
-            fleet.load_changed(fleet.tickets.expire(time.monotonic()))
             metrics.TICKETS.set(len(fleet.tickets))
             metrics.INDEX_BLOCKS.set(len(fleet.index))
             counts = fleet.role_counts()
             roles |= counts.keys()
             for role in roles:
-                metrics.INSTANCES.labels(role.removeprefix("ROLE_").lower()).set(counts[role])
+                metrics.INSTANCES.labels(role).set(counts[role])
             await asyncio.sleep(_MAINTENANCE_SECONDS)
 
     def _has_workers(self) -> bool:
-        return any(i.role in WORKER_ROLES for i in self._discovery.instances.values())
+        return any(ROLES[i.role].is_worker for i in self._watched())
 
     def _watched(self) -> list[Instance]:
-        return [i for i in self._discovery.instances.values() if i.role in _WATCHED_ROLES]
+        return [i for i in self._discovery.instances.values() if i.role in ROLES]
 
     def _apply(self, change: Change, group: asyncio.TaskGroup) -> None:
         instance = change.instance
         if change.kind == "models":
-            self._fleet.set_model_cards(self._discovery.models.values())
-        elif instance.role not in _WATCHED_ROLES:
+            self._fleet.set_layouts(map(layout_from_proto, self._discovery.models.values()))
+        elif instance.role not in ROLES:
             return
         elif change.kind == "down":
             self._watch_streams.pop(instance.id).cancel()
             self._fleet.remove(instance.id)
         else:
-            self._fleet.put(instance)
+            self._fleet.put(instance_from_proto(instance))
             if change.kind == "up":
                 self._watch_streams[instance.id] = group.create_task(
                     watch_instance(

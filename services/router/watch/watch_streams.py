@@ -1,6 +1,7 @@
 """The streams from one worker or store: its load and its KV events, for as long as it lives."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -17,7 +18,8 @@ from baton.rpc.streams.client import receive
 from baton.settings import WatchSettings
 from baton.telemetry.logs import get_logger
 from services.router import metrics
-from services.router.state.fleet import WORKER_ROLES, Fleet
+from services.router.state.fleet import Fleet
+from services.router.watch.convert import ROLES, report_from_proto
 
 log = get_logger(__name__)
 
@@ -46,7 +48,7 @@ async def watch_instance(
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(_watch_events(channel, instance, fleet, on_broken, settings))
-            if instance.role in WORKER_ROLES:
+            if ROLES[instance.role].is_worker:
                 request = worker_pb2.WatchLoadRequest(router_id=router_id)
                 group.create_task(
                     _watch_load(channel, request, instance, fleet, on_broken, settings)
@@ -66,7 +68,7 @@ async def _watch_load(
     stub = channel.stub(WorkerServiceStub)
 
     async def apply(message: worker_pb2.WatchLoadResponse) -> bool:
-        fleet.apply_report(message.report)
+        fleet.apply_report(report_from_proto(message.report), time.monotonic())
         return True
 
     def broken(instance_id: str) -> None:

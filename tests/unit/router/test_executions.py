@@ -4,8 +4,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.executions import ExecutionTable
-from baton.internal.v1 import router_pb2
-from services.router.state.executions import Executions
+from services.router.state.executions import Claim, Executions
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -74,8 +73,8 @@ def test_what_is_known_is_bounded() -> None:
 
 def test_a_router_ends_executions_with_their_tickets_and_sessions() -> None:
     executions = Executions()
-    claim = router_pb2.Claim(key=A, execution=1)
-    other = router_pb2.Claim(key=A, execution=2)
+    claim = Claim(key=A, execution=1)
+    other = Claim(key=A, execution=2)
     executions.check(claim, 0.0)
     executions.begin(claim, 7, "t1")
     executions.begin(claim, 7, "t2")
@@ -88,10 +87,10 @@ def test_a_router_ends_executions_with_their_tickets_and_sessions() -> None:
     executions.end_ticket(7, "t2", 0.0, finished=True)
     with pytest.raises(BatonError, match="ended within"):
         executions.check(other, 30.0)
-    other.take_over = True
+    other = other._replace(take_over=True)
     executions.check(other, 30.0)
     assert executions.begin(other, 8, "t3") is None
-    taking = router_pb2.Claim(key=A, execution=3, take_over=True)
+    taking = Claim(key=A, execution=3, take_over=True)
     executions.check(taking, 30.0)
     assert executions.begin(taking, 9, "t4") == (8, 2)
     executions.end_session(9)

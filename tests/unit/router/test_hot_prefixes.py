@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 
-from baton.internal.v1 import kvevents_pb2
 from baton.kv.keys import pack
 from baton.settings import RouterPlacement
 from services.router.policy.costs import PlacementQuery
 from services.router.policy.placement import place
+from services.router.prefix_index.holders import DISK, DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.replication.hot_prefixes import (
     HALF_LIFE_SECONDS,
@@ -20,7 +20,6 @@ from services.router.replication.hot_prefixes import (
 from services.router.state.rates import WorkerRates
 from services.router.state.worker import Worker
 
-DRAM, DISK, ENGINE = kvevents_pb2.TIER_DRAM, kvevents_pb2.TIER_DISK, kvevents_pb2.TIER_ENGINE
 LAYOUT = b"L" * 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
 TOKENS = 16

@@ -5,15 +5,10 @@ from itertools import product, takewhile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.internal.v1 import kvevents_pb2
+from services.router.prefix_index.holders import DISK, DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.prefix_index.match import Coverage
 
-ENGINE, DRAM, DISK = (
-    kvevents_pb2.TIER_ENGINE,
-    kvevents_pb2.TIER_DRAM,
-    kvevents_pb2.TIER_DISK,
-)
 KEYS = [bytes([i]) * 16 for i in range(6)]
 SLOTS = [
     *product(("worker-a", "worker-b"), (ENGINE,)),

@@ -15,6 +15,7 @@ from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject
 from baton.tenancy.limits.wire import answer_from_proto, ask_to_proto
 from services.router.api.limits import FORGET_SECONDS, LimitBuckets
 from services.router.api.service import RouterService
+from services.router.placement.service import PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import TicketTable
@@ -151,7 +152,9 @@ def made() -> Buckets:
 
 
 async def begin(made: Buckets) -> tuple[Stream, "asyncio.Task[None]"]:
-    service = RouterService(Fleet(PrefixIndex(), TicketTable("r")), buckets=made.buckets)
+    service = RouterService(
+        PlacementService(Fleet(PrefixIndex(), TicketTable("r"))), buckets=made.buckets
+    )
     service.open()
     stream: Any = Stream()
     call = asyncio.create_task(service.Place(None, stream))

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from baton.internal.v1 import kvevents_pb2
 from services.router.policy.costs import PlacementQuery, Policy
 from services.router.policy.placement import Decision, place
+from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.rates import WorkerRates
 from services.router.state.worker import Worker
 
-ENGINE, DRAM = kvevents_pb2.TIER_ENGINE, kvevents_pb2.TIER_DRAM
 LAYOUT, OTHER_LAYOUT = b"L" * 16, b"M" * 16
 BLOCK = 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]

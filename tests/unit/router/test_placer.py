@@ -1,49 +1,38 @@
 """From a place query to a placement: models, tickets, candidates that follow reports."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from baton.internal.v1 import cluster_pb2, kvevents_pb2, router_pb2
-from baton.internal.v1.cluster_pb2 import (
-    ROLE_COMBINED,
-    ROLE_DECODE,
-    ROLE_KVSTORE,
-    ROLE_PREFILL,
-    Instance,
-)
-from baton.internal.v1.worker_pb2 import LoadReport
+from baton.internal.v1 import router_pb2
 from baton.kv.keys import pack
 from services.router.api.placer import Placer
+from services.router.placement.service import PlacementService
+from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
+from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
 
 LAYOUT = b"L" * 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
-CARD = cluster_pb2.ModelCard(name="m", layout_id=LAYOUT, block_tokens=16, block_bytes=65_536)
-WORKERS = {"p1": ROLE_PREFILL, "p2": ROLE_PREFILL, "d1": ROLE_DECODE, "d2": ROLE_DECODE}
+CARD = ModelLayout("m", LAYOUT, block_tokens=16, block_bytes=65_536)
+WORKERS = {"p1": Role.PREFILL, "p2": Role.PREFILL, "d1": Role.DECODE, "d2": Role.DECODE}
 
 
-def instance(id: str, role: cluster_pb2.Role.ValueType, incarnation: str = "1") -> Instance:  # noqa: A002
-    worker = role != ROLE_KVSTORE
-    return Instance(
-        id=id,
-        incarnation=incarnation,
-        role=role,
-        address=f"{id}:1",
-        layout_id=LAYOUT if worker else b"",
-        model="m" if worker else "",
-        store_id="store" if worker else "",
-    )
+def instance(id: str, role: Role, **fields: Any) -> InstanceState:  # noqa: A002
+    of_workers = {"layout_id": LAYOUT, "model": "m", "store_id": "store"} if role.is_worker else {}
+    values = {"incarnation": "1", "address": f"{id}:1", **of_workers}
+    return InstanceState(id, role, **(values | fields))
 
 
-def report(id: str, **fields: object) -> LoadReport:  # noqa: A002
+def report(id: str, **fields: Any) -> LoadReport:  # noqa: A002
     values = {"free_pages": 1000, "total_pages": 1000, "prefill_tokens_per_second": 1000.0}
-    return LoadReport(instance_id=id, incarnation="1", **(values | fields))
+    return LoadReport(id, "1", **(values | fields))
 
 
 @pytest.fixture
@@ -53,11 +42,11 @@ def fleet() -> Fleet:
 
 def make_fleet() -> Fleet:
     fleet = Fleet(PrefixIndex(), TicketTable("r"))
-    fleet.set_model_cards([CARD])
-    fleet.put(instance("store", ROLE_KVSTORE))
+    fleet.set_layouts([CARD])
+    fleet.put(instance("store", Role.KVSTORE))
     for name, role in WORKERS.items():
         fleet.put(instance(name, role))
-        fleet.apply_report(report(name))
+        fleet.apply_report(report(name), 0.0)
     return fleet
 
 
@@ -74,10 +63,26 @@ def ask(**fields: object) -> router_pb2.PlaceQuery:
     return query
 
 
+class Router:
+    """A router's answers to place queries about a fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._placer = Placer(PlacementService(fleet))
+
+    def place(self, query: router_pb2.PlaceQuery, session: int = 1) -> router_pb2.Placement:
+        answer = router_pb2.FrameFromRouter()
+        try:
+            self._placer.place(query, session, 0.0, answer.placement)
+        except BatonError:
+            assert not answer.HasField("placement")
+            raise
+        return answer.placement
+
+
 def test_a_placement_names_workers_as_they_are_registered(fleet: Fleet) -> None:
     for name in ("d1", "d2"):
-        fleet.apply_report(report(name, running=20))
-    placement = Placer(fleet).place(ask(), 1, 0.0)
+        fleet.apply_report(report(name, running=20), 0.0)
+    placement = Router(fleet).place(ask())
     assert placement.correlation_id == 7
     assert placement.prefill.instance_id in {"p1", "p2"}
     assert placement.decode.instance_id in {"d1", "d2"}
@@ -89,28 +94,24 @@ def test_a_placement_names_workers_as_they_are_registered(fleet: Fleet) -> None:
 
 def test_a_prompt_goes_to_workers_with_the_tokenizer_that_made_it(fleet: Fleet) -> None:
     for name in ("p2", "d2"):
-        upgraded = instance(name, WORKERS[name])
-        upgraded.tokenizer_digest = b"new"
-        fleet.put(upgraded)
+        fleet.put(instance(name, WORKERS[name], tokenizer_digest=b"new"))
     for _ in range(4):
-        placement = Placer(fleet).place(ask(tokenizer_digest=b"new"), 1, 0.0)
+        placement = Router(fleet).place(ask(tokenizer_digest=b"new"))
         assert placement.decode.instance_id == "d2"
         assert placement.prefill.instance_id in ("", "p2")
     with pytest.raises(BatonError) as refused:
-        Placer(fleet).place(ask(tokenizer_digest=b"gone"), 1, 0.0)
+        Router(fleet).place(ask(tokenizer_digest=b"gone"))
     assert refused.value.reason is Reason.NO_WORKER
 
 
 def test_an_adapter_is_asked_of_workers_that_have_it_with_that_digest(fleet: Fleet) -> None:
     for name, digest in (("p1", b"old"), ("d1", b"old"), ("p2", b"new"), ("d2", b"new")):
-        upgraded = instance(name, WORKERS[name])
-        upgraded.adapters.add(name="sql", digest=digest)
-        fleet.put(upgraded)
+        fleet.put(instance(name, WORKERS[name], adapters=frozenset({("sql", digest)})))
 
     def place(digest: bytes, name: str = "sql") -> router_pb2.Placement:
         query = ask(adapter_digest=digest)
         query.context.adapter = name
-        return Placer(fleet).place(query, 1, 0.0)
+        return Router(fleet).place(query)
 
     for digest, number in ((b"old", "1"), (b"new", "2")):
         for _ in range(4):
@@ -121,24 +122,24 @@ def test_an_adapter_is_asked_of_workers_that_have_it_with_that_digest(fleet: Fle
         with pytest.raises(BatonError) as refused:
             place(digest, name)
         assert refused.value.reason is Reason.NO_WORKER
-    fleet.put(instance("d1", ROLE_DECODE))  # it started anew without
+    fleet.put(instance("d1", Role.DECODE))  # it started anew without
     with pytest.raises(BatonError):
         place(b"old")
 
 
 def test_keys_in_the_query_find_what_events_stored(fleet: Fleet) -> None:
-    fleet.index.add_blocks("d2", kvevents_pb2.TIER_ENGINE, CHAIN)
-    placement = Placer(fleet).place(ask(), 1, 0.0)
+    fleet.index.add_blocks("d2", ENGINE, CHAIN)
+    placement = Router(fleet).place(ask())
     assert not placement.HasField("prefill")
     assert placement.decode.instance_id == "d2"
     assert placement.prediction.cached_tokens == 1024
 
 
 def test_sources_have_the_addresses_of_live_stores(fleet: Fleet) -> None:
-    fleet.put(instance("far", ROLE_KVSTORE))
-    fleet.index.add_blocks("far", kvevents_pb2.TIER_DRAM, CHAIN)
-    fleet.index.add_blocks("dead", kvevents_pb2.TIER_DRAM, CHAIN)
-    placement = Placer(fleet).place(ask(), 1, 0.0)
+    fleet.put(instance("far", Role.KVSTORE))
+    fleet.index.add_blocks("far", DRAM, CHAIN)
+    fleet.index.add_blocks("dead", DRAM, CHAIN)
+    placement = Router(fleet).place(ask())
     assert [(s.store_id, s.address) for s in placement.sources if s.store_id != "store"] == [
         ("far", "far:1")
     ]
@@ -148,16 +149,16 @@ def test_a_model_that_was_never_served_is_not_found(fleet: Fleet) -> None:
     query = ask()
     query.context.model = "other"
     with pytest.raises(BatonError) as refused:
-        Placer(fleet).place(query, 1, 0.0)
+        Router(fleet).place(query)
     assert refused.value.reason is Reason.MODEL_NOT_FOUND
 
 
 def test_a_model_whose_workers_left_has_no_worker(fleet: Fleet) -> None:
     for name in WORKERS:
         fleet.remove(name)
-    fleet.set_model_cards([])
+    fleet.set_layouts([])
     with pytest.raises(BatonError) as refused:
-        Placer(fleet).place(ask(), 1, 0.0)
+        Router(fleet).place(ask())
     assert refused.value.reason is Reason.NO_WORKER
     assert refused.value.retry_after == 1.0
 
@@ -170,7 +171,7 @@ def test_fields_out_of_range_are_named(fleet: Fleet, field: str, value: int) -> 
     query = ask()
     setattr(query, field, value)
     with pytest.raises(BatonError) as refused:
-        Placer(fleet).place(query, 1, 0.0)
+        Router(fleet).place(query)
     assert refused.value.reason is Reason.INVALID_FIELD
     assert refused.value.field == field
 
@@ -178,17 +179,17 @@ def test_fields_out_of_range_are_named(fleet: Fleet, field: str, value: int) -> 
 def test_a_burst_spreads_before_any_report_shows_it(fleet: Fleet) -> None:
     """Tickets alone keep equal placements in one instant from going to one worker."""
     for name in ("d1", "d2"):
-        fleet.apply_report(report(name, running=20))
-    placer = Placer(fleet)
-    readers = [placer.place(ask(), 1, 0.0).prefill.instance_id for _ in range(20)]
+        fleet.apply_report(report(name, running=20), 0.0)
+    router = Router(fleet)
+    readers = [router.place(ask()).prefill.instance_id for _ in range(20)]
     assert abs(readers.count("p1") - readers.count("p2")) <= 2
 
 
 def test_a_burst_spreads_over_decode_workers_too(fleet: Fleet) -> None:
     for name in ("d1", "d2"):
-        fleet.apply_report(report(name, running=20))
-    placer = Placer(fleet)
-    writers = [placer.place(ask(), 1, 0.0).decode.instance_id for _ in range(40)]
+        fleet.apply_report(report(name, running=20), 0.0)
+    router = Router(fleet)
+    writers = [router.place(ask()).decode.instance_id for _ in range(40)]
     assert abs(writers.count("d1") - writers.count("d2")) <= 4
     in_flight = {w.id: (w.running - 20, 1000 - w.free_pages) for w in fleet.workers("m")}
     for name in ("d1", "d2"):
@@ -198,30 +199,30 @@ def test_a_burst_spreads_over_decode_workers_too(fleet: Fleet) -> None:
 
 def test_an_acknowledgement_replaces_in_flight_load_by_the_report(fleet: Fleet) -> None:
     for name in ("d1", "d2"):
-        fleet.apply_report(report(name, running=20))
-    placement = Placer(fleet).place(ask(), 1, 0.0)
+        fleet.apply_report(report(name, running=20), 0.0)
+    placement = Router(fleet).place(ask())
     prefill = placement.prefill.instance_id
     assert fleet.tickets.in_flight(prefill) == InFlightLoad(1030, 1, 65)
     queue = {w.id: w.pending_prompt_tokens for w in fleet.workers("m")}
     assert queue[prefill] == 1030
-    fleet.apply_report(report(prefill, pending_prompt_tokens=900, tickets=[placement.ticket]))
+    fleet.apply_report(report(prefill, pending_prompt_tokens=900, tickets=[placement.ticket]), 0.0)
     queue = {w.id: w.pending_prompt_tokens for w in fleet.workers("m")}
     assert queue[prefill] == 900
 
 
 def test_a_worker_without_report_or_card_is_no_candidate_yet(fleet: Fleet) -> None:
-    fleet.put(instance("c1", ROLE_COMBINED))
+    fleet.put(instance("c1", Role.COMBINED))
     assert "c1" not in {w.id for w in fleet.workers("m")}
-    fleet.apply_report(report("c1"))
+    fleet.apply_report(report("c1"), 0.0)
     assert "c1" in {w.id for w in fleet.workers("m")}
-    fleet.set_model_cards([])
+    fleet.set_layouts([])
     assert fleet.workers("m") == []
 
 
 def test_a_report_of_an_earlier_incarnation_is_dropped(fleet: Fleet) -> None:
     fleet.remove("d1")
-    fleet.put(instance("d1", ROLE_DECODE, incarnation="2"))
-    fleet.apply_report(report("d1"))
+    fleet.put(instance("d1", Role.DECODE, incarnation="2"))
+    fleet.apply_report(report("d1"), 0.0)
     assert "d1" not in {w.id for w in fleet.workers("m")}
 
 
@@ -231,20 +232,20 @@ def test_workers_follow_staleness_draining_and_the_life_of_their_store(fleet: Fl
 
     fleet.mark_stale("d1")
     assert d1().stale
-    fleet.apply_report(report("d1"))
+    fleet.apply_report(report("d1"), 0.0)
     assert not d1().stale
-    fleet.apply_report(report("d1", draining=True))
+    fleet.apply_report(report("d1", draining=True), 0.0)
     assert d1().draining
     assert d1().store_id == "store"
     fleet.remove("store")
     assert d1().store_id == ""
-    fleet.put(instance("store", ROLE_KVSTORE))
+    fleet.put(instance("store", Role.KVSTORE))
     assert d1().store_id == "store"
 
 
 def test_a_removed_worker_leaves_nothing_behind(fleet: Fleet) -> None:
-    fleet.index.add_blocks("d1", kvevents_pb2.TIER_ENGINE, CHAIN)
-    placement = Placer(fleet).place(ask(), 1, 0.0)
+    fleet.index.add_blocks("d1", ENGINE, CHAIN)
+    placement = Router(fleet).place(ask())
     assert placement.decode.instance_id == "d1"
     fleet.remove("d1")
     assert fleet.tickets.in_flight("d1") == NOTHING
@@ -269,20 +270,20 @@ def test_when_all_sessions_ended_loads_are_exactly_what_reports_say(
     history: list[tuple[str, object]],
 ) -> None:
     fleet = make_fleet()
-    placer = Placer(fleet)
+    router = Router(fleet)
     issued: list[tuple[int, str]] = []
     actions: dict[str, Callable[..., None]] = {
-        "place": lambda session: issued.append((session, placer.place(ask(), session, 0.0).ticket)),
+        "place": lambda session: issued.append((session, router.place(ask(), session).ticket)),
         "return": lambda i: fleet.load_changed(
             fleet.tickets.return_tickets(issued[i][0], [issued[i][1]]) if i < len(issued) else ()
         ),
         "acknowledge": lambda worker: fleet.apply_report(
-            report(worker, tickets=[t for _, t in issued])
+            report(worker, tickets=[t for _, t in issued]), 0.0
         ),
         "down": fleet.remove,
         "up": lambda worker: (
             fleet.put(instance(worker, WORKERS[worker])),
-            fleet.apply_report(report(worker)),
+            fleet.apply_report(report(worker), 0.0),
         ),
     }
     for kind, argument in history:

@@ -1,6 +1,7 @@
 """Prefetches are requested a few at a time, once each, and dropped where they would pile up."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -75,7 +76,7 @@ async def test_a_prefetch_names_the_blocks_and_the_sources_that_live(world) -> N
     store, prefetcher = world
     store.may_end.set()
     before = count("completed")
-    prefetcher.submit(task())
+    prefetcher.submit(task(), time.monotonic())
     await eventually(lambda: count("completed") == before + 1)
     (request,) = store.requests
     assert request.keys == bytes(16 * 8)
@@ -87,10 +88,10 @@ async def test_few_prefetches_run_at_a_time_and_what_does_not_fit_is_dropped(wor
     store, prefetcher = world
     before = count("dropped")
     for _ in range(MAX_CONCURRENT):
-        prefetcher.submit(task())
+        prefetcher.submit(task(), time.monotonic())
     await eventually(lambda: store.running == MAX_CONCURRENT)
     for _ in range(MAX_QUEUED + 3):
-        prefetcher.submit(task())
+        prefetcher.submit(task(), time.monotonic())
     await asyncio.sleep(0.2)
     assert store.most == MAX_CONCURRENT
     assert count("dropped") == before + 3
@@ -103,32 +104,33 @@ async def test_a_store_that_fetches_nothing_is_not_asked_for_a_while_and_others_
     store.missing = list(range(8))
     store.may_end.set()
     before, partial = count("dropped"), count("partial")
-    prefetcher.submit(task("b"))
+    prefetcher.submit(task("b"), time.monotonic())
     await eventually(lambda: count("partial") == partial + 1)
-    prefetcher.submit(task("b"))
+    prefetcher.submit(task("b"), time.monotonic())
     await eventually(lambda: count("dropped") == before + 1)
-    prefetcher.submit(task("c"))
+    prefetcher.submit(task("c"), time.monotonic())
     await eventually(lambda: len(store.requests) == 2)
 
 
 async def test_a_store_that_left_is_not_called(world) -> None:
     store, prefetcher = world
     before = count("dropped")
-    prefetcher.submit(task("gone"))
+    prefetcher.submit(task("gone"), time.monotonic())
     await eventually(lambda: count("dropped") == before + 1)
     assert store.requests == []
 
 
 async def test_prefetches_go_on_after_one_lost_the_channel_that_it_shares(world) -> None:
     store, prefetcher = world
-    prefetcher.submit(task("b"))
+    prefetcher.submit(task("b"), time.monotonic())
     await eventually(lambda: store.running == 1)
     store.refuses = True
-    prefetcher.submit(task("c"))  # fails, and its channel is closed, which the first one uses too
+    # Fails, and its channel is closed, which the first one uses too.
+    prefetcher.submit(task("c"), time.monotonic())
     await eventually(lambda: store.running == 0)
     store.refuses = False
     for store_id in "de":
-        prefetcher.submit(task(store_id))
+        prefetcher.submit(task(store_id), time.monotonic())
     await eventually(lambda: store.running == MAX_CONCURRENT)
 
 
@@ -137,7 +139,7 @@ async def test_a_store_that_misses_more_than_it_was_asked_harms_no_other_store(w
     store.missing = list(range(20))
     store.may_end.set()
     partial = count("partial")
-    prefetcher.submit(task("b"))
+    prefetcher.submit(task("b"), time.monotonic())
     await eventually(lambda: count("partial") == partial + 1)
-    prefetcher.submit(task("c"))
+    prefetcher.submit(task("c"), time.monotonic())
     await eventually(lambda: len(store.requests) == 2)

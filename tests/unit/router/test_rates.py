@@ -1,10 +1,13 @@
 """WorkerRates come from reports; what is unknown is estimated from peers, then from constants."""
 
 import math
+from statistics import median
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from baton.internal.v1.worker_pb2 import LoadReport
+from services.router.state.instances import LoadReport
 from services.router.state.rates import (
     DECODE_STEP_SECONDS,
     LOCAL_BYTES_PER_SECOND,
@@ -25,30 +28,30 @@ def test_nothing_known_gives_the_priors() -> None:
 def test_unknown_rates_are_those_of_peers_of_the_same_layout_only() -> None:
     estimator = RateEstimator()
     for worker, layout, speed in (("a", LAYOUT, 100), ("b", LAYOUT, 300), ("c", OTHER, 9_000)):
-        estimator.observe(worker, layout, LoadReport(prefill_tokens_per_second=speed))
+        estimator.observe(worker, layout, LoadReport("w", prefill_tokens_per_second=speed))
     assert estimator.rates("new", LAYOUT).prefill_tokens_per_second == 200
     assert estimator.rates("new", OTHER).prefill_tokens_per_second == 9_000
 
 
 def test_a_jump_moves_a_known_rate_halfway_and_zero_moves_nothing() -> None:
     estimator = RateEstimator()
-    estimator.observe("w", LAYOUT, LoadReport(decode_step_seconds=0.1))
-    estimator.observe("w", LAYOUT, LoadReport(decode_step_seconds=0.3))
+    estimator.observe("w", LAYOUT, LoadReport("w", decode_step_seconds=0.1))
+    estimator.observe("w", LAYOUT, LoadReport("w", decode_step_seconds=0.3))
     assert estimator.rates("w", LAYOUT).decode_step_seconds == pytest.approx(0.2)
-    estimator.observe("w", LAYOUT, LoadReport())
+    estimator.observe("w", LAYOUT, LoadReport("w"))
     assert estimator.rates("w", LAYOUT).decode_step_seconds == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -5.0])
 def test_numbers_that_are_no_rate_are_not_learned(nonsense: float) -> None:
     estimator = RateEstimator()
-    estimator.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=nonsense))
+    estimator.observe("w", LAYOUT, LoadReport("w", prefill_tokens_per_second=nonsense))
     assert estimator.rates("w", LAYOUT).prefill_tokens_per_second == PREFILL_TOKENS_PER_SECOND
 
 
 def test_remote_is_never_as_fast_as_shared_memory() -> None:
     estimator = RateEstimator()
-    estimator.observe("w", LAYOUT, LoadReport(fetch_bytes_per_second=20e9))
+    estimator.observe("w", LAYOUT, LoadReport("w", fetch_bytes_per_second=20e9))
     rates = estimator.rates("w", LAYOUT)
     assert rates.local_bytes_per_second == 20e9
     assert rates.remote_bytes_per_second < LOCAL_BYTES_PER_SECOND
@@ -56,13 +59,43 @@ def test_remote_is_never_as_fast_as_shared_memory() -> None:
 
 def test_a_removed_worker_teaches_nothing() -> None:
     estimator = RateEstimator()
-    estimator.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=7))
+    estimator.observe("w", LAYOUT, LoadReport("w", prefill_tokens_per_second=7))
     estimator.remove_worker("w")
     assert estimator.rates("w", LAYOUT).prefill_tokens_per_second == PREFILL_TOKENS_PER_SECOND
 
 
 def test_a_worker_with_a_new_layout_starts_afresh() -> None:
     estimator = RateEstimator()
-    estimator.observe("w", LAYOUT, LoadReport(prefill_tokens_per_second=7))
-    estimator.observe("w", OTHER, LoadReport(prefill_tokens_per_second=100))
+    estimator.observe("w", LAYOUT, LoadReport("w", prefill_tokens_per_second=7))
+    estimator.observe("w", OTHER, LoadReport("w", prefill_tokens_per_second=100))
     assert estimator.rates("w", OTHER).prefill_tokens_per_second == 100
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcd"),
+            st.sampled_from([LAYOUT, OTHER, None]),
+            st.sampled_from([0.0, 1.0, 2.0, 7.0]),
+        ),
+        max_size=30,
+    )
+)
+def test_what_peers_know_is_the_median_of_what_each_knows(
+    history: list[tuple[str, bytes | None, float]],
+) -> None:
+    estimator = RateEstimator()
+    layouts: dict[str, bytes] = {}
+    for name, layout, speed in history:
+        if layout is None:
+            estimator.remove_worker(name)
+            layouts.pop(name, None)
+        else:
+            report = LoadReport(name, prefill_tokens_per_second=speed, decode_step_seconds=speed)
+            estimator.observe(name, layout, report)
+            layouts[name] = layout
+    for layout in (LAYOUT, OTHER):
+        own = {n: estimator.rates(n, layout) for n, of in layouts.items() if of == layout}
+        known = [r.decode_step_seconds for r in own.values() if r.decode_step_seconds >= 1]
+        expected = median(known) if known else DECODE_STEP_SECONDS
+        assert estimator.rates("new", layout).decode_step_seconds == pytest.approx(expected)

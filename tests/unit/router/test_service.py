@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from baton.errors import BatonError, Reason
-from baton.internal.v1 import cluster_pb2, router_pb2
-from baton.internal.v1.worker_pb2 import LoadReport
+from baton.internal.v1 import router_pb2
 from baton.rpc.protocol import VERSION, hello
 from baton.settings import RouterLimits
 from services.router.api.service import RouterService
+from services.router.placement.service import PlacementService
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
+from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.tickets import TicketTable
 from tests.support.clock import within
 from tests.support.doubles.call import ScriptedCall
@@ -63,17 +64,14 @@ class Stream(ScriptedCall):
 @pytest.fixture
 def fleet() -> Fleet:
     fleet = Fleet(PrefixIndex(), TicketTable("r"))
-    card = cluster_pb2.ModelCard(name="m", layout_id=LAYOUT, block_tokens=16, block_bytes=1000)
-    fleet.set_model_cards([card])
-    fleet.put(
-        cluster_pb2.Instance(id="d1", role=cluster_pb2.ROLE_DECODE, model="m", layout_id=LAYOUT)
-    )
-    fleet.apply_report(LoadReport(instance_id="d1", free_pages=100, total_pages=100))
+    fleet.set_layouts([ModelLayout("m", LAYOUT, block_tokens=16, block_bytes=1000)])
+    fleet.put(InstanceState("d1", Role.DECODE, model="m", layout_id=LAYOUT))
+    fleet.apply_report(LoadReport("d1", free_pages=100, total_pages=100), 0.0)
     return fleet
 
 
 def serving(fleet: Fleet, **options: Any) -> RouterService:
-    service = RouterService(fleet, **options)
+    service = RouterService(PlacementService(fleet), **options)
     service.open()
     return service
 
@@ -171,7 +169,10 @@ async def test_stopping_does_not_wait_for_a_frontend_that_reads_nothing(fleet: F
 
 
 async def test_a_router_that_does_not_know_the_cluster_refuses_sessions(fleet: Fleet) -> None:
-    assert await refusal(begin(RouterService(fleet), Stream(1))) is Reason.UNAVAILABLE
+    assert (
+        await refusal(begin(RouterService(PlacementService(fleet)), Stream(1)))
+        is Reason.UNAVAILABLE
+    )
 
 
 async def test_a_cancelled_call_leaves_no_task_and_no_ticket(

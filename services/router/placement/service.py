@@ -1,0 +1,184 @@
+"""Where requests run: from what is asked to a decision with its ticket, in plain values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from baton.errors import BatonError, Reason, invalid_field
+from baton.kv.keys import KEY_BYTES
+from baton.limits import MAX_CHOICES
+from services.router.policy.costs import PlacementQuery, Policy
+from services.router.policy.placement import DEFAULT_POLICY, Decision, place
+from services.router.prefix_index.match import Match
+from services.router.replication.hot_prefixes import HotPrefixTracker, PrefetchTask
+from services.router.state.fleet import Fleet
+from services.router.state.tickets import InFlightLoad
+from services.router.state.worker import Worker
+
+
+class Chain(NamedTuple):
+    """The block keys of a prompt in one layout."""
+
+    layout_id: bytes
+    keys: bytes
+    """Packed, in the order of the blocks."""
+
+
+class PlacementRequest(NamedTuple):
+    """A request to be placed."""
+
+    model: str
+    prompt_tokens: int
+    max_tokens: int
+    """The most output tokens per choice."""
+    chains: Sequence[Chain] = ()
+    """One per layout that its model's workers may have."""
+    n: int = 1
+    """Choices."""
+    output_tokens: int = 0
+    """Above 0: a stream that resumes after so many tokens."""
+    excluded: frozenset[str] = frozenset()
+    """Ids of instances that must not be used."""
+    tokenizer_digest: bytes = b""
+    """Of the tokenizer that workers must have; empty: any."""
+    adapter: tuple[str, bytes] | None = None
+    """Name and digest of the adapter that workers must have."""
+    tenant: str = ""
+    seed: int = 0
+    """Chooses among equally good placements."""
+
+
+class Placed(NamedTuple):
+    """A decision, and the ticket that counts its load until it is returned."""
+
+    ticket: str
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What decides which prefixes other stores should hold, and what asks the stores."""
+
+    prefixes: HotPrefixTracker
+    submit: Callable[[PrefetchTask, float], object]
+    """Is given each task and the time."""
+
+
+class PlacementService:
+    """Places requests on a fleet. Pure but for the fleet: time comes in as an argument.
+
+    Args:
+        fleet: where to place.
+        policy: constants of the cost model.
+        replication: given every placement; None: hot prefixes are not replicated.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        policy: Policy = DEFAULT_POLICY,
+        replication: Replication | None = None,
+    ) -> None:
+        self.fleet = fleet
+        self._policy = policy
+        self._replication = replication
+
+    def place(self, request: PlacementRequest, session: int, now: float) -> Placed:
+        """Choose a placement and open its ticket.
+
+        Args:
+            request: what is to be placed.
+            session: what the ticket ends with.
+            now: a monotonic clock, in seconds.
+
+        Raises:
+            BatonError: INVALID_FIELD, MODEL_NOT_FOUND, or what `policy.placement.place` raises.
+        """
+        _check(request)
+        workers = self._workers(request)
+        match = self.fleet.index.match
+        matches = {chain.layout_id: match(_unpack(chain.keys)) for chain in request.chains}
+        query = PlacementQuery(
+            prompt_tokens=request.prompt_tokens,
+            max_tokens=request.max_tokens,
+            n=request.n,
+            output_tokens=request.output_tokens,
+            excluded=request.excluded,
+            matches=matches,
+            seed=request.seed,
+        )
+        decision = place(query, workers, self._policy)
+        if self._replication is not None:
+            self._replicate(self._replication, request, matches, decision, workers, now)
+        loads = _in_flight_loads(request, decision)
+        ticket = self.fleet.tickets.issue(session, now, loads)
+        self.fleet.load_changed(loads)
+        return Placed(ticket, decision)
+
+    def return_tickets(self, session: int, tickets: Sequence[str]) -> None:
+        """End tickets of a session; unknown ones and those of other sessions are left alone."""
+        self.fleet.load_changed(self.fleet.tickets.return_tickets(session, tickets))
+
+    def end_session(self, session: int) -> None:
+        """End every ticket of a session."""
+        self.fleet.load_changed(self.fleet.tickets.end_session(session))
+
+    def _workers(self, request: PlacementRequest) -> list[Worker]:
+        """Return the workers of the model, with the tokenizer and the adapter that are asked."""
+        if not self.fleet.knows_model(request.model):
+            raise BatonError(
+                Reason.MODEL_NOT_FOUND,
+                f"no worker serves the model {request.model!r}",
+                field="model",
+            )
+        workers = self.fleet.workers(request.model)
+        if request.tokenizer_digest:
+            workers = [one for one in workers if one.tokenizer_digest == request.tokenizer_digest]
+        if request.adapter is not None:
+            workers = [one for one in workers if request.adapter in one.adapters]
+        return workers
+
+    def _replicate(
+        self,
+        replication: Replication,
+        request: PlacementRequest,
+        matches: Mapping[bytes, Match],
+        decision: Decision,
+        workers: Sequence[Worker],
+        now: float,
+    ) -> None:
+        layout_id = decision.decode_worker.layout_id
+        for chain in request.chains:
+            if chain.layout_id == layout_id:
+                task = replication.prefixes.record_placement(
+                    chain.keys, matches[layout_id], decision, workers, request.tenant, now
+                )
+                if task is not None:
+                    replication.submit(task, now)
+                return
+
+
+def _unpack(keys: bytes) -> list[bytes]:
+    return [keys[i : i + KEY_BYTES] for i in range(0, len(keys), KEY_BYTES)]
+
+
+def _in_flight_loads(request: PlacementRequest, decision: Decision) -> dict[str, InFlightLoad]:
+    prefill, decode = decision.prefill_worker, decision.decode_worker
+    uncached = decision.prefill.uncached_tokens
+    if prefill is None:
+        return {decode.id: InFlightLoad(uncached, request.n, decision.decode_pages)}
+    return {
+        prefill.id: InFlightLoad(uncached, 1, prefill.pages(request.prompt_tokens)),
+        decode.id: InFlightLoad(request.output_tokens, request.n, decision.decode_pages),
+    }
+
+
+def _check(request: PlacementRequest) -> None:
+    if request.prompt_tokens < 1:
+        raise invalid_field("prompt_tokens", f"{request.prompt_tokens} is out of range: at least 1")
+    if request.max_tokens < 1:
+        raise invalid_field("max_tokens", f"{request.max_tokens} is out of range: at least 1")
+    if not 0 < request.n <= MAX_CHOICES:
+        raise invalid_field("n", f"{request.n} is out of range: 1 to {MAX_CHOICES}")
+    if request.output_tokens < 0:
+        raise invalid_field("output_tokens", f"{request.output_tokens} is out of range: at least 0")

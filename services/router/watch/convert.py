@@ -1,0 +1,51 @@
+"""From messages of workers and of discovery to the plain values that the fleet takes."""
+
+from baton.internal.v1 import cluster_pb2, worker_pb2
+from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
+
+ROLES = {
+    cluster_pb2.ROLE_PREFILL: Role.PREFILL,
+    cluster_pb2.ROLE_DECODE: Role.DECODE,
+    cluster_pb2.ROLE_COMBINED: Role.COMBINED,
+    cluster_pb2.ROLE_KVSTORE: Role.KVSTORE,
+}
+"""Of the instances that placements choose from."""
+
+
+def instance_from_proto(instance: cluster_pb2.Instance) -> InstanceState:
+    """Return a worker or store; its role is one of `ROLES`."""
+    return InstanceState(
+        id=instance.id,
+        role=ROLES[instance.role],
+        incarnation=instance.incarnation,
+        address=instance.address,
+        model=instance.model,
+        layout_id=instance.layout_id,
+        store_id=instance.store_id,
+        tokenizer_digest=instance.tokenizer_digest,
+        adapters=frozenset((adapter.name, adapter.digest) for adapter in instance.adapters),
+        draining=instance.draining,
+    )
+
+
+def layout_from_proto(card: cluster_pb2.ModelCard) -> ModelLayout:
+    """Return the layout that a model's card describes."""
+    return ModelLayout(card.name, card.layout_id, card.block_tokens, card.block_bytes)
+
+
+def report_from_proto(report: worker_pb2.LoadReport) -> LoadReport:
+    """Return a report; its tickets are read where they are, for most are known already."""
+    return LoadReport(
+        report.instance_id,
+        report.incarnation,
+        report.running,
+        report.waiting,
+        report.pending_prompt_tokens,
+        report.free_pages,
+        report.total_pages,
+        report.prefill_tokens_per_second,
+        report.decode_step_seconds,
+        report.fetch_bytes_per_second,
+        report.tickets,
+        report.draining,
+    )
