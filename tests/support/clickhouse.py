@@ -1,0 +1,44 @@
+"""docs/clickhouse.sql as statements, and as tables of a ClickHouse in this process."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "clickhouse.sql"
+VIRTUAL = {
+    "_error": "String",
+    "_raw_message": "String",
+    "_partition": "Int64",
+    "_offset": "Int64",
+}
+"""Columns that the Kafka engine adds, of those that the views read."""
+_COMMENT = re.compile(r"--.*")
+_NAME = re.compile(r"create (?:table|materialized view|view|database) if not exists ([\w.]+)")
+_KAFKA = re.compile(r"\)\s*engine = Kafka\s.*", re.DOTALL)
+_COLUMN = re.compile(r"^\s+(\w+) (.*?),?$", re.MULTILINE)
+
+
+def statements() -> Mapping[str, str]:
+    """Return the statements by the name of what each makes, in their order."""
+    text = _COMMENT.sub("", SCHEMA.read_text())
+    found = {}
+    for statement in filter(None, map(str.strip, text.split(";"))):
+        name = _NAME.match(statement)
+        assert name is not None, statement
+        assert name[1] not in found
+        found[name[1]] = statement
+    return found
+
+
+def columns_of(statement: str) -> dict[str, str]:
+    """Return the columns of a table, and their types."""
+    begin, end = statement.index("("), statement.index("\n)")
+    return dict(_COLUMN.findall(statement[begin:end]))
+
+
+def without_kafka(statement: str) -> str:
+    """Return a table of the Kafka engine as one that hands on what is inserted, as that does."""
+    virtual = ", ".join(f"{name} {kind}" for name, kind in VIRTUAL.items())
+    found, count = _KAFKA.subn(f", {virtual}) engine = Null", statement)
+    assert count == 1
+    return found
