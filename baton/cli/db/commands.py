@@ -14,21 +14,32 @@ from baton.state import schema
 from baton.state.connecting import StateError, place
 from baton.state.revisions import newest, problem_of
 
+OPTIONAL_SECONDS = 60.0
+"""What waits for an upgrade that is optional waits so long at most."""
 R = TypeVar("R")
 
 
-def upgrade(url: str, config: Path | None) -> str:
+def upgrade(url: str, config: Path | None, *, optional: bool = False) -> str:
     """Upgrade the schema; return what was done, as a sentence.
 
     Args:
         url: of the database; empty: what frontends have as `state.url`.
         config: a settings file; None: the one that BATON_CONFIG names, if any.
+        optional: a database that cannot be upgraded is no error: the sentence says why. It has
+            OPTIONAL_SECONDS.
 
     Raises:
         CommandError: no database is named, it cannot be reached, or its schema is newer.
     """
     settings = _settings(url, config)
-    done = _run(schema.upgrade(settings))
+    try:
+        done = _run(
+            schema.upgrade(settings, OPTIONAL_SECONDS) if optional else schema.upgrade(settings)
+        )
+    except CommandError as error:
+        if not optional or error.code != EXIT_FAILED:
+            raise
+        return f"Not upgraded: {error}"
     if done.before == done.after:
         return f"{place(settings)} has schema {done.after} already."
     return f"Upgraded {place(settings)} from {done.before} to {done.after}."

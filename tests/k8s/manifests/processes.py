@@ -8,6 +8,9 @@ from tests.k8s.manifests.view import Container
 
 # Paths in the image, and in volumes: the machine that tests has others.
 _PATHS = ("BATON_ENGINE_MODEL", "BATON_TLS_", "BATON_PUBLIC_")
+_FILE = "_FILE"
+# What stands in a secret's file, where not everything may.
+_SECRETS = {"BATON_STATE_URL_FILE": "postgresql://user@host/database"}
 
 
 def settings_of(container: Container) -> Any:
@@ -16,8 +19,11 @@ def settings_of(container: Container) -> Any:
     Raises:
         StartupError: one is wrong.
     """
+    secrets = secret_files_of(container.process)
     kept = frozenset(
-        (name, value)
+        (name.removesuffix(_FILE), _SECRETS.get(name, "a-secret"))
+        if name in secrets
+        else (name, value)
         for name, value in container.environment.items()
         if name.startswith("BATON_") and not name.startswith(_PATHS)
     )
@@ -47,3 +53,9 @@ def variables_of(process: str) -> frozenset[str]:
 def secrets_of(process: str) -> frozenset[str]:
     """Return the variables that hold secrets."""
     return frozenset(name.env for name in fields_of(SERVICE_SETTINGS[process]) if name.secret)
+
+
+@cache
+def secret_files_of(process: str) -> frozenset[str]:
+    """Return the variables that name files of secrets."""
+    return frozenset(name.file_env for name in fields_of(SERVICE_SETTINGS[process]) if name.secret)

@@ -20,12 +20,12 @@ RENDERINGS = tuple(
 )
 """Every overlay, and every component."""
 RENDER_SECONDS = 60
-_ALONE = """\
+_TOGETHER = """\
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: baton
 resources: [{base}]
-components: [{component}]
+components: [{components}]
 """
 
 
@@ -34,9 +34,16 @@ def rendering(name: str) -> tuple[Object, ...]:
     """Return the objects of one of RENDERINGS. Nobody may change them: copy first."""
     if name.startswith("overlays/"):
         return render(K8S / name)
+    return together(name)
+
+
+@cache
+def together(*components: str) -> tuple[Object, ...]:
+    """Return the objects of the base with these components, in their order."""
     with tempfile.TemporaryDirectory() as directory:
         up = os.path.relpath(K8S, Path(directory).resolve())
-        text = _ALONE.format(base=f"{up}/base", component=f"{up}/{name}")
+        paths = ", ".join(f"{up}/{component}" for component in components)
+        text = _TOGETHER.format(base=f"{up}/base", components=paths)
         (Path(directory) / "kustomization.yaml").write_text(text)
         return render(Path(directory))
 

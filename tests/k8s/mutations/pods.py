@@ -1,10 +1,13 @@
 """Mistakes in pods: what they may do, what they are made of, how they are probed and ended."""
 
-from tests.k8s.mutations.mutation import Mutation
+from tests.k8s.mutations.mutation import GONE, Mutation
 from tests.k8s.mutations.objects import DECODE, ETCD, FRONTEND, POD, WORKER
 
 STORE = f"{POD}.initContainers.kvstore"
 ROUTER = "Deployment/router"
+SERVER = f"{POD}.containers.frontend"
+USAGE = "components/usage"
+LOG = "components/request-log"
 _LIMITS = f"{POD}.containers.0.securityContext"
 
 PODS = (
@@ -190,5 +193,93 @@ PODS = (
         "ConfigMap/baton",
         "data.BATON_TELEMETRY_OTLP_HEADERS",
         "authorization=secret",
+    ),
+    # Usage.
+    Mutation(
+        "secrets_are_where_they_are_looked_for",
+        FRONTEND,
+        f"{SERVER}.env.BATON_STATE_URL_FILE.value",
+        "/var/run/baton/url",
+        USAGE,
+    ),
+    Mutation(
+        "secrets_are_where_they_are_looked_for",
+        FRONTEND,
+        f"{POD}.initContainers.db-upgrade.env.BATON_STATE_URL_FILE.value",
+        "/var/run/baton/state/uri",
+        USAGE,
+    ),
+    Mutation(
+        "secrets_are_where_they_are_looked_for",
+        FRONTEND,
+        f"{POD}.volumes.kafka.secret.secretName",
+        "baton-state",
+        LOG,
+    ),
+    Mutation(
+        "spools_fit_their_volumes",
+        FRONTEND,
+        f"{SERVER}.env.BATON_USAGE_SPOOL_PATH.value",
+        "/tmp/usage",
+        USAGE,
+    ),
+    Mutation(
+        "spools_fit_their_volumes",
+        FRONTEND,
+        f"{SERVER}.env.BATON_USAGE_SPOOL_PATH.value",
+        "/var/spool",
+        USAGE,
+    ),
+    Mutation(
+        "spools_fit_their_volumes",
+        FRONTEND,
+        f"{SERVER}.env.BATON_USAGE_SPOOL_BYTES.value",
+        "400MiB",
+        LOG,
+    ),
+    Mutation(
+        "spools_fit_their_volumes",
+        FRONTEND,
+        f"{POD}.volumes.spool.emptyDir.medium",
+        "Memory",
+        LOG,
+    ),
+    Mutation(
+        "spools_fit_their_volumes", "ConfigMap/baton", "data.BATON_USAGE_KAFKA_BROKERS", GONE, LOG
+    ),
+    Mutation(
+        "containers_are_restarted",
+        FRONTEND,
+        f"{POD}.initContainers.db-upgrade.restartPolicy",
+        "Always",
+        USAGE,
+    ),
+    Mutation(
+        "there_is_one_image",
+        FRONTEND,
+        f"{POD}.initContainers.db-upgrade.image",
+        "localhost/baton:0.0.9",
+        USAGE,
+    ),
+    Mutation(
+        "secrets_are_read_by_their_user_only",
+        FRONTEND,
+        f"{POD}.volumes.state.secret.defaultMode",
+        0o444,
+        USAGE,
+    ),
+    Mutation(
+        "variables_are_settings",
+        FRONTEND,
+        f"{SERVER}.env.-",
+        {"name": "BATON_USAGE_KAFKA_PASSWORD_FILE", "value": "/var/run/baton/kafka/password"},
+        LOG,
+    ),
+    Mutation(
+        "variables_are_settings",
+        "ConfigMap/baton",
+        "data.BATON_USAGE_KAFKA_SASL_PASSWORD",
+        "secret",
+        LOG,
     ),
 )

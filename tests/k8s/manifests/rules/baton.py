@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 
 from baton.settings import SERVICE_SETTINGS, StartupError
-from tests.k8s.manifests.processes import secrets_of, settings_of, variables_of
+from tests.k8s.manifests.processes import (
+    secret_files_of,
+    secrets_of,
+    settings_of,
+    variables_of,
+)
 from tests.k8s.manifests.rules.registry import rule
 from tests.k8s.manifests.view import Pod, Rendered, title
 
@@ -11,6 +16,8 @@ ENDED_SECONDS = 5
 """What a process takes beyond its own limits: the interpreter, the kernel, the kubelet."""
 _PROBES = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
 _NOT_SETTINGS = {"BATON_CONFIG", "BATON_SECRETS_DIR"}
+SECRETS_OF_PEOPLE = {"baton-state": {"url"}, "baton-kafka": {"password"}}
+"""Secrets that docs/kubernetes.md says how to make, and their keys."""
 
 
 @rule
@@ -33,7 +40,7 @@ def variables_are_settings(rendered: Rendered) -> Iterator[str]:
         if not container.process:
             continue
         own = [variable["name"] for variable in container.spec.get("env", [])]
-        known = variables_of(container.process)
+        known = variables_of(container.process) | secret_files_of(container.process)
         for name in own:
             if name.startswith("BATON_") and name not in known | _NOT_SETTINGS:
                 yield f"{container.name}: {name} is no setting of {container.process}"
@@ -55,7 +62,11 @@ def variables_are_settings(rendered: Rendered) -> Iterator[str]:
 @rule
 def there_is_one_image(rendered: Rendered) -> Iterator[str]:
     images = {container.spec.get("image") for container in rendered.containers if container.process}
-    images |= {c.spec.get("image") for c in rendered.containers if c.pod.name == "cli"}
+    images |= {
+        c.spec.get("image")
+        for c in rendered.containers
+        if c.pod.name == "cli" or c.spec.get("command", [""])[0] == "baton"
+    }
     if len(images) != 1:
         yield f"there are {sorted(map(str, images))}"
 
@@ -141,6 +152,7 @@ def instances_have_ids_and_addresses(rendered: Rendered) -> Iterator[str]:
 @rule
 def references_exist(rendered: Rendered) -> Iterator[str]:
     made = {one["spec"].get("secretName") for one in rendered.of("Certificate")}
+    made |= set(SECRETS_OF_PEOPLE)
     for pod in rendered.pods:
         wanted: list[tuple[str, str]] = []
         for container in pod.containers:
@@ -165,6 +177,22 @@ def references_exist(rendered: Rendered) -> Iterator[str]:
             found = name in made if kind.startswith("secret") else _there(rendered, kind, name)
             if name and not found:
                 yield f"{pod.name} wants {kind} {name}, which is not there"
+
+
+@rule
+def secrets_are_where_they_are_looked_for(rendered: Rendered) -> Iterator[str]:
+    """A process that does not find the file of a secret does not start."""
+    every = frozenset[str]().union(*map(secret_files_of, SERVICE_SETTINGS))
+    for container in rendered.containers:
+        mounted = {
+            mount["mountPath"]: container.pod.volumes.get(mount["name"], {})
+            for mount in container.mounts
+        }
+        for name in every & set(container.environment):
+            directory, _, key = container.environment[name].rpartition("/")
+            secret = mounted.get(directory, {}).get("secret", {}).get("secretName")
+            if key not in SECRETS_OF_PEOPLE.get(secret, ()):
+                yield f"{container.name}: {name} is {directory}/{key}, where no such key is"
 
 
 def _there(rendered: Rendered, kind: str, name: str) -> bool:

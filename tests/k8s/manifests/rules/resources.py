@@ -118,3 +118,34 @@ def arenas_fit_their_volumes(rendered: Rendered) -> Iterator[str]:
                 mount["mountPath"] for mount in other.mounts
             }:
                 yield f"{other.name} does not mount the arena at {directory} as its store does"
+
+
+@rule
+def spools_fit_their_volumes(rendered: Rendered) -> Iterator[str]:
+    """What outlives the process is on a volume of its own, has room, and goes somewhere."""
+    for container in rendered.containers:
+        if container.process != "frontend":
+            continue
+        try:
+            found = settings_of(container)
+        except StartupError:
+            continue  # another rule says so
+        usage = found.usage
+        if usage.spool_path is None:
+            continue
+        if not (usage.kafka.brokers or usage.jsonl_path or found.state.url.get_secret_value()):
+            yield f"{container.name} does not start: its records go nowhere"
+        mounts = {m["mountPath"]: container.pod.volumes[m["name"]] for m in container.mounts}
+        above = [str(path) for path in (usage.spool_path, *usage.spool_path.parents)]
+        volume = next((mounts[path] for path in above if path in mounts), {})
+        temporary = volume.get("emptyDir")
+        if (temporary is None and "spec" not in volume) or volume.get("name") == "tmp":
+            yield f"{container.name} has its spool in {usage.spool_path}, where no volume is for it"
+        elif temporary is not None and temporary.get("medium"):
+            yield f"{container.name} has its spool in memory"
+        elif temporary is not None:
+            try:
+                if quantity(temporary.get("sizeLimit")) < usage.spool_bytes * Decimal("1.5"):
+                    yield f"{container.name} is evicted before its spool is full"
+            except ValueError:
+                continue  # another rule says so
