@@ -1,13 +1,9 @@
-"""Asks stores to prefetch hot prefixes before a worker needs them there.
-
-A prefetch may be lost without harm, so none is retried: one that does not fit into the queue,
-waited there for too long or failed is counted and dropped, and a store that failed is not asked for
-a while. Prefetches leave the network to requests: few at a time, and a pause after each.
-"""
+"""Asks stores to prefetch hot prefixes before a worker needs them there: the calls alone."""
 
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2 as pb
@@ -17,6 +13,7 @@ from baton.settings import RouterPlacement
 from baton.telemetry.logs import get_logger
 from services.router import metrics
 from services.router.replication.hot_prefixes import PrefetchTask
+from services.router.replication.pacer import PrefetchPacer
 
 log = get_logger(__name__)
 
@@ -25,10 +22,7 @@ SLOWEST_BYTES_PER_SECOND = 16e6
 
 
 class Prefetcher:
-    """A bounded queue of prefetches, and the calls that `run` makes for them.
-
-    One loop owns it. `submit` never blocks; settings bound what waits and runs. A prefetch is paced
-    by a pause after it: two at a time take half of what a store was measured to fetch over gRPC.
+    """Makes the calls that a pacer says are due, while `run` runs. One loop owns it.
 
     Args:
         address_of: returns a store's address; None for one that is not in the cluster.
@@ -42,45 +36,42 @@ class Prefetcher:
     ) -> None:
         self._settings = settings
         self._address_of = address_of
-        self._queue: asyncio.Queue[tuple[float, PrefetchTask]] = asyncio.Queue(
-            settings.prefetch_queued
-        )
-        self._cooling_down: dict[str, float] = {}
-        """Until when, by store."""
+        self._pacer = PrefetchPacer(settings)
+        self._dropped = 0
+        """Of those that the pacer dropped, those that were counted."""
+        self._wake = asyncio.Event()
         self._channels = ChannelPool()
 
     def submit(self, task: PrefetchTask, now: float) -> None:
-        """Queue a prefetch, or drop it where the queue is full."""
-        try:
-            self._queue.put_nowait((now, task))
-        except asyncio.QueueFull:
-            metrics.PREFETCHES.labels("dropped").inc()
+        """Queue a prefetch, or drop it where the queue is full. Never blocks."""
+        self._pacer.submit(task, now)
+        self._count_dropped()
+        self._wake.set()
 
     async def run(self) -> None:
         """Make the calls until cancelled."""
         async with self._channels, asyncio.TaskGroup() as group:
-            for _ in range(self._settings.prefetch_concurrent):
-                group.create_task(self._work())
+            while True:
+                self._wake.clear()
+                now = time.monotonic()
+                while (task := self._pacer.next(now)) is not None:
+                    group.create_task(self._call(task))
+                self._count_dropped()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._pacer.wait_seconds(now)):
+                        await self._wake.wait()
 
-    async def _work(self) -> None:
-        settings = self._settings
-        while True:
-            submitted, task = await self._queue.get()
-            began = time.monotonic()
-            self._cooling_down = {k: t for k, t in self._cooling_down.items() if t > began}
-            # What was hot then need not be now.
-            is_stale = began - submitted > settings.prefetch_stale_seconds
-            if is_stale or task.store_id in self._cooling_down:
-                metrics.PREFETCHES.labels("dropped").inc()
-                continue
+    def _count_dropped(self) -> None:
+        metrics.PREFETCHES.labels("dropped").inc(self._pacer.dropped - self._dropped)
+        self._dropped = self._pacer.dropped
+
+    async def _call(self, task: PrefetchTask) -> None:
+        blocks = 0
+        try:
             blocks = await self._prefetch(task)
-            if not blocks:
-                self._cooling_down[task.store_id] = (
-                    time.monotonic() + settings.store_cooldown_seconds
-                )
-            took = time.monotonic() - began
-            paced = blocks * task.block_bytes / settings.prefetch_bytes_per_second
-            await asyncio.sleep(max(0.0, paced - took))
+        finally:
+            self._pacer.done(task, blocks, time.monotonic())
+            self._wake.set()
 
     async def _prefetch(self, task: PrefetchTask) -> int:
         """Return how many of the blocks the store has now; 0 where the call failed."""
@@ -106,7 +97,7 @@ class Prefetcher:
         except BatonError as error:
             metrics.PREFETCHES.labels("failed").inc()
             log.info("router.prefetch.failed", peer=task.store_id, error=error.code.name)
-            # Ends the calls of the other worker too, which share it.
+            # Ends the other calls on it too.
             await self._channels.drop(address)
             return 0
         blocks = max(0, task.blocks - len(response.missing))
