@@ -106,7 +106,18 @@ def remote_candidates(
     policy: Policy,
 ) -> list[PlacementCandidate]:
     """Return pairs of workers; none for a stream that resumes with little left uncached."""
-    if resumes_locally(query, decodes, policy):
+    # Two workers that both prefill and decode could hold their pages for streams that wait for a
+    # prefill on the other one, and neither prefill would get pages.
+    layouts = {d.worker.layout_id for d in decodes if not d.worker.can_prefill}
+    prefill_workers = [
+        worker
+        for worker in workers
+        if worker.can_prefill
+        and not worker.stale
+        and worker.store_id
+        and (not worker.can_decode or worker.layout_id in layouts)
+    ]
+    if not prefill_workers or resumes_locally(query, decodes, policy):
         return []
     # Without a store there is no way for KV to get from one worker to the other.
     by_layout: dict[bytes, dict[str, list[DecodeCandidate]]] = {}
@@ -117,12 +128,8 @@ def remote_candidates(
             by_store.setdefault(worker.store_id, []).append(decode)
     estimates = [
         (estimate_prefill(query, worker, query.prompt_tokens), worker)
-        for worker in workers
-        if worker.can_prefill
-        and not worker.stale
-        and worker.store_id
-        and worker.layout_id in by_layout
-        and worker.pages(query.prompt_tokens) <= worker.total_pages
+        for worker in prefill_workers
+        if worker.layout_id in by_layout and worker.pages(query.prompt_tokens) <= worker.total_pages
     ]
     if len(estimates) > policy.max_prefill_workers:
         estimates = nsmallest(
@@ -155,8 +162,6 @@ def _pairs(
     ttft, stall = prefill.total_seconds, prefill.stall_seconds
     last_chunk = _last_chunk(query, policy)
     for decode in decodes:
-        # Two workers that both prefill and decode could hold their pages for streams that wait for
-        # a prefill on the other one, and neither prefill would get pages.
         if not (worker.can_decode and decode.worker.can_prefill):
             # Blocks travel while the rest is computed, all but the last chunk.
             handoff = decode.local_handoff if same_store else decode.remote_handoff
