@@ -18,6 +18,7 @@ from services.router.prefix_index.index import PrefixIndex
 from services.router.replication.hot_prefixes import HotPrefixTracker
 from services.router.replication.prefetcher import Prefetcher
 from services.router.state.fleet import Fleet
+from services.router.state.rates import Bandwidths
 from services.router.state.tickets import TicketTable
 from services.router.watch.cluster_watch import ClusterWatch
 
@@ -39,6 +40,9 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     fleet = Fleet(
         PrefixIndex(),
         TicketTable(f"{process.instance_id}/{process.incarnation[:8]}"),
+        Bandwidths(
+            settings.placement.remote_bytes_per_second, settings.placement.local_bytes_per_second
+        ),
         silence_seconds=settings.watch.silence_seconds,
     )
     watch = ClusterWatch(discovery, fleet, settings.watch, process.instance_id)

@@ -18,6 +18,17 @@ class RouterPlacement(SettingsGroup):
     max_queue_seconds: float = Field(
         300, gt=0, le=86_400, description="a request that would wait for longer is refused"
     )
+    remote_bytes_per_second: Bytes = Field(
+        1_000_000_000,
+        ge=MIB,
+        description="what a worker is expected to fetch from another store until it was measured; "
+        "at most half of local_bytes_per_second counts",
+    )
+    local_bytes_per_second: Bytes = Field(
+        5_000_000_000,
+        ge=MIB,
+        description="what a worker is expected to fetch from its own store, at least",
+    )
     replication_threshold: int = Field(
         4,
         ge=0,

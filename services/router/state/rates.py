@@ -7,6 +7,7 @@ does.
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from services.router.state.instances import LoadReport
 
@@ -33,8 +34,7 @@ class Bandwidths:
 DEFAULT_BANDWIDTHS = Bandwidths()
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRates:
+class WorkerRates(NamedTuple):
     """What a worker is expected to do."""
 
     prefill_tokens_per_second: float = PREFILL_TOKENS_PER_SECOND

@@ -6,9 +6,13 @@ from zlib import crc32
 from services.router.state.rates import WorkerRates
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Worker:
-    """A worker at this moment: its last load report plus the in-flight load of later placements."""
+    """A worker at this moment: its last load report plus the in-flight load of later placements.
+
+    It is made anew for every report and placement, and never changed: not frozen, for that takes
+    three times as long to make.
+    """
 
     id: str
     incarnation: str
@@ -39,12 +43,9 @@ class Worker:
     remote_block_seconds: float = field(init=False)
 
     def __post_init__(self) -> None:
-        set_once = object.__setattr__
-        set_once(self, "id_hash", crc32(self.id.encode()))
-        set_once(self, "local_block_seconds", self.block_bytes / self.rates.local_bytes_per_second)
-        set_once(
-            self, "remote_block_seconds", self.block_bytes / self.rates.remote_bytes_per_second
-        )
+        self.id_hash = crc32(self.id.encode())
+        self.local_block_seconds = self.block_bytes / self.rates.local_bytes_per_second
+        self.remote_block_seconds = self.block_bytes / self.rates.remote_bytes_per_second
 
     def pages(self, tokens: int) -> int:
         """Return how many KV pages hold so many tokens."""

@@ -179,7 +179,7 @@ def test_the_less_crowded_decode_worker_also_takes_what_is_read_elsewhere() -> N
 
 
 def test_the_decode_worker_beside_the_prefill_worker_is_nearer() -> None:
-    slow = replace(RATES, remote_bytes_per_second=1e7)
+    slow = RATES._replace(remote_bytes_per_second=1e7)
     workers = [replace(w, rates=slow, running=8 if w.can_decode else 0) for w in (P1, D1, D2)]
     assert names(place(query(), workers)) == ("p1", "d1")
 
