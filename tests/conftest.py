@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, settings
 
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
-from baton.state.local import LocalPostgres, remove_data
+from baton.state.local.programs import remove_data
+from baton.state.local.server import LocalPostgres
 from baton.telemetry.scope import PROCESS, current
 from tests.support.hung_tests import HungTests
 from tests.support.processes.launcher import Launcher

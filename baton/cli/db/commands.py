@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import SecretStr, ValidationError
 
 from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.cli.local.rundir import running
 from baton.settings import FrontendSettings, StartupError, StateSettings, load
 from baton.settings.names import CONFIG_FLAG
 from baton.state import schema
@@ -23,7 +24,8 @@ def upgrade(url: str, config: Path | None, *, optional: bool = False) -> str:
     """Upgrade the schema; return what was done, as a sentence.
 
     Args:
-        url: of the database; empty: what frontends have as `state.url`.
+        url: of the database; empty: what frontends have as `state.url`, else that of the cluster
+            that runs here.
         config: a settings file; None: the one that BATON_CONFIG names, if any.
         optional: a database that cannot be upgraded is no error: the sentence says why. It has
             OPTIONAL_SECONDS.
@@ -71,6 +73,8 @@ def _settings(url: str, config: Path | None) -> StateSettings:
         settings = load(FrontendSettings, arguments, "frontend").state
     except StartupError as error:
         raise CommandError(str(error)) from error
+    if not settings.url.get_secret_value() and (local := running()) and local.state_url:
+        return StateSettings(url=SecretStr(local.state_url))
     if not settings.url.get_secret_value():
         raise CommandError(
             "No database is named: say which one with --state-url, BATON_STATE_URL or "

@@ -50,6 +50,7 @@ def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
         f"  OpenAI   {cluster.scheme}://{cluster.http}/v1",
         f"  gRPC     {cluster.grpc}",
         f"  etcd     {', '.join(cluster.etcd)}",
+        *([f"  usage    {cluster.state_url}"] if cluster.state_url else []),
         *([f"  key      {key} (shown once)"] if key else []),
         *_wrapped("metrics", metrics(cluster.metrics), width),
         f"  targets  {cluster.metric_targets}",

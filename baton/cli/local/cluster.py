@@ -14,6 +14,7 @@ from rich.console import Console
 from baton.cli.config_file import given_variables
 from baton.cli.errors import CommandError
 from baton.cli.local.child import Child, ServiceProcess
+from baton.cli.local.database import POSTGRES, own_database
 from baton.cli.local.metric_targets import keep_targets
 from baton.cli.local.plan import HOST, ProcessSpec, available_cores, plan, small_memory
 from baton.cli.local.ports import held_port, require_free
@@ -64,6 +65,8 @@ class Cluster:
     start_seconds: float
     tls: bool = False
     """Clients speak TLS."""
+    state_url: str = ""
+    """Of its own Postgres; empty: it runs none."""
 
     @property
     def scheme(self) -> str:
@@ -123,9 +126,12 @@ async def _run(
             memory = small_memory(set().union(*given))
         drain_seconds, patience, tls = 0.0, 0.0, False
         noticed = NOTICE_ENV in given_variables(options.config, "frontend")
-        frontends = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
-        specs = plan(options, model, endpoints, available_cores(), memory, frontends)
+        frontends: dict[str, str] = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
+        database, state = own_database(options.config, options.auth, directory, reporter)
+        specs = plan(options, model, endpoints, available_cores(), memory, {**frontends, **state})
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
+        if database is not None:
+            children[POSTGRES] = database
         for spec in specs:
             settings = _settings_of(spec)
             if settings.tls.cert is not None:
@@ -166,8 +172,13 @@ async def _run(
                 options.decode + options.combined,
                 time.monotonic() - begun,
                 tls,
+                database.url if database is not None else "",
             )
-            directory.publish(LocalCluster(endpoints, options.cluster, cluster.grpc, cluster.http))
+            directory.publish(
+                LocalCluster(
+                    endpoints, options.cluster, cluster.grpc, cluster.http, cluster.state_url
+                )
+            )
             async with keep_targets(view, directory.metric_targets, options.cluster):
                 await body(cluster)
         except asyncio.CancelledError:
@@ -202,7 +213,8 @@ def _settings_of(spec: ProcessSpec) -> ProcessSettings:
         CommandError: a setting is wrong; the text names it and what it may be.
     """
     settings_type = SERVICE_SETTINGS[spec.service]
-    flags = {name.env: name.flag for name in fields_of(settings_type)}
+    names = list(fields_of(settings_type))
+    flags = {name.file_env if name.secret else name.env: name.flag for name in names}
     flags[CONFIG_ENV] = CONFIG_FLAG
     given = [f"{flags[name]}={value}" for name, value in spec.settings.items() if name in flags]
     try:

@@ -36,6 +36,8 @@ class LocalCluster:
     cluster: str
     grpc: str
     http: str
+    state_url: str = ""
+    """Of its own Postgres; empty: it runs none."""
 
 
 class RunDirectory:
@@ -79,6 +81,23 @@ class RunDirectory:
     def etcd_data(self) -> Path:
         """etcd's data."""
         return self.path / "etcd"
+
+    @property
+    def database(self) -> Path:
+        """Postgres' data and its socket."""
+        return self.path / "postgres"
+
+    @property
+    def usage_spool(self) -> Path:
+        """Usage records of frontends that are told no other place."""
+        return self.path / "usage"
+
+    def write_state_url(self, url: str) -> Path:
+        """Return a file that only this user may read, with the URL of the database."""
+        path = self.path / "state-url"
+        path.touch(mode=0o600)
+        path.write_text(url)
+        return path
 
     @property
     def metric_targets(self) -> Path:
@@ -127,13 +146,26 @@ def clear_ended(base: Path) -> None:
 def _keep_logs(directory: Path) -> None:
     """Remove all of a run's directory but its logs, and all of it if no process logged anything."""
     if not any(size for size, _ in _log_files(directory, but=_SUPERVISOR_LOG)):
+        for entry in list(directory.iterdir()) if directory.is_dir() else ():
+            if entry.is_symlink():
+                _remove(entry)
         shutil.rmtree(directory, ignore_errors=True)
         return
     for entry in directory.iterdir():
         if entry.is_dir() and entry.name != _LOGS:
-            shutil.rmtree(entry, ignore_errors=True)
+            _remove(entry)
         elif entry.name != _LOGS:
             entry.unlink(missing_ok=True)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory of a run's; root's Postgres has its data behind a link."""
+    if directory.is_symlink():
+        from baton.state.local.programs import remove_data
+
+        remove_data(directory)
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _last_written(directory: Path) -> float:

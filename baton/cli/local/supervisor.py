@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from baton.cli.cluster_view import ClusterView, watch_cluster
 from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from baton.cli.local.child import Child, exit_reason, tail
+from baton.cli.local.database import POSTGRES
 from baton.cli.local.log_lines import readable
 from baton.cli.local.plan import ProcessSpec
 from baton.cli.local.report import Reporter
@@ -19,6 +20,8 @@ from baton.settings import StartupError
 
 START_SECONDS = 120.0
 ETCD = "etcd"
+_SERVERS = (POSTGRES, ETCD)
+"""No processes of Baton, but what they use; in the order to stop them."""
 
 
 class Supervisor:
@@ -28,8 +31,9 @@ class Supervisor:
     the main thread: processes end with the thread that started them.
 
     Args:
-        children: processes by id, in the order to start them; `etcd` if the cluster runs its own.
-        specs: their specs, except etcd's.
+        children: processes by id, in the order to start them; `etcd` and `postgres` if the cluster
+            runs its own.
+        specs: their specs, except those servers'.
         endpoints: etcd's.
         cluster: the cluster's name.
         reporter: prints what happens.
@@ -94,7 +98,7 @@ class Supervisor:
         self._serving = True
 
     async def stop(self) -> None:
-        """Drain and stop all processes: frontends, then workers, then stores, then etcd."""
+        """Drain and stop all processes: frontends, workers, stores, then Postgres and etcd."""
         self._serving = False
         await _cancel([*self._keep_tasks, *self._recovery_tasks])
         groups: dict[int, list[Awaitable[None]]] = {}
@@ -103,8 +107,9 @@ class Supervisor:
         for _, stops in sorted(groups.items()):
             await asyncio.gather(*stops)
         await self._stack.aclose()
-        if ETCD in self._children:
-            await self._children[ETCD].stop()
+        for name in _SERVERS:
+            if name in self._children:
+                await self._children[name].stop()
 
     def kill(self) -> None:
         """Kill all processes."""
@@ -140,11 +145,11 @@ class Supervisor:
             begun = clock()
             try:
                 await child.start()
-                if self._serving and name == ETCD:
+                if self._serving and name in _SERVERS:
                     self._reporter.info(f"{name} serves again (pid {child.pid}).")
                 pid = child.pid or 0
                 code = await self._wait_end(name, child, pid)
-            except StartupError as error:  # etcd ended before it served
+            except StartupError as error:  # a server ended before it served
                 if not self._serving:
                     raise CommandError(str(error)) from error
                 pid, code = 0, EXIT_FAILED
@@ -185,7 +190,7 @@ class Supervisor:
         return await livez(instance.metrics_address, min(1.0, self._patience))
 
     def _report_recovery(self, name: str) -> None:
-        if name == ETCD:
+        if name in _SERVERS:
             return
         old = self.view.incarnation(name)
 

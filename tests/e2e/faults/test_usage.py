@@ -1,4 +1,4 @@
-"""Usage while frontends are killed: what clients were told is recorded, each answer once."""
+"""Usage while frontends and Postgres are killed: what clients were told is recorded, each once."""
 
 import asyncio
 import itertools
@@ -11,9 +11,12 @@ from typing import Any
 
 import httpx
 
+from baton.state.connecting import connected
+from baton.state.local.server import LocalPostgres
 from baton.usage.record import LOST, UsageRecord
 from baton.usage.report import RecordFiles, files_of
 from tests.support.engine.model import MODEL
+from tests.support.state.databases import Databases, state_settings
 from tests.support.wait import eventually
 
 KILLS = 3
@@ -62,13 +65,15 @@ async def client(url: str, name: str, told: Told) -> None:
                 await ask(http, f"{name}-{number}", draw, told)
 
 
-async def test_records_add_up_to_what_clients_were_told_though_frontends_are_killed(
-    local_cluster: Any, tmp_path: Path
+async def test_records_add_up_to_what_clients_were_told_though_frontends_and_postgres_are_killed(
+    local_cluster: Any, own_postgres: LocalPostgres, tmp_path: Path
 ) -> None:
+    state = state_settings(await Databases(own_postgres).migrated())
     names = [f"frontend-{number}" for number in range(KILLS + 1)]
     settings = {
         "usage.spool_path": tmp_path / "spool",
         "usage.jsonl_path": tmp_path / "files",
+        "state.url": state.url.get_secret_value(),
         "engine.sim_decode_step_seconds": 0.003,
         "engine.max_running": 64,
     }
@@ -79,10 +84,18 @@ async def test_records_add_up_to_what_clients_were_told_though_frontends_are_kil
         url = f"http://{frontend.instance.http_address}"
         before = len(told)
         asking = [asyncio.create_task(client(url, f"{name}-{one}", told)) for one in range(CLIENTS)]
-        await eventually(lambda before=before: len(told) >= before + 5 * CLIENTS)
+        await eventually(lambda before=before: len(told) >= before + 3 * CLIENTS)
+        await own_postgres.kill()
+        before = len(told)
+        await eventually(lambda before=before: len(told) >= before + 3 * CLIENTS)
         frontend.kill()
         await asyncio.gather(*asking)
+        if number % 2:
+            await own_postgres.start()
         await cluster.start(names[number + 1])
+        if not number % 2:
+            await own_postgres.start()
+    await eventually(lambda: len(_runs(tmp_path / "spool")) == 1)  # its own
     assert await cluster[names[-1]].stop() == 0
 
     found = RecordFiles(files_of(tmp_path / "files"))
@@ -105,4 +118,17 @@ async def test_records_add_up_to_what_clients_were_told_though_frontends_are_kil
     cut_off = [record for record in others if record.outcome in ("ok", LOST)]
     assert len(cut_off) <= KILLS * CLIENTS
     assert all(record.output_tokens is None for record in others if record.outcome == LOST)
-    assert not [path for path in (tmp_path / "spool").iterdir() if path.is_dir()]
+    assert not _runs(tmp_path / "spool")
+    async with connected(state) as connection:
+        rows = await connection.fetch(
+            "select request_id, outcome, prompt_tokens, output_tokens from usage_records "
+            "where request_id like 'frontend-%'"
+        )
+    assert sorted(map(tuple, rows)) == sorted(
+        (ident, record.outcome, record.prompt_tokens, record.output_tokens)
+        for ident, record in records.items()
+    )
+
+
+def _runs(spool: Path) -> list[Path]:
+    return [path for path in spool.iterdir() if path.is_dir()]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from baton.cli.local.rundir import clear_ended
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from tests.support.clock import Stopwatch
 
@@ -90,11 +91,11 @@ class Baton:
         until(lambda: not alive(pids), seconds)
         return alive(pids)
 
-    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Another `baton` command beside it."""
         return subprocess.run(
             [sys.executable, "-c", _MAIN, *arguments],
-            env=self.environment | {"COLUMNS": "200"},
+            env=self.environment | {"COLUMNS": "200"} | variables,
             capture_output=True,
             text=True,
             timeout=60,
@@ -112,6 +113,7 @@ class Baton:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+        clear_ended(self.directory / "run" / "baton")
 
 
 def environment(directory: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from baton import __version__
 from baton.client import Client
+from baton.state.local.programs import find_programs
 from tests.support.clock import Stopwatch
 from tests.support.processes.freeze import freeze
 
@@ -79,10 +81,17 @@ def test_clusters_on_one_etcd_need_names_and_killed_supervisors_orphan_nothing(
     same = baton("up", "--etcd-endpoint", etcd)
     assert same.ends(30) == 2
     assert "already has a" in same.stderr
-    other = baton("up", "--etcd-endpoint", etcd, "--cluster", "other")
+    other = baton("up", "--etcd-endpoint", etcd, "--cluster", "other", "--auth", "keys")
     other.until_up()
     pids = other.children()
-    assert len(pids) == 5  # no etcd of its own
+    assert len(pids) == 6  # no etcd of its own, and a Postgres for usage
+    asked = other.call("chat", "Hello", BATON_API_KEY=other.line("key"))
+    assert asked.returncode == 0, asked.stderr
+    assert other.call("db", "status").returncode == 0
+    query = "select sum(output_tokens) > 0 and count(*) = 1 from usage_records"
+    psql = [str(find_programs() / "psql"), other.line("usage"), "-Atc", query]
+    other.until(lambda: subprocess.check_output(psql) == b"t\n", 30)
+    assert subprocess.check_output(psql) == b"t\n"
     other.process.kill()
     other.process.wait()
     assert other.left(pids, 30.0) == {}

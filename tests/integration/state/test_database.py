@@ -10,7 +10,8 @@ import pytest
 
 from baton.state.connecting import RefusedError, StateError, UnavailableError, connected
 from baton.state.database import Database
-from baton.state.local import LocalPostgres, remove_data
+from baton.state.local.programs import remove_data
+from baton.state.local.server import LocalPostgres
 from tests.support.state.databases import Databases, state_settings
 from tests.support.wait import eventually
 
@@ -101,7 +102,7 @@ async def test_a_server_ends_with_who_started_it(tmp_path: Path) -> None:
     directory = tmp_path / "postgres"
     code = (
         "import asyncio, os, sys; from pathlib import Path; "
-        "from baton.state.local import LocalPostgres\n"
+        "from baton.state.local.server import LocalPostgres\n"
         "async def main():\n"
         "    server = LocalPostgres(Path(sys.argv[1])); await server.start()\n"
         "    print(server.pid, flush=True); os.kill(os.getpid(), 9)\n"

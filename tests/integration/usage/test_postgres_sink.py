@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from baton.state.connecting import StateError, connected
 from baton.state.database import Database
-from baton.state.local import LocalPostgres
+from baton.state.local.server import LocalPostgres
 from baton.usage.record import UsageRecord, encode
 from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.postgres import PostgresSink

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from baton.settings import StateSettings
 from baton.state.connecting import connected
-from baton.state.local import LocalPostgres
+from baton.state.local.server import LocalPostgres
 from baton.state.schema import upgrade
 
 _TEMPLATE = "migrated"

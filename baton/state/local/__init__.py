@@ -1,0 +1,1 @@
+"""A real Postgres on this machine, for development and tests."""
