@@ -214,6 +214,18 @@ def serve(context: typer.Context) -> None:
     run(context.args)
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+    options_metavar="TRACE [--OPTION VALUE]...",
+)
+def simulate(context: typer.Context) -> None:
+    """Run a trace of requests on a simulated cluster."""
+    from baton.cli.simulate import simulate as run
+
+    run(context.args)
+
+
 @config_app.command("show")
 def config_show(
     process: Annotated[

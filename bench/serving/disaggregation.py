@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from baton.client import AsyncClient
+from baton.plot import Panel, draw
 from bench.harness import cli
 from bench.harness.checkpoints import SIZES, VOCAB, random_llama
 from bench.harness.cluster import cluster
-from bench.harness.plot import Panel, draw
 from bench.harness.table import Table
 from bench.serving.generate import greedy
 from bench.serving.load.mixed import MixedLoad, Request, Targets, figures, from_json, run, to_json

@@ -111,3 +111,14 @@ main(["router"])
 """
     done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
     assert done.returncode == 0
+
+
+def test_the_simulator_runs_without_what_processes_need(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 800, "output_length": 2}\n')
+    done = call(
+        *("simulate", str(trace), "--policy", "least-wait", "--multiple", "1"),
+        without=("torch", "uvloop", "etcd3", "uvicorn"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].split()[:4] == ["least", "wait", "1.00", "0.10"]

@@ -13,7 +13,8 @@ STYLES = (
     ("#444444", "4 4", "square"),
 )
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 330, 280, 52, 40, 14, 44
-LEGEND = 30
+LEGEND, ROW, COLUMN = 30, 18, 190
+"""Of the names below: where they end, and how far they are apart."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +32,23 @@ def draw(panels: Sequence[Panel]) -> str:
     """An SVG document."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     width = WIDTH * len(panels)
+    columns = max(1, (width - LEFT) // COLUMN)
+    height = HEIGHT + LEGEND + ROW * ((len(names) - 1) // columns)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{HEIGHT + LEGEND}" '
-        f'viewBox="0 0 {width} {HEIGHT + LEGEND}" font-family="sans-serif" font-size="12" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12" '
         'fill="#1a1a1a">',
-        f'<rect width="{width}" height="{HEIGHT + LEGEND}" fill="#ffffff"/>',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
     for number, panel in enumerate(panels):
         parts.append(f'<g transform="translate({number * WIDTH} 0)">')
         parts += _panel(panel, names)
         parts.append("</g>")
     for number, name in enumerate(names):
-        x = LEFT + number * 190
-        parts.append(_line([(x, HEIGHT + 14), (x + 34, HEIGHT + 14)], number))
-        parts.append(_mark(x + 17, HEIGHT + 14, number))
-        parts.append(f'<text x="{x + 42}" y="{HEIGHT + 18}">{escape(name)}</text>')
+        x, y = LEFT + number % columns * COLUMN, HEIGHT + 14 + number // columns * ROW
+        parts.append(_line([(x, y), (x + 34, y)], number))
+        parts.append(_mark(x + 17, y, number))
+        parts.append(f'<text x="{x + 42}" y="{y + 4}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

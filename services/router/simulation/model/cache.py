@@ -1,0 +1,48 @@
+"""KV that a worker keeps: blocks, the least recently used evicted first."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+
+class BlockCache:
+    """An LRU of blocks by number, of at most `capacity` blocks; None: of any number."""
+
+    def __init__(self, capacity: int | None) -> None:
+        self._capacity = capacity
+        self._blocks: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self._blocks)
+
+    def __contains__(self, block: int) -> bool:
+        """Return whether a block is here."""
+        return block in self._blocks
+
+    def prefix(self, chain: Sequence[int]) -> int:
+        """Return how many leading blocks of a chain are here."""
+        blocks = self._blocks
+        for length, block in enumerate(chain):
+            if block not in blocks:
+                return length
+        return len(chain)
+
+    def use(self, chain: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Make a chain's blocks the most recently used, its last one the latest.
+
+        Returns:
+            (blocks that were not here before, blocks that had to go for them).
+        """
+        blocks = self._blocks
+        added = []
+        for block in chain:
+            if block in blocks:
+                blocks.move_to_end(block)
+            else:
+                blocks[block] = None
+                added.append(block)
+        evicted: list[int] = []
+        if self._capacity is not None:
+            while len(blocks) > self._capacity:
+                evicted.append(blocks.popitem(last=False)[0])
+        return added, evicted

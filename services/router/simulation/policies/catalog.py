@@ -1,0 +1,57 @@
+"""The policies by name."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from services.router.simulation.config import ClusterConfig
+from services.router.simulation.policies.base import Baseline
+from services.router.simulation.policies.baseline import BaselineRouter
+from services.router.simulation.policies.dynamo import Dynamo
+from services.router.simulation.policies.least_wait import LeastWait
+from services.router.simulation.policies.llmd import LlmD
+from services.router.simulation.policies.longest_prefix import LongestPrefix
+from services.router.simulation.policies.mooncake import Mooncake
+from services.router.simulation.policies.preble import Preble
+from services.router.simulation.policies.round_robin import RoundRobin
+from services.router.simulation.router import Router
+
+MakeRouter = Callable[[ClusterConfig, Sequence[bytes], int, int], Router]
+"""Makes a router of a cluster, the keys of all blocks, the tokens of a block, and a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEntry:
+    """A policy that can be simulated."""
+
+    name: str
+    title: str
+    """For people."""
+    make: MakeRouter
+    shared_cache: bool = False
+    """Whether workers share one cache that keeps everything: a bound, no real cluster."""
+
+
+def _baseline(
+    name: str, title: str, policy: Callable[[], Baseline], *, shared_cache: bool = False
+) -> PolicyEntry:
+    def make(
+        config: ClusterConfig, keys: Sequence[bytes], block_tokens: int, seed: int
+    ) -> BaselineRouter:
+        return BaselineRouter(policy(), config, keys, block_tokens, seed, shared_cache=shared_cache)
+
+    return PolicyEntry(name, title, make, shared_cache)
+
+
+_ENTRIES = (
+    _baseline("round-robin", "round robin", RoundRobin),
+    _baseline("least-wait", "least wait", LeastWait),
+    _baseline("longest-prefix", "longest prefix", LongestPrefix),
+    _baseline("dynamo", "Dynamo, full cost", partial(Dynamo, full=True)),
+    _baseline("dynamo-prefill", "Dynamo, prefill cost", partial(Dynamo, full=False)),
+    _baseline("mooncake", "Mooncake, algorithm 1", Mooncake),
+    _baseline("llm-d", "llm-d, scorers 3:2:2", LlmD),
+    _baseline("preble", "Preble", Preble),
+    _baseline("fifo-infinite", "FIFO, one infinite cache", LeastWait, shared_cache=True),
+)
+POLICIES = {entry.name: entry for entry in _ENTRIES}

@@ -1,0 +1,1 @@
+"""What a simulation found, as a table, JSON and curves."""

@@ -1,0 +1,32 @@
+"""What the cluster tells a router, and asks it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from services.router.simulation.model.loads import Loads
+from services.router.simulation.request import Choice, Request
+
+
+class Router(Protocol):
+    """Places requests on what it was told. Time never goes back from one call to the next."""
+
+    def place(self, request: Request, now: float) -> Choice | None:
+        """Return where a request goes; None: it is refused."""
+
+    def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
+        """Note that a worker's cache has more blocks."""
+
+    def remove_blocks(self, worker: int, blocks: Sequence[int]) -> None:
+        """Note that a worker's cache has evicted blocks."""
+
+    def report(self, loads: Loads, placed: int, now: float) -> None:
+        """Note the load of all workers.
+
+        Args:
+            loads: the router's own now. They contain the first `placed` placements.
+            placed: the number of placements when the loads were measured.
+            now: when the router hears of it.
+        """
+
+    def end(self, request: Request, now: float) -> None:
+        """Note that a request's stream has ended."""

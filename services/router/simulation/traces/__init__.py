@@ -1,0 +1,1 @@
+"""Recorded requests: read from files, and changed for studies."""
