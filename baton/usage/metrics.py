@@ -5,6 +5,9 @@ from baton.telemetry.metrics import Counter, Gauge
 SPOOL_BYTES = Gauge(
     "baton_usage_spool_bytes", "Usage records on disk, and what those of running requests will be."
 )
+SPOOL_CAPACITY_BYTES = Gauge(
+    "baton_usage_spool_capacity_bytes", "The most of them that there may be; 0: none are kept."
+)
 SPOOL_FULL = Gauge(
     "baton_usage_spool_full", "1 while there is no room for the records of further requests."
 )

@@ -12,7 +12,13 @@ from baton.process.background import start_background
 from baton.process.io_thread import IoThread
 from baton.settings import StartupError, UsageSettings
 from baton.telemetry.logs import get_logger
-from baton.usage.metrics import SPOOL_BYTES, SPOOL_FULL, SPOOL_STALLED, UNRECORDED
+from baton.usage.metrics import (
+    SPOOL_BYTES,
+    SPOOL_CAPACITY_BYTES,
+    SPOOL_FULL,
+    SPOOL_STALLED,
+    UNRECORDED,
+)
 from baton.usage.record import UsageRecord
 from baton.usage.spool.frames import BEGIN, END
 from baton.usage.spool.run import START, Position, Run, claim, claim_left
@@ -97,6 +103,7 @@ class Spool:
         segment_bytes = min(_SEGMENT_BYTES, self._settings.spool_bytes // _SEGMENTS)
         every = not self._settings.fsync_seconds
         self._writer = SegmentWriter(self.run, segment_bytes, sync=every)
+        SPOOL_CAPACITY_BYTES.set(self._settings.spool_bytes)
         self._measure()
         self._looking = start_background(self._look_for_left(), "usage-look")
         log.info("usage.spool.opened", path=str(self._path), runs=len(self.left), bytes=self._bytes)

@@ -1,6 +1,7 @@
 """The alerting rules in docs/ fire when they should."""
 
 import asyncio
+import itertools
 import json
 import shutil
 import socket
@@ -21,6 +22,21 @@ from tests.support.tls.roles import role
 from tests.support.wait import eventually
 
 log = get_logger(__name__)
+
+BROKEN = """\
+baton_usage_sink_oldest_record_timestamp_seconds{{sink="kafka"}} 1
+baton_usage_sink_oldest_record_timestamp_seconds{{sink="postgres"}} 0
+baton_usage_spool_bytes 260
+baton_usage_spool_capacity_bytes 300
+baton_usage_spool_full 1
+baton_usage_spool_stalled 1
+baton_usage_damaged_bytes_total {grows}
+baton_usage_unrecorded_requests_total 0
+baton_usage_records_refused_total{{sink="postgres"}} {grows}
+baton_state_database_available 0
+baton_frontend_limit_refusals_total{{limit="unanswered",subject=""}} {grows}
+"""
+"""What a frontend shows whose disk, database and routers are broken: hard to have all at once."""
 
 RULES = ROOT / "docs" / "alerts.yaml"
 PROMETHEUS = shutil.which("prometheus")
@@ -81,6 +97,23 @@ async def prometheus(directory: Path, targets: list[str]) -> AsyncIterator[httpx
         await process.wait()
 
 
+@asynccontextmanager
+async def broken_frontend() -> AsyncIterator[str]:
+    """Serve BROKEN; yield where."""
+    scrapes = itertools.count(1)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = BROKEN.format(grows=next(scrapes))
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}"
+        writer.write(f"{head}\r\nconnection: close\r\n\r\n{body}".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
 def scrape(directory: Path, targets: list[str]) -> None:
     """Say what a Prometheus scrapes from now on."""
     new = directory / "targets.new"
@@ -104,7 +137,7 @@ async def test_each_alert_fires_when_it_should_and_not_before(
     cluster = await local_cluster(own=True, processes=(*PROCESSES, NO_DISK), settings=LATE)
     targets = [cluster[each].instance.metrics_address for each in PROCESSES]
     alerts = rules()
-    async with prometheus(tmp_path, targets) as client:
+    async with broken_frontend() as broken, prometheus(tmp_path, targets) as client:
         up = 'sum(up{job="baton"})'
         await eventually(lambda: _is(client, up, len(PROCESSES)), 10)
         await asyncio.sleep(1.0)  # some scrapes of a cluster that is well
@@ -121,7 +154,7 @@ async def test_each_alert_fires_when_it_should_and_not_before(
             "etcd.plaintext": True,
         }
         store = await cluster.start(NO_DISK, wrong)
-        scrape(tmp_path, [*targets, store.instance.metrics_address])
+        scrape(tmp_path, [*targets, store.instance.metrics_address, broken])
         crowd = [asyncio.create_task(_ask(cluster.client, number)) for number in range(40)]
 
         async def fires(name: str) -> None:
