@@ -124,18 +124,19 @@ class Clients:
 @asynccontextmanager
 async def away(up: Scene, how: str) -> AsyncIterator[None]:
     """Let etcd be away until the block ends."""
+    pid = up.local.pid
+    assert pid is not None
     if how == "kill":
         await up.local.kill()
     else:
-        assert up.local.pid is not None
-        os.kill(up.local.pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         if how == "kill":
             await up.local.start()
         else:
-            os.kill(up.local.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
