@@ -51,6 +51,8 @@ class SequenceRequest:
     """What the output's text must look like; None: anything."""
     priority: int = 0
     """Lower is admitted first, and preempted last. An engine may ignore it."""
+    expected_cached_tokens: int = 0
+    """Leading prompt tokens whose KV is expected to be found: for `EngineStats` alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class EngineStats:
     cached_tokens: int
     prefill_tokens_per_second: float
     decode_step_seconds: float
+    pending_cached_tokens: int = 0
+    """Of `pending_prompt_tokens`, those that are expected to be found instead of computed."""
 
 
 class ContextLimit(Enum):

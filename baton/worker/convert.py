@@ -71,6 +71,11 @@ def sequence_request(
     prefill = start.HasField("prefill")
     if prefill and not 1 <= start.prefill.n <= MAX_CHOICES:
         raise invalid_field("n", f"{start.prefill.n} is out of range: 1 to {MAX_CHOICES}")
+    if start.expected_cached_tokens < 0:
+        raise invalid_field(
+            "expected_cached_tokens",
+            f"{start.expected_cached_tokens} is out of range: at least 0",
+        )
     return SequenceRequest(
         id=sequence_id,
         root=root,
@@ -82,6 +87,7 @@ def sequence_request(
         adapter=start.context.adapter,
         structure=Structure.from_proto(start.structure),
         priority=_PRIORITIES.get(start.context.priority, 0),
+        expected_cached_tokens=start.expected_cached_tokens,
     )
 
 

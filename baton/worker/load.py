@@ -36,6 +36,7 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
         reservations=core.store.reservations,
         computed_tokens=stats.computed_tokens,
         cached_tokens=stats.cached_tokens,
+        pending_cached_tokens=stats.pending_cached_tokens,
     )
 
 
@@ -51,7 +52,12 @@ def misleads(told: worker_pb2.LoadReport, stats: EngineStats) -> bool:
     few, many = sorted((told.free_pages, stats.free_pages))
     if 2 * few < many:
         return True
-    queued = abs(stats.pending_prompt_tokens - told.pending_prompt_tokens)
+    queued = abs(
+        stats.pending_prompt_tokens
+        - stats.pending_cached_tokens
+        - told.pending_prompt_tokens
+        + told.pending_cached_tokens
+    )
     streams = abs(stats.running + stats.waiting - told.running - told.waiting)
     queue_seconds = queued / (stats.prefill_tokens_per_second or 1.0)
     return queue_seconds + streams * stats.decode_step_seconds >= URGENT_SECONDS

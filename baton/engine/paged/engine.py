@@ -131,6 +131,7 @@ class PagedEngine(Engine):
             cached_tokens=self._cached_tokens,
             prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
             decode_step_seconds=self._rates.decode_step_seconds,
+            pending_cached_tokens=scheduler.pending_cached_tokens(),
         )
 
     def read_blocks(

@@ -58,12 +58,16 @@ class Scheduler:
     def pending_prompt_tokens(self) -> int:
         """Return the prompt tokens that are not computed.
 
-        Of admitted sequences none count, as their KV may be on its way; of waiting ones all do, as
-        what they will find in the prefix cache is not known.
+        Of admitted sequences none count, as their KV may be on its way; of waiting ones all do.
+        `pending_cached_tokens` are those of them that are expected to be found.
         """
         waiting = sum(sequence.prompt_tokens for sequence in self._waiting)
         running = (max(0, each.prompt_tokens - each.num_computed_tokens) for each in self._running)
         return waiting + sum(running)
+
+    def pending_cached_tokens(self) -> int:
+        """Return the prompt tokens of waiting sequences that are expected to be found."""
+        return sum(sequence.expected_cached_tokens for sequence in self._waiting)
 
     def add(self, sequence: LiveSequence) -> None:
         """Queue a sequence.

@@ -78,6 +78,16 @@ class LiveSequence:
         return len(self.request.prompt)
 
     @property
+    def expected_cached_tokens(self) -> int:
+        """Prompt tokens that are expected to be found once it is admitted; one is computed.
+
+        Of a preempted sequence none: it is computed again.
+        """
+        if self.started:
+            return 0
+        return min(self.request.expected_cached_tokens, self.prompt_tokens - 1)
+
+    @property
     def output_tokens(self) -> int:
         return len(self.tokens) - len(self.request.prompt)
 

@@ -182,6 +182,7 @@ class VllmEngine(Engine):
             cached_tokens=held.cached_tokens,
             prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
             decode_step_seconds=self._rates.decode_step_seconds,
+            pending_cached_tokens=held.pending_cached_tokens(),
         )
 
     # Blocks, from any thread.

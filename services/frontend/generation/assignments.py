@@ -181,6 +181,7 @@ class WorkerAssignments:
         start = self._frame(placement, 0)
         start.prefill.n = self._request.n
         start.prefill.sources.extend(placement.decision.sources)
+        start.expected_cached_tokens = placement.decision.prediction.cached_tokens
         self._start(Phase.PREFILL, 0, placement.decision.prefill, start, True)
 
     def _start_decode(self, action: StartDecode) -> None:
@@ -194,6 +195,11 @@ class WorkerAssignments:
             start.generate.sources.extend(decision.sources)
             start.generate.wait_for_kv = action.wait_for_kv
             start.generate.SetInParent()
+        if decision.HasField("prefill"):
+            # All of it, from the prefill worker.
+            start.expected_cached_tokens = len(self._request.prompt)
+        else:
+            start.expected_cached_tokens = decision.prediction.cached_tokens
         exact = action.placement.exact_continuation
         self._start(Phase.DECODE, choice, decision.decode, start, exact)
 

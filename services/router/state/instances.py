@@ -70,7 +70,7 @@ class LoadReport(NamedTuple):
     waiting: int = 0
     """Sequences that wait for a place in it."""
     pending_prompt_tokens: int = 0
-    """Still to be computed, running and waiting."""
+    """Still to be computed, running and waiting, without those that are expected to be found."""
     free_pages: int = 0
     total_pages: int = 0
     prefill_tokens_per_second: float = 0.0

@@ -34,13 +34,16 @@ def layout_from_proto(card: cluster_pb2.ModelCard) -> ModelLayout:
 
 
 def report_from_proto(report: worker_pb2.LoadReport) -> LoadReport:
-    """Return a report; its tickets are read where they are, for most are known already."""
+    """Return a report; its tickets are read where they are, for most are known already.
+
+    Workers of the release before do not know what of their queue they will find: all of it counts.
+    """
     return LoadReport(
         report.instance_id,
         report.incarnation,
         report.running,
         report.waiting,
-        report.pending_prompt_tokens,
+        max(0, report.pending_prompt_tokens - report.pending_cached_tokens),
         report.free_pages,
         report.total_pages,
         report.prefill_tokens_per_second,

@@ -43,6 +43,8 @@ async def test_tokens_flow_from_prefill_and_then_from_decode(stage: Any) -> None
     start = stage.worker("d0").starts()[0]
     assert start.ticket == stage.worker("p0").starts()[0].ticket != ""
     assert list(start.prepare.sources) == list(stage.place("d0", "p0").sources)
+    assert stage.worker("p0").starts()[0].expected_cached_tokens == 16
+    assert start.expected_cached_tokens == len(PROMPT)  # all of it comes from p0
     await stage.quiet()
 
 
@@ -108,6 +110,7 @@ async def test_a_decode_worker_reads_the_prompt_itself_when_it_is_placed_so(stag
     assert texts(events) == [stage.said(0, 12)]
     assert stage.worker("d1").kinds() == ["generate"]
     assert not stage.worker("d1").starts()[0].generate.wait_for_kv
+    assert stage.worker("d1").starts()[0].expected_cached_tokens == 16
     assert events[-1].finished.usage.cached_tokens == 32
     assert [step.name for step in events[-1].finished.steps] == ["route", "prefill", "decode"]
 

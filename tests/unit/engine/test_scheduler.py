@@ -40,7 +40,12 @@ class Bench:
         self.closed: set[int] = set()
 
     def add(
-        self, prompt: list[int], max_tokens: int = 100, *, prefill_only: bool = False
+        self,
+        prompt: list[int],
+        max_tokens: int = 100,
+        *,
+        prefill_only: bool = False,
+        expected_cached_tokens: int = 0,
     ) -> LiveSequence:
         number = len(self.open)
         request = SequenceRequest(
@@ -49,6 +54,7 @@ class Bench:
             prompt=prompt,
             sampling=SamplingParams(max_tokens=max_tokens),
             prefill_only=prefill_only,
+            expected_cached_tokens=expected_cached_tokens,
         )
         info = engine_info(BLOCK, context_tokens=self.pages * BLOCK, vocab_tokens=1000)
         sequence = open_sequence(request, number, NOW, info)
@@ -130,6 +136,33 @@ def test_prompts_get_on_however_many_decode() -> None:
     bench.step()
     bench.add(list(range(100, 110)))
     assert [chunk.end - chunk.start for chunk in bench.step().chunks] == [1, 1, 1, 1, BLOCK]
+
+
+def test_what_waits_and_is_expected_to_be_found_is_told_apart() -> None:
+    bench = Bench(pages=64, max_running=1)
+    first = bench.add([1], expected_cached_tokens=1)
+    bench.step()
+    bench.add(list(range(50)), expected_cached_tokens=32)
+    bench.add(list(range(100, 110)))
+    known = bench.add(list(range(200, 220)), expected_cached_tokens=1000)
+    scheduler = bench.scheduler
+    assert scheduler.pending_prompt_tokens() == 50 + 10 + 20
+    assert scheduler.pending_cached_tokens() == 32 + 19, "the last token is computed"
+    scheduler.remove(known, NOW)
+    assert scheduler.pending_cached_tokens() == 32
+    bench.close(first)
+    bench.admit()
+    assert scheduler.pending_cached_tokens() == 0, "what is admitted has what it found"
+
+
+def test_a_preempted_sequence_is_expected_to_find_nothing() -> None:
+    bench = Bench(pages=6)
+    bench.add([1] * 4, max_tokens=18)
+    bench.add([2] * 4, max_tokens=18, expected_cached_tokens=3)
+    while not bench.step().preempted:
+        pass
+    assert bench.scheduler.waiting == 1
+    assert bench.scheduler.pending_cached_tokens() == 0
 
 
 def test_an_equal_prompt_waits_for_the_first_and_finds_its_blocks() -> None:

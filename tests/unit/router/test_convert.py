@@ -52,13 +52,21 @@ def test_a_card_says_how_blocks_are_cut() -> None:
     assert layout_from_proto(card) == ModelLayout("m", b"L", 16, 1 << 40)
 
 
+def test_a_worker_that_does_not_say_what_it_will_find_is_behind_by_all_that_waits() -> None:
+    report = report_from_proto(worker_pb2.LoadReport(pending_prompt_tokens=10))
+    assert report.pending_prompt_tokens == 10
+    nonsense = worker_pb2.LoadReport(pending_prompt_tokens=10, pending_cached_tokens=11)
+    assert report_from_proto(nonsense).pending_prompt_tokens == 0
+
+
 def test_a_report_keeps_every_number() -> None:
     message = worker_pb2.LoadReport(
         instance_id="w",
         incarnation="7",
         running=1,
         waiting=2,
-        pending_prompt_tokens=3,
+        pending_prompt_tokens=10,
+        pending_cached_tokens=7,
         free_pages=4,
         total_pages=5,
         prefill_tokens_per_second=6,

@@ -27,6 +27,15 @@ def _start(**fields: object) -> Start:
     return start
 
 
+def test_what_is_expected_to_be_found_reaches_the_engine(info: EngineInfo) -> None:
+    assert sequence_request(_start(), 1, b"root", info).expected_cached_tokens == 0
+    asked = _start(expected_cached_tokens=7)
+    assert sequence_request(asked, 1, b"root", info).expected_cached_tokens == 7
+    with pytest.raises(BatonError) as caught:
+        sequence_request(_start(expected_cached_tokens=-1), 1, b"root", info)
+    assert caught.value.field == "expected_cached_tokens"
+
+
 @pytest.mark.parametrize("choice", [-1, 16])
 def test_a_choice_out_of_range_is_refused(info: EngineInfo, choice: int) -> None:
     with pytest.raises(BatonError) as caught:

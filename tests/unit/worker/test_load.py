@@ -78,6 +78,7 @@ def test_streams_that_just_run_cost_ten_reports_a_second(world: World) -> None:
     [
         {"waiting": 1},
         {"pending_prompt_tokens": 300},
+        {"pending_prompt_tokens": 900, "pending_cached_tokens": 600},
         {"running": 8},
         {"running": 0},
         {"free_pages": 300},
@@ -91,6 +92,13 @@ def test_what_changes_placements_is_reported_at_once(world: World, news: dict[st
     world.step(**news)
     assert world.told.free_pages == news.get("free_pages", 790)
     assert all(getattr(world.told, name) == value for name, value in news.items())
+
+
+def test_what_waits_and_will_be_found_misleads_nobody(world: World) -> None:
+    world.step()
+    world.clock.advance(0.06)
+    world.step(pending_prompt_tokens=900, pending_cached_tokens=899)
+    assert world.told.pending_prompt_tokens == 0
 
 
 def test_however_much_changes_reports_keep_their_pace(world: World) -> None:

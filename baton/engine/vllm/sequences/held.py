@@ -86,6 +86,10 @@ class HeldSequences:
                 pending += max(0, sequence.prompt_tokens - sequence.num_computed_tokens)
         return pending
 
+    def pending_cached_tokens(self) -> int:
+        """Return the prompt tokens of waiting sequences that are expected to be found."""
+        return sum(held.sequence.expected_cached_tokens for held in self._waiting())
+
     def add(self, held: HeldSequence) -> None:
         """Queue a sequence."""
         self._by_name[held.name] = held
