@@ -5,6 +5,7 @@ import itertools
 import json
 import random
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import httpx
 
 from baton.state.connecting import connected
 from baton.state.local.server import LocalPostgres
-from baton.usage.record import LOST, UsageRecord
+from baton.usage.record import LOST, UsageRecord, decode
 from baton.usage.report import RecordFiles, files_of
 from tests.support.engine.model import MODEL
+from tests.support.kafka import TOPIC, broker_behind_a_proxy, messages
 from tests.support.state.databases import Databases, state_settings
 from tests.support.wait import eventually
 
@@ -65,6 +67,15 @@ async def client(url: str, name: str, told: Told) -> None:
                 await ask(http, f"{name}-{number}", draw, told)
 
 
+def by_request(found: Iterable[UsageRecord]) -> dict[str, UsageRecord]:
+    """Return records by their requests, each of which has one."""
+    records: dict[str, UsageRecord] = {}
+    for record in found:
+        assert record.request_id not in records
+        records[record.request_id] = record
+    return records
+
+
 async def test_records_add_up_to_what_clients_were_told_though_frontends_and_postgres_are_killed(
     local_cluster: Any, own_postgres: LocalPostgres, tmp_path: Path
 ) -> None:
@@ -98,12 +109,11 @@ async def test_records_add_up_to_what_clients_were_told_though_frontends_and_pos
     await eventually(lambda: len(_runs(tmp_path / "spool")) == 1)  # its own
     assert await cluster[names[-1]].stop() == 0
 
-    found = RecordFiles(files_of(tmp_path / "files"))
-    records: dict[str, UsageRecord] = {}
-    for record in found:
-        if record.request_id.startswith("frontend-"):
-            assert record.request_id not in records
-            records[record.request_id] = record
+    records = {
+        ident: record
+        for ident, record in by_request(RecordFiles(files_of(tmp_path / "files"))).items()
+        if ident.startswith("frontend-")
+    }
     outcomes = Counter(record.outcome for record in records.values())
     # Each answer that ended has one record, with the same sums.
     recorded = {ident: records[ident] for ident in told}
@@ -132,3 +142,60 @@ async def test_records_add_up_to_what_clients_were_told_though_frontends_and_pos
 
 def _runs(spool: Path) -> list[Path]:
     return [path for path in spool.iterdir() if path.is_dir()]
+
+
+async def test_the_request_log_counts_what_clients_were_told_though_the_broker_was_away(
+    local_cluster: Any, tmp_path: Path
+) -> None:
+    """Nor does it matter that the frontend is killed meanwhile; and the files say the same."""
+    told: Told = {}
+    async with broker_behind_a_proxy() as proxy:
+        settings = {
+            "usage.spool_path": tmp_path / "spool",
+            "usage.jsonl_path": tmp_path / "files",
+            "usage.kafka.brokers": proxy.address,
+            "usage.kafka.topic": TOPIC,
+            "usage.kafka.timeout_seconds": 1,
+            "engine.sim_decode_step_seconds": 0.003,
+            "engine.max_running": 64,
+        }
+        names = ("frontend-0", "frontend-1")
+        cluster = await local_cluster(own=True, processes=names, settings=settings)
+
+        def load(name: str) -> "asyncio.Future[list[None]]":
+            url = f"http://{cluster[name].instance.http_address}"
+            return asyncio.gather(
+                *(client(url, f"{name}-{number}", told) for number in range(CLIENTS))
+            )
+
+        async def more() -> None:
+            before = len(told)
+            await eventually(lambda: len(told) >= before + 5 * CLIENTS)
+
+        asking = load(names[0])
+        await eventually(lambda: (tmp_path / "files").exists())
+        await more()
+        await proxy.cut()
+        await more()
+        cluster[names[0]].kill()
+        await asking
+        await proxy.mend()
+        await cluster.start(names[1])
+        asking = load(names[1])
+        await more()
+        stopped, _ = await asyncio.gather(cluster[names[1]].stop(), asking)
+        assert stopped == 0
+        in_files = {
+            record.id: record
+            for record in by_request(RecordFiles(files_of(tmp_path / "files"))).values()
+        }
+        found = await messages(proxy.address, len(in_files))
+    in_log = {record.id: record for message in found for record in [decode(message.value())]}
+    assert in_log == in_files
+    records = by_request(in_log.values())
+    recorded = {ident: records[ident] for ident in told}
+    assert {record.outcome for record in recorded.values()} == {"ok"}
+    assert {
+        ident: (record.prompt_tokens, record.output_tokens) for ident, record in recorded.items()
+    } == told
+    assert not [path for path in (tmp_path / "spool").iterdir() if path.is_dir()]
