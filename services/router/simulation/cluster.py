@@ -38,6 +38,8 @@ class Cluster:
         self.step_times = StepTimes()
         self.brought_tokens = 0
         """KV that was brought from other workers for prompts."""
+        self.prefetched_blocks = 0
+        """That were brought before a request asked for them there."""
         self.found_blocks = 0
         """Leading blocks of prompts that were not computed."""
         self.prompt_blocks = 0
@@ -88,12 +90,42 @@ class Cluster:
                 self._loop.at(made, self._report)
             self._loop.at(request.arrival, self._arrive, request)
 
+    def prefetch(
+        self, worker: int, blocks: Sequence[int], done: Callable[[int, float], None]
+    ) -> None:
+        """Bring the blocks that a worker's cache lacks; `done` is given how many it has then."""
+        held = self.workers[worker].cache.prefix(blocks)
+        found = max(held, self._available(blocks, len(blocks)))
+        arrives = self._transfer(worker, found - held) if found > held else self._loop.now
+        self.prefetched_blocks += found - held
+        self._loop.at(arrives, self._prefetched, worker, blocks[:found], done)
+
+    def call_at(self, when: float, call: Callable[[float], None]) -> None:
+        """Call a function with the time, at a time."""
+        self._loop.at(when, lambda: call(self._loop.now))
+
+    def _prefetched(
+        self, worker: int, blocks: Sequence[int], done: Callable[[int, float], None]
+    ) -> None:
+        self._keep(worker, blocks)
+        done(len(blocks), self._loop.now)
+
+    def _transfer(self, worker: int, blocks: int) -> float:
+        """Bring blocks from other workers, after what is brought already; return when they come."""
+        tokens = blocks * self._block_tokens
+        self.brought_tokens += tokens
+        until = self.loads.transfers_until
+        arrives = max(float(until[worker]), self._loop.now)
+        arrives += self._config.costs.transfer_seconds(tokens)
+        until[worker] = arrives
+        return arrives
+
     def _report(self) -> None:
         now, delay = self._loop.now, self._config.report_delay
         if delay:
-            self._loop.at(now + delay, self._take_report, self.loads.copy(), self._placed)
+            self._loop.at(now + delay, self._take_report, self.loads.measure(now), self._placed)
         else:
-            self._take_report(self.loads.copy(), self._placed)
+            self._take_report(self.loads.measure(now), self._placed)
 
     def _take_report(self, loads: Loads, placed: int) -> None:
         self._router.report(loads, placed, self._loop.now)
@@ -112,18 +144,14 @@ class Cluster:
         brought = self._available(request.chain, choice.brought) if choice.brought > own else 0
         costs, ready = self._config.costs, now
         if brought > own:
-            tokens = (brought - own) * self._block_tokens
-            self.brought_tokens += tokens
-            until = self.loads.transfers_until
-            ready = max(float(until[choice.worker]), now) + costs.transfer_seconds(tokens)
-            until[choice.worker] = ready
+            ready = self._transfer(choice.worker, brought - own)
         else:
             brought = 0
         ready = max(ready, now + costs.local_seconds(own * self._block_tokens))
         work = worker.work_seconds(request, max(own, brought))
-        decode = choice.worker
-        if self._config.pools:
-            decode = self._least_kv() if choice.decode is None else choice.decode
+        decode = choice.decode
+        if decode is None:
+            decode = self._least_kv() if self._config.pools else choice.worker
         self.loads.blocks[decode] += len(request.chain)
         key = self._config.ordering.key(work, request.arrival)
         worker.submit(Job(request, key, ready, work, brought, decode))
@@ -149,14 +177,16 @@ class Cluster:
         self.prompt_blocks += len(request.chain)
         if self._on_first_token is not None:
             self._on_first_token(request)
-        added, evicted = self.workers[number].cache.use(request.chain)
-        self._tell(0 if self._shared_cache else number, added, evicted)
+        self._keep(number, request.chain)
         if job.decode == number:
             self.workers[number].decode(request)
         else:
             self._hand_over(job, now)
 
-    def _tell(self, number: int, added: list[int], evicted: list[int]) -> None:
+    def _keep(self, number: int, chain: Sequence[int]) -> None:
+        """Make a chain the latest of a worker's cache, and tell the router what changed."""
+        added, evicted = self.workers[number].cache.use(chain)
+        number = 0 if self._shared_cache else number
         copies = self._copies
         for block in added:
             copies[block] += 1

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from services.router.policy.costs import Disaggregation
 from services.router.simulation.model.costs import CostModel, Ordering
 
 MAX_WORKERS = 10_000
@@ -30,7 +31,9 @@ class ClusterConfig:
     report_delay: float = 0.0
     """On their way."""
     hot_prefixes: bool = True
-    """Whether a router that can replicate hot prefixes does."""
+    """Whether Baton replicates hot prefixes."""
+    disaggregation: Disaggregation = "auto"
+    """As Baton's setting."""
 
     def speed(self, worker: int) -> float:
         """Return a worker's speed, of what the cost model says."""

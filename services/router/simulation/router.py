@@ -1,6 +1,6 @@
 """What the cluster tells a router, and asks it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from services.router.simulation.model.loads import Loads
@@ -30,3 +30,15 @@ class Router(Protocol):
 
     def end(self, request: Request, now: float) -> None:
         """Note that a request's stream has ended."""
+
+
+class Actions(Protocol):
+    """What a router can have done in the cluster beside placing requests."""
+
+    def prefetch(
+        self, worker: int, blocks: Sequence[int], done: Callable[[int, float], None]
+    ) -> None:
+        """Bring the blocks that a worker's cache lacks; `done` is given how many it has then."""
+
+    def call_at(self, when: float, call: Callable[[float], None]) -> None:
+        """Call a function with the time, at a time."""

@@ -83,7 +83,7 @@ def simulate(
     cluster = Cluster(
         config, trace.blocks, trace.block_tokens, shared_cache=policy.shared_cache, loop=loop
     )
-    router = policy.make(config, block_keys(trace.blocks), trace.block_tokens, seed)
+    router = policy.make(config, block_keys(trace.blocks), trace.block_tokens, seed, cluster)
     served = [
         Request(number, float(at), prompt, output, chain, tenant)
         for number, (at, prompt, output, chain, tenant) in enumerate(

@@ -10,9 +10,11 @@ Integers = NDArray[np.int64]
 class Loads:
     """Load of all workers at one moment. Those of the cluster are always up to date."""
 
-    __slots__ = ("blocks", "busy_until", "queued", "streams", "transfers_until", "waiting")
+    _COLUMNS = ("blocks", "busy_until", "queued", "streams", "transfers_until", "waiting")
+    __slots__ = (*_COLUMNS, "measured_at")
 
     def __init__(self, workers: int) -> None:
+        self.measured_at = 0.0
         self.queued: Floats = np.zeros(workers)
         """Seconds of computing that wait, as predicted when they were placed."""
         self.busy_until: Floats = np.zeros(workers)
@@ -25,12 +27,13 @@ class Loads:
         self.blocks: Integers = np.zeros(workers, np.int64)
         """Of the prompts of requests that have not ended."""
 
-    def copy(self) -> "Loads":
-        """Return these loads as they are now."""
-        copied = Loads(0)
-        for name in self.__slots__:
-            setattr(copied, name, getattr(self, name).copy())
-        return copied
+    def measure(self, now: float) -> "Loads":
+        """Return a copy of these loads as they are now."""
+        measured = Loads(0)
+        measured.measured_at = now
+        for name in self._COLUMNS:
+            setattr(measured, name, getattr(self, name).copy())
+        return measured
 
     def wait(self, now: float) -> Floats:
         """Return the seconds until each worker has computed what it has."""

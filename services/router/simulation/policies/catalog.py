@@ -7,6 +7,7 @@ from functools import partial
 from services.router.simulation.config import ClusterConfig
 from services.router.simulation.policies.base import Baseline
 from services.router.simulation.policies.baseline import BaselineRouter
+from services.router.simulation.policies.baton import BatonRouter
 from services.router.simulation.policies.dynamo import Dynamo
 from services.router.simulation.policies.least_wait import LeastWait
 from services.router.simulation.policies.llmd import LlmD
@@ -14,10 +15,11 @@ from services.router.simulation.policies.longest_prefix import LongestPrefix
 from services.router.simulation.policies.mooncake import Mooncake
 from services.router.simulation.policies.preble import Preble
 from services.router.simulation.policies.round_robin import RoundRobin
-from services.router.simulation.router import Router
+from services.router.simulation.router import Actions, Router
 
-MakeRouter = Callable[[ClusterConfig, Sequence[bytes], int, int], Router]
-"""Makes a router of a cluster, the keys of all blocks, the tokens of a block, and a seed."""
+MakeRouter = Callable[[ClusterConfig, Sequence[bytes], int, int, Actions], Router]
+"""Makes a router of a cluster, the keys of all blocks, the tokens of a block, a seed, and what it
+can have done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,11 @@ def _baseline(
     name: str, title: str, policy: Callable[[], Baseline], *, shared_cache: bool = False
 ) -> PolicyEntry:
     def make(
-        config: ClusterConfig, keys: Sequence[bytes], block_tokens: int, seed: int
+        config: ClusterConfig,
+        keys: Sequence[bytes],
+        block_tokens: int,
+        seed: int,
+        actions: Actions,  # noqa: ARG001  # as MakeRouter has it
     ) -> BaselineRouter:
         return BaselineRouter(policy(), config, keys, block_tokens, seed, shared_cache=shared_cache)
 
@@ -44,6 +50,7 @@ def _baseline(
 
 
 _ENTRIES = (
+    PolicyEntry("baton", "Baton", BatonRouter),
     _baseline("round-robin", "round robin", RoundRobin),
     _baseline("least-wait", "least wait", LeastWait),
     _baseline("longest-prefix", "longest prefix", LongestPrefix),

@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from services.router.simulation.cluster import Cluster
 from services.router.simulation.config import ClusterConfig
 from services.router.simulation.model.costs import CostModel
+from services.router.simulation.model.events import EventLoop
 from services.router.simulation.model.loads import Loads
 from services.router.simulation.policies.base import Baseline, View
 from services.router.simulation.policies.baseline import BaselineRouter
@@ -121,8 +123,10 @@ def test_between_reports_a_baseline_counts_what_it_placed() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_works_with_pools_and_many_workers(name: str) -> None:
     config = ClusterConfig(workers=20, decode_workers=3, costs=COSTS)
-    router = POLICIES[name].make(config, block_keys(10), BLOCK, 1)
+    cluster = Cluster(config, 10, BLOCK, shared_cache=False, loop=EventLoop())
+    router = POLICIES[name].make(config, block_keys(10), BLOCK, 1, cluster)
     router.report(Loads(23), 0, 0.0)
     choice = router.place(REQUEST, 0.0)
     assert choice is not None
-    assert 0 <= choice.worker < 20
+    assert 0 <= choice.worker < 23
+    assert choice.decode is None or 20 <= choice.decode < 23

@@ -1,0 +1,215 @@
+"""Baton: the objects that its router runs, told of the simulated cluster as of a real one."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from baton.errors import BatonError
+from baton.kv.keys import KEY_BYTES
+from baton.settings import RouterPlacement
+from services.router.placement.service import (
+    Chain,
+    PlacementRequest,
+    PlacementService,
+    Replication,
+)
+from services.router.policy.costs import Policy
+from services.router.prefix_index.index import PrefixIndex
+from services.router.replication.hot_prefixes import HotPrefixTracker, PrefetchTask
+from services.router.replication.pacer import PrefetchPacer
+from services.router.simulation.config import ClusterConfig
+from services.router.simulation.model.loads import Loads
+from services.router.simulation.policies.holdings import Holdings, store_id, worker_id
+from services.router.simulation.request import Choice, Request
+from services.router.simulation.router import Actions
+from services.router.state.fleet import Fleet
+from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
+from services.router.state.rates import Bandwidths
+from services.router.state.tickets import TicketTable
+
+MODEL, LAYOUT = "model", b"layout of blocks"
+TOKEN_BYTES = 65_536
+"""KV of a token: any, for it and the bandwidths below cancel out."""
+NO_LIMIT = 1e18
+MAX_TOKENS = 1024
+"""Of output that clients allow: no trace says it."""
+TEND_SECONDS = 0.5
+_SESSION = 1
+
+
+class _Issued(NamedTuple):
+    """A ticket that no report contains yet."""
+
+    number: int
+    """Of the placement."""
+    ticket: str
+    workers: tuple[int, ...]
+
+
+class BatonRouter:
+    """Drives the fleet, placement and hot prefixes of production; it decides nothing itself.
+
+    Args:
+        config: of the cluster.
+        keys: of all blocks.
+        block_tokens: tokens of a block.
+        seed: chooses among equally good placements.
+        actions: of the cluster.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        keys: Sequence[bytes],
+        block_tokens: int,
+        seed: int,
+        actions: Actions,
+    ) -> None:
+        self._config = config
+        self._block_tokens = block_tokens
+        self._seed = seed
+        self._actions = actions
+        self._capacity = max(1, config.cache_tokens // block_tokens)
+        costs = config.costs
+        self._fleet = Fleet(
+            PrefixIndex(),
+            TicketTable("simulated"),
+            Bandwidths(
+                costs.transfer_rate * TOKEN_BYTES if costs.transfer_rate else NO_LIMIT,
+                costs.local_rate * TOKEN_BYTES if costs.local_rate else NO_LIMIT,
+            ),
+        )
+        self._holdings = Holdings(self._fleet.index, keys, stores=True)
+        self._blocks = {key: block for block, key in enumerate(keys)}
+        settings, policy = RouterPlacement(), Policy(disaggregation=config.disaggregation)
+        self._pacer = PrefetchPacer(settings)
+        replication = None
+        if config.hot_prefixes:
+            replication = Replication(HotPrefixTracker(settings, policy), self._submit)
+        self._placements = PlacementService(self._fleet, policy, replication)
+        self._placed = 0
+        self._issued: deque[_Issued] = deque()
+        self._tickets: dict[int, str] = {}
+        """By the number of the request."""
+        self._tended_at = 0.0
+        self._waking = False
+        self._join()
+
+    @property
+    def open_tickets(self) -> int:
+        """Number of tickets that are not returned."""
+        return len(self._fleet.tickets)
+
+    def place(self, request: Request, now: float) -> Choice | None:
+        """Return what production places; None where it refuses."""
+        keys = b"".join(self._holdings.keys(request.chain))
+        asked = PlacementRequest(
+            MODEL,
+            request.prompt_tokens,
+            MAX_TOKENS,
+            [Chain(LAYOUT, keys)],
+            tenant=request.tenant,
+            seed=(request.number * 0x9E3779B1 ^ self._seed) & 0xFFFFFFFF,
+        )
+        try:
+            ticket, decision = self._placements.place(asked, _SESSION, now)
+        except BatonError:
+            return None
+        decode = self._number(decision.decode_worker.id)
+        prefill = decision.prefill_worker
+        worker = decode if prefill is None else self._number(prefill.id)
+        self._tickets[request.number] = ticket
+        self._issued.append(_Issued(self._placed, ticket, tuple({worker, decode})))
+        self._placed += 1
+        self._prefetch(now)
+        coverage = decision.prefill.coverage
+        return Choice(worker, coverage.blocks if coverage.remote else 0, decode)
+
+    def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
+        """Note that a worker's cache has more blocks."""
+        self._holdings.add(worker, blocks)
+
+    def remove_blocks(self, worker: int, blocks: Sequence[int]) -> None:
+        """Note that a worker's cache has evicted blocks."""
+        self._holdings.remove(worker, blocks)
+
+    def report(self, loads: Loads, placed: int, now: float) -> None:
+        """Give the fleet a report of each worker, with the tickets of what it has."""
+        tickets: dict[int, list[str]] = {}
+        while self._issued and self._issued[0].number < placed:
+            issued = self._issued.popleft()
+            for worker in issued.workers:
+                tickets.setdefault(worker, []).append(issued.ticket)
+        costs, waits = self._config.costs, loads.wait(loads.measured_at).tolist()
+        streams, blocks = loads.streams.tolist(), loads.blocks.tolist()
+        for worker, wait in enumerate(waits):
+            rate = costs.prefill_rate * self._config.speed(worker)
+            self._fleet.apply_report(
+                LoadReport(
+                    worker_id(worker),
+                    running=streams[worker],
+                    pending_prompt_tokens=round(wait * rate),
+                    free_pages=self._capacity - blocks[worker],
+                    total_pages=self._capacity,
+                    prefill_tokens_per_second=rate,
+                    decode_step_seconds=costs.batch_step_seconds(max(1, streams[worker])),
+                    tickets=tickets.get(worker, ()),
+                ),
+                now,
+            )
+        if now >= self._tended_at + TEND_SECONDS:
+            self._tended_at = now
+            self._fleet.tend(now)
+
+    def end(self, request: Request, now: float) -> None:  # noqa: ARG002  # as Router has it
+        """Return the request's ticket."""
+        self._placements.return_tickets(_SESSION, [self._tickets.pop(request.number)])
+
+    def _join(self) -> None:
+        """Let the workers and stores appear, as discovery would say it."""
+        config = self._config
+        layout = ModelLayout(MODEL, LAYOUT, self._block_tokens, self._block_tokens * TOKEN_BYTES)
+        self._fleet.set_layouts([layout])
+        for worker in range(config.all_workers):
+            role = Role.COMBINED
+            if config.pools:
+                role = Role.PREFILL if worker < config.workers else Role.DECODE
+            store = store_id(worker)
+            self._fleet.put(InstanceState(store, Role.KVSTORE))
+            self._fleet.put(
+                InstanceState(
+                    worker_id(worker), role, model=MODEL, layout_id=LAYOUT, store_id=store
+                )
+            )
+
+    def _submit(self, task: PrefetchTask, now: float) -> None:
+        self._pacer.submit(task, now)
+
+    def _prefetch(self, now: float) -> None:
+        """Begin the prefetches that may begin now."""
+        pacer = self._pacer
+        while (task := pacer.next(now)) is not None:
+            self._begin(task)
+        wait = pacer.wait_seconds(now)
+        if wait is not None and not self._waking:
+            self._waking = True
+            self._actions.call_at(now + wait, self._wake)
+
+    def _wake(self, now: float) -> None:
+        self._waking = False
+        self._prefetch(now)
+
+    def _begin(self, task: PrefetchTask) -> None:
+        keys = (task.keys[at : at + KEY_BYTES] for at in range(0, len(task.keys), KEY_BYTES))
+
+        def done(blocks: int, now: float) -> None:
+            self._pacer.done(task, blocks, now)
+            self._prefetch(now)
+
+        self._actions.prefetch(
+            self._number(task.store_id), [self._blocks[key] for key in keys], done
+        )
+
+    @staticmethod
+    def _number(instance_id: str) -> int:
+        return int(instance_id.rpartition("-")[2])
