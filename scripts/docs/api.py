@@ -129,8 +129,8 @@ def _refusals() -> str:
         ("a key of a disabled tenant", invalid, directory.DISABLED),
         ("a missing scope", denied, "the API key has not the scope 'inference' that this needs; …"),
         (
-            "another tenant in `context.tenant` or `openai-organization`, another project in "
-            "`openai-project`",
+            "another tenant in `context.tenant`, a body's `tenant` or `openai-organization`, another "
+            "project in `openai-project`",
             denied,
             "tenant: the API key is of another tenant; leave it out",
         ),

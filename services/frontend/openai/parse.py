@@ -80,6 +80,7 @@ def chat_request(body: ChatBody, request_id: str, max_messages: int) -> Generati
         sampling=_sampling(body, logprobs=logprobs, max_tokens=limit),
         n=1 if body.n is None else body.n,
         request_id=request_id,
+        tenant=body.tenant or "",
         names=_CHAT_NAMES if body.max_completion_tokens is None else _NEW_CHAT_NAMES,
     )
 
@@ -103,6 +104,7 @@ def completion_requests(
             sampling=sampling,
             n=n,
             request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
+            tenant=body.tenant or "",
         )
         for index, prompt in enumerate(prompts)
     ]

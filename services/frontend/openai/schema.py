@@ -56,6 +56,8 @@ class Common(_Parameters, kw_only=True):
     stop: str | list[str] | None = None
     # Not OpenAI's; as vLLM has it.
     return_token_ids: bool | None = None
+    # Nobody's: who names a tenant that is not the key's is told so.
+    tenant: str | None = None
     # Refused unless they ask for nothing; see `refuse_unsupported`.
     best_of: Any = None
     guided_choice: Any = None

@@ -49,6 +49,7 @@ def chat(stage: Any, **context: Any) -> inference_pb2.ChatRequest:
 
 async def over_http(stage: Any, headers: dict[str, str], **context: Any) -> Said | None:
     body = {"model": context.get("adapter") or context.get("model", stage.model), "max_tokens": 3}
+    body |= {name: value for name, value in context.items() if name == "tenant"}
     async with httpx.AsyncClient(base_url=stage.http_url) as client:
         answer = await client.post(
             "/v1/chat/completions",
@@ -136,14 +137,37 @@ async def test_who_is_refused_and_how(keys: Keys) -> None:
     mine = {"openai-organization": "acme", "openai-project": "default"}
     assert await everywhere(stage, bearer(good) | mine) is None
     await keys.tenant("other")
-    for method in ("Chat", "Session"):
-        said = await over_grpc(stage, method, bearer(good), tenant="other")
-        assert (said.reason, said.field) == (denied, "tenant")
-        assert await over_grpc(stage, method, bearer(good), tenant="acme") is None
+    said = await everywhere(stage, bearer(good), tenant="other")
+    assert said is not None
+    assert (said.reason, said.field) == (denied, "tenant")
+    assert await everywhere(stage, bearer(good), tenant="acme") is None
     assert {start.context.tenant for worker in stage.workers for start in worker.starts()} == {
         "acme"
     }
     await stage.quiet()
+
+
+async def test_what_ends_with_its_owner_says_so(keys: Keys) -> None:
+    stage, admin = keys.stage, keys.admin
+    project = await admin.create_project("acme", "short-lived")
+    account = await admin.create_account(project, "a")
+    _, owned = await admin.create_key(project, service_account=account.id)
+    _, archived = await admin.create_key(await admin.create_project("acme", "archived"))
+    await keys.tenant("gone")
+    _, disabled = await keys.key("gone")
+    await admin.delete_account(project, account.id)
+    await admin.archive_project("acme", "archived")
+    await admin.update_tenant("gone", disabled=True)
+    for secret, sentence in (
+        (owned, sentences.DELETED),
+        (archived, sentences.ARCHIVED),
+        (disabled, sentences.DISABLED),
+    ):
+        expected = Said(Reason.INVALID_API_KEY, sentence, None)
+        async with within(1):
+            while await over_http(stage, bearer(secret)) != expected:
+                await asyncio.sleep(0.01)
+        assert await everywhere(stage, bearer(secret)) == expected
 
 
 async def test_a_key_is_held_to_its_models(keys: Keys) -> None:
