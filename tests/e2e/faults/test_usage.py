@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -176,6 +177,7 @@ async def test_the_request_log_counts_what_clients_were_told_though_the_broker_w
         await eventually(lambda: (tmp_path / "files").exists())
         await more()
         await proxy.cut()
+        await eventually(lambda: _failures(cluster[names[0]].instance.metrics_address))
         await more()
         cluster[names[0]].kill()
         await asking
@@ -199,3 +201,11 @@ async def test_the_request_log_counts_what_clients_were_told_though_the_broker_w
         ident: (record.prompt_tokens, record.output_tokens) for ident, record in recorded.items()
     } == told
     assert not [path for path in (tmp_path / "spool").iterdir() if path.is_dir()]
+
+
+async def _failures(address: str) -> float:
+    """How often a frontend's brokers did not take records."""
+    async with httpx.AsyncClient() as http:
+        text = (await http.get(f"http://{address}/metrics")).text
+    found = re.findall(r'baton_usage_sink_failures_total\{.*sink="kafka".*\} (.*)', text)
+    return sum(map(float, found))
