@@ -4,7 +4,7 @@ from baton.telemetry.metrics import Counter, Gauge
 
 AVAILABLE = Gauge(
     "baton_state_database_available",
-    "1 while the database answers and has the schema of this release.",
+    "1 while the database answers and has the schema of this release; 0 also where none is set.",
 )
 FAILURES = Counter(
     "baton_state_database_failures_total",

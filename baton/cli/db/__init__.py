@@ -1,1 +1,1 @@
-"""`baton db`: the schema of the database that processes keep usage and state in."""
+"""`baton db`: the schema of the database that usage is kept in, and what is old there."""

@@ -6,7 +6,7 @@ import typer
 
 from baton.cli.options import ConfigFile
 
-db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
+db_app = typer.Typer(help="The database's schema, and what is old in it.", no_args_is_help=True)
 
 StateUrl = Annotated[
     str,
@@ -47,3 +47,15 @@ def status(state_url: StateUrl = "", config: ConfigFile = None) -> None:
     from baton.cli.db import commands
 
     typer.echo(commands.status(state_url, config))
+
+
+@db_app.command("prune")
+def prune(
+    before: Annotated[str, typer.Option(help="A day (UTC), as 2026-11-23.")],
+    state_url: StateUrl = "",
+    config: ConfigFile = None,
+) -> None:
+    """Delete the usage records of requests before a day."""
+    from baton.cli.db import commands
+
+    typer.echo(commands.prune(before, state_url, config))

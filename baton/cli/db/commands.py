@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from baton.settings.names import CONFIG_FLAG
 from baton.state import schema
 from baton.state.connecting import StateError, place
 from baton.state.revisions import newest, problem_of
+from baton.usage.retention import delete_before
 
 OPTIONAL_SECONDS = 60.0
 """What waits for an upgrade that is optional waits so long at most."""
@@ -59,6 +61,23 @@ def status(url: str, config: Path | None) -> str:
     if problem:
         raise CommandError(f"{place(settings)}: {problem}.", EXIT_FAILED)
     return f"{place(settings)} has schema {newest()}, which this release needs."
+
+
+def prune(before: str, url: str, config: Path | None) -> str:
+    """Delete the usage records of requests that began before a day; return how many, as a sentence.
+
+    Raises:
+        CommandError: the day is none, no database is named, or it cannot be reached.
+    """
+    try:
+        day = date.fromisoformat(before)
+    except ValueError:
+        raise CommandError(
+            f"--before is {before!r}, and must be a day such as 2026-11-23."
+        ) from None
+    settings = _settings(url, config)
+    count = _run(delete_before(settings, day))
+    return f"Deleted {count} usage records from before {day} of {place(settings)}."
 
 
 def _settings(url: str, config: Path | None) -> StateSettings:

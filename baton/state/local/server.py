@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 from pydantic import SecretStr
@@ -75,7 +76,7 @@ class LocalPostgres:
         self._user = NOBODY if os.getuid() == 0 else 0
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def __aenter__(self) -> "LocalPostgres":
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from baton.state.connecting import StateError, connected
 from baton.state.database import Database
 from baton.state.local.server import LocalPostgres
 from baton.usage.record import UsageRecord, encode
+from baton.usage.retention import delete_before
 from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.postgres import PostgresSink
 from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import Spool
 from tests.support.state.databases import Databases, state_settings
-from tests.support.usage import begun, ended, usage_settings
+from tests.support.usage import DAY_MS, begun, ended, usage_settings
 from tests.support.wait import eventually
 
 WAIT_SECONDS = 20.0
@@ -111,6 +112,20 @@ async def test_a_database_that_is_not_ready_is_an_error_with_its_reason(
         await eventually(lambda: "run `baton db upgrade`" in database.problem)
         with pytest.raises(SinkError, match="run `baton db upgrade`"):
             await PostgresSink(database).write([encode(begun())])
+
+
+async def test_old_records_are_deleted_by_the_day_they_began(databases: Databases) -> None:
+    settings = state_settings(await databases.migrated())
+    day = date(2026, 11, 23)
+    midnight = int(datetime(2026, 11, 23, tzinfo=UTC).timestamp() * 1000)
+    kept = [begun("new", began_ms=midnight), begun("newer", began_ms=midnight + DAY_MS)]
+    old = [begun(str(number), began_ms=midnight - 1 - number) for number in range(3)]
+    async with Database(settings) as database:
+        await database.wait_available(WAIT_SECONDS)
+        await PostgresSink(database).write([encode(record) for record in (*old, *kept)])
+        assert await delete_before(settings, day) == 3
+        assert [row["request_id"] for row in await rows(database)] == ["new", "newer"]
+        assert await delete_before(settings, day) == 0
 
 
 @asynccontextmanager

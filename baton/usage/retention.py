@@ -1,0 +1,38 @@
+"""Deletes usage records of Postgres that are old."""
+
+from datetime import UTC, date, datetime
+from uuid import UUID
+
+from baton.settings import StateSettings
+from baton.state.connecting import connected
+
+_AT_ONCE = 10_000
+"""Rows of one statement: a transaction, short enough to hold nobody up."""
+_DELETE = (
+    "delete from usage_records where id in "
+    f"(select id from usage_records where id < $1 order by id limit {_AT_ONCE})"
+)
+
+
+def first_id(day: date) -> UUID:
+    """Return what the ids of all requests are below that began before a day (UTC)."""
+    began = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    return UUID(int=int(began.timestamp() * 1000) << 80)
+
+
+async def delete_before(settings: StateSettings, day: date) -> int:
+    """Delete the records of requests that began before a day (UTC), and return how many.
+
+    They go oldest first, in transactions of their own: what is deleted stays so, whatever fails.
+
+    Raises:
+        StartupError: asyncpg is not installed.
+        StateError: the database cannot be asked, or refuses.
+    """
+    deleted, bound = 0, first_id(day)
+    async with connected(settings) as connection:
+        while True:
+            _, _, count = (await connection.execute(_DELETE, bound)).rpartition(" ")
+            if not int(count):
+                return deleted
+            deleted += int(count)
