@@ -20,7 +20,8 @@ from baton.cli.options import (
     WorkerOptions,
     expand_options,
 )
-from baton.cli.tenancy.app import keys_app, projects_app, tenants_app
+from baton.cli.tenancy.app import audit_app, keys_app, projects_app, tenants_app
+from baton.cli.usage.options import UsageOptions
 from baton.service_variables import service_variables
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ app.add_typer(kv_app, name="kv")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(projects_app, name="projects")
 app.add_typer(keys_app, name="keys")
+app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")
 
 
@@ -118,20 +120,15 @@ def status(
 
 
 @app.command()
+@expand_options
 def usage(
-    path: Annotated[
-        Path | None,
-        typer.Option(help="Record files. Default: usage.jsonl_path of the frontends."),
-    ] = None,
-    since: Annotated[str, typer.Option(help="First day (UTC), as 2026-11-23.")] = "",
-    until: Annotated[str, typer.Option(help="Last day, likewise.")] = "",
-    config: ConfigFile = None,
+    options: UsageOptions,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Sum up what projects used and what it cost, per day."""
-    from baton.cli.usage import usage as run
+    """Sum up what projects used and what it cost."""
+    from baton.cli.usage.command import usage as run
 
-    run(path, config, since, until, _console(), json)
+    run(options, _console(), json)
 
 
 @kv_app.command("stat")

@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from baton.tenancy.records import Tier
-from baton.usage.report import RecordFiles, files_of
+from baton.usage.report.files import RecordFiles, files_of
 from bench.harness import cli
 from bench.harness.table import Table
 from bench.tenancy.scene import Scene, scene

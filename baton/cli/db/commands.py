@@ -80,13 +80,22 @@ def prune(before: str, url: str, config: Path | None) -> str:
     return f"Deleted {count} usage records from before {day} of {place(settings)}."
 
 
+def at(url: str) -> StateSettings:
+    """Return the settings of a database that is named by its URL.
+
+    Raises:
+        CommandError: it is no such URL; what it is is not told, for it may hold a password.
+    """
+    try:
+        return StateSettings(url=SecretStr(url))
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise CommandError(f"--state-url {reason}.") from None
+
+
 def _settings(url: str, config: Path | None) -> StateSettings:
     if url:
-        try:
-            return StateSettings(url=SecretStr(url))
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise CommandError(f"--state-url {reason}.") from None
+        return at(url)
     arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
     try:
         settings = load(FrontendSettings, arguments, "frontend").state

@@ -43,6 +43,7 @@ class LimitOptions:
 tenants_app = typer.Typer(help="Who has keys: customers or departments.", no_args_is_help=True)
 projects_app = typer.Typer(help="Teams or applications of a tenant.", no_args_is_help=True)
 keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
+audit_app = typer.Typer(help="Who changed what.", no_args_is_help=True)
 
 
 @tenants_app.command("create")
@@ -267,6 +268,25 @@ def keys_ls(
     from baton.cli.tenancy import commands
 
     commands.list_keys(commands.reach(options, _console(), json), tenant)
+
+
+@audit_app.command("ls")
+@expand_options
+def audit_ls(
+    options: EtcdOptions,
+    tenant: Annotated[str, typer.Option(help="Only of this tenant.")] = "",
+    event: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this kind, as api_key.created or api_key; several times."),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Most changes to list.", min=1)] = 100,
+    json: Json = False,
+) -> None:
+    """List changes of tenants, projects and keys, the newest first."""
+    from baton.cli.tenancy import audit, commands
+
+    target = commands.reach(options, _console(), json)
+    audit.list_changes(target, tenant, event or (), limit)
 
 
 def _console() -> "Console":

@@ -48,8 +48,16 @@ class Target:
         Raises:
             CommandError: it is refused, or etcd does not answer.
         """
+        return self.read(lambda etcd: what(Administration(etcd, self.cluster)))
+
+    def read(self, what: Callable[[Etcd], Awaitable[T]]) -> T:
+        """Return what is made of what etcd has.
+
+        Raises:
+            CommandError: it is refused, or etcd does not answer.
+        """
         try:
-            return asyncio.run(self._do(what))
+            return asyncio.run(self._read(what))
         except BatonError as error:
             failed = error.reason in (Reason.ABORTED, Reason.UNAVAILABLE)
             raise CommandError(f"{error}.", EXIT_FAILED if failed else EXIT_USAGE) from error
@@ -59,9 +67,9 @@ class Target:
             at = ", ".join(self.endpoints)
             raise CommandError(f"etcd does not answer at {at}: {error}.", EXIT_FAILED) from error
 
-    async def _do(self, what: Callable[[Administration], Awaitable[T]]) -> T:
+    async def _read(self, what: Callable[[Etcd], Awaitable[T]]) -> T:
         async with Etcd(self.endpoints, certificate=etcd_certificate.current()) as etcd:
-            return await what(Administration(etcd, self.cluster))
+            return await what(etcd)
 
     def print(self, sentence: str, **fields: Any) -> None:
         """Print what a change came to: a sentence, or its fields as JSON."""
@@ -244,7 +252,7 @@ def list_keys(target: Target, tenant: str) -> None:
             ", ".join(one.scopes),
             ", ".join(one.models) or "all",
             _limits(one),
-            _minute(uses[one.id]) if one.id in uses else "never",
+            minute(uses[one.id]) if one.id in uses else "never",
             _state(one),
         )
         rows.append(
@@ -287,7 +295,7 @@ def _print_secret(target: Target, key: Key, secret: str) -> None:
         target.print(f"Key {key.id}, shown once:")
         target.print(f"  {secret}")
         if key.old_secret is not None:
-            target.print(f"The one before is taken until {_minute(key.old_secret.until_seconds)}.")
+            target.print(f"The one before is taken until {minute(key.old_secret.until_seconds)}.")
         return
     target.print("", **shown(key), secret=secret)
 
@@ -309,9 +317,10 @@ def _state(key: Key) -> str:
         return "revoked"
     if key.expires_seconds:
         over = time.time() >= key.expires_seconds
-        return f"{'expired' if over else 'until'} {_minute(key.expires_seconds)}"
+        return f"{'expired' if over else 'until'} {minute(key.expires_seconds)}"
     return "ok"
 
 
-def _minute(seconds: int) -> str:
+def minute(seconds: int) -> str:
+    """Return a time, in seconds since the Unix epoch, for people."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

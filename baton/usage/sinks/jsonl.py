@@ -3,7 +3,7 @@
 Every process that delivers has files of its own: `usage-20261123T021500-9f3a1c22-0001.jsonl`, named
 for the time when it began, sorted as they were begun, each followed by the next once it is long
 enough. Nothing here removes a file: that is for whoever reads them. A crash may leave a last line
-that is not whole, and records that stand in two files; `baton.usage.report` passes over both.
+that is not whole, and records that stand in two files; `baton.usage.report.files` passes over both.
 """
 
 import os

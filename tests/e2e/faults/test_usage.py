@@ -16,7 +16,7 @@ import httpx
 from baton.state.connecting import connected
 from baton.state.local.server import LocalPostgres
 from baton.usage.record import LOST, UsageRecord, decode
-from baton.usage.report import RecordFiles, files_of
+from baton.usage.report.files import RecordFiles, files_of
 from tests.support.engine.model import MODEL
 from tests.support.kafka import TOPIC, broker_behind_a_proxy, messages
 from tests.support.state.databases import Databases, state_settings

@@ -82,6 +82,20 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
     assert [(one["id"], one["state"], one["tenant"]) for one in listed] == [
         (made["id"], "revoked", "acme")
     ]
+    changes = await read("audit", "ls", "--tenant", "acme", "--event", "api_key")
+    assert [one["event"] for one in changes[-2:]] == ["api_key.updated", "api_key.created"]
+    assert {one["tenant"] for one in changes} == {"acme"}
+    assert changes[-1]["after"]["name"] == "ranking"
+    everything = await read("audit", "ls", "--limit", "1000")
+    assert {one["tenant"] for one in everything} == {"acme", "default"}
+    times = [one["at_seconds"] for one in everything]
+    assert times == sorted(times, reverse=True)
+    (newest,) = await read("audit", "ls", "--limit", "1", "--event", "project.archived")
+    assert newest["event"] == "project.archived"
+    told = await said("audit", "ls", "--tenant", "acme")
+    assert "tier=free→pro" in told
+    assert "operator" in told
+    assert not SECRET.search(told)
     projects = await said("projects", "ls", "acme")
     assert "archived" in projects
     text = await said("keys", "ls") + json.dumps(listed)
@@ -98,6 +112,7 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
         (("tenants", "create", "Big Co"), "lower-case letters"),
         (("tenants", "create", "a", "--kv-bytes", "lots"), "no number of bytes"),
         (("tenants", "set", "a"), "Nothing to change"),
+        (("audit", "ls", "--tenant", "nobody"), "no tenant 'nobody'; `baton tenants ls`"),
         (("keys", "set", "key_1"), "Nothing to change: give one of --requests-per-minute"),
         (("keys", "create", "--requests-at-once", "-1"), "requests_at_once: -1 is out of range: 0"),
         (

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pytest
 from baton.prices import PriceTable
 from baton.settings import KafkaSettings
 from baton.usage.record import UsageRecord, encode
-from baton.usage.report import Team, Totals, summarize
+from baton.usage.report.question import Group, Question
+from baton.usage.report.totals import PRICE_COLUMNS, Totals, totals_by
 from baton.usage.sinks.kafka.sink import KafkaSink
 from tests.support.clickhouse import columns_of, statements, without_kafka
 from tests.support.kafka import TOPIC, broker, messages
@@ -72,8 +73,17 @@ def drawn(draw: random.Random) -> UsageRecord:
     )
 
 
+Team = tuple[str, str | None, str | None]
+"""Day, tenant and project."""
+
+
+def team_of(group: Group) -> Team:
+    day = datetime.fromtimestamp(group.begin, UTC).date().isoformat()
+    return day, group.labels.tenant, group.labels.project
+
+
 def totals(row: dict[str, Any]) -> tuple[Team, Totals]:
-    team = Team(date.fromisoformat(row.pop("day")), row.pop("tenant"), row.pop("project"))
+    team = (row.pop("day"), row.pop("tenant"), row.pop("project"))
     dollars = row.pop("dollars")
     found = Totals(**{name: int(value) for name, value in row.items()})
     whole, _, part = str(dollars).partition(".")
@@ -100,7 +110,8 @@ async def test_sums_per_team_and_day_are_those_of_the_records(clickhouse: Any) -
     insert(clickhouse, found[:300])  # a consumer that begins again before its last offsets
 
     by_day = dict(totals(row) for row in rows(clickhouse, "select * from baton.usage_by_day"))
-    wanted = summarize(records, PriceTable({}))
+    days = Question(width=86_400, by=("tenant", "project", *PRICE_COLUMNS))
+    wanted = totals_by(days.answer(records), team_of, PriceTable({}))
     for one in wanted.values():
         one.provider_unpriced = 0  # ClickHouse knows no provider's prices
     assert by_day == wanted

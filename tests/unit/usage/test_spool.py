@@ -13,7 +13,7 @@ from baton.settings import StartupError
 from baton.telemetry.scope import TelemetryScope
 from baton.usage.record import UsageRecord
 from baton.usage.recording import recording
-from baton.usage.report import RecordFiles, files_of
+from baton.usage.report.files import RecordFiles, files_of
 from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import REQUEST_BYTES, Spool
 from baton.usage.spool.writer import SegmentWriter

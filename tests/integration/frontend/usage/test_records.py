@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from baton.usage.record import UsageRecord
-from baton.usage.report import RecordFiles, files_of
+from baton.usage.report.files import RecordFiles, files_of
 from baton.v1 import common_pb2, inference_pb2
 from services.frontend.generation.metering import Metering
 from tests.support.wait import eventually

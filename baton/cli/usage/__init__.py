@@ -1,0 +1,1 @@
+"""`baton usage`: what teams used and what it cost, from Postgres or from files of records."""

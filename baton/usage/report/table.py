@@ -1,0 +1,111 @@
+"""Questions about the usage records in Postgres."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from baton.state.connecting import driver
+from baton.state.database import Database
+from baton.usage.report.question import Group, Question
+from baton.usage.report.sql import group_of, select, select_latest
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_GRACE_SECONDS = 0.5
+"""Postgres ends a statement by itself; that it does not is noticed so much later."""
+
+
+class TooLongError(Exception):
+    """A question takes longer than it may: it has to be a smaller one."""
+
+
+class Freshness(NamedTuple):
+    """How new the records are; seconds since the Unix epoch, by the clock of Postgres."""
+
+    now: float
+    latest: float | None
+    """When the newest one began; None: there is none."""
+
+
+class UsageTable:
+    """Answers questions from the table `usage_records`. Lives on the event loop.
+
+    What is asked here leaves connections to others: who brings records does not wait for it.
+
+    Args:
+        database: with the schema of this release.
+        at_once: questions that are asked at the same time; further ones wait.
+    """
+
+    def __init__(self, database: Database, at_once: int = 2) -> None:
+        self._database = database
+        self._turn = asyncio.Semaphore(at_once)
+
+    async def read(
+        self, question: Question, seconds: float, most: int | None = None
+    ) -> list[Group]:
+        """Return the groups that answer a question, by time.
+
+        Args:
+            question: what is asked.
+            seconds: for all of it.
+            most: groups that are returned, the earliest; None: all.
+
+        Raises:
+            TooLongError: Postgres did not come to the end of it in time.
+            StateError: the database does not answer, or refused it; those of `Database.fetch`.
+        """
+        statement, values = select(question, most)
+        async with self._asking(seconds) as fetch:
+            return [group_of(question, row) for row in await fetch(statement, *values)]
+
+    async def report(
+        self, question: Question, scope: Question, seconds: float, most: int | None = None
+    ) -> tuple[list[Group], Freshness]:
+        """Return the groups that answer a question, and how new the records of a scope are that
+        they were made of. Arguments and errors are those of `read`."""
+        statement, values = select(question, most)
+        latest, of_scope = select_latest(scope)
+        async with self._asking(seconds) as fetch:
+            ((now, last),) = await fetch(latest, *of_scope)
+            groups = [group_of(question, row) for row in await fetch(statement, *values)]
+        return groups, Freshness(now.timestamp(), None if last is None else last.timestamp())
+
+    @asynccontextmanager
+    async def _asking(self, seconds: float) -> AsyncIterator[Any]:
+        """Lend what runs statements on one state of the records, each of which ends by itself."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        try:
+            async with asyncio.timeout_at(until):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise TooLongError("other questions take all the time") from None
+        try:
+            left = max(until - loop.time(), 0.001)
+            async with (
+                self._database.connection(left + _GRACE_SECONDS) as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                yield _Statement(connection, until)
+        finally:
+            self._turn.release()
+
+
+class _Statement:
+    """Runs statements on a connection until a time of the event loop's clock."""
+
+    def __init__(self, connection: "asyncpg.Connection", until: float) -> None:
+        self._connection = connection
+        self._until = until
+
+    async def __call__(self, statement: str, *values: object) -> Any:
+        left = max(self._until - asyncio.get_running_loop().time(), 0.001)
+        await self._connection.execute(f"set local statement_timeout = {math.ceil(left * 1000)}")
+        try:
+            return await self._connection.fetch(statement, *values, timeout=left + _GRACE_SECONDS)
+        except driver().QueryCanceledError:
+            raise TooLongError(f"no answer in {left:.1f} s") from None

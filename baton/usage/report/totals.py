@@ -1,0 +1,102 @@
+"""Totals of what a report tells apart, beside what the same tokens cost at a provider's prices.
+
+Prices depend on model, adapter, tier and batch, and costs are sums of whole numbers: so they are
+asked of groups in place of requests, and come to the same.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from baton.prices import PriceTable, dollars
+from baton.usage.report.question import Column, Group, Sums
+
+K = TypeVar("K", bound=tuple[object, ...])
+
+PRICE_COLUMNS: tuple[Column, ...] = ("model", "adapter", "tier", "batch", "priced")
+"""What a question tells apart whose answer is compared with a provider."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What requests used and cost together; costs in nano-dollars."""
+
+    requests: int = 0
+    lost: int = 0
+    """Of them, those that their frontend did not outlive: only their prompts are known."""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost_nanodollars: int = 0
+    unpriced: int = 0
+    """Requests whose model had no price."""
+    provider_nanodollars: int = 0
+    """What the same tokens cost at a provider's prices."""
+    provider_unpriced: int = 0
+    """Requests whose model has no price there."""
+    saved_nanodollars: int = 0
+    """What requests that have both prices cost less than there; negative: more."""
+
+    def add(self, group: Group, provider: PriceTable) -> None:
+        """Add a group, in which all of PRICE_COLUMNS are told apart."""
+        labels, sums = group.labels, group.sums
+        self.requests += sums.requests
+        self.lost += sums.lost
+        self.prompt_tokens += sums.prompt_tokens
+        self.cached_tokens += sums.cached_tokens
+        self.output_tokens += sums.output_tokens
+        self.cost_nanodollars += sums.cost_nanodollars
+        self.unpriced += sums.unpriced
+        found = provider.find(
+            labels.model or "", labels.adapter or "", labels.tier or "", batch=bool(labels.batch)
+        )
+        if found is None:
+            self.provider_unpriced += sums.requests - sums.lost
+            return
+        cost = found.cost(*_charged(sums))
+        self.provider_nanodollars += cost
+        if labels.priced:
+            self.saved_nanodollars += cost - sums.cost_nanodollars
+
+
+def _charged(sums: Sums) -> tuple[int, int, int]:
+    return sums.charged_prompt_tokens, sums.charged_cached_tokens, sums.charged_output_tokens
+
+
+def totals_by(
+    groups: Iterable[Group], key: Callable[[Group], K], provider: PriceTable
+) -> dict[K, Totals]:
+    """Return totals by what a report tells apart, in its order.
+
+    Args:
+        groups: in which all of PRICE_COLUMNS are told apart.
+        key: returns what a group is shown as.
+        provider: prices to compare with.
+    """
+    found: dict[K, Totals] = {}
+    for group in groups:
+        found.setdefault(key(group), Totals()).add(group, provider)
+    return dict(sorted(found.items(), key=lambda item: item[0]))
+
+
+def total_of(groups: Iterable[Group], provider: PriceTable) -> Totals:
+    """Return the totals of all groups together."""
+    total = Totals()
+    for group in groups:
+        total.add(group, provider)
+    return total
+
+
+def shown(totals: Totals, *, compares: bool) -> dict[str, Any]:
+    """Return totals as reports have them: amounts in nano-dollars, and as exact dollars in text.
+
+    Args:
+        totals: what is shown.
+        compares: there are prices to compare with; without, what depends on them is None.
+    """
+    fields = asdict(totals)
+    for name in ("cost", "provider", "saved"):
+        fields[f"{name}_usd"] = dollars(fields[f"{name}_nanodollars"])
+    if not compares:
+        fields |= {name: None for name in fields if name.startswith(("provider_", "saved_"))}
+    return fields
