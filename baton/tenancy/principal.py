@@ -14,17 +14,17 @@ class Principal(msgspec.Struct, frozen=True, gc=False):
     project: Project
     key: Key
 
-    def require(self, scope: Scope) -> None:
-        """Check that the key may be used for something.
+    def require(self, *scopes: Scope) -> None:
+        """Check that the key may be used for something, for which one of some scopes is enough.
 
         Raises:
             BatonError: PERMISSION_DENIED.
         """
-        if scope not in self.key.scopes:
+        if not any(scope in self.key.scopes for scope in scopes):
             raise BatonError(
                 Reason.PERMISSION_DENIED,
-                f"the API key has not the scope {scope.value!r} that this needs; it has "
-                f"{', '.join(self.key.scopes)}",
+                f"the API key has not the scope {' or '.join(map(repr, map(str, scopes)))} that "
+                f"this needs; it has {', '.join(self.key.scopes)}",
             )
 
     def may_use(self, name: str) -> bool:

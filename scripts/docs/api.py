@@ -99,9 +99,12 @@ def page() -> str:
         for path, route in {**routes.by_path, "/v1/models/{model}": routes.one_model}.items()
     ]
     rows += [
-        (code(f"{method} {path}"), code("admin"), inspect.getdoc(handler) or "")
-        for path, handlers in templates().items()
-        for method, handler in handlers.items()
+        (
+            code(f"{method} {path}"),
+            " or ".join(map(code, needs)),
+            " ".join((inspect.getdoc(handler) or "").split()),
+        )
+        for path, method, handler, needs in templates()
     ]
     parts = [
         INTRODUCTION,

@@ -43,6 +43,7 @@ from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.organization.call import Organizations
 from services.frontend.organization.routes import OrganizationRoutes
+from services.frontend.organization.usage.reader import UsageReader
 from services.frontend.placement.placement import PlacementFinder
 from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.waiting import WorkerWaitQueue
@@ -152,7 +153,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
     server.add(
         partial(inference_pb2_grpc.add_InferenceServiceServicer_to_server, servicer), SERVICE
     )
-    organizations = None if watch is None else Organizations(etcd, cluster, watch)
+    usage = UsageReader(database, settings.usage.provider_prices, settings.state.connections)
+    organizations = None if watch is None else Organizations(etcd, cluster, watch, usage)
     routes = Routes(
         Handlers(inference, settings.http, limits),
         authenticator,

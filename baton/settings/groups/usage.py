@@ -55,5 +55,6 @@ class UsageSettings(SettingsGroup):
         "tokens, separated by commas; the model * is any, the cached input may be left out",
     )
     provider_prices: Prices = Field(
-        {}, description="prices of a provider to compare with in `baton usage`, written likewise"
+        {},
+        description="prices of a provider to compare with in `baton usage` and /v1/usage, likewise",
     )

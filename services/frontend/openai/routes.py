@@ -33,8 +33,7 @@ from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.schema import ChatBody, CompletionBody
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.openai.templates import CHAT, COMPLETION
-from services.frontend.organization.routes import PREFIX as ORGANIZATION
-from services.frontend.organization.routes import OrganizationRoutes, find
+from services.frontend.organization.routes import OrganizationRoutes, find, is_organization
 from services.frontend.requests import record
 from services.frontend.requests.request import GenerationRequest, Prompt, TextPrompt
 
@@ -203,7 +202,7 @@ class Routes:
         path, method = scope["path"], scope["method"]
         found = self.by_path.get(path) or (self.one_model if path.startswith(_MODEL) else None)
         if found is None:
-            if path.startswith(ORGANIZATION):
+            if is_organization(path):
                 await self._administer(scope, receive, send)
                 return
             raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
@@ -221,14 +220,14 @@ class Routes:
     async def _administer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found, request = find(scope["path"], scope["method"]), record.current()
         request.route, request.operation = found.template, "administration"
-        self._authenticate(scope, request, KeyScope.ADMIN)
+        self._authenticate(scope, request, *found.needs)
         await self._organization.answer(found, request.principal, scope, receive, send)
 
-    def _authenticate(self, scope: Scope, request: record.RequestRecord, needs: KeyScope) -> None:
+    def _authenticate(self, scope: Scope, request: record.RequestRecord, *needs: KeyScope) -> None:
         credential = self._authenticator.read(scope["headers"])
         request.principal = self._authenticator.admit(credential)
         self._note_limits(request)
-        request.principal.require(needs)
+        request.principal.require(*needs)
 
 
 def _model(model: Model, adapter: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from baton.tenancy.principal import Principal
 from baton.tenancy.records import Key, Project, Scope, ServiceAccount
 from baton.tenancy.store import RecordStore
 from baton.tenancy.watch import DirectoryWatch
+from services.frontend.organization.usage.reader import UsageReader
 
 _SETTLE_SECONDS = 1.0
 
@@ -31,14 +32,21 @@ class Organizations:
         etcd: the connection; the caller closes it, after this.
         cluster: the cluster's name.
         watch: keeps the directory.
+        usage: reads what requests used.
     """
 
-    def __init__(self, etcd: Etcd, cluster: str, watch: DirectoryWatch) -> None:
+    def __init__(self, etcd: Etcd, cluster: str, watch: DirectoryWatch, usage: UsageReader) -> None:
         self._etcd = etcd
         self._cluster = cluster
         self._watch = watch
         self._store = RecordStore(etcd, cluster)
         self.audit = AuditLog(etcd, cluster)
+        self.usage = usage
+
+    @property
+    def known(self) -> Directory:
+        """The directory as far as this frontend knows it: asking waits for nothing."""
+        return self._watch.directory
 
     async def directory(self, tenant: str) -> Directory:
         """Return the directory, once it has every change of a tenant that was made before.
@@ -84,6 +92,8 @@ class Call:
     """Of the path, in its order."""
     query: bytes
     body: bytes
+    accept: str = ""
+    """The content types that are wanted, as the header says."""
 
     @property
     def tenant(self) -> str:

@@ -1,6 +1,7 @@
 """Records as OpenAI's objects. What those have and Baton does not is null or left out."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from baton.redaction import KEY_PREFIX
@@ -19,6 +20,14 @@ RATE_LIMITS = {
 """What OpenAI calls the limits of records."""
 
 Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """An answer that is no JSON."""
+
+    data: bytes
+    content_type: bytes
 
 
 def page(data: Sequence[Object], *, has_more: bool) -> Object:

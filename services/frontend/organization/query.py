@@ -68,6 +68,11 @@ class Query:
             raise invalid_field(name, f"{value!r} is no whole number from {least} to {most}")
         return int(value)
 
+    def identity(self, but: Collection[str]) -> bytes:
+        """Return bytes that are the same for the same values of all fields, some aside."""
+        fields = sorted((name, *self._values[name]) for name in self._values if name not in but)
+        return repr(fields).encode()
+
     def limit(self, default: int = DEFAULT_LIMIT) -> int:
         """Return how many objects a page may have."""
         return int(self.whole("limit", 1, MAX_LIMIT, default))

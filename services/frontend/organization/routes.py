@@ -1,7 +1,7 @@
 """The paths of administration, and what every request of it gets: bounds, a deadline, an answer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
 from baton.cluster.etcd.client import EtcdError
@@ -9,14 +9,16 @@ from baton.errors import BatonError, Reason
 from baton.settings import HttpSettings
 from baton.telemetry.logs import get_logger
 from baton.tenancy.principal import Principal
+from baton.tenancy.records import Scope as KeyScope
 from services.frontend.generation.inference import stopping
 from services.frontend.http.asgi import Receive, Scope, Send
-from services.frontend.http.body import read_json
+from services.frontend.http.body import header, read_json
 from services.frontend.http.connection import connection_of
-from services.frontend.http.responses import MethodNotAllowedError, send_json
+from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
 from services.frontend.organization import accounts, audit, keys, projects, rate_limits
 from services.frontend.organization.call import Call, Organizations
-from services.frontend.organization.objects import Object
+from services.frontend.organization.objects import Object, Text
+from services.frontend.organization.usage import completions, costs, teams
 
 PREFIX = "/v1/organization/"
 DEADLINE_SECONDS = 5.0
@@ -26,7 +28,7 @@ MAX_AT_ONCE = 64
 MAX_BODY_BYTES = 64 * 1024
 _RETRY_SECONDS = 1.0
 
-Handler = Callable[[Call], Awaitable[Object]]
+Handler = Callable[[Call], Awaitable[Object | Text]]
 
 log = get_logger(__name__)
 
@@ -62,13 +64,21 @@ _HANDLERS: dict[str, dict[str, Handler]] = {
     "admin_api_keys": {"GET": keys.list_admin_keys, "POST": keys.create_admin_key},
     "admin_api_keys/{key_id}": {"GET": keys.retrieve_admin_key, "DELETE": keys.delete_admin_key},
     "audit_logs": {"GET": audit.list_audit_logs},
+    "usage/{kind}": {"GET": completions.usage},
+    "costs": {"GET": costs.costs},
 }
+_USAGE = ("usage/{kind}", "costs")
+"""What a key with the scope `usage` may ask, too."""
+TEAM_USAGE = "/v1/usage"
+"""The one path that is not OpenAI's."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
     template: str
     handlers: dict[str, Handler]
+    needs: tuple[KeyScope, ...]
+    """What a key must be for: one of these."""
 
 
 def _shape(path: str) -> tuple[str, ...]:
@@ -79,11 +89,14 @@ def _shape(path: str) -> tuple[str, ...]:
 def _paths() -> dict[tuple[str, ...], _Path]:
     found = {}
     for template, handlers in _HANDLERS.items():
-        found[_shape(template)] = _Path(PREFIX + template, handlers)
+        needs = _READS if template in _USAGE else (KeyScope.ADMIN,)
+        found[_shape(template)] = _Path(PREFIX + template, handlers, needs)
     return found
 
 
+_READS = (KeyScope.USAGE, KeyScope.ADMIN)
 _PATHS = _paths()
+_TEAM_USAGE = _Path(TEAM_USAGE, {"GET": teams.team_usage}, _READS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +107,7 @@ class Found:
     """The path, with names in the place of ids."""
     method: str
     handler: Handler
+    needs: tuple[KeyScope, ...]
     ids: list[str] = field(default_factory=list)
 
 
@@ -104,7 +118,7 @@ def find(path: str, method: str) -> Found:
         BatonError: NOT_FOUND, METHOD_NOT_ALLOWED.
     """
     rest = path.removeprefix(PREFIX)
-    known = _PATHS.get(_shape(rest))
+    known = _TEAM_USAGE if path == TEAM_USAGE else _PATHS.get(_shape(rest))
     if known is None:
         raise BatonError(Reason.NOT_FOUND, f"there is nothing at {path[:200]}")
     asked = "GET" if method == "HEAD" else method
@@ -112,12 +126,20 @@ def find(path: str, method: str) -> Found:
     if handler is None:
         allowed = [*known.handlers, *(("HEAD",) if "GET" in known.handlers else ())]
         raise MethodNotAllowedError(path, method, ", ".join(allowed))
-    return Found(known.template, asked, handler, rest.split("/")[1::2])
+    return Found(known.template, asked, handler, known.needs, rest.split("/")[1::2])
 
 
-def templates() -> dict[str, dict[str, Handler]]:
-    """Return what answers, by path, with names in the place of ids, and method."""
-    return {path.template: path.handlers for path in _PATHS.values()}
+def is_organization(path: str) -> bool:
+    """Return whether a path is one of these, or would be if there were something."""
+    return path.startswith(PREFIX) or path == TEAM_USAGE
+
+
+def templates() -> Iterator[tuple[str, str, Handler, tuple[KeyScope, ...]]]:
+    """Yield what there is: path, with names in the place of ids, method, what answers, and the
+    scopes of which a key needs one."""
+    for path in (*_PATHS.values(), _TEAM_USAGE):
+        for method, handler in path.handlers.items():
+            yield path.template, method, handler, path.needs
 
 
 class OrganizationRoutes:
@@ -159,13 +181,19 @@ class OrganizationRoutes:
         self._running += 1
         try:
             body = b"" if found.method != "POST" else await self._read(scope, receive)
-            call = Call(self._organizations, who, found.ids, scope["query_string"], body)
+            accept = header(scope, b"accept")
+            call = Call(self._organizations, who, found.ids, scope["query_string"], body, accept)
             answer = await self._run(found, call)
             if found.method != "GET":
                 await self._organizations.settle(who.tenant.id)
         finally:
             self._running -= 1
-        await send_json(send, answer, headers=((b"cache-control", b"no-store"),))
+        headers = ((b"cache-control", b"no-store"),)
+        if isinstance(answer, Text):
+            kind = (b"content-type", answer.content_type)
+            await send_bytes(send, answer.data, 200, (kind, *headers))
+        else:
+            await send_json(send, answer, headers=headers)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         limit = min(MAX_BODY_BYTES, self._settings.max_body_bytes)
@@ -174,7 +202,7 @@ class OrganizationRoutes:
             raise stopping()
         return data
 
-    async def _run(self, found: Found, call: Call) -> Object:
+    async def _run(self, found: Found, call: Call) -> Object | Text:
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 return await found.handler(call)

@@ -1,0 +1,81 @@
+"""Asks Postgres for usage, within bounds, and tells why it cannot."""
+
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar
+
+from baton.errors import BatonError, Reason
+from baton.prices import Price, PriceTable
+from baton.state.connecting import StateError
+from baton.state.database import Database
+from baton.telemetry.logs import get_logger
+from baton.usage.report.question import Group, Question
+from baton.usage.report.table import Freshness, TooLongError, UsageTable
+
+QUERY_SECONDS = 4.0
+"""For one question, waiting for others included."""
+MAX_GROUPS = 10_000
+"""Of one answer."""
+_RETRY_SECONDS = 1.0
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+class UsageReader:
+    """Answers questions about usage records. One per frontend.
+
+    Args:
+        database: that records are brought to; None: there is none.
+        provider_prices: of a provider to compare with.
+        connections: that the database has; half of them are used at once.
+    """
+
+    def __init__(
+        self, database: Database | None, provider_prices: Mapping[str, Price], connections: int
+    ) -> None:
+        self._table = None if database is None else UsageTable(database, max(1, connections // 2))
+        self.provider = PriceTable(provider_prices)
+        self.compares = bool(provider_prices)
+        """There are prices to compare with."""
+
+    async def groups(self, question: Question) -> list[Group]:
+        """Return the groups that answer a question, by time: MAX_GROUPS + 1 of them at most.
+
+        Raises:
+            BatonError: UNIMPLEMENTED, there is no database; UNAVAILABLE; DEADLINE.
+        """
+        return await _told(self._asked().read(question, QUERY_SECONDS, MAX_GROUPS + 1))
+
+    async def report(self, question: Question, scope: Question) -> tuple[list[Group], Freshness]:
+        """Return the same, and how new the records of a scope are. Errors: as of `groups`."""
+        asked = self._asked().report(question, scope, QUERY_SECONDS, MAX_GROUPS + 1)
+        return await _told(asked)
+
+    def _asked(self) -> UsageTable:
+        if self._table is None:
+            raise BatonError(
+                Reason.UNIMPLEMENTED,
+                "usage is read from a database, and there is none: set state.url "
+                "(BATON_STATE_URL) of the frontends, and make its schema with `baton db upgrade`",
+            )
+        return self._table
+
+
+async def _told(answer: Awaitable[T]) -> T:
+    """Return an answer of the database, or raise what the caller is told instead."""
+    try:
+        return await answer
+    except TooLongError as error:
+        raise BatonError(
+            Reason.DEADLINE,
+            f"the answer takes longer than {QUERY_SECONDS:g} s: ask for a shorter time, or for "
+            "fewer projects",
+        ) from error
+    except StateError as error:
+        log.warning("organization.usage.unavailable", error=str(error))
+        raise BatonError(
+            Reason.UNAVAILABLE,
+            "the database of usage (state.url) does not answer",
+            retry_after=_RETRY_SECONDS,
+        ) from error
