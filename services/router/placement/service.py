@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.kv.keys import KEY_BYTES
+from baton.kv.keys import KEY_BYTES, unpack
 from baton.limits import MAX_CHOICES
 from services.router.policy.costs import PlacementQuery, Policy
 from services.router.policy.placement import DEFAULT_POLICY, Decision, place
@@ -97,7 +97,7 @@ class PlacementService:
         _check(request)
         workers = self._workers(request)
         match = self.fleet.index.match
-        matches = {chain.layout_id: match(_unpack(chain.keys)) for chain in request.chains}
+        matches = {chain.layout_id: match(unpack(chain.keys)) for chain in request.chains}
         query = PlacementQuery(
             prompt_tokens=request.prompt_tokens,
             max_tokens=request.max_tokens,
@@ -158,10 +158,6 @@ class PlacementService:
                 return
 
 
-def _unpack(keys: bytes) -> list[bytes]:
-    return [keys[i : i + KEY_BYTES] for i in range(0, len(keys), KEY_BYTES)]
-
-
 def _in_flight_loads(request: PlacementRequest, decision: Decision) -> dict[str, InFlightLoad]:
     prefill, decode = decision.prefill_worker, decision.decode_worker
     uncached = decision.prefill.uncached_tokens
@@ -182,3 +178,8 @@ def _check(request: PlacementRequest) -> None:
         raise invalid_field("n", f"{request.n} is out of range: 1 to {MAX_CHOICES}")
     if request.output_tokens < 0:
         raise invalid_field("output_tokens", f"{request.output_tokens} is out of range: at least 0")
+    for chain in request.chains:
+        if len(chain.keys) % KEY_BYTES:
+            raise invalid_field(
+                "chains", f"keys are {len(chain.keys)} bytes, not a multiple of {KEY_BYTES}"
+            )

@@ -1,6 +1,6 @@
 """The bits of the prefix index: each tier of each live holder owns one."""
 
-from dataclasses import dataclass, field
+from services.router.prefix_index.holder_sets import HolderSets
 
 # The numbers that KV events give them.
 ENGINE = 1
@@ -10,18 +10,22 @@ DISK = 3
 TIERS: tuple[int, ...] = (ENGINE, DRAM, DISK)
 
 
-@dataclass(slots=True)
 class HolderTier:
-    """One tier of one holder: its bit, and the keys whose mask contains that bit."""
+    """One tier of one holder: its bit, and which set a key's set becomes with and without it."""
 
-    bit: int
-    keys: set[bytes] = field(default_factory=set)
+    __slots__ = ("added", "bit", "removed")
+
+    def __init__(self, sets: HolderSets, bit: int) -> None:
+        self.bit = bit
+        self.added = sets.adding(bit)
+        self.removed = sets.removing(bit)
 
 
 class HolderTable:
     """The live tiers by (holder, tier), and bits for new ones. One loop owns it."""
 
-    def __init__(self) -> None:
+    def __init__(self, sets: HolderSets) -> None:
+        self._sets = sets
         self._tiers: dict[tuple[str, int], HolderTier] = {}
         self._free_bits: list[int] = []
         self._bits_made = 0
@@ -53,20 +57,28 @@ class HolderTable:
         else:
             bit = 1 << self._bits_made
             self._bits_made += 1
-        made = self._tiers[holder, tier] = HolderTier(bit)
+        made = self._tiers[holder, tier] = HolderTier(self._sets, bit)
         self.live_bits |= bit
         if tier != ENGINE:
             self.store_bits |= bit
         return made
 
-    def release(self, holder: str, tier: int) -> HolderTier | None:
-        """Remove a holder's tier from the live ones; its bit is not reused before `free`."""
-        removed = self._tiers.pop((holder, tier), None)
-        if removed is not None:
-            self.live_bits &= ~removed.bit
-            self.store_bits &= ~removed.bit
-        return removed
+    def release(self, holder: str, tier: int) -> int:
+        """Remove a holder's tier from the live ones, and return its bit; 0: it has none.
 
-    def free(self, tier: HolderTier) -> None:
-        """Let the bit of a released tier be reused: no key's mask contains it any more."""
-        self._free_bits.append(tier.bit)
+        The bit is not reused before `free`.
+        """
+        removed = self._tiers.pop((holder, tier), None)
+        if removed is None:
+            return 0
+        self._sets.forget(removed.added, removed.removed)
+        self.live_bits &= ~removed.bit
+        self.store_bits &= ~removed.bit
+        return removed.bit
+
+    def free(self, bits: int) -> None:
+        """Let bits of released tiers be reused: no key's set contains them any more."""
+        while bits:
+            bit = bits & -bits
+            self._free_bits.append(bit)
+            bits ^= bit

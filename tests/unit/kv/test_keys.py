@@ -101,5 +101,8 @@ def test_token_ids_outside_of_u32_are_refused() -> None:
 def test_packed_keys_come_back() -> None:
     keys = [bytes([number]) * 16 for number in range(3)]
     assert unpack(pack(keys)) == keys
+    for count in (0, 1, 63, 64, 65, 200):
+        many = [number.to_bytes(16, "big") for number in range(count)]
+        assert unpack(pack(many)) == many
     with pytest.raises(ValueError, match="multiple of 16"):
         unpack(b"x" * 17)

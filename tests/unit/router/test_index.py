@@ -5,6 +5,7 @@ from itertools import product, takewhile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.router.prefix_index.holder_sets import MAX_TRANSITIONS, MIN_SETS, HolderSets
 from services.router.prefix_index.holders import DISK, DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.prefix_index.match import Coverage
@@ -77,12 +78,18 @@ def apply(index: PrefixIndex, kind: str, slot: tuple[str, int], chosen: list[byt
         index.sweep(len(chosen))
 
 
-@settings(max_examples=200)
-@given(st.lists(operations, max_size=25), keys)
+@settings(max_examples=300)
+@given(
+    st.lists(operations, max_size=25),
+    keys,
+    st.sampled_from([(MIN_SETS, MAX_TRANSITIONS), (1, MAX_TRANSITIONS), (1, 1)]),
+)
 def test_matches_equal_brute_force_after_any_events(
-    history: list[tuple[str, tuple[str, int], list[bytes]]], chain: list[bytes]
+    history: list[tuple[str, tuple[str, int], list[bytes]]],
+    chain: list[bytes],
+    limits: tuple[int, int],
 ) -> None:
-    index, truth = PrefixIndex(), Truth()
+    index, truth = PrefixIndex(HolderSets(*limits)), Truth()
     for kind, slot, chosen in history:
         apply(index, kind, slot, chosen)
         truth.apply(kind, slot, chosen)
@@ -137,6 +144,22 @@ def test_holders_that_come_and_go_for_ever_use_no_more_bits_than_live_ones() -> 
     (mask, blocks), *_ = index.match(KEYS).runs
     assert blocks == len(KEYS)
     assert mask.bit_length() <= 2
+
+
+def test_blocks_with_equal_holders_share_one_set_and_sets_without_blocks_go() -> None:
+    sets = HolderSets(min_sets=8)
+    index = PrefixIndex(sets)
+    many = [number.to_bytes(16, "big") for number in range(1000)]
+    for holder in ("store-a", "store-b"):
+        index.add_blocks(holder, DRAM, many)
+    assert len(sets) == 3  # none, the first, both
+    for holder in range(100):  # each batch begins sets that none of the others has
+        index.add_blocks(f"w{holder}", ENGINE, many[:10])
+        index.remove_blocks(f"w{holder}", ENGINE, many[:5])
+    assert len(sets) > 100
+    index.sweep(0)
+    assert len(sets) == 3
+    assert index.match(many).cover("w7", "store-b") == Coverage(local=1000)
 
 
 def test_a_worker_without_a_store_can_fetch_nothing() -> None:

@@ -176,6 +176,15 @@ def test_fields_out_of_range_are_named(fleet: Fleet, field: str, value: int) -> 
     assert refused.value.field == field
 
 
+def test_keys_that_are_cut_off_are_refused(fleet: Fleet) -> None:
+    query = ask()
+    query.chains[0].keys += b"x"
+    with pytest.raises(BatonError) as refused:
+        Router(fleet).place(query)
+    assert refused.value.reason is Reason.INVALID_FIELD
+    assert refused.value.field == "chains"
+
+
 def test_a_burst_spreads_before_any_report_shows_it(fleet: Fleet) -> None:
     """Tickets alone keep equal placements in one instant from going to one worker."""
     for name in ("d1", "d2"):

@@ -1,0 +1,113 @@
+"""Sets of holders, each a bitmask that is kept once and named by a small number.
+
+Blocks are many, and the sets of holders that they have are few: 19 with 8 workers, some 1,800 with
+1,000. A batch of one holder's events takes each set to the same other set, which is looked up in a
+table of the holder's (`SetTransitions`) and computed once.
+"""
+
+from collections.abc import Callable, Iterable
+
+EMPTY = 0
+"""The number of the set without holders."""
+MIN_SETS = 4096
+MAX_TRANSITIONS = 262_144
+
+
+class SetTransitions(dict[int, int]):
+    """Which set each set becomes by one change; computed when it is first looked up."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[int], int]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, number: int) -> int:
+        self[number] = made = self._make(number)
+        return made
+
+
+class HolderSets:
+    """Masks by number, and numbers by mask. One loop owns it.
+
+    Sets that no block has any more stay until `collect`.
+
+    Args:
+        min_sets: fewer are not worth collecting.
+        max_transitions: that are kept; beyond, they are computed anew.
+    """
+
+    def __init__(self, min_sets: int = MIN_SETS, max_transitions: int = MAX_TRANSITIONS) -> None:
+        self._min_sets = min_sets
+        self._max_transitions = max_transitions
+        self.masks: list[int] = [0]
+        """By number; 0 for numbers that are free."""
+        self._numbers: dict[int, int] = {0: EMPTY}
+        self._free: list[int] = []
+        self._transitions: list[SetTransitions] = []
+        self._known_transitions = 0
+        self._collect_at = min_sets
+
+    def __len__(self) -> int:
+        """Return the number of sets that are kept, that without holders included."""
+        return len(self._numbers)
+
+    @property
+    def collectable(self) -> bool:
+        """Whether there are twice as many sets as blocks had when they were last collected."""
+        return len(self._numbers) >= self._collect_at
+
+    def adding(self, bits: int) -> SetTransitions:
+        """Return what sets become where bits are added."""
+        return self._track(lambda number: self._number(self.masks[number] | bits))
+
+    def removing(self, bits: int) -> SetTransitions:
+        """Return what sets become where bits are removed."""
+        return self._track(lambda number: self._number(self.masks[number] & ~bits))
+
+    def forget(self, *transitions: SetTransitions) -> None:
+        """Drop transitions that are not needed any more."""
+        for one in transitions:
+            self._known_transitions -= len(one)
+            self._transitions = [kept for kept in self._transitions if kept is not one]
+
+    def collect(self, used: Iterable[int]) -> None:
+        """Forget all sets but those that some block has.
+
+        Args:
+            used: the numbers of the sets that blocks have.
+        """
+        keep = {EMPTY, *used}
+        for mask, number in list(self._numbers.items()):
+            if number not in keep:
+                del self._numbers[mask]
+                self.masks[number] = 0
+                self._free.append(number)
+        self._clear_transitions()
+        self._collect_at = max(self._min_sets, 2 * len(self._numbers))
+
+    def _track(self, make: Callable[[int], int]) -> SetTransitions:
+        made = SetTransitions(make)
+        self._transitions.append(made)
+        return made
+
+    def _number(self, mask: int) -> int:
+        """Return a set's number, the same object each time: blocks share it."""
+        if self._known_transitions >= self._max_transitions:
+            self._clear_transitions()
+        self._known_transitions += 1
+        number = self._numbers.get(mask)
+        if number is None:
+            if self._free:
+                number = self._free.pop()
+                self.masks[number] = mask
+            else:
+                number = len(self.masks)
+                self.masks.append(mask)
+            self._numbers[mask] = number
+        return number
+
+    def _clear_transitions(self) -> None:
+        for transitions in self._transitions:
+            transitions.clear()
+        self._known_transitions = 0
