@@ -5,8 +5,9 @@ import ctypes
 import os
 import signal
 import socket
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,14 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Broker:
-    """`tansu` on a port of 127.0.0.1. Its messages are in its memory, and end with it."""
+    """`tansu` on a port of 127.0.0.1. Its messages are in its memory, and end with it.
 
-    def __init__(self) -> None:
+    Args:
+        options: further ones of `tansu broker`.
+    """
+
+    def __init__(self, *options: str) -> None:
+        self._options = options
         with closing(socket.create_server(("127.0.0.1", 0))) as free:
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self.advertised = self.address
@@ -38,6 +44,7 @@ class Broker:
             f"--listener-url=tcp://{self.address}",
             f"--advertised-listener-url=tcp://{self.advertised}",
             "--storage-engine=memory://tansu/",
+            *self._options,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
             preexec_fn=_die_with_parent,
@@ -98,6 +105,35 @@ async def broker_behind_a_proxy() -> AsyncIterator[TcpProxy]:
             yield proxy
         finally:
             await made.kill()
+
+
+@asynccontextmanager
+async def broker_with_tls(context: ssl.SSLContext) -> AsyncIterator[str]:
+    """A broker that speaks TLS; yield its `localhost:port`."""
+    made = Broker()
+    host, _, port = made.address.rpartition(":")
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(host, int(port))
+        with closing(writer), closing(back), suppress(OSError):
+            await asyncio.gather(_pump(reader, back), _pump(there, writer))
+
+    server = await asyncio.start_server(carry, "127.0.0.1", 0, ssl=context)
+    async with server:
+        address = f"localhost:{server.sockets[0].getsockname()[1]}"
+        made.advertised = address
+        await made.start(topic="")  # it makes one that it does not know
+        try:
+            yield address
+        finally:
+            await made.kill()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
 
 
 async def messages(address: str, wanted: int, topic: str = TOPIC) -> list[Any]:
