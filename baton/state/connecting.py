@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
 
 from baton.settings import StartupError, StateSettings
 
@@ -114,11 +114,20 @@ def place(settings: StateSettings) -> str:
 
 
 def _text(error: BaseException, settings: StateSettings) -> str:
-    """Return the first line of an error, without the URL's password."""
+    """Return the first line of an error, without the URL's passwords."""
     text = str(error).strip().partition("\n")[0] or type(error).__name__
-    split = urlsplit(settings.url.get_secret_value())
-    written = split.netloc.rpartition("@")[0].partition(":")[2]
-    for secret in (written, unquote(written), dict(parse_qsl(split.query)).get("password", "")):
-        if secret:
-            text = text.replace(secret, "…")
+    for secret in _passwords(settings.url.get_secret_value()):
+        text = text.replace(secret, "…")
     return text
+
+
+def _passwords(url: str) -> Iterator[str]:
+    """Yield the passwords in a URL, as they are written there and as they are."""
+    split = urlsplit(url)
+    written = [split.netloc.rpartition("@")[0].partition(":")[2]]
+    for part in split.query.split("&"):
+        name, _, value = part.partition("=")
+        if unquote_plus(name) in ("password", "sslpassword"):
+            written.append(value)
+    for secret in filter(None, written):
+        yield from (secret, unquote(secret), unquote_plus(secret))
