@@ -122,6 +122,11 @@ class Reason(Enum):
     """A limit of the API key, its project or its tenant is reached, which the error names, or too
     many requests are unanswered on one HTTP connection. Wait as long as `retry-after` says, or
     for the answers. Without `retry-after` the request alone is more than the limit: shorten it."""
+    INSUFFICIENT_QUOTA = Code.RESOURCE_EXHAUSTED, "insufficient_quota", "insufficient_quota"
+    """What the request may cost does not fit into the budget of this month of the API key, its
+    project or its tenant, which the error names. With `retry-after`, requests that run may give
+    enough back when they end. Without, ask for fewer tokens, raise the budget, or wait for the next
+    month."""
     NO_CAPACITY = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "no_capacity"
     """There is no room for this now: memory, pages or places. Try again later, or add capacity."""
     BODY_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "body_too_large", 413
@@ -181,7 +186,8 @@ class QuotaViolation:
     subject: str
     """Whose it is: `key:key_0123456789abcdef`, `project:…`, `tenant:acme`."""
     metric: str
-    """What it counts: `requests_per_minute`, `tokens_per_minute`, `requests_at_once`."""
+    """What it counts: `requests_per_minute`, `tokens_per_minute`, `requests_at_once`,
+    `budget_nanodollars_per_month`."""
     value: int
     """How much is allowed."""
 

@@ -19,6 +19,7 @@ NANODOLLARS = 10**9
 _NANODOLLARS_PER_DOLLAR = 1000
 """Per token, of one dollar per million tokens."""
 _AMOUNT = re.compile(r"[0-9]{1,7}(\.[0-9]{1,12})?")
+_DOLLARS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?")
 _NAME = re.compile(r"(?P<model>[^@+]+)(@(?P<tier>[a-z]+))?(?P<batch>\+batch)?")
 _MAX_KNOWN = 1024
 
@@ -59,6 +60,11 @@ class Price:
         return (
             computed * self.input + cached_tokens * self.cached_input + output_tokens * self.output
         )
+
+    def most(self, prompt_tokens: int, output_tokens: int) -> int:
+        """Return the most that a request may cost, whatever of its prompt is cached."""
+        dearer = max(self.input, self.cached_input)
+        return prompt_tokens * dearer + output_tokens * self.output
 
 
 class PriceTable:
@@ -114,6 +120,20 @@ def dollars(nanodollars: int) -> str:
     whole, rest = divmod(abs(nanodollars), NANODOLLARS)
     decimals = f"{rest:09}".rstrip("0").ljust(2, "0")
     return f"{'-' if nanodollars < 0 else ''}{whole}.{decimals}"
+
+
+def parse_dollars(text: str) -> int:
+    """Return an amount of dollars such as `50.00` in nano-dollars.
+
+    Raises:
+        ValueError: it is no such amount, or has more than nine decimal places.
+    """
+    if not _DOLLARS.fullmatch(text.strip()):
+        raise ValueError(f"{text!r} is not an amount of dollars such as 50.00")
+    nanodollars = Decimal(text.strip()) * NANODOLLARS
+    if nanodollars != int(nanodollars):
+        raise ValueError(f"{text} dollars are no whole nano-dollars: nine decimal places at most")
+    return int(nanodollars)
 
 
 def _nanodollars(text: str) -> int:

@@ -66,6 +66,16 @@ def audit(cluster: str, tenant: str) -> str:
     return f"/baton/{cluster}/audit/{tenant}"
 
 
+def spending(cluster: str) -> str:
+    """Return the prefix of what was spent of budgets; month, whose it is and its id follow."""
+    return f"/baton/{cluster}/spending/"
+
+
+def spent(cluster: str, month: int, subject: str, ident: str) -> str:
+    """Return the key of what was spent of one budget in a month."""
+    return f"{spending(cluster)}{month}/{subject}/{ident}"
+
+
 def refused(cluster: str) -> str:
     """Return the prefix of requests that are refused; the hexadecimal digest of one follows."""
     return f"/baton/{cluster}/refused/"

@@ -11,6 +11,7 @@ from baton.errors import BatonError, Reason
 from baton.tenancy.audit import OPERATOR, Actor
 from baton.tenancy.key_admin import KeyAdministration, check_active
 from baton.tenancy.records import Project, ServiceAccount, Tenant, Tier
+from baton.tenancy.spending import Spending
 from baton.tenancy.store import Change, RecordStore, not_found, require_valid
 
 DEFAULT_PROJECT = "default"
@@ -48,12 +49,14 @@ class Administration(KeyAdministration):
     ) -> None:
         super().__init__(etcd, cluster, clock, store=store, actor=actor)
         self._salts = CacheSalts(etcd, cluster)
+        self.spending = Spending(etcd, cluster, clock)
+        """Reads what was spent of budgets."""
         self._list_projects = list_projects or self.projects
 
     # Tenants
 
     async def create_tenant(
-        self, ident: str, tier: Tier, kv_bytes: int = 0, **limits: int
+        self, ident: str, tier: Tier, kv_bytes: int = 0, **limits: Any
     ) -> Tenant:
         """Make a tenant, with a KV salt and the project `default`; `limits` by their fields."""
         now = self._store.now()
@@ -85,7 +88,7 @@ class Administration(KeyAdministration):
 
     # Projects
 
-    async def create_project(self, tenant: str, name: str, **limits: int) -> Project:
+    async def create_project(self, tenant: str, name: str, **limits: Any) -> Project:
         """Make a project of a tenant; `limits` by their fields."""
 
         async def plan() -> Change[Project]:

@@ -12,7 +12,14 @@ from typing import TypeVar, cast
 import msgspec
 
 from baton.settings.values import MODEL_NAME
-from baton.tenancy.limits.spec import AMOUNTS, Subject, SubjectLimits, check_amount
+from baton.tenancy.limits.spec import (
+    AMOUNTS,
+    MAX_BUDGET,
+    Subject,
+    SubjectLimits,
+    check_amount,
+    check_budget,
+)
 from baton.tenancy.secret import DIGEST_BYTES
 from baton.v1 import common_pb2
 
@@ -21,6 +28,9 @@ NAME = r"[a-z0-9][a-z0-9-]{0,62}"
 MAX_TITLE = 128
 MAX_MODELS = 256
 MAX_SCOPES = 32
+MAX_ALERTS = 20
+MAX_RECIPIENTS = 20
+MAX_RECIPIENT = 254
 
 
 class Tier(StrEnum):
@@ -58,6 +68,18 @@ class Limited(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     requests_at_once: int = 0
     context_tokens: int = 0
     """Of prompt and output together, in one request."""
+    budget_nanodollars_per_month: int = 0
+    """That requests may cost in a month of UTC; 0: as much as they like."""
+
+
+class SpendAlert(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True, gc=False):
+    """What is told once a month, when so much was spent in it."""
+
+    id: str
+    threshold_nanodollars: int
+    recipients: tuple[str, ...] = ()
+    """Who is to be told by whoever reads the log: nothing is sent."""
+    subject_prefix: str = ""
 
 
 class Tenant(Limited, omit_defaults=True, kw_only=True, gc=False):
@@ -70,6 +92,7 @@ class Tenant(Limited, omit_defaults=True, kw_only=True, gc=False):
     """Most bytes that it may hold in each tier of each store; 0: its share alone bounds it."""
     disabled_seconds: int = 0
     """Since when none of its keys is taken; 0: they are."""
+    spend_alerts: tuple[SpendAlert, ...] = ()
     version: int = 1
 
 
@@ -82,6 +105,7 @@ class Project(Limited, omit_defaults=True, kw_only=True, gc=False):
     created_seconds: int = 0
     archived_seconds: int = 0
     """Since when none of its keys is taken; 0: they are."""
+    spend_alerts: tuple[SpendAlert, ...] = ()
     version: int = 1
 
 
@@ -145,6 +169,7 @@ KIND_OF: dict[type, str] = {kind: name for name, kind in KINDS.items()}
 _NAME = re.compile(NAME)
 _PROJECT_ID = re.compile(r"proj_[0-9a-f]{16}")
 _ACCOUNT_ID = re.compile(r"svc_acct_[0-9a-f]{16}")
+_ALERT_ID = re.compile(r"spend_alert_[0-9a-f]{16}")
 _KEY_ID = re.compile(r"key_[0-9a-f]{16}")
 _MODEL = re.compile(MODEL_NAME)
 _SCOPE = re.compile(r"[a-z][a-z0-9_.:-]{0,63}")
@@ -193,6 +218,8 @@ def limits_of(record: Tenant | Project | Key) -> SubjectLimits:
         record.requests_at_once,
         record.context_tokens,
         record.version,
+        record.budget_nanodollars_per_month,
+        not isinstance(record, Key) and bool(record.spend_alerts),
     )
 
 
@@ -207,6 +234,9 @@ def check(record: Record) -> None:
     if not isinstance(record, ServiceAccount):
         for field in AMOUNTS:
             check_amount(field, getattr(record, field))
+        check_budget(record.budget_nanodollars_per_month)
+    if isinstance(record, Tenant | Project):
+        _check_alerts(record.spend_alerts)
     match record:
         case Tenant():
             check_name("id", record.id)
@@ -261,6 +291,25 @@ def _check_key(key: Key) -> None:
         _match("models", model, _MODEL, "the name of a model or adapter")
     _at_least(key, "expires_seconds")
     _at_least(key, "revoked_seconds")
+
+
+def _check_alerts(alerts: tuple[SpendAlert, ...]) -> None:
+    if len(alerts) > MAX_ALERTS:
+        raise ValueError(f"spend_alerts: {len(alerts)} of them; at most {MAX_ALERTS}")
+    for alert in alerts:
+        _match("spend_alerts", alert.id, _ALERT_ID, "spend_alert_ and 16 hexadecimal digits")
+        if not 0 < alert.threshold_nanodollars <= MAX_BUDGET:
+            raise ValueError(
+                f"threshold_amount: {alert.threshold_nanodollars} nano-dollars are out of range: "
+                f"1 to {MAX_BUDGET}"
+            )
+        if not 1 <= len(alert.recipients) <= MAX_RECIPIENTS:
+            raise ValueError(f"recipients: {len(alert.recipients)} of them; 1 to {MAX_RECIPIENTS}")
+        for text in alert.recipients:
+            if not 1 <= len(text) <= MAX_RECIPIENT or not text.isprintable():
+                raise ValueError(f"recipients: 1 to {MAX_RECIPIENT} printable characters each")
+        if len(alert.subject_prefix) > MAX_TITLE or not alert.subject_prefix.isprintable():
+            raise ValueError(f"subject_prefix: at most {MAX_TITLE} printable characters")
 
 
 def _check_title(name: str) -> None:

@@ -27,7 +27,7 @@ Done = Callable[[bool], None]
 class Burst(SubjectLimits):
     """Limits of a subject that allow less at once than a minute's worth."""
 
-    def limits(self, /) -> "list[Limit]":  # type: ignore[override]
+    def limits(self, _: int = 0, /) -> "list[Limit]":  # type: ignore[override]
         """Return them with a second's worth as their burst."""
         return [
             Limit(one.id, one.amount, max(1, one.amount // 60), one.version)

@@ -26,7 +26,6 @@ from typing import Any
 
 from baton.cluster.discovery import Discovery
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER
-from baton.prices import Price, PriceTable
 from baton.process.background import start_background
 from baton.settings import FrontendPlacement, UsageSettings
 from baton.telemetry import logs
@@ -57,7 +56,6 @@ from services.frontend.requests.record import RequestRecord
 
 AT_ONCE = (1, 8, 64)
 FETCHES_PER_SECOND = 100
-PRICES = {"org/model": Price(100, 50, 400)}
 
 
 class Frontend:
@@ -145,9 +143,7 @@ async def cpu(
             async with recording(settings) as spool:
                 assert spool is not None
                 plain = Frontend(None, NoAuthentication(), None)
-                full = Frontend(
-                    Metering(spool, PriceTable(PRICES), "frontend-0"), authentication, limits
-                )
+                full = Frontend(Metering(spool, "frontend-0"), authentication, limits)
                 used = {plain: 0.0, full: 0.0}
                 for one in (plain, full):
                     await one.serve(headers, at_once)  # warm, with chunks of all limits
@@ -194,7 +190,7 @@ async def fetches(
                 start_background(limits.run_ticks(), "limits' ticks"),
             ]
             try:
-                metering = Metering(spool, PriceTable(PRICES), "frontend-0")
+                metering = Metering(spool, "frontend-0")
                 frontend = Frontend(metering, authentication, limits)
                 # Until buckets that are new fill, and the connections are there.
                 await asyncio.sleep(3)

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from baton.internal.v1 import cluster_pb2
-from baton.prices import Price, PriceTable
+from baton.prices import Price
 from baton.settings import UsageSettings
 from baton.stream_events import FinishReason
 from baton.tenancy.principal import LOCAL
@@ -28,7 +28,7 @@ from baton.v1 import common_pb2
 from bench.harness import cli
 from bench.harness.stats import percentile
 from bench.harness.table import Table
-from services.frontend.generation.metering import Metering, RequestMeter
+from services.frontend.generation.metering import Metering, RequestMeter, cost_of
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.usage import RequestUsage
 from services.frontend.models.model import Model
@@ -41,6 +41,7 @@ ALONE_SECONDS = 0.015
 """A request alone lasts longer than its begin is kept for others to go with it."""
 ALONE_SHARE = 0.025
 """Of the requests are made one by one: each takes its time."""
+PRICE = Price(100, 50, 400)
 PROMPT_TOKENS, OUTPUT_TOKENS = 500, 200
 
 
@@ -118,8 +119,8 @@ async def end_all(meters: list[RequestMeter], progress: RequestProgress) -> None
     """End requests, and return once the client of the last one may be told."""
     last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     for meter in meters[:-1]:
-        meter.end(progress, "ok", _nothing)
-    meters[-1].end(progress, "ok", lambda: last.set_result(None))
+        meter.end(progress, "ok", cost_of(progress, PRICE), _nothing)
+    meters[-1].end(progress, "ok", cost_of(progress, PRICE), lambda: last.set_result(None))
     await last
 
 
@@ -148,7 +149,6 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         ("bytes/request", "13.0f"),
     )
     results: dict[str, Any] = {}
-    prices = PriceTable({"org/model": Price(100, 50, 400)})
     for at_once in AT_ONCE:
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             spool_path, files = Path(directory) / "spool", Path(directory) / "files"
@@ -158,7 +158,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             async with recording(settings) as spool:
                 if spool is None:
                     raise RuntimeError("usage is not recorded")
-                metering = Metering(spool, prices, "frontend-0")
+                metering = Metering(spool, "frontend-0")
                 alone = at_once == ALONE
                 requests = int(options.requests * (ALONE_SHARE if alone else 1))
                 requests -= requests % (at_once or 1)

@@ -32,7 +32,7 @@ from services.frontend.auth.authenticator import (
 )
 from services.frontend.generation.availability import Availability
 from services.frontend.generation.inference import Inference
-from services.frontend.generation.metering import Metering
+from services.frontend.generation.metering import Metering, no_budget
 from services.frontend.generation.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
 from services.frontend.http.middleware import RequestMiddleware
@@ -128,8 +128,13 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         settings,
         None
         if spool is None
-        else Metering(spool, PriceTable(settings.usage.prices), process.instance_id),
+        else Metering(
+            spool,
+            process.instance_id,
+            no_budget if request_limits is None else request_limits.has_budget,
+        ),
         request_limits=request_limits,
+        prices=PriceTable(settings.usage.prices),
     )
     server = await stack.enter_async_context(
         Server(
@@ -216,6 +221,8 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         # Who connected meanwhile was only told now: its call may be on the way.
         await server.wait_left(_LEAVE_SECONDS)
         await inference.idle()
+        if request_limits is not None:
+            await request_limits.close()
 
     process.on_drain(drain)
 

@@ -17,8 +17,9 @@ REQUESTS = Counter(
 LIMIT_REFUSALS = Counter(
     "baton_frontend_limit_refusals_total",
     "Requests that a limit of their key, project or tenant refused, by limit "
-    "(`requests_per_minute`, `tokens_per_minute`, `requests_at_once`, `context_tokens`; "
-    "`unanswered`: no router answered in time) and whose it is (`key`, `project`, `tenant`).",
+    "(`requests_per_minute`, `tokens_per_minute`, `requests_at_once`, `context_tokens`, "
+    "`budget_nanodollars_per_month`; `unanswered`: no router answered in time) and whose it is "
+    "(`key`, `project`, `tenant`).",
     ["limit", "subject"],
 )
 HTTP_REQUESTS = Counter(

@@ -10,6 +10,7 @@ from baton.process.lifecycle import Process
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.settings import RouterSettings
+from services.router.api.budget_records import BudgetRecords
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.placement.service import PlacementService, Replication
@@ -72,6 +73,10 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     buckets = LimitBuckets(process.incarnation, discovery.report_unreachable)
     process.spawn(buckets.follow(discovery), "limits' owners")
     process.spawn(buckets.run_sweeps(), "limits' sweeps")
+    budgets = BudgetRecords(etcd, cluster, buckets.ledger, buckets.serve)
+    buckets.on_unread = budgets.wake
+    process.spawn(budgets.keep_reading(), "budgets' records")
+    process.spawn(budgets.keep_writing(), "budgets' spending")
     placements = PlacementService(fleet, policy, replication)
     service = RouterService(placements, limits, buckets)
     server.add(service.register, SERVICE_NAME)
@@ -98,6 +103,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         # Frontends see that the router drains and move to another one before their streams end.
         await asyncio.sleep(limits.drain_notice_seconds)
         service.stop()
+        await budgets.flush()
         await server.drain(limits.drain_flush_seconds)
 
     process.on_drain(drain)

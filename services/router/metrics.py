@@ -46,6 +46,16 @@ LIMIT_BUCKETS = Gauge(
     "baton_router_limit_buckets",
     "Limits of keys, projects and tenants that this router owns and frontends use",
 )
+UNWRITTEN_BUDGETS = Gauge(
+    "baton_router_unwritten_budgets",
+    "Budgets whose spending is not in etcd yet; it is written each second, so that this stays up "
+    "only while etcd is away",
+)
+SPEND_ALERTS = Counter(
+    "baton_router_spend_alerts_total",
+    "Spend alerts that were crossed, by whose they are (`project`, `tenant`)",
+    ["subject"],
+)
 EVENT_GAPS = Counter(
     "baton_router_event_gaps_total", "KV event streams reopened because events were missed"
 )

@@ -34,10 +34,20 @@ class LimitOptions:
         int | None,
         typer.Option(help="Prompt and output of one request; 0: what the tier allows."),
     ] = None
+    budget_per_month: Annotated[
+        str | None,
+        typer.Option(help="Dollars that requests may cost in a month, as 50.00; 0: any."),
+    ] = None
 
     def given(self) -> dict[str, int]:
         """Return those that were given, by the names of records' fields."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        found = {name: value for name, value in vars(self).items() if value is not None}
+        budget = found.pop("budget_per_month", None)
+        if budget is not None:
+            from baton.cli.tenancy.budgets import read_budget
+
+            found["budget_nanodollars_per_month"] = read_budget(budget)
+        return found
 
 
 tenants_app = typer.Typer(help="Who has keys: customers or departments.", no_args_is_help=True)

@@ -15,6 +15,7 @@ from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
 from baton.cli.options import EtcdOptions
 from baton.cli.render import size
 from baton.cli.table import TextTable, show
+from baton.cli.tenancy.budgets import budget_of, shown_with
 from baton.cluster.etcd import certificate as etcd_certificate
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.cluster.tenants import DEFAULT_TENANT
@@ -23,8 +24,9 @@ from baton.settings.values import Bytes
 from baton.telemetry import logs
 from baton.tenancy.admin import Administration
 from baton.tenancy.audit import shown
-from baton.tenancy.limits.spec import AMOUNTS
+from baton.tenancy.limits.spec import AMOUNTS, Subject
 from baton.tenancy.records import Key, Project, Tenant, Tier
+from baton.tenancy.spending import Spent
 
 T = TypeVar("T")
 
@@ -128,15 +130,21 @@ def disable_tenant(target: Target, name: str, *, disabled: bool) -> None:
 
 def list_tenants(target: Target) -> None:
     """Print all tenants."""
-    tenants = target.do(lambda admin: admin.tenants())
+
+    async def read(admin: Administration) -> tuple[list[Tenant], dict[str, Spent]]:
+        return await admin.tenants(), await admin.spending.all(Subject.TENANT)
+
+    tenants, spending = target.do(read)
     table = TextTable(
-        ("tenant", "tier", "KV per tier", "limits", "state"), right=frozenset({"KV per tier"})
+        ("tenant", "tier", "KV per tier", "limits", "spent, dollars", "state"),
+        right=frozenset({"KV per tier"}),
     )
     for one in tenants:
         quota = size(one.kv_bytes) if one.kv_bytes else "its share"
         state = "disabled" if one.disabled_seconds else "ok"
-        table.add(one.id, one.tier.value, quota, _limits(one), state)
-    target.list(table, [shown(one) for one in tenants])
+        budget = budget_of(one, spending)
+        table.add(one.id, one.tier.value, quota, _limits(one), budget, state)
+    target.list(table, [shown_with(one, spending) for one in tenants])
 
 
 def create_project(target: Target, tenant: str, name: str, limits: dict[str, int]) -> None:
@@ -160,12 +168,17 @@ def archive_project(target: Target, tenant: str, name: str) -> None:
 
 def list_projects(target: Target, tenant: str) -> None:
     """Print the projects of a tenant, or all."""
-    projects = target.do(lambda admin: admin.projects(tenant))
-    table = TextTable(("project", "tenant", "id", "limits", "state"))
+
+    async def read(admin: Administration) -> tuple[list[Project], dict[str, Spent]]:
+        return await admin.projects(tenant), await admin.spending.all(Subject.PROJECT)
+
+    projects, spending = target.do(read)
+    table = TextTable(("project", "tenant", "id", "limits", "spent, dollars", "state"))
     for one in projects:
         state = "archived" if one.archived_seconds else "ok"
-        table.add(one.name, one.tenant, one.id, _limits(one), state)
-    target.list(table, [shown(one) for one in projects])
+        budget = budget_of(one, spending)
+        table.add(one.name, one.tenant, one.id, _limits(one), budget, state)
+    target.list(table, [shown_with(one, spending) for one in projects])
 
 
 def create_key(
@@ -231,14 +244,18 @@ def list_keys(target: Target, tenant: str) -> None:
 
     async def read(
         admin: Administration,
-    ) -> tuple[list[Key], dict[str, Project], dict[str, int]]:
+    ) -> tuple[list[Key], dict[str, Project], dict[str, int], dict[str, Spent]]:
         projects = {one.id: one for one in await admin.projects(tenant)}
-        return await admin.keys(), projects, await admin.last_uses()
+        spending = await admin.spending.all(Subject.KEY)
+        return await admin.keys(), projects, await admin.last_uses(), spending
 
-    keys, projects, uses = target.do(read)
+    keys, projects, uses, spending = target.do(read)
     keys = [one for one in keys if one.project in projects or not tenant]
     table = TextTable(
-        ("key", "tenant", "project", "name", "scopes", "models", "limits", "last used", "state")
+        (
+            *("key", "tenant", "project", "name", "scopes", "models"),
+            *("limits", "spent, dollars", "last used", "state"),
+        )
     )
     rows = []
     for one in keys:
@@ -252,12 +269,13 @@ def list_keys(target: Target, tenant: str) -> None:
             ", ".join(one.scopes),
             ", ".join(one.models) or "all",
             _limits(one),
+            budget_of(one, spending),
             minute(uses[one.id]) if one.id in uses else "never",
             _state(one),
         )
         rows.append(
             {
-                **shown(one),
+                **shown_with(one, spending),
                 "tenant": owner,
                 "last_used_seconds": uses.get(one.id),
                 "state": _state(one),
@@ -303,6 +321,7 @@ def _print_secret(target: Target, key: Key, secret: str) -> None:
 def _require_limits(limits: dict[str, int]) -> None:
     if not limits:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in AMOUNTS)
+        flags += ", --budget-per-month"
         raise CommandError(f"Nothing to change: give one of {flags}.")
 
 

@@ -5,9 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from baton.prices import dollars
+from baton.tenancy.limits.budget.month import name as month_name
+from baton.tenancy.limits.budget.share import BudgetShare
 from baton.tenancy.limits.share import Share
-from baton.tenancy.limits.spec import Limit, Measure
+from baton.tenancy.limits.spec import NO_BUDGET, Limit, Measure, Subject
 
+_RUNNING = "more of the budget than is left is kept for requests that run, or cannot be told now"
+_COST_ORDER = (Subject.TENANT, Subject.PROJECT, Subject.KEY)
 _RETRY_SECONDS = 1.0
 """Where nothing says when a place will be free."""
 
@@ -26,7 +31,13 @@ class Refusal:
     def sentence(self) -> str:
         """What a caller is told."""
         limit = self.limit
-        subject, name, measure = limit.id
+        subject, name, measure, month = limit.id
+        if measure is Measure.COST:
+            return (
+                f"the {subject} {name!r} may spend {dollars(limit.amount)} dollars in "
+                f"{month_name(month)}, and this request may cost {dollars(self.cost)} dollars: "
+                + ("the budget is used up" if self.retry_after is None else _RUNNING)
+            )
         if measure is Measure.AT_ONCE:
             return f"the {subject} {name!r} has {limit.amount} requests at once"
         allowed = f"the {subject} {name!r} is allowed {limit.amount} {measure} per minute"
@@ -52,60 +63,136 @@ class Shares(Protocol):
     def alone(self) -> bool:
         """Whether there is no router."""
 
-    def refill(self, shares: Sequence[Share], now: float) -> None:
+    def refill(self, shares: Sequence[Share | BudgetShare], now: float) -> None:
         """Add what came to shares without an owner."""
 
-    def check_owner(self, share: Share, now: float) -> None:
+    def check_owner(self, share: Share | BudgetShare, now: float) -> None:
         """Begin a term if another router owns the limit now."""
 
-    def ask(self, share: Share) -> None:
+    def ask(self, share: Share | BudgetShare) -> None:
         """Send the share's message with the next ones."""
 
-    def tell(self, share: Share) -> None:
+    def tell(self, share: Share | BudgetShare) -> None:
         """Send the share's message within a moment."""
+
+
+class CostHold:
+    """A request's worst case, held in the budgets of its tenant, its project and its key.
+
+    They are taken in this order, each once the one before was had: so of requests that meet at the
+    end of several budgets one gets what there is, and not each a part that is of no use.
+    """
+
+    __slots__ = ("_budgets", "_limiter", "_taken", "cost")
+
+    def __init__(self, limiter: Shares, budgets: Sequence[BudgetShare], cost: int) -> None:
+        self._limiter = limiter
+        self._budgets = budgets
+        self._taken = 0
+        self.cost = cost
+        """The most that the request may cost, in nano-dollars."""
+
+    def take(self, now: float) -> "Refusal | bool":
+        """Take the budgets that are not taken yet; return whether all are, or which one refuses.
+
+        After False the owners' answers may change it. `settle` ends this in any case.
+        """
+        cost, limiter = self.cost, self._limiter
+        while self._taken < len(self._budgets):
+            share = self._budgets[self._taken]
+            if share.available < cost:
+                limiter.check_owner(share, now)
+                retry_after = share.refusal(cost, now)
+                if retry_after is not None:
+                    return Refusal(
+                        share.limit, None if math.isinf(retry_after) else retry_after, cost
+                    )
+                share.wait(self, cost)
+                limiter.ask(share)
+                return False
+            share.take(self, cost, now)
+            if share.has_message:
+                limiter.ask(share)
+            self._taken += 1
+        return True
+
+    def settle(self, cost: int) -> None:
+        """End it: the request cost so much. Idempotent: the first call counts."""
+        budgets, self._budgets = self._budgets, ()
+        for number, share in enumerate(budgets):
+            if number < self._taken:
+                share.settle(self.cost, cost)
+            else:
+                share.leave(self)
+            if share.changed:
+                self._limiter.ask(share)
+            else:
+                self._limiter.tell(share)
+        self._taken = 0
 
 
 class Reservation:
     """What a request took of all limits. `settle` it when it ends, however that is."""
 
-    __slots__ = ("_limits", "_terms", "tokens")
+    __slots__ = ("_limits", "_terms", "hold", "tokens")
 
-    def __init__(self, limits: "LimitSet", tokens: int) -> None:
+    def __init__(self, limits: "LimitSet", tokens: int, hold: CostHold | None) -> None:
         self._limits: LimitSet | None = limits
         self._terms = [share.term for share in limits.tokens]
         self.tokens = tokens
         """Reserved: its prompt, and the most that it may write."""
+        self.hold = hold
+        """Of budgets; None: it has none."""
 
-    def settle(self, used: int) -> None:
+    def settle(self, used: int, cost: int = 0) -> None:
         """Give back what was not used. Idempotent: the first call counts.
 
         Args:
             used: tokens of its prompt and outputs; more than were reserved count as those.
+            cost: in nano-dollars.
         """
         limits, self._limits = self._limits, None
         if limits is not None:
             limits.settle(self._terms, max(0, self.tokens - used))
+            if self.hold is not None:
+                self.hold.settle(cost)
 
 
 class LimitSet:
     """Reserves of several limits at once: of all of them or of none. Made by a `Limiter`."""
 
-    __slots__ = ("__weakref__", "_limiter", "_once", "at_once", "requests", "shares", "tokens")
-
-    def __init__(self, limiter: Shares, shares: Sequence[Share]) -> None:
+    def __init__(self, limiter: Shares, shares: Sequence[Share | BudgetShare]) -> None:
         self._limiter = limiter
-        self.shares = tuple(shares)
+        self.shares = tuple(share for share in shares if isinstance(share, Share))
         self.requests = self._of(Measure.REQUESTS)
         self.tokens = self._of(Measure.TOKENS)
         self.at_once = self._of(Measure.AT_ONCE)
+        budgets = [share for share in shares if isinstance(share, BudgetShare)]
+        budgets.sort(key=lambda share: _COST_ORDER.index(share.limit.id.subject))
+        self.budgets = tuple(budgets)
+        """What its requests cost is counted in these, in this order."""
+        self.budget = min(
+            (share.limit for share in budgets if share.limit.amount < NO_BUDGET),
+            key=lambda limit: limit.amount,
+            default=None,
+        )
+        """The smallest of its budgets; None: nothing limits what it may spend."""
         self._once = self.requests + self.at_once
 
-    def reserve(self, tokens: int, now: float) -> Reservation | Refusal | None:
+    def hold(self, cost: int) -> CostHold | None:
+        """Return what a request holds of the budgets; None: there are none, or it costs nothing."""
+        return CostHold(self._limiter, self.budgets, cost) if cost and self.budgets else None
+
+    def reserve(
+        self, tokens: int, now: float, hold: CostHold | None = None
+    ) -> Reservation | Refusal | None:
         """Take a request's part of every limit.
 
         Args:
             tokens: its prompt, and the most that it may write.
             now: a monotonic clock, in seconds.
+            hold: of its budgets, the same each time; where no reservation comes of it, the caller
+                settles it.
 
         Returns:
             None: routers are asked, or are to be; try again once their answers have come.
@@ -118,6 +205,10 @@ class LimitSet:
         for share in self.tokens:
             if share.available < tokens:
                 return self._lack(tokens, now)
+        if hold is not None:
+            held = hold.take(now)
+            if held is not True:
+                return held or None
         for share in self.requests:
             share.available -= 1
             if share.available < share.low and share.want_ahead(now):
@@ -129,7 +220,7 @@ class LimitSet:
         for share in self.at_once:
             share.available -= 1
             share.in_use += 1
-        return Reservation(self, tokens)
+        return Reservation(self, tokens, hold)
 
     def settle(self, terms: Sequence[int], unused: int) -> None:
         """End a request: its places are free, and `unused` tokens of those terms go back."""

@@ -4,10 +4,14 @@ from collections.abc import Collection, Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from baton.rendezvous import choose
+from baton.tenancy.limits.budget.roll_call import view_of
+from baton.tenancy.limits.budget.share import BudgetShare
 from baton.tenancy.limits.limit_set import LimitSet
 from baton.tenancy.limits.messages import Answer, Ask
 from baton.tenancy.limits.share import Share
-from baton.tenancy.limits.spec import Limit, LimitId, SubjectLimits
+from baton.tenancy.limits.spec import Limit, LimitId, Measure, SubjectLimits
+
+AnyShare = Share | BudgetShare
 
 
 class Limiter:
@@ -15,16 +19,27 @@ class Limiter:
 
     Whoever drives it calls `take_messages` at the end of each turn of the loop and sends what it
     returns, `receive` with what comes back, `tick` every quarter of a second, and `observe` when
-    routers or frontends come or go. Shares live as long as a set that has them.
+    routers or frontends come or go. Shares live as long as a set that has them; those of budgets to
+    the end of their month, for what they spent is to be told to every new owner.
+
+    Args:
+        month: which it is now, as `month_of` counts; 0: budgets are not counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, month: int = 0) -> None:
+        self.month = month
+        """Set by whoever drives this."""
         self._routers: frozenset[str] | None = None
         self._frontends = 1
-        self._shares: WeakValueDictionary[LimitId, Share] = WeakValueDictionary()
-        self._active: dict[LimitId, Share] = {}
+        self._shares: WeakValueDictionary[LimitId, AnyShare] = WeakValueDictionary()
+        self._budgets: dict[LimitId, BudgetShare] = {}
+        self._active: dict[LimitId, AnyShare] = {}
         """Those that hold something, or have something to say; they are never forgotten."""
-        self._outgoing: dict[LimitId, Share] = {}
+        self._outgoing: dict[LimitId, AnyShare] = {}
+        self._eras: dict[str, int] = {}
+        """Of routers: what they said last to be echoed."""
+        self._roll_calls: set[str] = set()
+        """Routers that are to be told that all was said."""
         self._terms = 0
         self._epoch = 1
         self._alone_since: float | None = None
@@ -34,7 +49,12 @@ class Limiter:
     @property
     def has_messages(self) -> bool:
         """Whether `take_messages` may return some."""
-        return bool(self._outgoing)
+        return bool(self._outgoing or self._roll_calls)
+
+    @property
+    def view(self) -> bytes:
+        """What stands for the routers that this frontend sees."""
+        return view_of(self._routers or ())
 
     def observe(self, routers: Collection[str], frontends: int, now: float) -> None:
         """Take in which routers are alive, and how many frontends, this one among them.
@@ -47,12 +67,15 @@ class Limiter:
         self._routers, self.alone = frozenset(routers), not routers
         self._epoch += 1
         self._alone_since = now if self.alone else None
-        for share in list((self._active | self._outgoing).values()):
+        self._eras = {one: era for one, era in self._eras.items() if one in self._routers}
+        for share in list((self._active | self._outgoing | self._budgets).values()):
             self.check_owner(share, now)
+        for router in self._routers:
+            self._call_roll(router)
 
     def limit_set(self, subjects: Iterable[SubjectLimits]) -> LimitSet:
         """Return the limits of a key, its project and its tenant, as their records are now."""
-        limits = (limit for one in subjects for limit in one.limits())
+        limits = (limit for one in subjects for limit in one.limits(self.month))
         return LimitSet(self, [self._share(limit) for limit in limits])
 
     def take_messages(self, now: float) -> list[tuple[str, Ask]]:
@@ -61,6 +84,22 @@ class Limiter:
         shares = {limit_id: share for limit_id, share in shares.items() if share.has_message}
         self._active.update(shares)
         return [(share.owner, share.ask(now)) for share in shares.values()]
+
+    def take_roll_calls(self) -> dict[str, int]:
+        """Return the routers that are to be told `view`, behind all messages that there are, and
+        the era that each is to be told with it."""
+        routers, self._roll_calls = self._roll_calls, set()
+        return {router: self._eras.get(router, 0) for router in routers}
+
+    def hear_era(self, router: str, era: int, now: float) -> None:
+        """Begin anew with all budgets of a router that asks for it: what it said before is void."""
+        if self._routers is None or router not in self._routers or self._eras.get(router) == era:
+            return
+        self._eras[router] = era
+        for share in self._budgets.values():
+            if share.owner == router:
+                self._begin(share, router, now, keep=True)
+        self._call_roll(router)
 
     def receive(self, router: str, answer: Answer, now: float) -> None:
         """Take in a router's answer; one of an earlier term makes it hear of the present one."""
@@ -83,9 +122,25 @@ class Limiter:
             if share.owner == router:
                 share.say_again()
                 self._outgoing[limit_id] = share
+        self._call_roll(router)
+
+    def give_back(self) -> None:
+        """Return all money that no request has reserved: this frontend stops."""
+        for limit_id, share in self._budgets.items():
+            share.give_back()
+            if share.changed:
+                self._outgoing[limit_id] = share
+
+    @property
+    def all_returned(self) -> bool:
+        """Whether owners know of all money that went back, and of all that was spent."""
+        return all(share.idle or not share.owner for share in self._budgets.values())
 
     def tick(self, now: float) -> None:
         """Return what is not used, and forget the shares that hold nothing."""
+        for limit_id, budget in list(self._budgets.items()):
+            if limit_id.month != self.month and budget.idle and limit_id not in self._active:
+                del self._budgets[limit_id]
         for limit_id, share in list(self._active.items()):
             share.tick(now)
             if share.changed:
@@ -93,14 +148,14 @@ class Limiter:
             elif share.idle:
                 del self._active[limit_id]
 
-    def refill(self, shares: Sequence[Share], now: float) -> None:
+    def refill(self, shares: Sequence[AnyShare], now: float) -> None:
         """Add what came to shares while no router is alive."""
         for share in shares:
             self.check_owner(share, now)
             share.refill(self._frontends, now)
             self._active[share.limit.id] = share
 
-    def check_owner(self, share: Share, now: float) -> None:
+    def check_owner(self, share: AnyShare, now: float) -> None:
         """Begin a term with the router that owns a limit now, if it is another one."""
         if share.epoch == self._epoch:
             return
@@ -109,26 +164,38 @@ class Limiter:
         if owner != share.owner or not share.term:
             self._begin(share, owner, now, keep=bool(share.owner))
 
-    def ask(self, share: Share) -> None:
+    def ask(self, share: AnyShare) -> None:
         """Send the share's message with the next ones."""
         self._outgoing[share.limit.id] = share
 
-    def tell(self, share: Share) -> None:
+    def tell(self, share: AnyShare) -> None:
         """Send the share's message with the next tick, or with what it asks before."""
         self._active[share.limit.id] = share
 
-    def _share(self, limit: Limit) -> Share:
+    def _share(self, limit: Limit) -> AnyShare:
         share = self._shares.get(limit.id)
         if share is None:
-            share = self._shares[limit.id] = Share(limit)
+            if limit.id.measure is Measure.COST:
+                share = self._budgets[limit.id] = BudgetShare(limit)
+            else:
+                share = Share(limit)
+            self._shares[limit.id] = share
         elif limit.version >= share.limit.version:
             share.limit = limit
         return share
 
-    def _begin(self, share: Share, owner: str, now: float, *, keep: bool) -> None:
+    def _begin(self, share: AnyShare, owner: str, now: float, *, keep: bool) -> None:
         self._terms += 1
         if not owner and self._alone_since is not None:
             now = self._alone_since  # its part comes from then on, whenever it is first used
         share.begin_term(self._terms, owner, now, keep=keep)
         if share.changed:
             self._outgoing[share.limit.id] = share
+
+    def _call_roll(self, router: str) -> None:
+        """Say all budgets of a router, and that these are all."""
+        for limit_id, share in self._budgets.items():
+            if share.owner == router and share.charged:
+                share.say_again()
+                self._outgoing[limit_id] = share
+        self._roll_calls.add(router)

@@ -17,7 +17,8 @@ class Ask(NamedTuple):
     term: int
     """Counts the times that this frontend began with a limit anew; of two the higher is later."""
     base: int
-    """Requests that ran when the term began; they count as granted. 0 for limits per minute."""
+    """Requests that ran when the term began, or what was charged to a budget; it counts as granted.
+    0 for limits per minute."""
     granted: int
     """Units that it was told of, with `base`."""
     spent: int
@@ -32,6 +33,10 @@ class Ask(NamedTuple):
     """Whether it wants a chunk ahead of need."""
     confirm: bool = False
     """Whether it wants an answer in any case."""
+    settled: int = 0
+    """Of a budget: what ended requests cost, whatever the term, in this frontend's life."""
+    keeps: int = 0
+    """Of a budget: units that it keeps ahead of need, as it was told last."""
 
     @property
     def is_report(self) -> bool:
@@ -55,3 +60,5 @@ class Answer(NamedTuple):
     """Seconds until which it is of no use to ask again; 0: there are none."""
     restart: bool = False
     """The router does not know the term as the frontend does: begin a new one."""
+    reserved: int = 0
+    """Of a budget: units in use by frontends that live, which may come back in part."""

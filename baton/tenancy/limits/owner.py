@@ -1,17 +1,21 @@
 """The buckets that a router owns: per limit, those of one router count."""
 
 from collections import OrderedDict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from baton.rendezvous import choose
 from baton.tenancy.limits.bucket import Bucket, PlacesBucket, RateBucket
+from baton.tenancy.limits.budget.account import Account
+from baton.tenancy.limits.budget.roll_call import RollCall
 from baton.tenancy.limits.messages import Answer, Ask
-from baton.tenancy.limits.spec import LimitId
+from baton.tenancy.limits.spec import LimitId, Measure
 
 SETTLE_SECONDS = 1.0
 """A new owner's buckets begin to fill so long after it became that: by then every frontend has seen
 the change, and what it had from the owner before is used or void."""
 _NOT_OWNER_WAIT_SECONDS = 0.1
+ACCOUNT_SECONDS = 60.0
+"""What is known of a budget is kept so long after it was last spoken of."""
 _MAX_CHANGES = 16
 """Changes of the routers that are remembered; before the oldest, nothing is known."""
 
@@ -59,52 +63,143 @@ class LimitOwner:
         self._settle_seconds = settle_seconds
         self._ownership = Ownership(router)
         self._buckets: OrderedDict[LimitId, Bucket] = OrderedDict()
+        self._accounts: OrderedDict[LimitId, Account] = OrderedDict()
+        self.roll_call = RollCall()
+        """Of the frontends, for budgets."""
+        self.wall_seconds = 0.0
+        """The time since the Unix epoch; whoever drives this sets it now and then."""
+        self.waiting: set[LimitId] = set()
+        """Budgets of which frontends wait for answers: `serve` is to be called soon."""
+        self.unread: dict[LimitId, None] = {}
+        """Budgets whose records are to be read; a `Ledger` takes them out."""
+        self.unwritten: dict[LimitId, None] = {}
+        """Budgets whose records are to be written, the oldest change first; the same."""
+        self._pushed: list[tuple[str, Answer]] = []
 
     def __len__(self) -> int:
-        """Return the number of buckets."""
-        return len(self._buckets)
+        """Return the number of buckets, and of budgets."""
+        return len(self._buckets) + len(self._accounts)
 
     def __contains__(self, limit_id: LimitId) -> bool:
         """Return whether there is a bucket of a limit; after `answer`: whether it is owned."""
-        return limit_id in self._buckets
+        return limit_id in self._buckets or limit_id in self._accounts
 
-    def observe(self, routers: Collection[str], now: float) -> None:
-        """Take in which routers are alive; forget the buckets that are another one's now."""
-        if self._ownership.observe(routers, now):
-            for one in [one for one in self._buckets if self._since(one) is None]:
-                del self._buckets[one]
+    @property
+    def accounts(self) -> Mapping[LimitId, Account]:
+        """The budgets that were spoken of; a live view."""
+        return self._accounts
+
+    def observe(self, routers: Collection[str], now: float) -> bool:
+        """Take in which routers are alive; forget the buckets that are another one's now.
+
+        Returns:
+            Whether that is news: all frontends are to be told `roll_call.era`.
+        """
+        if not self._ownership.observe(routers, now):
+            return False
+        self.roll_call.begin(routers, now)
+        for one in [one for one in self._buckets if self._since(one) is None]:
+            del self._buckets[one]
+        for account in self._accounts.values():
+            account.reported = False
+        return True
+
+    def lost_accounts(self) -> dict[LimitId, Account]:
+        """Return the budgets that are another router's now, and forget them."""
+        lost = {one: account for one, account in self._accounts.items() if self._since(one) is None}
+        for one in lost:
+            del self._accounts[one]
+            self.waiting.discard(one)
+            self.unread.pop(one, None)
+            self.unwritten.pop(one, None)
+        return lost
 
     def answer(self, frontend: str, ask: Ask, now: float) -> Answer | None:
-        """Answer a frontend; None: there is nothing to say.
+        """Answer a frontend; None: there is nothing to say now.
+
+        What other frontends are to be told for it, and this one later, is in `take_pushed`.
 
         Args:
             frontend: its incarnation.
             ask: what it says.
             now: a monotonic clock, in seconds.
         """
-        bucket = self._buckets.get(ask.limit.id)
+        limit_id = ask.limit.id
+        if limit_id.measure is Measure.COST:
+            return self._answer_cost(frontend, ask, now)
+        bucket = self._buckets.get(limit_id)
         if bucket is None:
-            since = self._since(ask.limit.id)
+            since = self._since(limit_id)
             if since is None:
-                if ask.is_report:
-                    return None
-                return Answer(ask.limit.id, ask.term, 0, 0, 0, _NOT_OWNER_WAIT_SECONDS)
+                return _not_owner(ask)
             kind = RateBucket if ask.limit.per_minute else PlacesBucket
             bucket = kind(ask.limit, since + self._settle_seconds)
-            self._buckets[ask.limit.id] = bucket
+            self._buckets[limit_id] = bucket
         return bucket.answer(frontend, ask, now)
 
+    def serve(self, now: float) -> None:
+        """Answer what waits for money, where that is known by now; see `take_pushed`."""
+        for limit_id in list(self.waiting):
+            account = self._accounts[limit_id]
+            account.reported = account.reported or self.roll_call.complete(now)
+            self._pushed += account.serve(now)
+            self._note(limit_id, account)
+
+    def take_pushed(self) -> list[tuple[str, Answer]]:
+        """Return what frontends are to be told that did not ask in this moment."""
+        pushed, self._pushed = self._pushed, []
+        return pushed
+
     def drop(self, frontend: str) -> None:
-        """Forget a frontend that is dead: its requests are, too."""
+        """Forget a frontend that is dead: its requests are, too. Budgets stay charged."""
         for bucket in self._buckets.values():
             bucket.drop(frontend)
+        for account in self._accounts.values():
+            account.drop(frontend)
 
-    def sweep(self, most: int = 1000) -> None:
+    def sweep(self, now: float, most: int = 1000) -> None:
         """Forget buckets that are as a new one would be, of at most so many that are looked at."""
         for _ in range(min(most, len(self._buckets))):
             limit_id, bucket = self._buckets.popitem(last=False)
             if not bucket.unused:
                 self._buckets[limit_id] = bucket
+        for _ in range(min(most, len(self._accounts))):
+            limit_id, account = self._accounts.popitem(last=False)
+            if account.unused_since(now) < ACCOUNT_SECONDS:
+                self._accounts[limit_id] = account
+
+    def _answer_cost(self, frontend: str, ask: Ask, now: float) -> Answer | None:
+        limit_id = ask.limit.id
+        account = self._accounts.get(limit_id)
+        if account is None:
+            if self._since(limit_id) is None:
+                return _not_owner(ask)
+            account = self._accounts[limit_id] = Account(ask.limit)
+            self.unread[limit_id] = None
+        account.reported = account.reported or self.roll_call.complete(now)
+        account.wall_seconds = self.wall_seconds
+        answered: Answer | None = None
+        for name, answer in account.answer(frontend, ask, now):
+            if name == frontend:
+                answered = answer
+            else:
+                self._pushed.append((name, answer))
+        self._note(limit_id, account)
+        return answered
+
+    def _note(self, limit_id: LimitId, account: Account) -> None:
+        if account.has_waiting:
+            self.waiting.add(limit_id)
+        else:
+            self.waiting.discard(limit_id)
+        if account.dirty:
+            self.unwritten.setdefault(limit_id)
 
     def _since(self, limit_id: LimitId) -> float | None:
         return self._ownership.since(limit_id.digest())
+
+
+def _not_owner(ask: Ask) -> Answer | None:
+    if ask.is_report:
+        return None
+    return Answer(ask.limit.id, ask.term, 0, 0, 0, _NOT_OWNER_WAIT_SECONDS, reserved=ask.want)

@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 MAX_AMOUNT = 10**12
 """Of a limit."""
+MAX_BUDGET = 10**18
+"""Nano-dollars per month: a billion dollars."""
+NO_BUDGET = 2 * MAX_BUDGET
+"""The amount of what is only counted, for alerts, and limited by nothing."""
 CONTEXT_TOKENS: Mapping[str, int] = {"free": 32_768, "pro": 65_536, "enterprise": 131_072}
 """Prompt and output together, by tier, where no record says otherwise."""
 
@@ -28,16 +32,22 @@ class Measure(StrEnum):
     TOKENS = "tokens"
     """Of prompts and outputs, per minute."""
     AT_ONCE = "requests at once"
+    COST = "nano-dollars"
+    """Per month of UTC."""
 
 
+BUDGET = "budget_nanodollars_per_month"
+"""The field of a record that is a budget; 0: it has none."""
 FIELDS: Mapping[Measure, str] = {
     Measure.REQUESTS: "requests_per_minute",
     Measure.TOKENS: "tokens_per_minute",
     Measure.AT_ONCE: "requests_at_once",
+    Measure.COST: BUDGET,
 }
 """What records call what is counted."""
-AMOUNTS = (*FIELDS.values(), "context_tokens")
-"""The fields of a record that are limits; 0: it has none of that kind."""
+_AT_ANY_TIME = (Measure.REQUESTS, Measure.TOKENS, Measure.AT_ONCE)
+AMOUNTS = (*(FIELDS[one] for one in _AT_ANY_TIME), "context_tokens")
+"""The fields of a record that are limits, but its budget; 0: it has none of that kind."""
 
 
 class LimitId(NamedTuple):
@@ -47,10 +57,13 @@ class LimitId(NamedTuple):
     name: str
     """Id of the key, project or tenant."""
     measure: Measure
+    month: int = 0
+    """Of a budget, as `Month` counts: each month's is a limit of its own. 0: of any time."""
 
     def digest(self) -> bytes:
         """Return 16 bytes that are the same in every process: what chooses the router."""
-        return blake2b("\0".join(self).encode(), digest_size=16).digest()
+        parts = [self.subject, self.name, self.measure, *([str(self.month)] if self.month else [])]
+        return blake2b("\0".join(parts).encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class Limit:
 
     id: LimitId
     amount: int
-    """Per minute; of requests at once: how many."""
+    """Per minute; of requests at once: how many; of a budget: nano-dollars in its month."""
     burst: int
     """Units that may be used in one moment after a while without any; 1 or more."""
     version: int = 1
@@ -68,7 +81,7 @@ class Limit:
     @property
     def per_minute(self) -> int:
         """Units that come back in a minute; 0: only as requests end."""
-        return 0 if self.id.measure is Measure.AT_ONCE else self.amount
+        return self.amount if self.id.measure in (Measure.REQUESTS, Measure.TOKENS) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,9 @@ class SubjectLimits:
     context_tokens: int = 0
     """Of prompt and output together, in one request."""
     version: int = 1
+    budget_nanodollars_per_month: int = 0
+    has_alerts: bool = False
+    """Whether what it spends is counted also without a budget."""
 
     def __post_init__(self) -> None:
         """Check the amounts.
@@ -92,13 +108,22 @@ class SubjectLimits:
         """
         for field in AMOUNTS:
             check_amount(field, getattr(self, field))
+        check_budget(self.budget_nanodollars_per_month)
 
-    def limits(self) -> Iterator[Limit]:
-        """Yield those that are counted. A minute's worth may be used in one moment."""
-        for measure, field in FIELDS.items():
-            if amount := getattr(self, field):
+    def limits(self, month: int = 0) -> Iterator[Limit]:
+        """Yield those that are counted. A minute's worth may be used in one moment.
+
+        Args:
+            month: whose budget is meant; 0: none.
+        """
+        for measure in _AT_ANY_TIME:
+            if amount := getattr(self, FIELDS[measure]):
                 limit_id = LimitId(self.subject, self.name, measure)
                 yield Limit(limit_id, amount, amount, self.version)
+        budget = self.budget_nanodollars_per_month or (NO_BUDGET if self.has_alerts else 0)
+        if budget and month:
+            limit_id = LimitId(self.subject, self.name, Measure.COST, month)
+            yield Limit(limit_id, budget, budget, self.version)
 
 
 def check_amount(field: str, value: int) -> None:
@@ -109,6 +134,16 @@ def check_amount(field: str, value: int) -> None:
     """
     if not 0 <= value <= MAX_AMOUNT:
         raise ValueError(f"{field}: {value} is out of range: 0 (no limit) to {MAX_AMOUNT}")
+
+
+def check_budget(value: int) -> None:
+    """Check what a budget is set to.
+
+    Raises:
+        ValueError: it is out of range; the message names the field.
+    """
+    if not 0 <= value <= MAX_BUDGET:
+        raise ValueError(f"{BUDGET}: {value} is out of range: 0 (no budget) to {MAX_BUDGET}")
 
 
 def context_tokens(subjects: Iterable[SubjectLimits], tier: str) -> tuple[int, Subject]:

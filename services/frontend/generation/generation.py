@@ -8,13 +8,14 @@ from time import monotonic
 from opentelemetry import trace
 
 from baton.errors import BatonError, Reason
+from baton.prices import Price
 from baton.stream_events import Event, Finished
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import current_span
 from baton.v1 import common_pb2
 from services.frontend.generation import actions
 from services.frontend.generation.assignments import GenerationContext
-from services.frontend.generation.metering import RequestMeter
+from services.frontend.generation.metering import RequestMeter, cost_of
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.reconcile import reconcile
 from services.frontend.generation.telemetry import record_generation
@@ -65,6 +66,7 @@ class Generation:
         span: trace.Span,
         on_closed: Callable[["Generation"], None],
         meter: RequestMeter | None = None,
+        price: Price | None = None,
     ) -> None:
         """Start its deadline; nothing else happens before `follow`.
 
@@ -75,6 +77,7 @@ class Generation:
             span: ended with the request.
             on_closed: called once, by the first `close`.
             meter: records its usage; None: it is not recorded.
+            price: of its tokens; None: it has none.
         """
         self.request = request
         self.buffer = EventBuffer(self._release, context.buffer_bytes)
@@ -83,6 +86,9 @@ class Generation:
         self._span = span
         self._on_closed: Callable[[Generation], None] | None = on_closed
         self._meter = meter
+        self._price = price
+        self._cost: int | None = None
+        """Once it ended and had a price."""
         self._end_event: Finished | None = None
         """Set while its usage is written."""
         self._recorded = False
@@ -178,6 +184,14 @@ class Generation:
             return 0
         return len(self.request.prompt) + self._progress.output_tokens
 
+    @property
+    def cost(self) -> int | None:
+        """What it cost, in nano-dollars, once it ended; None: it had no price. The same each time,
+        and what its usage record says."""
+        if self._cost is None:
+            self._cost = cost_of(self._progress, self._price)
+        return self._cost
+
     def close(self) -> None:
         """Release everything that the request holds, and record it. Idempotent."""
         on_closed, self._on_closed = self._on_closed, None
@@ -188,7 +202,7 @@ class Generation:
         self.buffer.let_go()
         on_closed(self)
         if self._meter is not None:
-            self._meter.end(self._progress, self._outcome)
+            self._meter.end(self._progress, self._outcome, self.cost)
         seconds = monotonic() - self._context.arrived
         record_generation(self._progress, self._operation, self._outcome, self._span, seconds)
 
@@ -276,7 +290,7 @@ class Generation:
             events.append(end)
         else:
             self._end_event = end
-            self._meter.end(progress, "ok", self._on_recorded)
+            self._meter.end(progress, "ok", self.cost, self._on_recorded)
 
     def _on_recorded(self) -> None:
         self._recorded = True

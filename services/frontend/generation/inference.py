@@ -10,10 +10,12 @@ from opentelemetry import trace
 
 from baton.cluster.tenants import CacheSalts
 from baton.errors import BatonError, Reason, invalid_field
+from baton.prices import Price, PriceTable
 from baton.settings import FrontendSettings
 from baton.telemetry.tracing import tracer
-from baton.tenancy.limits.limit_set import Reservation
+from baton.tenancy.limits.limit_set import LimitSet, Reservation
 from baton.tenancy.records import Scope
+from baton.v1 import common_pb2
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.generation import Generation
@@ -22,6 +24,7 @@ from services.frontend.generation.prompts import PromptEncoder, size_of
 from services.frontend.generation.suspects import Suspects
 from services.frontend.generation.turns import LoopTurns
 from services.frontend.limits.key_limits import KeyLimits
+from services.frontend.limits.refusals import unpriced
 from services.frontend.limits.request_limits import RequestLimits
 from services.frontend.metrics import ACTIVE
 from services.frontend.models.model import Model, ResolvedModel
@@ -48,6 +51,22 @@ def stopping() -> BatonError:
     return BatonError(Reason.DRAINING, "this frontend is shutting down", retry_after=_RETRY_SECONDS)
 
 
+def worst_case(request: ResolvedRequest, price: Price | None, limits: LimitSet) -> int:
+    """Return the most nano-dollars that a request may cost; 0 where nothing counts them.
+
+    Raises:
+        BatonError: FAILED_PRECONDITION, a budget limits them and the model has no price.
+    """
+    if not limits.budgets:
+        return 0
+    if price is None:
+        if limits.budget is not None:
+            raise unpriced(limits.budget, request.named)
+        return 0
+    prompt = len(request.prompt)
+    return price.most(prompt, request.most_tokens - prompt)
+
+
 class Inference:
     """Admits requests and starts them, for every API."""
 
@@ -64,6 +83,7 @@ class Inference:
         settings: FrontendSettings,
         metering: Metering | None = None,
         request_limits: RequestLimits | None = None,
+        prices: PriceTable | None = None,
     ) -> None:
         """Put it together.
 
@@ -79,6 +99,7 @@ class Inference:
             settings: limits of requests, and how they are placed.
             metering: records what requests use; None: nothing is recorded.
             request_limits: of keys, projects and tenants; None: there are no keys.
+            prices: of requests, in force when they begin; None: there are none.
         """
         self.registry = registry
         self.draining = False
@@ -95,6 +116,7 @@ class Inference:
         self._settings = settings
         self._metering = metering
         self._request_limits = request_limits
+        self._prices = prices or PriceTable({})
         self.limits = settings.limits
         """What clients may ask for."""
         self._idle = asyncio.Event()
@@ -147,9 +169,11 @@ class Inference:
             allowed = self.limits_of(record)
             resolved = await self._resolve(request, record, deadline, allowed)
             suspect = self._suspects.check(resolved)
+            price = self._price_of(resolved, record)
             if allowed is not None and allowed.counted is not None and self._request_limits:
+                cost = worst_case(resolved, price, allowed.counted)
                 reservation = await self._request_limits.reserve(
-                    allowed.counted, resolved.most_tokens
+                    allowed.counted, resolved.most_tokens, cost
                 )
             cache_salt = await self._cache_salts.get(resolved.context.tenant)
             chains = await self._threads.run(
@@ -186,7 +210,7 @@ class Inference:
             )
             ended = partial(self._ended, record, reservation)
             meter = None if metering is None else metering.begin(resolved, record, arrived)
-            generation = Generation(resolved, context, record.operation, span, ended, meter)
+            generation = Generation(resolved, context, record.operation, span, ended, meter, price)
             self._running.add(generation)
             return generation
         except BaseException:
@@ -284,15 +308,21 @@ class Inference:
         self, record: RequestRecord, reservation: Reservation | None, generation: Generation
     ) -> None:
         generation.add_to(record)
-        self._settle(reservation, generation.used_tokens)
+        self._settle(reservation, generation.used_tokens, generation.cost or 0)
         if generation.claim is not None:
             self._claims.end(generation.claim, finished=generation.finished)
         self._running.discard(generation)
         self._leave()
 
-    def _settle(self, reservation: Reservation | None, used: int) -> None:
+    def _settle(self, reservation: Reservation | None, used: int, cost: int = 0) -> None:
         if reservation is not None and self._request_limits is not None:
-            self._request_limits.settle(reservation, used)
+            self._request_limits.settle(reservation, used, cost)
+
+    def _price_of(self, request: ResolvedRequest, record: RequestRecord) -> Price | None:
+        context = request.context
+        batch = context.priority == common_pb2.PRIORITY_CLASS_BATCH
+        tier = record.principal.tenant.tier.value
+        return self._prices.find(context.model, context.adapter, tier, batch=batch)
 
     def _leave(self) -> None:
         self.active -= 1

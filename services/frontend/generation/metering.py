@@ -6,7 +6,7 @@ from time import monotonic, time
 import msgspec
 
 from baton.errors import BatonError, Reason
-from baton.prices import Price, PriceTable
+from baton.prices import Price
 from baton.tenancy.principal import Principal
 from baton.usage.record import LOST, RecordIds, UsageRecord
 from baton.usage.spool.spool import Spool
@@ -24,8 +24,21 @@ def _rounded(seconds: float) -> float:
 
 
 def no_budget(_: Principal) -> bool:
-    """Return whether what the tenant, project or key may spend is limited: nothing's is."""
+    """Return whether what a caller may spend is limited, where there are no keys."""
     return False
+
+
+def cost_of(progress: RequestProgress, price: Price | None) -> int | None:
+    """Return what a request cost that ends now, in nano-dollars; None: it had no price.
+
+    What costs is what the client got: without any token the prompt costs nothing either.
+    """
+    if price is None:
+        return None
+    if progress.usage.first_token_seconds is None:
+        return 0
+    usage = progress.usage.total(progress.output_tokens)
+    return price.cost(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens)
 
 
 class Metering:
@@ -33,7 +46,6 @@ class Metering:
 
     Args:
         spool: takes them.
-        prices: of requests, in force when they begin.
         frontend: this instance's id.
         has_budget: whether a caller's spending is limited: then nothing runs that is not recorded.
     """
@@ -41,12 +53,10 @@ class Metering:
     def __init__(
         self,
         spool: Spool,
-        prices: PriceTable,
         frontend: str,
         has_budget: Callable[[Principal], bool] = no_budget,
     ) -> None:
         self._spool = spool
-        self._prices = prices
         self._frontend = frontend
         self._has_budget = has_budget
         self._ids = RecordIds()
@@ -98,37 +108,33 @@ class Metering:
         )
         if not self._spool.begin(record):
             return None
-        price = self._prices.find(context.model, context.adapter, tier, batch=batch)
-        return RequestMeter(self._spool, record, price, arrived)
+        return RequestMeter(self._spool, record, arrived)
 
 
 class RequestMeter:
     """The record of one request, from its begin to its end. Owned by its `Generation`."""
 
-    __slots__ = ("_arrived", "_price", "_record", "_spool")
+    __slots__ = ("_arrived", "_record", "_spool")
 
-    def __init__(
-        self, spool: Spool, record: UsageRecord, price: Price | None, arrived: float
-    ) -> None:
+    def __init__(self, spool: Spool, record: UsageRecord, arrived: float) -> None:
         self._spool = spool
         self._record: UsageRecord | None = record
         """None once it has ended."""
-        self._price = price
         self._arrived = arrived
 
     def end(
         self,
         progress: RequestProgress,
         outcome: str,
+        cost: int | None,
         on_written: Callable[[], None] | None = None,
     ) -> None:
         """Record how the request ended; a second time does nothing.
 
-        What costs is what the client got: without any token the prompt costs nothing either.
-
         Args:
             progress: what it came to.
             outcome: `ok`, or the reason of the error table that it ended for.
+            cost: in nano-dollars; None: it had no price.
             on_written: called once the record survives this process, or cannot in time.
         """
         record, self._record = self._record, None
@@ -137,9 +143,6 @@ class RequestMeter:
         usage = progress.usage.total(progress.output_tokens)
         first_token = progress.usage.first_token_seconds
         seconds = monotonic() - self._arrived
-        cost = None if self._price is None else 0
-        if self._price is not None and first_token is not None:
-            cost = self._price.cost(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens)
         ended = msgspec.structs.replace(
             record,
             ended_ms=record.began_ms + int(seconds * 1e3),

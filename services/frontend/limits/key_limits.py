@@ -20,7 +20,7 @@ class KeyLimits:
 
     principal: Principal
     counted: LimitSet | None
-    """Requests, tokens and requests at once; None: none of these is limited."""
+    """Requests, tokens, requests at once and budgets; None: none of these is limited."""
     context: ContextLimit
     most_tokens: int | None
     """That all limits of tokens allow in one moment; None: there are none."""
@@ -48,6 +48,10 @@ class KeyLimitTable:
         self._by_key.move_to_end(ident)
         return known
 
+    def forget(self) -> None:
+        """Make all of them anew when they are asked for: the month is another one."""
+        self._by_key.clear()
+
     def _make(self, principal: Principal) -> KeyLimits:
         records = (principal.key, principal.project, principal.tenant)
         subjects = [limits_of(record) for record in records]
@@ -56,7 +60,7 @@ class KeyLimitTable:
         counted = self._limiter.limit_set(subjects)
         return KeyLimits(
             principal,
-            counted if counted.shares else None,
+            counted if counted.shares or counted.budgets else None,
             ContextLimit(tokens, subject, name),
             min((share.limit.burst for share in counted.tokens), default=None),
         )

@@ -2,7 +2,7 @@
 
 from baton.errors import BatonError, QuotaViolation, Reason
 from baton.tenancy.limits.limit_set import Refusal
-from baton.tenancy.limits.spec import FIELDS
+from baton.tenancy.limits.spec import FIELDS, Limit, Measure
 from services.frontend.metrics import LIMIT_REFUSALS
 
 
@@ -11,11 +11,23 @@ def refused(refusal: Refusal) -> BatonError:
     limit = refusal.limit
     kind = FIELDS[limit.id.measure]
     LIMIT_REFUSALS.labels(kind, limit.id.subject.value).inc()
+    cost = limit.id.measure is Measure.COST
     return BatonError(
-        Reason.RATE_LIMITED,
+        Reason.INSUFFICIENT_QUOTA if cost else Reason.RATE_LIMITED,
         refusal.sentence,
         retry_after=refusal.retry_after,
         quota=QuotaViolation(f"{limit.id.subject}:{limit.id.name}", kind, limit.amount),
+    )
+
+
+def unpriced(limit: Limit, model: str) -> BatonError:
+    """Return the error of a request of a model without a price, whose cost nobody can count."""
+    subject, name, *_ = limit.id
+    return BatonError(
+        Reason.FAILED_PRECONDITION,
+        f"the model {model[:200]!r} has no price, and what the {subject} {name!r} may spend is "
+        "limited: ask for a model that has one, or have it priced (usage.prices of the frontends)",
+        field="model",
     )
 
 

@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Set
+from contextlib import suppress
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 
 from baton.cluster.discovery import Discovery
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER
 from baton.rpc.loop_watch import Timer
-from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
+from baton.tenancy.limits.budget.month import month_of
+from baton.tenancy.limits.limit_set import CostHold, LimitSet, Refusal, Reservation
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.wire import answer_from_proto, ask_to_proto
+from baton.tenancy.principal import Principal
 from services.frontend.limits.key_limits import KeyLimitTable
 from services.frontend.limits.refusals import count_unanswered, refused
 from services.frontend.placement.router_client import RouterClient
@@ -21,6 +24,10 @@ from services.frontend.placement.session import RouterSession
 TICK_SECONDS = 0.25
 WAIT_SECONDS = 0.25
 """A request waits so long for the routers that own its limits to answer."""
+BUDGET_WAIT_SECONDS = 0.75
+"""And so long where it has budgets: each owner has money returned that others do not use."""
+CLOSE_SECONDS = 1.0
+"""For what is not spent to go back when this frontend stops."""
 _ASKS = 1024
 """In one frame: about 100 KiB."""
 
@@ -37,6 +44,7 @@ class RequestLimits:
         routers: reaches the owners of limits, and tells what they answer.
         incarnation: of this frontend.
         clock: a monotonic clock, in seconds.
+        wall_clock: seconds since the Unix epoch.
     """
 
     def __init__(
@@ -44,12 +52,14 @@ class RequestLimits:
         routers: RouterClient,
         incarnation: str,
         clock: Callable[[], float] = monotonic,
+        wall_clock: Callable[[], float] = time,
     ) -> None:
         self._routers = routers
         self._incarnation = incarnation
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._limiter = Limiter()
+        self._wall_clock = wall_clock
+        self._limiter = Limiter(month_of(wall_clock()))
         self._keys = KeyLimitTable(self._limiter)
         self.of = self._keys.of
         """Returns the limits of a principal, as its records are now."""
@@ -60,6 +70,8 @@ class RequestLimits:
         self._waiting: dict[_Waiting, None] = {}
         """The oldest first."""
         self._flushing = False
+        self._heard = asyncio.Event()
+        """Set whenever a router answers."""
         routers.on_answers, routers.on_closed = self._receive, self._note_closed
 
     async def follow(self, discovery: Discovery) -> None:
@@ -95,36 +107,66 @@ class RequestLimits:
         for router in self._closed:
             self._limiter.connected(router)  # what was on its way may be lost: it is said again
         self._closed.clear()
+        month = month_of(self._wall_clock())
+        if month != self._limiter.month:
+            self._limiter.month = month
+            self._keys.forget()
         self._limiter.tick(self._clock())
         self._retry()
         self._flush_soon()
 
-    async def reserve(self, limits: LimitSet, tokens: int) -> Reservation:
+    def has_budget(self, principal: Principal) -> bool:
+        """Return whether what the key, its project or its tenant may spend is limited."""
+        counted = self.of(principal).counted
+        return counted is not None and counted.budget is not None
+
+    async def close(self) -> None:
+        """Return what no request has reserved of budgets, once none runs any more."""
+        self._limiter.give_back()
+        self._flush_soon()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while not self._limiter.all_returned:
+                    self._heard.clear()
+                    await self._heard.wait()
+
+    async def reserve(self, limits: LimitSet, tokens: int, cost: int = 0) -> Reservation:
         """Take a request's part of its limits, which `settle` ends.
 
         Args:
             limits: of its key.
             tokens: its prompt, and the most that it may write.
+            cost: the most that it may cost, in nano-dollars.
 
         Raises:
-            BatonError: RATE_LIMITED, it does not fit now; UNAVAILABLE, no router answered in time.
+            BatonError: RATE_LIMITED or INSUFFICIENT_QUOTA, it does not fit now; UNAVAILABLE, no
+                router answered in time.
         """
-        outcome = limits.reserve(tokens, self._clock())
-        self._flush_soon()
-        if outcome is None:
-            outcome = await self._wait(_Waiting(limits, tokens, self._loop.create_future()))
+        hold = limits.hold(cost)
+        outcome: Reservation | Refusal | None = None
+        try:
+            outcome = limits.reserve(tokens, self._clock(), hold)
+            self._flush_soon()
+            if outcome is None:
+                waiting = _Waiting(limits, tokens, hold, self._loop.create_future())
+                outcome = await self._wait(waiting)
+        finally:
+            if hold is not None and not isinstance(outcome, Reservation):
+                hold.settle(0)
+                self._flush_soon()
         if isinstance(outcome, Refusal):
             raise refused(outcome)
         return outcome
 
-    def settle(self, reservation: Reservation, used: int) -> None:
-        """End what a request took: it used so many tokens. Only the first time counts."""
-        reservation.settle(used)
+    def settle(self, reservation: Reservation, used: int, cost: int = 0) -> None:
+        """End what a request took: so many tokens, and nano-dollars. Only the first time counts."""
+        reservation.settle(used, cost)
         self._flush_soon()
 
     async def _wait(self, waiting: "_Waiting") -> Reservation | Refusal:
         self._waiting[waiting] = None
-        timer = Timer(WAIT_SECONDS, partial(self._give_up, waiting))
+        seconds = WAIT_SECONDS if waiting.hold is None else BUDGET_WAIT_SECONDS
+        timer = Timer(seconds, partial(self._give_up, waiting))
         try:
             return await waiting.outcome
         except asyncio.CancelledError:
@@ -159,17 +201,20 @@ class RequestLimits:
         for waiting in list(self._waiting):
             if waiting.outcome.done():
                 continue
-            outcome = waiting.limits.reserve(waiting.tokens, now)
+            outcome = waiting.limits.reserve(waiting.tokens, now, waiting.hold)
             if outcome is not None:
                 waiting.outcome.set_result(outcome)
                 del self._waiting[waiting]
 
     def _receive(self, router: str, answers: router_pb2.LimitAnswers) -> None:
         now = self._clock()
+        self._heard.set()
         for message in answers.answers:
             answer = answer_from_proto(message)
             if answer is not None:
                 self._limiter.receive(router, answer, now)
+        if answers.era:
+            self._limiter.hear_era(router, answers.era, now)
         self._retry()
         self._flush_soon()
 
@@ -194,6 +239,9 @@ class RequestLimits:
             ask_to_proto(ask, asks.asks.add())
             if len(asks.asks) >= _ASKS:
                 self._send(router, frames.pop(router))
+        for router, era in self._limiter.take_roll_calls().items():
+            asks = frames.setdefault(router, router_pb2.LimitAsks(frontend=self._incarnation))
+            asks.era, asks.view = era, self._limiter.view
         for router, asks in frames.items():
             self._send(router, asks)
 
@@ -211,11 +259,16 @@ class RequestLimits:
 class _Waiting:
     """A request that waits for routers' answers."""
 
-    __slots__ = ("limits", "outcome", "tokens")
+    __slots__ = ("hold", "limits", "outcome", "tokens")
 
     def __init__(
-        self, limits: LimitSet, tokens: int, outcome: "asyncio.Future[Reservation | Refusal]"
+        self,
+        limits: LimitSet,
+        tokens: int,
+        hold: CostHold | None,
+        outcome: "asyncio.Future[Reservation | Refusal]",
     ) -> None:
         self.limits = limits
         self.tokens = tokens
+        self.hold = hold
         self.outcome = outcome

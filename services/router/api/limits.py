@@ -2,21 +2,29 @@
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from baton.cluster.discovery import Discovery
 from baton.internal.v1 import router_pb2
-from baton.internal.v1.cluster_pb2 import ROLE_ROUTER
+from baton.internal.v1.cluster_pb2 import ROLE_FRONTEND, ROLE_ROUTER
 from baton.rendezvous import choose
+from baton.telemetry.logs import get_logger
+from baton.tenancy.limits.budget.ledger import Ledger
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.wire import answer_to_proto, ask_from_proto
 from services.router.metrics import LIMIT_BUCKETS
 
+log = get_logger(__name__)
+
 SWEEP_SECONDS = 1.0
+SERVE_SECONDS = 0.02
+"""Between two times of looking whether what waits for money can be answered."""
 FORGET_SECONDS = 3.0
 """A frontend without a Place call for so long is dead, and so is what it ran: one whose call broke
 is back within half a second, or its process was noticed to be gone by then."""
+
+Tell = Callable[[router_pb2.LimitAnswers], None]
+"""Tells a frontend something on a call of its."""
 
 
 class LimitBuckets:
@@ -31,6 +39,7 @@ class LimitBuckets:
         suspect: is told the instance id of a router that frontends no longer see, and this one
             does.
         clock: a monotonic clock, in seconds.
+        wall_clock: seconds since the Unix epoch.
     """
 
     def __init__(
@@ -38,21 +47,32 @@ class LimitBuckets:
         incarnation: str,
         suspect: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._incarnation = incarnation
         self._suspect = suspect
         self._clock = clock
+        self._wall_clock = wall_clock
         self._owner = LimitOwner(incarnation)
+        self.ledger = Ledger(incarnation, self._owner)
+        """The records of the budgets that this router owns."""
+        self.on_unread: Callable[[], None] = lambda: None
+        """Called when the record of a budget is to be read."""
+        self._tell: dict[str, list[Tell]] = {}
+        """By frontend, the call that it opened last behind the others."""
+        self._serving: asyncio.TimerHandle | None = None
         self._routers: Mapping[str, str] = {}
         """Instance ids by incarnation, of the routers that own limits."""
-        self._calls: Counter[str] = Counter()
-        """Open Place calls by frontend."""
+        self._missing: list[str] = []
         self._left: dict[str, float] = {}
         """When the last call of a frontend ended."""
 
     async def follow(self, discovery: Discovery) -> None:
-        """Take in which routers there are, until cancelled."""
+        """Take in which routers and frontends there are, until cancelled."""
         async for change in discovery.changes():
+            if change.instance.role == ROLE_FRONTEND:
+                frontends = discovery.by_role(ROLE_FRONTEND)
+                self.observe_frontends({one.incarnation for one in frontends})
             if change.instance.role == ROLE_ROUTER:
                 routers = discovery.by_role(ROLE_ROUTER)
                 self.observe({one.incarnation: one.id for one in routers if not one.draining})
@@ -67,20 +87,39 @@ class LimitBuckets:
         """Take in the routers that own limits: instance ids by incarnation."""
         was, self._routers = self._incarnation in self._routers, routers
         if self._incarnation in routers:
-            self._owner.observe(routers, self._clock())
+            if self._owner.observe(routers, self._clock()):
+                self.ledger.give_up()
+                called = router_pb2.LimitAnswers(era=self._owner.roll_call.era)
+                for frontend in self._tell:
+                    self._tell_frontend(frontend, called)
         elif was:  # others own what it did, and grant it
+            alive, era = self._owner.roll_call.alive, self._owner.roll_call.era
             self._owner = LimitOwner(self._incarnation)
+            self._owner.roll_call.observe(alive)
+            self._owner.roll_call.era = era
+            self.ledger.move_to(self._owner)
 
-    def connected(self, frontend: str) -> None:
-        """Note that a frontend says something of limits on a call, for the first time on it."""
-        self._calls[frontend] += 1
+    def observe_frontends(self, frontends: Collection[str]) -> None:
+        """Take in the incarnations of the frontends that live."""
+        self._owner.roll_call.observe(frontends)
+        self.serve()
+
+    def connected(self, frontend: str, tell: Tell) -> None:
+        """Note that a frontend says something of limits on a call, for the first time on it.
+
+        Args:
+            frontend: its incarnation.
+            tell: reaches it on this call.
+        """
+        self._tell.setdefault(frontend, []).append(tell)
         self._left.pop(frontend, None)
 
-    def disconnected(self, frontend: str) -> None:
+    def disconnected(self, frontend: str, tell: Tell) -> None:
         """Note that a call of a frontend ended which was `connected`."""
-        self._calls[frontend] -= 1
-        if not self._calls[frontend]:
-            del self._calls[frontend]
+        calls = self._tell[frontend]
+        calls.remove(tell)
+        if not calls:
+            del self._tell[frontend]
             self._left[frontend] = self._clock()
 
     def answer(self, asks: router_pb2.LimitAsks, response: router_pb2.PlaceResponse) -> None:
@@ -90,6 +129,7 @@ class LimitBuckets:
             BatonError: INVALID_FIELD.
         """
         now, answers = self._clock(), router_pb2.LimitAnswers()
+        self._owner.wall_seconds = self._wall_clock()
         for message in asks.asks:
             ask = ask_from_proto(message)
             if ask is None:
@@ -99,8 +139,16 @@ class LimitBuckets:
                 answer_to_proto(answer, answers.answers.add())
             if ask.limit.id not in self._owner:
                 self._suspect_owner(ask.limit.id.digest())
-        if answers.answers:
+        roll_call = self._owner.roll_call
+        if asks.view and roll_call.heard(asks.frontend, asks.era, asks.view):
+            answers.era = roll_call.era
+        if answers.answers or answers.era:
             response.frames.add().limit_answers.CopyFrom(answers)
+        self._push()
+        if asks.view:
+            self.serve()
+        if self.ledger.has_unread:
+            self.on_unread()
 
     def sweep(self) -> None:
         """Forget buckets that nobody uses, and frontends that are gone."""
@@ -108,8 +156,40 @@ class LimitBuckets:
         for frontend in [one for one, at in self._left.items() if now - at >= FORGET_SECONDS]:
             del self._left[frontend]
             self._owner.drop(frontend)
-        self._owner.sweep()
+        self._owner.sweep(now)
+        self.ledger.sweep()
+        missing = self._owner.roll_call.missing(now)
+        if missing and missing != self._missing:
+            log.info("limits.roll_call.waits", frontends=sorted(missing)[:16])
+        self._missing = missing
         LIMIT_BUCKETS.set(len(self._owner))
+
+    def serve(self) -> None:
+        """Answer what waits, and come back while something does."""
+        if self._serving is not None:
+            self._serving.cancel()
+            self._serving = None
+        if self._owner.waiting:
+            self._owner.wall_seconds = self._wall_clock()
+            self._owner.serve(self._clock())
+            self._push()
+
+    def _push(self) -> None:
+        """Tell frontends what they did not ask in this moment."""
+        pushed: dict[str, router_pb2.LimitAnswers] = {}
+        for frontend, answer in self._owner.take_pushed():
+            answers = pushed.setdefault(frontend, router_pb2.LimitAnswers())
+            answer_to_proto(answer, answers.answers.add())
+        for frontend, answers in pushed.items():
+            self._tell_frontend(frontend, answers)
+        if self._owner.waiting and self._serving is None:
+            loop = asyncio.get_running_loop()
+            self._serving = loop.call_later(SERVE_SECONDS, self.serve)
+
+    def _tell_frontend(self, frontend: str, answers: router_pb2.LimitAnswers) -> None:
+        calls = self._tell.get(frontend)
+        if calls:
+            calls[-1](answers)
 
     def _suspect_owner(self, digest: bytes) -> None:
         """Have the owner probed that this router sees and the frontend that asks does not."""

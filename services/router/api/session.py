@@ -97,7 +97,7 @@ class PlaceSession:
     def _end(self) -> None:
         self._executions.end_session(self._number)
         if self._buckets is not None and self._frontend:
-            self._buckets.disconnected(self._frontend)
+            self._buckets.disconnected(self._frontend, self._tell_limits)
         self._placements.end_session(self._number)
         metrics.SESSIONS.dec()
 
@@ -131,8 +131,12 @@ class PlaceSession:
             )
         if not self._frontend:
             self._frontend = asks.frontend
-            buckets.connected(asks.frontend)
+            buckets.connected(asks.frontend, self._tell_limits)
         buckets.answer(asks, response)
+
+    def _tell_limits(self, answers: router_pb2.LimitAnswers) -> None:
+        frame = router_pb2.FrameFromRouter(limit_answers=answers)
+        self._queue.put(router_pb2.PlaceResponse(frames=[frame]))
 
     def _return(self, returned: router_pb2.ReturnTickets) -> None:
         now, finished = time.monotonic(), set(returned.finished)

@@ -13,6 +13,7 @@ from baton.internal.v1.router_pb2_grpc import (
     add_RouterServiceServicer_to_server,
 )
 from baton.rpc.protocol import hello
+from baton.tenancy.limits.budget.ledger import Ledger
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.wire import answer_to_proto, ask_from_proto
 from tests.support.doubles.worker import frames_of
@@ -37,6 +38,7 @@ class ScriptedRouter(RouterServiceServicer):
         self.limits = LimitOwner(incarnation)
         """Of all limits, and for long: their buckets are full."""
         self.limits.observe([incarnation], -3600.0)
+        self._ledger = Ledger(incarnation, self.limits)
         self.answers_limits = True
         """What it is asked of limits is answered, and else lost."""
         self._contexts: list[Any] = []
@@ -80,12 +82,22 @@ class ScriptedRouter(RouterServiceServicer):
             self._contexts.remove(context)
 
     def _answer_limits(self, asks: router_pb2.LimitAsks) -> router_pb2.PlaceResponse:
+        """Answer what is asked; budgets were not spent of before, and nobody else has any."""
         frame = router_pb2.FrameFromRouter(limit_answers=router_pb2.LimitAnswers())
+        now, roll_call = time.monotonic(), self.limits.roll_call
+        if asks.view and roll_call.heard(asks.frontend, asks.era, asks.view):
+            frame.limit_answers.era = roll_call.era
         for message in asks.asks:
             ask = ask_from_proto(message)
             assert ask is not None
-            answer = self.limits.answer(asks.frontend, ask, time.monotonic())
+            answer = self.limits.answer(asks.frontend, ask, now)
             if answer is not None:
+                answer_to_proto(answer, frame.limit_answers.answers.add())
+        for limit_id in self._ledger.unread(1000):
+            self._ledger.was_read(limit_id, None)
+        self.limits.serve(now)
+        for frontend, answer in self.limits.take_pushed():
+            if frontend == asks.frontend:
                 answer_to_proto(answer, frame.limit_answers.answers.add())
         return router_pb2.PlaceResponse(frames=[frame])
 

@@ -46,6 +46,7 @@ class Buckets:
     def __init__(self) -> None:
         self.now = 1000.0
         self.suspected: list[str] = []
+        self.told: list[router_pb2.LimitAnswers] = []
         self.buckets = LimitBuckets(MINE, self.suspected.append, lambda: self.now)
 
     def ask(self, limit: Limit, **sums: Any) -> Answer | None:
@@ -103,20 +104,20 @@ def test_what_a_frontend_holds_is_forgotten_when_it_stays_away() -> None:
     made, limit = Buckets(), limit_of(MINE)
     made.buckets.observe(BOTH)
     made.now += SETTLE_SECONDS
-    made.buckets.connected("f0")
+    made.buckets.connected("f0", made.told.append)
     assert made.granted(limit, need=2) == 2
-    made.buckets.connected("f0")
-    made.buckets.disconnected("f0")
+    made.buckets.connected("f0", made.told.append)
+    made.buckets.disconnected("f0", made.told.append)
     made.now += FORGET_SECONDS
     made.buckets.sweep()
     assert made.granted(limit, frontend="f1") == 0, "its other call is open"
-    made.buckets.disconnected("f0")
+    made.buckets.disconnected("f0", made.told.append)
     made.now += FORGET_SECONDS - 0.1
-    made.buckets.connected("f0")
+    made.buckets.connected("f0", made.told.append)
     made.now += FORGET_SECONDS
     made.buckets.sweep()
     assert made.granted(limit, frontend="f1") == 0, "it came back"
-    made.buckets.disconnected("f0")
+    made.buckets.disconnected("f0", made.told.append)
     made.now += FORGET_SECONDS
     made.buckets.sweep()
     assert made.granted(limit, frontend="f1") == 1

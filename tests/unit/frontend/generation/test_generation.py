@@ -470,7 +470,13 @@ class Meter:
         self.outcomes: list[str] = []
         self.written: Callable[[], None] | None = None
 
-    def end(self, _: Any, outcome: str, on_written: Callable[[], None] | None = None) -> None:
+    def end(
+        self,
+        _: Any,
+        outcome: str,
+        __: int | None,
+        on_written: Callable[[], None] | None = None,
+    ) -> None:
         if not self.outcomes:
             self.outcomes.append(outcome)
             self.written = on_written

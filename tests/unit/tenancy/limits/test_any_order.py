@@ -17,13 +17,16 @@ from baton.tenancy.limits.term import ANSWER_SECONDS
 FRONTENDS = 3
 PLACES = 7
 RATE, BURST = 48, 12
-REQUESTS, TOKENS, AT_ONCE = (LimitId(Subject.KEY, "key_1", measure) for measure in Measure)
+REQUESTS, TOKENS, AT_ONCE = (
+    LimitId(Subject.KEY, "key_1", measure)
+    for measure in (Measure.REQUESTS, Measure.TOKENS, Measure.AT_ONCE)
+)
 
 
 class Limited(SubjectLimits):
     """48 requests a second and 600 tokens; at one moment what comes in a quarter or half of it."""
 
-    def limits(self, /) -> "list[Limit]":  # type: ignore[override]
+    def limits(self, _: int = 0, /) -> "list[Limit]":  # type: ignore[override]
         return [
             Limit(REQUESTS, 60 * RATE, BURST),
             Limit(TOKENS, 36_000, 300),
@@ -149,7 +152,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(frontend=st.integers(0, FRONTENDS - 1))
     def tick(self, frontend: int) -> None:
         for router in self.routers.values():
-            router.sweep()
+            router.sweep(self.now)
         self.limiters[frontend].tick(self.now)
 
     @rule(frontend=st.integers(0, FRONTENDS - 1))
@@ -200,7 +203,7 @@ class AnyOrder(RuleBasedStateMachine):
         busy = [share.limit.id for one in self.sets for share in one.shares if not share.idle]
         assert not busy, busy
         for router in self.routers.values():
-            router.sweep()
+            router.sweep(self.now)
             for limit_id, bucket in router._buckets.items():
                 assert bucket.held == 0, limit_id
 

@@ -129,8 +129,8 @@ def test_buckets_that_nobody_uses_are_forgotten() -> None:
     owner = LimitOwner("a")
     owner.observe(["a"], -60.0)
     assert owner.answer("frontend", need(A_MINUTE), 0.0)
-    owner.sweep()
+    owner.sweep(0.0)
     assert len(owner) == 1
     owner.answer("frontend", Ask(A_MINUTE, 1, 0, 1, 1, 1), 1.0)
-    owner.sweep()
+    owner.sweep(120.0)
     assert len(owner) == 0

@@ -7,6 +7,7 @@ from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.owner import LimitOwner
 from baton.tenancy.limits.spec import (
     CONTEXT_TOKENS,
+    LimitId,
     Measure,
     Subject,
     SubjectLimits,
@@ -76,7 +77,7 @@ def test_one_that_refuses_leaves_the_others_as_they_are() -> None:
     running = [cluster.admit(limits), cluster.admit(limits)]
     before = [share.available for share in limits.requests + limits.tokens]
     refusal = cluster.refuse(limits)
-    assert refusal.limit.id == (Subject.PROJECT, "proj_1", Measure.AT_ONCE)
+    assert refusal.limit.id == LimitId(Subject.PROJECT, "proj_1", Measure.AT_ONCE)
     assert refusal.sentence == "the project 'proj_1' has 2 requests at once"
     after = [share.available for share in limits.requests + limits.tokens]
     assert all(one >= other for one, other in zip(after, before, strict=True))
@@ -91,7 +92,7 @@ def test_a_refusal_says_whose_limit_and_how_long() -> None:
     limits = cluster.limits(KEY, TENANT)
     cluster.admit(limits, 5000)
     refusal = cluster.refuse(limits, 1000)
-    assert refusal.limit.id == (Subject.TENANT, "acme", Measure.TOKENS)
+    assert refusal.limit.id == LimitId(Subject.TENANT, "acme", Measure.TOKENS)
     assert refusal.retry_after == pytest.approx(1000 * 60 / 5000, abs=0.1)
     assert refusal.sentence == "the tenant 'acme' is allowed 5000 tokens per minute"
 

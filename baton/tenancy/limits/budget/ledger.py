@@ -1,0 +1,161 @@
+"""What a router has to read and to write of the budgets that it owns, and what came of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import msgspec
+
+from baton.tenancy.limits.budget.account import Account
+from baton.tenancy.limits.budget.record import SpendRecord, encode, parse
+from baton.tenancy.limits.owner import LimitOwner
+from baton.tenancy.limits.spec import LimitId
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A record to be written, if etcd still holds what is known of it."""
+
+    limit_id: LimitId
+    account: Account
+    known: bytes | None
+    record: SpendRecord
+    value: bytes
+    """The record, as etcd is to hold it."""
+
+    def marked(self, alerts: tuple[str, ...]) -> "Write":
+        """Return it with these alerts crossed."""
+        record = msgspec.structs.replace(self.record, alerts=alerts)
+        return Write(self.limit_id, self.account, self.known, record, encode(record))
+
+
+class Ledger:
+    """Keeps the records of a router's budgets. Pure; of one router, and one at a time.
+
+    A record is written by comparing it with what was read or written last. So of two routers that
+    own a budget in their own view one finds that out, takes in what the other wrote, and grants
+    nothing for a while.
+
+    Args:
+        router: its incarnation.
+        owner: whose budgets they are.
+    """
+
+    def __init__(self, router: str, owner: LimitOwner) -> None:
+        self._router = router
+        self._owner = owner
+        self._known: dict[LimitId, bytes | None] = {}
+        self._lost: dict[LimitId, Account] = {}
+        """Another router's by now, with something that is not written."""
+        self._successors: dict[LimitId, str] = {}
+        """Who wrote the records of these: a record keeps the owner that it has."""
+
+    def move_to(self, owner: LimitOwner) -> None:
+        """Go on with another owner, which has nothing: all budgets are other routers' now."""
+        for limit_id, account in self._owner.accounts.items():
+            self._lose(limit_id, account)
+        self._owner = owner
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether records are to be read."""
+        return bool(self._owner.unread)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether records are to be written."""
+        return bool(self._owner.unwritten or self._lost)
+
+    def unread(self, most: int) -> list[LimitId]:
+        """Return budgets whose records are to be read."""
+        return list(islice(self._owner.unread, most))
+
+    def was_read(self, limit_id: LimitId, value: bytes | None) -> None:
+        """Take in a record; None: there is none.
+
+        Raises:
+            ValueError: it is no record.
+        """
+        account = self._owner.accounts.get(limit_id)
+        if account is not None:
+            account.load(None if value is None else parse(value))
+            self._known[limit_id] = value
+            self._owner.unwritten.setdefault(limit_id)
+        self._owner.unread.pop(limit_id, None)
+
+    def give_up(self) -> None:
+        """Keep what is not written of budgets that are another router's now."""
+        for limit_id, account in self._owner.lost_accounts().items():
+            self._lose(limit_id, account)
+
+    def unwritten(self, most: int) -> list[Write]:
+        """Return records that are to be written."""
+        writes: list[Write] = []
+        for limit_id, account in self._dirty():
+            if len(writes) == most:
+                break
+            router = self._router
+            if self._lost.get(limit_id) is account:
+                router = self._successors.get(limit_id, "")
+            record = account.record(router, self._owner.roll_call.alive)
+            known = self._known.get(limit_id)
+            writes.append(Write(limit_id, account, known, record, encode(record)))
+        return writes
+
+    def accepted(self, write: Write) -> None:
+        """Note that a record was written."""
+        self._known[write.limit_id] = write.value
+        write.account.written(write.record)
+        if self._lost.get(write.limit_id) is write.account:
+            self._forget(write.limit_id)
+            return
+        self._owner.unwritten.pop(write.limit_id, None)
+        if write.account.dirty and self._owner.accounts.get(write.limit_id) is write.account:
+            self._owner.unwritten[write.limit_id] = None  # behind the others
+
+    def refused(self, write: Write, value: bytes | None, now: float) -> SpendRecord | None:
+        """Take in, and return, what was written instead, by another router or by this one.
+
+        Raises:
+            ValueError: it is no record.
+        """
+        record = None if value is None else parse(value)
+        if record is not None and record.owner not in ("", self._router):
+            if self._lost.get(write.limit_id) is write.account:
+                self._successors[write.limit_id] = record.owner
+                if not write.account.adds_to(record):
+                    self._forget(write.limit_id)
+                    return record
+            else:
+                write.account.depose(now)
+        write.account.load(record)
+        self._known[write.limit_id] = value
+        return record
+
+    def pass_over(self, limit_id: LimitId) -> None:
+        """Leave a record alone that cannot be read; its budget is as if etcd were away."""
+        self._owner.unread.pop(limit_id, None)
+
+    def sweep(self) -> None:
+        """Forget what is known of the records of budgets that the owner forgot."""
+        kept = self._owner.accounts.keys() | self._lost.keys()
+        self._known = {one: value for one, value in self._known.items() if one in kept}
+
+    def _dirty(self) -> Iterator[tuple[LimitId, Account]]:
+        yield from list(self._lost.items())
+        for limit_id in list(self._owner.unwritten):
+            account = self._owner.accounts[limit_id]
+            if account.loaded and limit_id not in self._lost:
+                yield limit_id, account
+
+    def _lose(self, limit_id: LimitId, account: Account) -> None:
+        if account.dirty and account.loaded:
+            self._lost[limit_id] = account
+        else:
+            self._known.pop(limit_id, None)
+
+    def _forget(self, limit_id: LimitId) -> None:
+        self._lost.pop(limit_id, None)
+        self._successors.pop(limit_id, None)
+        if limit_id not in self._owner.accounts:
+            self._known.pop(limit_id, None)

@@ -1,0 +1,59 @@
+"""Whether every frontend that lives has said what it was charged, since the routers changed."""
+
+from collections.abc import Collection
+from hashlib import blake2b
+
+SILENT_SECONDS = 10.0
+"""A frontend that says nothing for so long has nothing to say: it counts no budgets."""
+
+
+def view_of(routers: Collection[str]) -> bytes:
+    """Return 8 bytes that stand for a set of routers."""
+    return blake2b("\0".join(sorted(routers)).encode(), digest_size=8).digest()
+
+
+class RollCall:
+    """Asks all frontends anew after each change of the routers. Pure; of one router.
+
+    A frontend has answered once it has echoed the era, and sees the same routers as this one: what
+    it was charged by any router before is in that message, or in one before it.
+    """
+
+    def __init__(self) -> None:
+        self.era = 0
+        """Counts the changes; frontends echo it."""
+        self._view = b""
+        self._since = 0.0
+        self._alive: frozenset[str] = frozenset()
+        self._said: dict[str, tuple[int, bytes]] = {}
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """The frontends that live."""
+        return self._alive
+
+    def begin(self, routers: Collection[str], now: float) -> None:
+        """Ask anew: the routers are these now."""
+        self.era += 1
+        self._view, self._since = view_of(routers), now
+
+    def observe(self, frontends: Collection[str]) -> None:
+        """Take in which frontends live."""
+        self._alive = frozenset(frontends)
+        self._said = {one: said for one, said in self._said.items() if one in self._alive}
+
+    def heard(self, frontend: str, era: int, view: bytes) -> bool:
+        """Take in what a frontend says; return whether it has yet to hear the era."""
+        self._said[frontend] = era, view
+        return era != self.era
+
+    def missing(self, now: float) -> list[str]:
+        """Return the frontends that have not answered, and whose answer may still come."""
+        if now - self._since >= SILENT_SECONDS:
+            return []
+        expected = self.era, self._view
+        return [one for one in self._alive if self._said.get(one) != expected]
+
+    def complete(self, now: float) -> bool:
+        """Return whether all have answered."""
+        return self.era > 0 and not self.missing(now)
