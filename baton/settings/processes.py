@@ -19,6 +19,7 @@ from baton.settings.groups import (
     OpsSettings,
     PeerSettings,
     PublicSettings,
+    RecordingSettings,
     RouterLimits,
     RouterPlacement,
     SettingsGroup,
@@ -91,6 +92,7 @@ class RouterSettings(ProcessSettings):
     limits: RouterLimits = RouterLimits()
     placement: RouterPlacement = RouterPlacement()
     watch: WatchSettings = WatchSettings()
+    recording: RecordingSettings = RecordingSettings()
 
 
 class WorkerSettings(ProcessSettings):

@@ -9,13 +9,15 @@ from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
-from baton.settings import RouterSettings
+from baton.settings import RouterSettings, StartupError
 from services.router.api.budget_records import BudgetRecords
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.placement.service import PlacementService, Replication
 from services.router.policy.costs import Policy
 from services.router.prefix_index.index import PrefixIndex
+from services.router.recording.recorded import RecordedFleet, RecordedPlacements
+from services.router.recording.recorder import Recorder
 from services.router.replication.hot_prefixes import HotPrefixTracker
 from services.router.replication.prefetcher import Prefetcher
 from services.router.state.fleet import Fleet
@@ -38,14 +40,23 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     discovery = await stack.enter_async_context(Discovery(etcd, cluster, settings.etcd))
 
     # The incarnation keeps ticket ids of a restarted router apart from those of the one before.
-    fleet = Fleet(
-        PrefixIndex(),
-        TicketTable(f"{process.instance_id}/{process.incarnation[:8]}"),
-        Bandwidths(
-            settings.placement.remote_bytes_per_second, settings.placement.local_bytes_per_second
-        ),
-        silence_seconds=settings.watch.silence_seconds,
+    router_id = f"{process.instance_id}/{process.incarnation[:8]}"
+    limits, placement, recording = settings.limits, settings.placement, settings.recording
+    bandwidths = Bandwidths(placement.remote_bytes_per_second, placement.local_bytes_per_second)
+    policy = Policy(
+        disaggregation=placement.disaggregation, max_queue_seconds=placement.max_queue_seconds
     )
+    silence = settings.watch.silence_seconds
+    recorder = None
+    if recording.path is not None:
+        try:
+            recorder = Recorder(recording.path / router_id.replace("/", "-"), recording.max_bytes)
+        except OSError as error:
+            raise StartupError(f"recording.path: {error.filename}: {error.strerror}.") from error
+        process.spawn(recorder.run(), "recorder")
+        fleet: Fleet = RecordedFleet(router_id, policy, bandwidths, silence, recorder.write)
+    else:
+        fleet = Fleet(PrefixIndex(), TicketTable(router_id), bandwidths, silence)
     watch = ClusterWatch(discovery, fleet, settings.watch, process.instance_id)
     process.spawn(watch.run(), "cluster watch")
     process.spawn(watch.run_maintenance(), "maintenance")
@@ -60,10 +71,6 @@ async def compose(process: Process, settings: RouterSettings) -> None:
             liveness=settings.liveness,
         )
     )
-    limits, placement = settings.limits, settings.placement
-    policy = Policy(
-        disaggregation=placement.disaggregation, max_queue_seconds=placement.max_queue_seconds
-    )
     replication = None
     if placement.replication_threshold:
         prefetcher = Prefetcher(fleet.store_address, placement)
@@ -77,7 +84,11 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     buckets.on_unread = budgets.wake
     process.spawn(budgets.keep_reading(), "budgets' records")
     process.spawn(budgets.keep_writing(), "budgets' spending")
-    placements = PlacementService(fleet, policy, replication)
+    placements = (
+        PlacementService(fleet, policy, replication)
+        if recorder is None
+        else RecordedPlacements(fleet, policy, replication, recorder.write)
+    )
     service = RouterService(placements, limits, buckets)
     server.add(service.register, SERVICE_NAME)
     await server.start()

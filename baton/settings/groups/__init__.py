@@ -21,7 +21,12 @@ from baton.settings.groups.frontend import (
     WorkerConnectionSettings,
 )
 from baton.settings.groups.kafka import KafkaSettings
-from baton.settings.groups.router import RouterLimits, RouterPlacement, WatchSettings
+from baton.settings.groups.router import (
+    RecordingSettings,
+    RouterLimits,
+    RouterPlacement,
+    WatchSettings,
+)
 from baton.settings.groups.state import StateSettings
 from baton.settings.groups.store import PeerSettings, StoreLimits, StoreSettings
 from baton.settings.groups.usage import UsageSettings
@@ -43,6 +48,7 @@ __all__ = [
     "OpsSettings",
     "PeerSettings",
     "PublicSettings",
+    "RecordingSettings",
     "RouterLimits",
     "RouterPlacement",
     "SettingsGroup",

@@ -1,5 +1,6 @@
 """Groups of the router."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -98,4 +99,20 @@ class WatchSettings(SettingsGroup):
     )
     retry_seconds: float = Field(
         1, gt=0, le=600, description="longest pause before a broken stream is opened again"
+    )
+
+
+class RecordingSettings(SettingsGroup):
+    """What a router is told and decides, in files that `baton simulate --replay` runs again."""
+
+    path: Path | None = Field(
+        None,
+        description="directory in which each start of the router makes one for its recording: "
+        "tenants, keys of KV blocks, sizes and times, no text; none: nothing is recorded",
+    )
+    max_bytes: Bytes = Field(
+        1024 * MIB,
+        ge=MIB,
+        le=1024 * 1024 * MIB,
+        description="most bytes of a recording; then it ends, and the router goes on",
     )

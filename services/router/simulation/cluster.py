@@ -79,13 +79,14 @@ class Cluster:
         self._router = router
         self._on_first_token = on_first_token
         interval, delay = self._config.report_interval, self._config.report_delay
-        last = -1.0
+        last = 0.0
+        self._take_report(self.loads.measure(0.0), 0)
         for request in requests:
             made = request.arrival - delay
             if interval:
                 made = made // interval * interval
             # A report that none follows before a placement is the only one that matters to it.
-            if made >= 0 and (made > last or not interval):
+            if made > last or (made >= 0 and not interval):
                 last = made
                 self._loop.at(made, self._report)
             self._loop.at(request.arrival, self._arrive, request)

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from services.router.recording.files import RecordingError, read
 from services.router.simulation.config import ClusterConfig
-from services.router.simulation.options import cluster_config, parser
+from services.router.simulation.options import cluster_config, parse
 from services.router.simulation.policies.catalog import POLICIES, PolicyEntry
+from services.router.simulation.replay import replay
 from services.router.simulation.report.files import write_json, write_plot
-from services.router.simulation.report.table import print_failure, print_header, print_row
+from services.router.simulation.report.table import (
+    print_failure,
+    print_header,
+    print_replayed,
+    print_row,
+)
 from services.router.simulation.run import Outcome, Targets, find_multiple, simulate
 from services.router.simulation.traces.trace import Trace, TraceError, load
 from services.router.simulation.traces.workload import hot_prefix, split_tenants, spread
@@ -25,17 +32,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command; None: those of this process.
     """
-    options = parser().parse_args(arguments)
+    options = parse(arguments)
     targets, config = Targets(options.p90, options.p99), cluster_config(options)
     found: list[Outcome] = []
     runs: list[Outcome] = []
     try:
+        if options.replay is not None:
+            return _replay(options.replay)
         trace = workload(options)
         print_header()
         for name in options.policy:
             _study(trace, config, POLICIES[name], targets, options, found, runs)
         _write(options, found, runs, targets)
-    except TraceError as error:
+    except (TraceError, RecordingError) as error:
         sys.stderr.write(f"baton simulate: {error}\n")
         return EXIT_USAGE
     except OSError as error:
@@ -44,6 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return 0
+
+
+def _replay(directory: Path) -> int:
+    replayed = replay(read(directory))
+    print_replayed(replayed)
+    return EXIT_FAILED if replayed.difference is not None else 0
 
 
 def workload(options: argparse.Namespace) -> Trace:

@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from services.router.simulation.config import MAX_WORKERS, ClusterConfig
@@ -28,7 +28,15 @@ def parser() -> argparse.ArgumentParser:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("trace", type=Path, metavar="TRACE", help="file, one JSON object a line")
+    made.add_argument(
+        "trace", type=Path, nargs="?", metavar="TRACE", help="file, one JSON object a line"
+    )
+    made.add_argument(
+        "--replay",
+        type=Path,
+        metavar="DIRECTORY",
+        help="run a router's recording again, and compare its placements",
+    )
     made.add_argument(
         "--policy",
         nargs="+",
@@ -84,6 +92,15 @@ def parser() -> argparse.ArgumentParser:
     output.add_argument("--json", type=Path, metavar="FILE", help="write all runs")
     output.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as SVG")
     return made
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of a command line; None: that of this process. A wrong one exits."""
+    made = parser()
+    options = made.parse_args(arguments)
+    if (options.trace is None) == (options.replay is None):
+        made.error("name a TRACE or a recording to --replay, one of them")
+    return options
 
 
 def cluster_config(options: argparse.Namespace) -> ClusterConfig:

@@ -2,7 +2,9 @@
 
 import math
 
+from services.router.recording.records import PlacementOutcome
 from services.router.simulation.policies.catalog import POLICIES
+from services.router.simulation.replay import Replayed
 from services.router.simulation.run import Outcome
 
 _COLUMNS = (
@@ -48,6 +50,24 @@ def print_row(outcome: Outcome) -> None:
 def print_failure(policy: str, lowest: float) -> None:
     """Print that a policy does not carry even the lowest load that was tried."""
     print(f"{POLICIES[policy].title:<24}  {f'< {lowest:.2f}':>8}", flush=True)
+
+
+def print_replayed(replayed: Replayed) -> None:
+    """Print whether a recorded run's placements came out the same."""
+    difference = replayed.difference
+    if difference is None:
+        print(f"{replayed.placements} placements of {replayed.records} records are identical.")
+        return
+    print(f"Placement {difference.placement}, record {replayed.records}, is another one.")
+    print(f"recorded: {_outcome(difference.recorded)}")
+    print(f"replayed: {_outcome(difference.replayed)}")
+
+
+def _outcome(placed: PlacementOutcome) -> str:
+    if placed.refused:
+        return f"refused, {placed.refused}"
+    prefill = f" prefill {placed.prefill}" if placed.prefill else ""
+    return f"ticket {placed.ticket}{prefill} decode {placed.decode}"
 
 
 def _align(name: str) -> str:

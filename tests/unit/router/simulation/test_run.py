@@ -165,3 +165,24 @@ def test_the_simulator_defines_nothing_that_production_has() -> None:
     production = classes(ROUTER, but=simulation)
     assert {"PrefixIndex", "Fleet", "TicketTable", "HotPrefixTracker"} <= production
     assert not classes(simulation) & production
+
+
+def test_baton_is_what_production_runs() -> None:
+    source = (ROUTER / "simulation" / "policies" / "baton.py").read_text()
+    imported = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {
+        f"services.router.{name}"
+        for name in (
+            "placement.service.PlacementService",
+            "prefix_index.index.PrefixIndex",
+            "replication.hot_prefixes.HotPrefixTracker",
+            "replication.pacer.PrefetchPacer",
+            "state.fleet.Fleet",
+            "state.tickets.TicketTable",
+        )
+    } <= imported

@@ -1,0 +1,1 @@
+"""What a router was told and decided, in files: `baton simulate --replay` runs it again."""

@@ -1,0 +1,146 @@
+"""The router's objects, which also record what is called on them."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from baton.errors import BatonError
+from services.router.placement.service import (
+    Placed,
+    PlacementRequest,
+    PlacementService,
+    Replication,
+)
+from services.router.policy.costs import Policy
+from services.router.prefix_index.index import PrefixIndex
+from services.router.recording.recorder import Write
+from services.router.recording.records import (
+    FORMAT,
+    BlocksChanged,
+    FleetTended,
+    InstancePut,
+    InstanceRemoved,
+    LayoutsSet,
+    Opened,
+    PlacementOutcome,
+    ReportApplied,
+    RequestPlaced,
+    SessionEnded,
+    TicketsReturned,
+    WorkerStale,
+)
+from services.router.state.fleet import Fleet, Tended
+from services.router.state.instances import InstanceState, LoadReport, ModelLayout
+from services.router.state.rates import Bandwidths
+from services.router.state.tickets import TicketTable
+
+
+def outcome(placed: Placed) -> PlacementOutcome:
+    """Return what is recorded of a placement."""
+    decision = placed.decision
+    prefill = decision.prefill_worker
+    return PlacementOutcome(
+        placed.ticket, prefill.id if prefill is not None else "", decision.decode_worker.id
+    )
+
+
+class RecordedIndex(PrefixIndex):
+    """An index that records events."""
+
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self._write = write
+
+    def add_blocks(self, holder: str, tier: int, keys: Collection[bytes]) -> None:
+        """Record blocks as readable in a tier."""
+        self._write(BlocksChanged(True, holder, tier, b"".join(keys)))
+        super().add_blocks(holder, tier, keys)
+
+    def remove_blocks(self, holder: str, tier: int, keys: Iterable[bytes]) -> None:
+        """Record blocks as evicted from a tier."""
+        removed = list(keys)
+        self._write(BlocksChanged(False, holder, tier, b"".join(removed)))
+        super().remove_blocks(holder, tier, removed)
+
+
+class RecordedFleet(Fleet):
+    """A fleet that records what it is told of instances, load and time."""
+
+    def __init__(
+        self,
+        router_id: str,
+        policy: Policy,
+        bandwidths: Bandwidths,
+        silence_seconds: float,
+        write: Write,
+    ) -> None:
+        write(Opened(FORMAT, router_id, policy, bandwidths, silence_seconds))
+        super().__init__(RecordedIndex(write), TicketTable(router_id), bandwidths, silence_seconds)
+        self._write = write
+        self._tending = False
+
+    def put(self, instance: InstanceState) -> None:
+        """Add a worker or store, or replace its record."""
+        self._write(InstancePut(instance))
+        super().put(instance)
+
+    def remove(self, instance_id: str) -> None:
+        """Remove an instance that left the cluster."""
+        self._write(InstanceRemoved(instance_id))
+        super().remove(instance_id)
+
+    def set_layouts(self, layouts: Iterable[ModelLayout]) -> None:
+        """Replace the models' layouts."""
+        all_layouts = list(layouts)
+        self._write(LayoutsSet(all_layouts))
+        super().set_layouts(all_layouts)
+
+    def apply_report(self, report: LoadReport, now: float) -> None:
+        """Take in a worker's load report."""
+        # Of a message's field, which no encoder knows.
+        self._write(ReportApplied(report._replace(tickets=list(report.tickets)), now))
+        super().apply_report(report, now)
+
+    def mark_stale(self, worker_id: str) -> None:
+        """Use a worker only where no other is left."""
+        if not self._tending:
+            self._write(WorkerStale(worker_id))
+        super().mark_stale(worker_id)
+
+    def tend(self, now: float) -> Tended:
+        """Do what is due with time; the workers that it marks stale are not recorded again."""
+        self._write(FleetTended(now))
+        self._tending = True
+        try:
+            return super().tend(now)
+        finally:
+            self._tending = False
+
+
+class RecordedPlacements(PlacementService):
+    """Placements that are recorded with what they were answered."""
+
+    def __init__(
+        self, fleet: Fleet, policy: Policy, replication: Replication | None, write: Write
+    ) -> None:
+        super().__init__(fleet, policy, replication)
+        self._write = write
+
+    def place(self, request: PlacementRequest, session: int, now: float) -> Placed:
+        """Choose a placement and open its ticket."""
+        try:
+            placed = super().place(request, session, now)
+        except BatonError as error:
+            refused = PlacementOutcome(refused=error.reason.name)
+            self._write(RequestPlaced(request, session, now, refused))
+            raise
+        self._write(RequestPlaced(request, session, now, outcome(placed)))
+        return placed
+
+    def return_tickets(self, session: int, tickets: Sequence[str]) -> None:
+        """End tickets of a session."""
+        self._write(TicketsReturned(session, list(tickets)))
+        super().return_tickets(session, tickets)
+
+    def end_session(self, session: int) -> None:
+        """End every ticket of a session."""
+        self._write(SessionEnded(session))
+        super().end_session(session)
