@@ -12,7 +12,11 @@ from baton.state.connecting import RefusedError, StateError, UnavailableError, c
 from baton.state.database import Database
 from baton.state.local.programs import remove_data
 from baton.state.local.server import LocalPostgres
+from baton.usage.record import encode
+from baton.usage.sinks.postgres import PostgresSink
+from tests.support.clock import Stopwatch
 from tests.support.state.databases import Databases, state_settings
+from tests.support.usage import begun
 from tests.support.wait import eventually
 
 WAIT_SECONDS = 20.0
@@ -67,6 +71,51 @@ async def test_statements_have_a_deadline_and_a_bounded_queue(databases: Databas
             with pytest.raises(StateError, match="1 statements wait for a connection"):
                 await database.fetch("select 1")
         assert await waits == [(1,)]
+        assert database.available
+
+
+async def test_a_server_that_hangs_holds_nobody_up_and_is_used_once_it_goes_on(
+    own_postgres: LocalPostgres,
+) -> None:
+    url = await Databases(own_postgres).migrated()
+    settings = state_settings(url, statement_seconds=0.3, connect_seconds=0.3)
+    async with Database(settings) as database:
+        await database.wait_available(WAIT_SECONDS)
+        assert await database.fetch("select 1") == [(1,)]
+        processes = [own_postgres.pid, *_children(own_postgres.pid)]
+        for pid in processes:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            watch = Stopwatch()
+            with pytest.raises(UnavailableError, match="does not answer in time"):
+                await database.fetch("select 1")
+            assert watch.remaining(10.0)
+            with pytest.raises(UnavailableError):  # at once
+                await database.fetch("select 1")
+        finally:
+            for pid in processes:
+                os.kill(pid, signal.SIGCONT)
+        await database.wait_available(WAIT_SECONDS)
+        assert await database.fetch("select 1") == [(1,)]
+
+
+def _children(pid: int | None) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+async def test_a_role_needs_no_more_rights_than_it_uses(databases: Databases) -> None:
+    url = await databases.migrated()
+    async with connected(state_settings(url)) as connection:
+        await connection.execute("create role frontend login")
+        await connection.execute("grant select on baton_schema to frontend")
+        await connection.execute("grant select, insert on usage_records to frontend")
+    async with Database(state_settings(url.replace("baton@", "frontend@"))) as database:
+        await database.wait_available(WAIT_SECONDS)
+        await PostgresSink(database).write([encode(begun())])
+        assert await database.fetch("select count(*) from usage_records") == [(1,)]
+        with pytest.raises(StateError, match="permission denied"):
+            await database.execute("delete from usage_records")
         assert database.available
 
 
