@@ -220,6 +220,7 @@ def limits_of(record: Tenant | Project | Key) -> SubjectLimits:
         record.version,
         record.budget_nanodollars_per_month,
         not isinstance(record, Key) and bool(record.spend_alerts),
+        "" if isinstance(record, Tenant) else record.name,
     )
 
 

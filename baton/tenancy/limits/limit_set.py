@@ -31,16 +31,16 @@ class Refusal:
     def sentence(self) -> str:
         """What a caller is told."""
         limit = self.limit
-        subject, name, measure, month = limit.id
+        measure, month = limit.id.measure, limit.id.month
         if measure is Measure.COST:
             return (
-                f"the {subject} {name!r} may spend {dollars(limit.amount)} dollars in "
+                f"{limit.whose} may spend {dollars(limit.amount)} dollars in "
                 f"{month_name(month)}, and this request may cost {dollars(self.cost)} dollars: "
                 + ("the budget is used up" if self.retry_after is None else _RUNNING)
             )
         if measure is Measure.AT_ONCE:
-            return f"the {subject} {name!r} has {limit.amount} requests at once"
-        allowed = f"the {subject} {name!r} is allowed {limit.amount} {measure} per minute"
+            return f"{limit.whose} has {limit.amount} requests at once"
+        allowed = f"{limit.whose} is allowed {limit.amount} {measure} per minute"
         if self.retry_after is None:
             return f"{allowed}, and this request needs {self.cost}: shorten it"
         return allowed

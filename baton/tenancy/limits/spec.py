@@ -1,7 +1,7 @@
 """Limits: whose they are, what they count and how much."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 from typing import NamedTuple
@@ -77,6 +77,13 @@ class Limit:
     """Units that may be used in one moment after a while without any; 1 or more."""
     version: int = 1
     """Of the record that says so: of two, the higher is in force."""
+    title: str = field(default="", compare=False)
+    """What people call the key or project; only frontends know it."""
+
+    @property
+    def whose(self) -> str:
+        """The key, project or tenant, as sentences name it."""
+        return whose(self.id.subject, self.id.name, self.title)
 
     @property
     def per_minute(self) -> int:
@@ -99,6 +106,8 @@ class SubjectLimits:
     budget_nanodollars_per_month: int = 0
     has_alerts: bool = False
     """Whether what it spends is counted also without a budget."""
+    title: str = ""
+    """What people call it, where that is not its id."""
 
     def __post_init__(self) -> None:
         """Check the amounts.
@@ -106,8 +115,8 @@ class SubjectLimits:
         Raises:
             ValueError: one is out of range; the message names it.
         """
-        for field in AMOUNTS:
-            check_amount(field, getattr(self, field))
+        for name in AMOUNTS:
+            check_amount(name, getattr(self, name))
         check_budget(self.budget_nanodollars_per_month)
 
     def limits(self, month: int = 0) -> Iterator[Limit]:
@@ -119,11 +128,16 @@ class SubjectLimits:
         for measure in _AT_ANY_TIME:
             if amount := getattr(self, FIELDS[measure]):
                 limit_id = LimitId(self.subject, self.name, measure)
-                yield Limit(limit_id, amount, amount, self.version)
+                yield Limit(limit_id, amount, amount, self.version, self.title)
         budget = self.budget_nanodollars_per_month or (NO_BUDGET if self.has_alerts else 0)
         if budget and month:
             limit_id = LimitId(self.subject, self.name, Measure.COST, month)
-            yield Limit(limit_id, budget, budget, self.version)
+            yield Limit(limit_id, budget, budget, self.version, self.title)
+
+
+def whose(subject: Subject, name: str, title: str) -> str:
+    """Return what a sentence calls a key, project or tenant: by what people do, and by its id."""
+    return f"the {subject} {title!r} ({name})" if title else f"the {subject} {name!r}"
 
 
 def check_amount(field: str, value: int) -> None:

@@ -56,12 +56,12 @@ class KeyLimitTable:
         records = (principal.key, principal.project, principal.tenant)
         subjects = [limits_of(record) for record in records]
         tokens, subject = context_tokens(subjects, principal.tenant.tier)
-        name = next(one.name for one in subjects if one.subject is subject)
+        owner = next(one for one in subjects if one.subject is subject)
         counted = self._limiter.limit_set(subjects)
         return KeyLimits(
             principal,
             counted if counted.shares or counted.budgets else None,
-            ContextLimit(tokens, subject, name),
+            ContextLimit(tokens, subject, owner.name, owner.title),
             min((share.limit.burst for share in counted.tokens), default=None),
         )
 

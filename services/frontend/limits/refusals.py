@@ -22,10 +22,9 @@ def refused(refusal: Refusal) -> BatonError:
 
 def unpriced(limit: Limit, model: str) -> BatonError:
     """Return the error of a request of a model without a price, whose cost nobody can count."""
-    subject, name, *_ = limit.id
     return BatonError(
         Reason.FAILED_PRECONDITION,
-        f"the model {model[:200]!r} has no price, and what the {subject} {name!r} may spend is "
+        f"the model {model[:200]!r} has no price, and what {limit.whose} may spend is "
         "limited: ask for a model that has one, or have it priced (usage.prices of the frontends)",
         field="model",
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from baton.errors import BatonError, Reason
-from baton.tenancy.limits.spec import Subject
+from baton.tenancy.limits.spec import Subject, whose
 from services.frontend.metrics import LIMIT_REFUSALS
 from services.frontend.models.model import Model
 
@@ -17,6 +17,8 @@ class ContextLimit:
     """Whose limit it is; None: the model's."""
     name: str = ""
     """Id of the key, project or tenant."""
+    title: str = ""
+    """What people call it, where that is not its id."""
 
     @classmethod
     def of(cls, model: Model, allowed: "ContextLimit | None") -> "ContextLimit":
@@ -30,7 +32,7 @@ class ContextLimit:
         """What errors call it, before how long it is."""
         if self.subject is None:
             return "the model's context"
-        return f"the context that the {self.subject} {self.name!r} is allowed"
+        return f"the context that {whose(self.subject, self.name, self.title)} is allowed"
 
     def exceeded(self, message: str, field: str) -> BatonError:
         """Return the error of a request that is longer, and count it where it is not the model's.

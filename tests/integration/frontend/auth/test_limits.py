@@ -117,7 +117,7 @@ async def test_a_context_beyond_what_is_allowed_is_refused_by_whose_it_is(
 ) -> None:
     ident, secret = await keys.key()
     project = await keys.admin.find_project("acme", "default")
-    names = {"key": ident, "project": project.id, "tenant": "acme"}
+    names = {"key": repr(ident), "project": f"'default' ({project.id})", "tenant": "'acme'"}
     if subject == "key":
         await keys.admin.update_key(ident, context_tokens=PROMPT + 5)
     elif subject == "project":
@@ -126,7 +126,7 @@ async def test_a_context_beyond_what_is_allowed_is_refused_by_whose_it_is(
         await keys.admin.update_tenant("acme", context_tokens=PROMPT + 5)
     async with within(1):
         await eventually(lambda: _said(keys, secret, max_tokens=6))
-    whose = f"the context that the {subject} {names[subject]!r} is allowed"
+    whose = f"the context that the {subject} {names[subject]} is allowed"
     said = await _said(keys, secret, max_tokens=6)
     assert said is not None
     assert said["code"] == "context_length_exceeded"

@@ -15,7 +15,7 @@ from baton.tenancy.limits.spec import (
 )
 
 KEY = SubjectLimits(Subject.KEY, "key_1", requests_per_minute=60, tokens_per_minute=6000)
-PROJECT = SubjectLimits(Subject.PROJECT, "proj_1", requests_at_once=2)
+PROJECT = SubjectLimits(Subject.PROJECT, "proj_1", requests_at_once=2, title="search")
 TENANT = SubjectLimits(Subject.TENANT, "acme", tokens_per_minute=5000)
 
 
@@ -78,7 +78,7 @@ def test_one_that_refuses_leaves_the_others_as_they_are() -> None:
     before = [share.available for share in limits.requests + limits.tokens]
     refusal = cluster.refuse(limits)
     assert refusal.limit.id == LimitId(Subject.PROJECT, "proj_1", Measure.AT_ONCE)
-    assert refusal.sentence == "the project 'proj_1' has 2 requests at once"
+    assert refusal.sentence == "the project 'search' (proj_1) has 2 requests at once"
     after = [share.available for share in limits.requests + limits.tokens]
     assert all(one >= other for one, other in zip(after, before, strict=True))
     running[0].settle(100)
