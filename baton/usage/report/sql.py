@@ -8,6 +8,8 @@ from baton.usage.report.question import BATCH_ITEM, Column, Group, Labels, Quest
 
 _NAME = "case adapter when '' then model else adapter end"
 _LINE_ITEM = f"({_NAME}) || case when batch then '{BATCH_ITEM}' else '' end"
+_MAX_BUCKETS = 2000
+"""That are asked one by one."""
 _EXPRESSIONS: dict[Column, str] = {"priced": "(cost_nanodollars is not null)"}
 _CHARGED = f"first_token_seconds is not null and outcome <> '{LOST}'"
 # In the order of the fields of `Sums`.
@@ -34,6 +36,8 @@ def select(question: Question, most: int | None = None) -> tuple[str, list[Any]]
     """
     wheres, args = _where(question)
     columns = [_EXPRESSIONS.get(name, name) for name in question.by]
+    if question.width and question.tenant is not None and _count(question) <= _MAX_BUCKETS:
+        return _by_bucket(question, columns, wheres, args, most)
     if question.width:
         args.append(question.width)
         width = f"make_interval(secs => ${len(args)}::bigint)"
@@ -44,6 +48,36 @@ def select(question: Question, most: int | None = None) -> tuple[str, list[Any]]
         statement += f" group by {grouped} order by {grouped}"
     else:
         statement += " having count(*) > 0"
+    if most is not None:
+        args.append(most)
+        statement += f" limit ${len(args)}::bigint"
+    return statement, args
+
+
+def _count(question: Question) -> int:
+    return -(-(question.end - question.begin) // question.width) + 1
+
+
+def _by_bucket(
+    question: Question, columns: list[str], wheres: str, args: list[Any], most: int | None
+) -> tuple[str, list[Any]]:
+    """Return the statement that sums up one bucket after the other, each of them from an index.
+
+    Postgres holds the groups of one bucket at a time, sorts nothing on disk, and ends with the
+    bucket that has the last group that is wanted.
+    """
+    args += [_time(question.begin // question.width * question.width), question.width]
+    first, width = f"${len(args) - 1}", f"make_interval(secs => ${len(args)}::bigint)"
+    wheres = wheres.replace("began >= $1", "began >= greatest(bucket, $1)")
+    wheres = wheres.replace("began < $2", f"began < least(bucket + {width}, $2)")
+    grouped = f"group by {', '.join(columns)}" if columns else "having count(*) > 0"
+    statement = (
+        # Sorted inside, so that nothing is sorted outside before the first row is returned.
+        f"select bucket, sums.* from (select bucket from generate_series({first}::timestamptz, "
+        f"$2::timestamptz - interval '1 microsecond', {width}) as bucket order by bucket) "
+        f"as buckets cross join lateral (select {', '.join((*columns, *_SUMS))} from usage_records "
+        f"where {wheres} {grouped}) as sums order by bucket"
+    )
     if most is not None:
         args.append(most)
         statement += f" limit ${len(args)}::bigint"

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _GRACE_SECONDS = 0.5
 """Postgres ends a statement by itself; that it does not is noticed so much later."""
+_FEW_ROWS = 100
 
 
 class TooLongError(Exception):
@@ -60,7 +61,8 @@ class UsageTable:
         """
         statement, values = select(question, most)
         async with self._asking(seconds) as fetch:
-            return [group_of(question, row) for row in await fetch(statement, *values)]
+            rows = await fetch(statement, *values)
+        return await _groups(question, rows)
 
     async def report(
         self, question: Question, scope: Question, seconds: float, most: int | None = None
@@ -71,7 +73,8 @@ class UsageTable:
         latest, of_scope = select_latest(scope)
         async with self._asking(seconds) as fetch:
             ((now, last),) = await fetch(latest, *of_scope)
-            groups = [group_of(question, row) for row in await fetch(statement, *values)]
+            rows = await fetch(statement, *values)
+        groups = await _groups(question, rows)
         return groups, Freshness(now.timestamp(), None if last is None else last.timestamp())
 
     @asynccontextmanager
@@ -93,6 +96,15 @@ class UsageTable:
                 yield _Statement(connection, until)
         finally:
             self._turn.release()
+
+
+async def _groups(question: Question, rows: Sequence[Any]) -> list[Group]:
+    """Return the groups of rows; many of them are made on a thread, beside the event loop."""
+
+    def convert() -> list[Group]:
+        return [group_of(question, row) for row in rows]
+
+    return convert() if len(rows) <= _FEW_ROWS else await asyncio.to_thread(convert)
 
 
 class _Statement:

@@ -5,7 +5,7 @@ asked of groups in place of requests, and come to the same.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from baton.prices import PriceTable, dollars
@@ -59,6 +59,9 @@ class Totals:
             self.saved_nanodollars += cost - sums.cost_nanodollars
 
 
+_TOTALS = tuple(one.name for one in fields(Totals))
+
+
 def _charged(sums: Sums) -> tuple[int, int, int]:
     return sums.charged_prompt_tokens, sums.charged_cached_tokens, sums.charged_output_tokens
 
@@ -94,9 +97,9 @@ def shown(totals: Totals, *, compares: bool) -> dict[str, Any]:
         totals: what is shown.
         compares: there are prices to compare with; without, what depends on them is None.
     """
-    fields = asdict(totals)
+    told: dict[str, Any] = {name: getattr(totals, name) for name in _TOTALS}
     for name in ("cost", "provider", "saved"):
-        fields[f"{name}_usd"] = dollars(fields[f"{name}_nanodollars"])
+        told[f"{name}_usd"] = dollars(told[f"{name}_nanodollars"])
     if not compares:
-        fields |= {name: None for name in fields if name.startswith(("provider_", "saved_"))}
-    return fields
+        told |= {name: None for name in told if name.startswith(("provider_", "saved_"))}
+    return told

@@ -4,7 +4,7 @@ from time import time
 
 from baton.usage.report.question import Labels, Question, Sums
 from services.frontend.organization.call import Call, missing
-from services.frontend.organization.objects import Object
+from services.frontend.organization.objects import Object, Text
 from services.frontend.organization.query import Query
 from services.frontend.organization.usage.asked import (
     WIDTHS,
@@ -15,6 +15,7 @@ from services.frontend.organization.usage.asked import (
     read_times,
 )
 from services.frontend.organization.usage.page import empty_page, page
+from services.frontend.organization.usage.reader import encoded
 
 COMPLETIONS = "completions"
 OTHERS = frozenset(
@@ -37,7 +38,7 @@ _GROUPS: Groups = {
 }
 
 
-async def usage(call: Call) -> Object:
+async def usage(call: Call) -> Object | Text:
     """Sum up what requests used, in buckets of time: `completions`. Buckets of OpenAI's other kinds
     are empty."""
     kind = call.ids[0]
@@ -50,7 +51,11 @@ async def usage(call: Call) -> Object:
     query = Query(call.query, known(*_FILTERS))
     asked = read(query, call.who, time(), WIDTHS, _GROUPS)
     groups = await call.organizations.usage.groups(asked.page_question())
-    return page(asked, groups, lambda labels: _named(asked.group_by, labels), _result)
+
+    def make() -> Object:
+        return page(asked, groups, lambda labels: _named(asked.group_by, labels), _result)
+
+    return await encoded(make)
 
 
 def _named(group_by: tuple[str, ...], labels: Labels) -> Object:

@@ -7,10 +7,11 @@ from msgspec import Raw
 from baton.prices import dollars
 from baton.usage.report.question import Labels, Sums
 from services.frontend.organization.call import Call
-from services.frontend.organization.objects import Object
+from services.frontend.organization.objects import Object, Text
 from services.frontend.organization.query import Query
 from services.frontend.organization.usage.asked import COST_WIDTHS, Groups, known, read
 from services.frontend.organization.usage.page import page
+from services.frontend.organization.usage.reader import encoded
 
 _GROUPS: Groups = {
     "project_id": ("project",),
@@ -19,18 +20,22 @@ _GROUPS: Groups = {
 }
 
 
-async def costs(call: Call) -> Object:
+async def costs(call: Call) -> Text:
     """Sum up what requests cost, per day (UTC)."""
     query = Query(call.query, known("project_ids", "api_key_ids", "line_items"))
     asked = read(query, call.who, time(), COST_WIDTHS, _GROUPS)
     groups = await call.organizations.usage.groups(asked.page_question())
     items = "line_item" in asked.group_by
-    return page(
-        asked,
-        groups,
-        lambda labels: _named(asked.group_by, labels),
-        lambda sums: _result(sums, items=items),
-    )
+
+    def make() -> Object:
+        return page(
+            asked,
+            groups,
+            lambda labels: _named(asked.group_by, labels),
+            lambda sums: _result(sums, items=items),
+        )
+
+    return await encoded(make)
 
 
 def _named(group_by: tuple[str, ...], labels: Labels) -> Object:

@@ -1,9 +1,10 @@
 """`GET /v1/usage`: what teams used on days, and what a provider would have asked for it."""
 
+import asyncio
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from time import time
@@ -17,7 +18,7 @@ from services.frontend.organization.call import Call, missing
 from services.frontend.organization.objects import Object, Text
 from services.frontend.organization.query import Query
 from services.frontend.organization.usage.asked import check_texts, seen_projects
-from services.frontend.organization.usage.reader import MAX_GROUPS, UsageReader
+from services.frontend.organization.usage.reader import MAX_GROUPS, UsageReader, encoded
 
 DAY_SECONDS = 86_400
 MAX_DAYS = 366
@@ -41,7 +42,7 @@ class Days:
         return _second(self.first), _second(self.last + timedelta(days=1))
 
 
-async def team_usage(call: Call) -> Object | Text:
+async def team_usage(call: Call) -> Text:
     """Sum up what teams, which are projects, used and cost, per day (UTC) and model, beside a
     provider's prices; as JSON or CSV."""
     query = Query(call.query, _FIELDS)
@@ -65,10 +66,18 @@ async def team_usage(call: Call) -> Object | Text:
         raise invalid_field(
             "end_date", f"the report has more than {MAX_GROUPS} rows: ask for fewer days or teams"
         )
-    report = Report(groups, directory, reader)
+    mine = directory.projects_of.of(call.tenant)
+    names = {ident: directory.projects[ident].name for ident in mine}
+
+    def make() -> Object:
+        return Report(groups, names, reader).as_object(call.tenant, days, fresh)
+
+    def make_csv() -> bytes:
+        return Report(groups, names, reader).as_csv()
+
     if as_csv:
-        return Text(report.as_csv(), b"text/csv; charset=utf-8")
-    return report.as_object(call.tenant, days, fresh)
+        return Text(await asyncio.to_thread(make_csv), b"text/csv; charset=utf-8")
+    return await encoded(make)
 
 
 def read_days(query: Query, today: date) -> Days:
@@ -144,13 +153,15 @@ class Report:
 
     Args:
         groups: in which projects and PRICE_COLUMNS are told apart.
-        directory: has the names of projects.
+        names: of projects, by id.
         reader: has the prices to compare with.
     """
 
-    def __init__(self, groups: Sequence[Group], directory: Directory, reader: UsageReader) -> None:
+    def __init__(
+        self, groups: Sequence[Group], names: Mapping[str, str], reader: UsageReader
+    ) -> None:
         self._groups = groups
-        self._directory = directory
+        self._names = names
         self._provider = reader.provider
         self._compares = reader.compares
         self._models = totals_by(
@@ -190,12 +201,11 @@ class Report:
             yield [*self._head(begin, team).values(), name, *self._shown(totals).values()]
 
     def _head(self, begin: int, team: str) -> Object:
-        project = self._directory.projects.get(team)
         day = datetime.fromtimestamp(begin, UTC).date().isoformat()
         return {
             "date": day,
             "team_id": team,
-            "team_name": None if project is None else project.name,
+            "team_name": self._names.get(team),
         }
 
     def _shown(self, totals: Totals) -> Object:
