@@ -49,6 +49,7 @@ class Cluster:
         self._copies = [0] * blocks
         """By block: caches that have it."""
         self._placed = 0
+        self._report_planned = False
         self._shared_cache = shared_cache
         self._handoffs_until = [0.0] * config.all_workers
         shared = BlockCache(None) if shared_cache else None
@@ -91,6 +92,11 @@ class Cluster:
                 self._loop.at(made, self._report)
             self._loop.at(request.arrival, self._arrive, request)
 
+    def place(self, request: Request, choice: Choice) -> None:
+        """Send a request that waited in the router where it goes."""
+        self._placed += 1
+        self._submit(request, choice, self._loop.now)
+
     def prefetch(
         self, worker: int, blocks: Sequence[int], done: Callable[[int, float], None]
     ) -> None:
@@ -128,6 +134,21 @@ class Cluster:
         else:
             self._take_report(self.loads.measure(now), self._placed)
 
+    def _plan_report(self) -> None:
+        """Let the router hear of loads at the next tick while requests wait in it."""
+        interval = self._config.report_interval
+        if interval and self._router.waiting and not self._report_planned:
+            self._report_planned = True
+            tick = (self._loop.now // interval + 1) * interval
+            self._loop.at(tick, self._report_planned_tick)
+
+    def _report_planned_tick(self) -> None:
+        self._report_planned = False
+        self._report()
+        # Where nothing else will happen, a router that still holds requests will not place them.
+        if self._loop.due:
+            self._plan_report()
+
     def _take_report(self, loads: Loads, placed: int) -> None:
         self._router.report(loads, placed, self._loop.now)
 
@@ -135,8 +156,8 @@ class Cluster:
         now = self._loop.now
         choice = self._router.place(request, now)
         if choice is not None:
-            self._placed += 1
-            self._submit(request, choice, now)
+            self.place(request, choice)
+        self._plan_report()
 
     def _submit(self, request: Request, choice: Choice, now: float) -> None:
         worker = self.workers[choice.worker]
@@ -183,6 +204,9 @@ class Cluster:
             self.workers[number].decode(request)
         else:
             self._hand_over(job, now)
+        if not self._config.report_interval and self._router.waiting:
+            self._report()
+        self._plan_report()
 
     def _keep(self, number: int, chain: Sequence[int]) -> None:
         """Make a chain the latest of a worker's cache, and tell the router what changed."""

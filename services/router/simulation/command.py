@@ -3,27 +3,27 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from services.router.recording.files import RecordingError, read
-from services.router.simulation.config import ClusterConfig
 from services.router.simulation.options import cluster_config, parse
-from services.router.simulation.policies.catalog import POLICIES, PolicyEntry
+from services.router.simulation.policies.catalog import POLICIES
 from services.router.simulation.replay import replay
 from services.router.simulation.report.files import write_json, write_plot
 from services.router.simulation.report.table import (
-    print_failure,
     print_header,
     print_replayed,
-    print_row,
 )
-from services.router.simulation.run import Outcome, Targets, find_multiple, simulate
+from services.router.simulation.run import Targets
+from services.router.simulation.study import Study
 from services.router.simulation.traces.trace import Trace, TraceError, load
 from services.router.simulation.traces.workload import hot_prefix, split_tenants, spread
 
-LOWEST = 0.1
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+_FILES = ("json", "plot", "requests_json", "replay")
+"""Options that change no result."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,17 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: of the command; None: those of this process.
     """
     options = parse(arguments)
-    targets, config = Targets(options.p90, options.p99), cluster_config(options)
-    found: list[Outcome] = []
-    runs: list[Outcome] = []
     try:
-        if options.replay is not None:
-            return _replay(options.replay)
-        trace = workload(options)
-        print_header()
-        for name in options.policy:
-            _study(trace, config, POLICIES[name], targets, options, found, runs)
-        _write(options, found, runs, targets)
+        return _replay(options.replay) if options.replay is not None else _study(options)
     except (TraceError, RecordingError) as error:
         sys.stderr.write(f"baton simulate: {error}\n")
         return EXIT_USAGE
@@ -52,7 +43,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    return 0
 
 
 def _replay(directory: Path) -> int:
@@ -73,54 +63,29 @@ def workload(options: argparse.Namespace) -> Trace:
     return trace
 
 
-def _study(
-    trace: Trace,
-    config: ClusterConfig,
-    policy: PolicyEntry,
-    targets: Targets,
-    options: argparse.Namespace,
-    found: list[Outcome],
-    runs: list[Outcome],
-) -> None:
-    """Run one policy as the options say, and print its lines."""
-
-    def run(multiple: float, *, give_up: bool = False) -> Outcome:
-        return simulate(
-            trace,
-            config,
-            policy,
-            multiple=multiple,
-            seed=options.seed,
-            targets=targets,
-            give_up=give_up,
-        )
-
-    for multiple in options.multiple or ():
-        found.append(run(multiple))
-        print_row(found[-1])
-        runs.append(found[-1])
-    if options.find or not options.multiple:
-        best, searched = find_multiple(lambda multiple: run(multiple, give_up=True), low=LOWEST)
-        runs.extend(searched)
-        if best is None:
-            print_failure(policy.name, LOWEST)
-        else:
-            found.append(best)
-            print_row(best)
-
-
-def _write(
-    options: argparse.Namespace, found: list[Outcome], runs: list[Outcome], targets: Targets
-) -> None:
-    if options.json:
-        write_json(options.json, _setup(options), found, runs)
-    if options.plot:
-        write_plot(options.plot, runs, targets)
+def _study(options: argparse.Namespace) -> int:
+    trace, targets = workload(options), Targets(options.p90, options.p99)
+    with ExitStack() as stack:
+        file = None
+        if options.requests_json is not None:
+            file = stack.enter_context(options.requests_json.open("w"))
+        study = Study(trace, cluster_config(options), targets, options.seed, file)
+        print_header()
+        for name in options.policy:
+            for multiple in options.multiple or ():
+                study.run(POLICIES[name], multiple)
+            if options.find or not options.multiple:
+                study.find(POLICIES[name])
+    if options.json is not None:
+        write_json(options.json, _setup(options), study.found, study.runs)
+    if options.plot is not None:
+        write_plot(options.plot, study.runs, targets)
+    return 0
 
 
 def _setup(options: argparse.Namespace) -> dict[str, Any]:
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(options).items()
-        if name not in ("json", "plot")
+        if name not in _FILES
     }

@@ -90,6 +90,9 @@ def parser() -> argparse.ArgumentParser:
     add("--chunk-tokens", type=_count, default=0, help="of prompts, in steps beside streams")
     output = made.add_argument_group("output")
     output.add_argument("--json", type=Path, metavar="FILE", help="write all runs")
+    output.add_argument(
+        "--requests-json", type=Path, metavar="FILE", help="each request of runs by --multiple"
+    )
     output.add_argument("--plot", type=Path, metavar="FILE", help="draw them, as SVG")
     return made
 
@@ -100,6 +103,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = made.parse_args(arguments)
     if (options.trace is None) == (options.replay is None):
         made.error("name a TRACE or a recording to --replay, one of them")
+    if options.requests_json is not None and not options.multiple:
+        made.error("--requests-json needs --multiple: a search has no one run")
     return options
 
 

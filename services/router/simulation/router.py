@@ -10,8 +10,12 @@ from services.router.simulation.request import Choice, Request
 class Router(Protocol):
     """Places requests on what it was told. Time never goes back from one call to the next."""
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests that it holds, to place them later by `Actions.place`."""
+
     def place(self, request: Request, now: float) -> Choice | None:
-        """Return where a request goes; None: it is refused."""
+        """Return where a request goes; None: not now, or never."""
 
     def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
         """Note that a worker's cache has more blocks."""
@@ -33,7 +37,10 @@ class Router(Protocol):
 
 
 class Actions(Protocol):
-    """What a router can have done in the cluster beside placing requests."""
+    """What a router can have done in the cluster beside answering."""
+
+    def place(self, request: Request, choice: Choice) -> None:
+        """Send a request that waited in the router where it goes."""
 
     def prefetch(
         self, worker: int, blocks: Sequence[int], done: Callable[[int, float], None]

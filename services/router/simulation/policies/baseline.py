@@ -62,6 +62,11 @@ class BaselineRouter:
             [config.costs.prefill_rate * config.speed(one) for one in range(config.workers)]
         )
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests that it holds: each is placed at once."""
+        return 0
+
     def place(self, request: Request, now: float) -> Choice:
         """Return what the policy chooses."""
         loads, workers = self._loads, self._config.workers

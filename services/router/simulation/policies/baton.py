@@ -100,6 +100,11 @@ class BatonRouter:
         """Number of tickets that are not returned."""
         return len(self._fleet.tickets)
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests that it holds: each is placed at once."""
+        return 0
+
     def place(self, request: Request, now: float) -> Choice | None:
         """Return what production places; None where it refuses."""
         keys = b"".join(self._holdings.keys(request.chain))

@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from baton.plot import Panel, draw
 from services.router.simulation.policies.catalog import POLICIES
+from services.router.simulation.request import Request
 from services.router.simulation.run import Outcome, Targets
 
 _LOAD = "multiple of the recorded rate"
@@ -31,6 +32,24 @@ def write_json(
         "runs": [_fields(outcome) for outcome in runs],
     }
     path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def write_requests(file: TextIO, outcome: Outcome, requests: Iterable[Request]) -> None:
+    """Write each request of a run as a line of JSON; times are in seconds, simulated."""
+    for one in requests:
+        line = {
+            "policy": outcome.policy,
+            "multiple": outcome.multiple,
+            "request": one.number,
+            "tenant": one.tenant,
+            "arrival": one.arrival,
+            "prompt_tokens": one.prompt_tokens,
+            "output_tokens": one.output_tokens,
+            "worker": one.worker,
+            "cached_blocks": one.cached_blocks,
+            "ttft": one.ttft if math.isfinite(one.ttft) else None,
+        }
+        file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
 def write_plot(path: Path, runs: Sequence[Outcome], targets: Targets) -> None:

@@ -28,6 +28,10 @@ class Scripted:
         self.ended: list[tuple[int, float]] = []
         self.loop = EventLoop()
 
+    @property
+    def waiting(self) -> int:
+        return 0
+
     def place(self, request: Request, now: float) -> Choice | None:
         return self._choices[request.number]
 
@@ -183,3 +187,55 @@ def test_without_an_interval_each_placement_knows_all() -> None:
     requests = [request(0, 0, "ab"), request(1, 0, "c"), request(2, 0, "d")]
     router = run(requests, [Choice(0)] * 3)
     assert router.reports[1:] == [(0.0, 0, 0.0), (0.0, 1, 2.0), (0.0, 2, 3.0)]
+
+
+class OneAtATime(Scripted):
+    """Holds requests, and places one at the first worker whenever that has nothing to do."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.held: list[Request] = []
+        self.actions: Cluster | None = None
+        self.placed_at: list[float] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self.held)
+
+    def place(self, request: Request, now: float) -> Choice | None:
+        self.held.append(request)
+        return None
+
+    def report(self, loads: Loads, placed: int, now: float) -> None:
+        super().report(loads, placed, now)
+        if self.held and not loads.waiting[0] and self.actions is not None:
+            self.placed_at.append(now)
+            self.actions.place(self.held.pop(0), Choice(0))
+
+
+@pytest.mark.parametrize(
+    ("interval", "placed_at"), [(0.0, [1.0, 2.0, 4.0]), (0.75, [0.75, 2.25, 4.5])]
+)
+def test_a_router_may_hold_requests_and_hears_of_loads_while_it_does(
+    interval: float, placed_at: list[float]
+) -> None:
+    requests = [request(0, 0.5, "a"), request(1, 1.0, "bc"), request(2, 1.0, "d")]
+    router = OneAtATime()
+    config = replace(CONFIG, report_interval=interval)
+    router.actions = Cluster(config, 26, BLOCK, shared_cache=False, loop=router.loop)
+    router.actions.serve(router, requests)
+    router.loop.run()
+    assert router.placed_at == pytest.approx(placed_at)
+    assert not router.held
+
+
+def test_a_router_that_never_places_ends_the_run() -> None:
+    router = OneAtATime()
+    cluster = Cluster(
+        replace(CONFIG, report_interval=0.5), 26, BLOCK, shared_cache=False, loop=router.loop
+    )
+    cluster.serve(router, held := [request(0, 0.1, "a")])
+    router.loop.run()
+    assert router.waiting == 1
+    assert ttfts(held) == [float("inf")]
+    assert router.loop.now <= 1.0

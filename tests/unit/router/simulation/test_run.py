@@ -96,7 +96,9 @@ def test_the_command_prints_a_table_and_writes_files(
     path = write_conversations(tmp_path / "t.jsonl", 200)
     out, plot = tmp_path / "out.json", tmp_path / "out.svg"
     arguments = f"{path} --policy round-robin mooncake --multiple 1 2 --workers 4 --seed 3"
-    assert main([*arguments.split(), "--json", str(out), "--plot", str(plot)]) == 0
+    each = tmp_path / "each.jsonl"
+    files = ["--json", str(out), "--plot", str(plot), "--requests-json", str(each)]
+    assert main([*arguments.split(), *files]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].split()[:4] == ["policy", "multiple", "p50", "s"]
     assert [line.split("  ")[0] for line in printed[1:]] == [
@@ -111,6 +113,11 @@ def test_the_command_prints_a_table_and_writes_files(
         ("mooncake", 1),
         ("mooncake", 2),
     ]
+    lines = [json.loads(line) for line in each.read_text().splitlines()]
+    assert len(lines) == 4 * 200
+    assert {line["policy"] for line in lines} == {"round-robin", "mooncake"}
+    ttfts = sorted(line["ttft"] for line in lines[:200])
+    assert ttfts[180] == document["results"][0]["p90"]
     svg = xml.etree.ElementTree.parse(plot).getroot()
     assert "Mooncake, algorithm 1" in "".join(svg.itertext())
 
@@ -136,6 +143,7 @@ def test_the_command_searches_and_says_where_nothing_is_carried(
         (["t", "--prefill-rate", "0"], "argument --prefill-rate: 0 is out of range: more than 0"),
         (["t", "--multiple", "nan"], "argument --multiple: nan is out of range: more than 0"),
         (["t", "--policy", "best"], "argument --policy: invalid choice: 'best'"),
+        (["t", "--requests-json", "f"], "--requests-json needs --multiple: a search has no one"),
         (["t", "--p90", "soon"], "argument --p90: invalid number value: 'soon'"),
     ],
 )
