@@ -113,10 +113,12 @@ class Supervisor:
 
     def kill(self) -> None:
         """Kill all processes."""
-        for child in self._children.values():
+        for name, child in self._children.items():
             if (pid := child.pid) is not None:
+                # Postgres' immediate shutdown: killed, it would leave its own children a while.
+                number = signal.SIGQUIT if name == POSTGRES else signal.SIGKILL
                 with suppress(ProcessLookupError):  # it ended just now
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, number)
 
     async def _check_cluster(self) -> None:
         """Check that an etcd that is not ours answers and our instance ids are free."""

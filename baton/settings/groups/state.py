@@ -1,7 +1,7 @@
 """The group of the database."""
 
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -21,9 +21,19 @@ def _postgres_url(value: SecretStr) -> SecretStr:
         raise ValueError("is no URL: its host cannot be read") from None
     if split.scheme not in _SCHEMES:
         raise ValueError("must begin with postgresql://")
+    ports = [_port(host) for host in split.netloc.rpartition("@")[2].split(",")]
+    for several in parse_qs(split.query).get("port", ()):
+        ports += several.split(",")
+    if not all(port.isdecimal() and 0 < int(port) < 65536 for port in filter(None, ports)):
+        raise ValueError("has a port that is not a number from 1 to 65535")
     if not split.path.strip("/") and "dbname=" not in split.query:
         raise ValueError("names no database: postgresql://user@host/database")
     return value
+
+
+def _port(host: str) -> str:
+    """Return the port behind a host, which may be an IPv6 address in brackets; empty: none."""
+    return host.rpartition("]")[2].partition(":")[2]
 
 
 PostgresUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +50,8 @@ _SMALL = {
     "min_wal_size": "32MB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
+    # In files of its data: what is in /dev/shm stays there when it is killed.
+    "dynamic_shared_memory_type": "mmap",
     "jit": "off",
     "log_min_messages": "warning",
 }
@@ -123,7 +127,7 @@ class LocalPostgres:
         # Where it is, not by a link: its user may not be able to enter the link's directory.
         real = self._directory.resolve()
         data = real / "data"
-        if not (data / "PG_VERSION").exists():
+        if not data.exists():
             await self._initialize(programs, data)
         options = _SMALL | {"unix_socket_directories": str(real)}
         if not self._durable:
@@ -154,7 +158,7 @@ class LocalPostgres:
         """Shut it down, within a few seconds; no error if it is not running."""
         if self._process is None or self._process.poll() is not None:
             return
-        self._process.send_signal(2)  # SIGINT: do not wait for clients
+        self._process.send_signal(signal.SIGINT)  # does not wait for clients
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self.wait()
@@ -168,8 +172,11 @@ class LocalPostgres:
             await self.wait()
 
     async def _initialize(self, programs: Path, data: Path) -> None:
+        """Make the data, whole: what was cut off before is made anew."""
+        new = data.with_suffix(".new")
+        shutil.rmtree(new, ignore_errors=True)
         flags = ("--username", _USER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-        process = self._launch(programs / "initdb", "-D", str(data), *flags, "--no-instructions")
+        process = self._launch(programs / "initdb", "-D", str(new), *flags, "--no-instructions")
         self._process = process
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -180,6 +187,7 @@ class LocalPostgres:
             raise
         if code != 0:
             raise StartupError(f"initdb ended with code {code}. Its last lines:\n{self.log_tail()}")
+        new.rename(data)
 
     def _launch(self, program: Path, *arguments: str) -> subprocess.Popen[bytes]:
         launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER]

@@ -76,7 +76,16 @@ def test_errors_say_whether_another_statement_would_fail_too(
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://u:hunter2@h/d", "u:hunter2@h/d", "postgresql://u:hunter2@h", "http://[hunter2"]
+    "url",
+    [
+        "mysql://u:hunter2@h/d",
+        "u:hunter2@h/d",
+        "postgresql://u:hunter2@h",
+        "http://[hunter2",
+        "postgresql://u:hunter2@h:port/d",
+        "postgresql://u:hunter2@h1:1,[::1]:65536/d",
+        "postgresql://u:hunter2@h/d?port=0",
+    ],
 )
 def test_a_wrong_url_is_not_shown(url: str) -> None:
     with pytest.raises(ValidationError) as caught:
