@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from baton.usage.record import UsageRecord
 from baton.usage.report.files import RecordFiles, files_of
 from baton.v1 import common_pb2, inference_pb2
-from services.frontend.generation.metering import Metering
 from tests.support.wait import eventually
 
 LONG = "a prompt that is longer than what the workers say that they found of it"
@@ -152,8 +150,7 @@ async def test_without_room_only_those_with_a_budget_are_refused(
     stage = empty_stage
     monkeypatch.setattr("baton.usage.spool.spool.REQUEST_BYTES", 1024 * 1024)
     budgets: list[str] = []
-    with_budgets = partial(Metering, has_budget=lambda _: bool(budgets))
-    monkeypatch.setattr("services.frontend.app.Metering", with_budgets)
+    monkeypatch.setattr("services.frontend.app.no_budget", lambda _: bool(budgets))
     await stage.set({**usage, "usage.spool_bytes": 1024 * 1024})
     release = stage.worker("p0").script.first_token
     release.clear()
