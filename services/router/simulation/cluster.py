@@ -46,7 +46,7 @@ class Cluster:
         self._config = config
         self._block_tokens = block_tokens
         self._loop = loop
-        self._copies = [0] * blocks
+        self.copies = [0] * blocks
         """By block: caches that have it."""
         self._placed = 0
         self._report_planned = False
@@ -180,7 +180,7 @@ class Cluster:
 
     def _available(self, chain: Sequence[int], limit: int) -> int:
         """Return how many of the first `limit` blocks of a chain are in some cache."""
-        copies = self._copies
+        copies = self.copies
         for length, block in enumerate(chain[:limit]):
             if not copies[block]:
                 return length
@@ -212,7 +212,7 @@ class Cluster:
         """Make a chain the latest of a worker's cache, and tell the router what changed."""
         added, evicted = self.workers[number].cache.use(chain)
         number = 0 if self._shared_cache else number
-        copies = self._copies
+        copies = self.copies
         for block in added:
             copies[block] += 1
         for block in evicted:

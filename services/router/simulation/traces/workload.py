@@ -12,12 +12,22 @@ HOT_TOKENS = 20_000
 
 
 def spread(trace: Trace, seed: int, tick: float = TICK_SECONDS) -> Trace:
-    """Spread the requests of each instant evenly at random over the `tick` that it stands for."""
+    """Spread the requests of each instant evenly at random over the `tick` that it stands for.
+
+    Within an instant they stay in order, and with instants that are no ticks they are sorted anew.
+    """
     draw = np.random.default_rng(seed)
     offsets = draw.random(len(trace)) * tick
-    # Sorted within each instant: the order of requests is what was recorded.
-    order = np.lexsort((offsets, trace.times))
-    return replace(trace, times=trace.times + offsets[order])
+    times = trace.times + offsets[np.lexsort((offsets, trace.times))]
+    order = np.argsort(times, kind="stable").tolist()
+    return replace(
+        trace,
+        times=times[order],
+        prompt_tokens=[trace.prompt_tokens[one] for one in order],
+        output_tokens=[trace.output_tokens[one] for one in order],
+        chains=[trace.chains[one] for one in order],
+        tenants=[trace.tenants[one] for one in order],
+    )
 
 
 def hot_prefix(trace: Trace, tokens: int = HOT_TOKENS, every: int = 2) -> Trace:

@@ -79,9 +79,22 @@ def test_spread_times_stay_in_their_tick_and_in_order() -> None:
     assert offsets.max() < 3
     assert np.all(np.diff(changed.times) >= 0)
     assert len(set(changed.times.tolist())) == len(trace)
-    assert changed.chains is trace.chains
+    assert changed.chains == trace.chains
     assert np.array_equal(changed.times, spread(trace, seed=3, tick=3.0).times)
     assert not np.array_equal(changed.times, spread(trace, seed=4, tick=3.0).times)
+
+
+def test_spread_times_that_stood_on_no_ticks_are_sorted_with_their_requests() -> None:
+    trace = parse(
+        lines(*({"timestamp": 100 * number, "input_length": 1 + number} for number in range(50)))
+    )
+    changed = spread(trace, seed=3)
+    assert np.all(np.diff(changed.times) >= 0)
+    assert changed.prompt_tokens != trace.prompt_tokens
+    assert sorted(changed.prompt_tokens) == trace.prompt_tokens
+    moved = changed.times - 0.1 * (np.array(changed.prompt_tokens) - 1)
+    assert moved.min() >= 0
+    assert moved.max() < 3
 
 
 def test_a_hot_prefix_is_before_half_of_the_prompts() -> None:
