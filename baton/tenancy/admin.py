@@ -11,6 +11,7 @@ from baton.errors import BatonError, Reason
 from baton.tenancy.audit import OPERATOR, Actor
 from baton.tenancy.key_admin import KeyAdministration, check_active
 from baton.tenancy.records import Project, ServiceAccount, Tenant, Tier
+from baton.tenancy.spend_admin import SpendAdministration
 from baton.tenancy.spending import Spending
 from baton.tenancy.store import Change, RecordStore, not_found, require_valid
 
@@ -51,6 +52,8 @@ class Administration(KeyAdministration):
         self._salts = CacheSalts(etcd, cluster)
         self.spending = Spending(etcd, cluster, clock)
         """Reads what was spent of budgets."""
+        self.spend = SpendAdministration(self._store, actor)
+        """Changes budgets and alerts."""
         self._list_projects = list_projects or self.projects
 
     # Tenants

@@ -98,11 +98,11 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             settings.placement,
         )
     )
-    request_limits: RequestLimits | None = None
-    if settings.auth.mode != "off":
-        request_limits = RequestLimits(router_client, process.incarnation)
-        process.spawn(request_limits.follow(discovery), "limits' owners")
-        process.spawn(request_limits.run_ticks(), "limits' ticks")
+    # Also without keys: routers ask every frontend what it was charged, and that may be nothing.
+    limited = RequestLimits(router_client, process.incarnation)
+    process.spawn(limited.follow(discovery), "limits' owners")
+    process.spawn(limited.run_ticks(), "limits' ticks")
+    request_limits = None if settings.auth.mode == "off" else limited
     waiting = WorkerWaitQueue(limits)
     suspects = Suspects()
     refusals = await stack.enter_async_context(

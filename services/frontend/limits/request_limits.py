@@ -24,7 +24,7 @@ from services.frontend.placement.session import RouterSession
 TICK_SECONDS = 0.25
 WAIT_SECONDS = 0.25
 """A request waits so long for the routers that own its limits to answer."""
-BUDGET_WAIT_SECONDS = 0.75
+BUDGET_WAIT_SECONDS = 1.0
 """And so long where it has budgets: each owner has money returned that others do not use."""
 CLOSE_SECONDS = 1.0
 """For what is not spent to go back when this frontend stops."""

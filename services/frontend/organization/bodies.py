@@ -68,6 +68,25 @@ class RateLimitUpdate(msgspec.Struct, forbid_unknown_fields=True):
     max_requests_per_1_day: Any = None
 
 
+class SpendLimitUpdate(msgspec.Struct, forbid_unknown_fields=True):
+    currency: str
+    interval: str
+    threshold_amount: int
+
+
+class NotificationChannel(msgspec.Struct, forbid_unknown_fields=True):
+    recipients: list[str]
+    type: str
+    subject_prefix: str | None = None
+
+
+class SpendAlertBody(msgspec.Struct, forbid_unknown_fields=True):
+    currency: str
+    interval: str
+    notification_channel: NotificationChannel
+    threshold_amount: int
+
+
 _UNSUPPORTED = (
     "external_key_id",
     "geography",

@@ -94,6 +94,8 @@ class Call:
     body: bytes
     accept: str = ""
     """The content types that are wanted, as the header says."""
+    of_project: bool = False
+    """Whether the first of the ids is a project's."""
 
     @property
     def tenant(self) -> str:

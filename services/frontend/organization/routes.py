@@ -15,7 +15,7 @@ from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.body import header, read_json
 from services.frontend.http.connection import connection_of
 from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
-from services.frontend.organization import accounts, audit, keys, projects, rate_limits
+from services.frontend.organization import accounts, audit, keys, projects, rate_limits, spend
 from services.frontend.organization.call import Call, Organizations
 from services.frontend.organization.objects import Object, Text
 from services.frontend.organization.usage import completions, costs, teams
@@ -32,7 +32,23 @@ Handler = Callable[[Call], Awaitable[Object | Text]]
 
 log = get_logger(__name__)
 
+_SPEND: dict[str, dict[str, Handler]] = {
+    "spend_limit": {
+        "GET": spend.retrieve_limit,
+        "POST": spend.update_limit,
+        "DELETE": spend.delete_limit,
+    },
+    "spend_alerts": {"GET": spend.list_alerts, "POST": spend.create_alert},
+    "spend_alerts/{alert_id}": {
+        "GET": spend.retrieve_alert,
+        "POST": spend.update_alert,
+        "DELETE": spend.delete_alert,
+    },
+}
+"""Of the tenant, and of each project."""
 _HANDLERS: dict[str, dict[str, Handler]] = {
+    **_SPEND,
+    **{f"projects/{{project_id}}/{path}": handlers for path, handlers in _SPEND.items()},
     "projects": {"GET": projects.list_projects, "POST": projects.create_project},
     "projects/{project_id}": {
         "GET": projects.retrieve_project,
@@ -67,6 +83,7 @@ _HANDLERS: dict[str, dict[str, Handler]] = {
     "usage/{kind}": {"GET": completions.usage},
     "costs": {"GET": costs.costs},
 }
+_OF_PROJECT = f"{PREFIX}projects/{{project_id}}"
 _USAGE = ("usage/{kind}", "costs")
 """What a key with the scope `usage` may ask, too."""
 TEAM_USAGE = "/v1/usage"
@@ -182,7 +199,8 @@ class OrganizationRoutes:
         try:
             body = b"" if found.method != "POST" else await self._read(scope, receive)
             accept = header(scope, b"accept")
-            call = Call(self._organizations, who, found.ids, scope["query_string"], body, accept)
+            query, of_project = scope["query_string"], found.template.startswith(_OF_PROJECT)
+            call = Call(self._organizations, who, found.ids, query, body, accept, of_project)
             answer = await self._run(found, call)
             if found.method != "GET":
                 await self._organizations.settle(who.tenant.id)

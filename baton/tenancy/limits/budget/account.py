@@ -9,6 +9,8 @@ from baton.tenancy.limits.spec import Limit
 
 WAIT_SECONDS = 0.15
 """A question waits so long for other frontends to return what they do not use."""
+UNKNOWN_SECONDS = 0.5
+"""And so long for what frontends were charged to be known at all."""
 REFUSED_SECONDS = 0.25
 """So long it is of no use to ask again for what was refused."""
 FOLD_SECONDS = 3600.0
@@ -176,7 +178,7 @@ class Account:
                 continue
             self._scarce = True
             yield from self._recall()
-            if now - waiting.since < WAIT_SECONDS and self._may_change(frontend):
+            if self._may_change(frontend, now - waiting.since):
                 continue
             del self._waiting[frontend]
             yield frontend, self._reply(holder, wait=REFUSED_SECONDS)
@@ -285,10 +287,12 @@ class Account:
         ahead = free // (_LEFT_PARTS * max(1, len(self._holders)))
         return min(ahead, self.limit.amount // _CHUNK_PARTS)
 
-    def _may_change(self, asker: str) -> bool:
+    def _may_change(self, asker: str, waited: float) -> bool:
         """Return whether more may soon be known or returned."""
         if not (self.loaded and self.reported):
-            return True
+            return waited < UNKNOWN_SECONDS
+        if waited >= WAIT_SECONDS:
+            return False
         return any(one.keeps for name, one in self._holders.items() if name != asker)
 
     def _begin(self, frontend: str, ask: Ask) -> None:

@@ -16,7 +16,7 @@ from baton.tenancy.admin import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.budget.record import parse
 from baton.tenancy.limits.spec import LimitId, Measure, Subject
-from baton.tenancy.records import Tier
+from baton.tenancy.records import SpendAlert, Tier
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.integration.frontend.auth.test_keys import chat, over_grpc, over_http
 from tests.support.clock import within
@@ -111,6 +111,39 @@ async def test_grpc_names_the_budget_and_whose_it_is(priced: Keys) -> None:
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert error.quota == QuotaViolation("tenant:small", "budget_nanodollars_per_month", 5)
     assert error.retry_after is None
+
+
+async def test_an_alert_that_is_crossed_is_told_once(priced: Keys) -> None:
+    """Also where nothing limits what is spent."""
+    secret = await budgeted(priced, 0)
+    (tenant,) = [one for one in await priced.admin.tenants() if one.id == "small"]
+    made = [
+        await priced.admin.spend.create_alert(
+            tenant, SpendAlert(id="", threshold_nanodollars=amount, recipients=("a@b.example",))
+        )
+        for amount in (COST, 2 * COST, 100 * COST)
+    ]
+    key = names.spent(priced.stage.cluster, month_of(time.time()), Subject.TENANT, "small")
+
+    async def marked() -> tuple[str, ...]:
+        value = await priced.stage.client.get(key)
+        return () if value is None else parse(value).alerts
+
+    async def spend(times: int, expected: tuple[str, ...]) -> bool:
+        for _ in range(times):
+            assert (await ask(priced, secret)).status_code == 200
+        return await marked() == expected
+
+    async with within(6):
+        await eventually(lambda: spend(1, (made[0].id, made[1].id)))
+
+    def told() -> float:
+        name = "baton_router_spend_alerts_total"
+        return sum(one.sample(name, subject="tenant") for one in priced.stage.routers)
+
+    assert told() == 2
+    assert await spend(2, (made[0].id, made[1].id))
+    assert told() == 2
 
 
 async def test_a_model_without_a_price_is_refused_where_spending_is_limited(keys: Keys) -> None:
