@@ -1,11 +1,15 @@
-"""Keys, limits and usage while etcd is away: `python -m bench.tenancy.outage`.
+"""Keys, limits and usage while all stores are away: `python -m bench.tenancy.outage`.
 
-Starts etcd, two routers, four frontends with a spool and two workers with the simulated engine.
-One tenant asks for less than its limit, one for four times its limit, each of all frontends. Then
-etcd stops answering (SIGSTOP, or killed and started again with its data) for a minute. Printed is,
-for the time before, meanwhile and after: what the tenant within its limit was answered, and what
-was admitted of the other one's limit, which had been used up before. At the end frontends are
-stopped, and their usage records compared with the answers that clients had, by request.
+Starts etcd, Postgres, a Kafka broker, two routers, four frontends with a spool and two workers with
+the simulated engine. One tenant asks for less than its limit, one for four times its limit, each of
+all frontends. Then etcd and the broker stop answering (SIGSTOP) and Postgres is killed, for a
+minute; with `--how kill` etcd is killed, too. Both come back with their data. Printed is, for the
+time before, meanwhile and after: what the tenant within its limit was answered, and what was
+admitted of the other one's limit, which had been used up before. At the end frontends are stopped,
+and the usage records in files, Postgres and Kafka compared with the answers that clients had.
+
+`copies` are records that came to a place more than once, with the same id: files and Kafka may have
+some, and readers tell by the id; `doubled` are two records of one request.
 """
 
 import argparse
@@ -14,18 +18,27 @@ import itertools
 import os
 import random
 import signal
+import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
+from baton.settings import StateSettings
+from baton.state.connecting import connected
+from baton.state.local.programs import remove_data
+from baton.state.local.server import LocalDatabase
 from baton.tenancy.records import Tier
+from baton.usage.record import UsageRecord, decode
 from baton.usage.report.files import RecordFiles, files_of
 from bench.harness import cli
+from bench.harness.broker import TOPIC, Broker, messages
 from bench.harness.table import Table
 from bench.tenancy.scene import Scene, scene
 
@@ -41,9 +54,14 @@ REFUSED = 429
 SETTINGS = {
     "BATON_USAGE_SPOOL_PATH": "{directory}/spool",
     "BATON_USAGE_JSONL_PATH": "{directory}/records",
+    "BATON_USAGE_KAFKA_TOPIC": TOPIC,
 }
+FLUSH_SECONDS = 60.0
+"""For frontends to bring what the stores missed."""
 Told = tuple[int, int]
 """Prompt and output tokens."""
+Row = tuple[str, int, int]
+"""A request, and its prompt and output tokens."""
 
 
 @dataclass
@@ -121,11 +139,55 @@ class Clients:
             await client.aclose()
 
 
+@dataclass
+class Stores:
+    """What frontends depend on, and can do without for a while."""
+
+    postgres: LocalDatabase
+    broker: Broker
+    files: Path
+
+    async def wait_delivered(self, told: Mapping[str, Told]) -> None:
+        """Return once Postgres has as many records as clients have answers, or after a while."""
+        state = StateSettings(url=SecretStr(self.postgres.url))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS), connected(state) as connection:
+                while await connection.fetchval("select count(*) from usage_records") < len(told):
+                    await asyncio.sleep(0.5)
+
+    async def records(self, told: Mapping[str, Told]) -> dict[str, tuple[list[Row], int]]:
+        """Return the records of each, by their ids, and how many came again."""
+        state = StateSettings(url=SecretStr(self.postgres.url))
+        async with connected(state) as connection:
+            rows = await connection.fetch(
+                "select request_id, prompt_tokens, output_tokens from usage_records "
+                "where outcome = 'ok'"
+            )
+        files = RecordFiles(files_of(self.files))
+        found = await messages(self.broker.address, len(told))
+        sent = [decode(message.value()) for message in found]
+        logged = {record.id: record for record in sent}
+        return {
+            "files": ([row_of(one) for one in files if one.outcome == "ok"], files.doubles),
+            "Postgres": ([tuple(row) for row in rows], 0),
+            "Kafka": (
+                [row_of(one) for one in logged.values() if one.outcome == "ok"],
+                len(sent) - len(logged),
+            ),
+        }
+
+
+def row_of(record: UsageRecord) -> Row:
+    return record.request_id, record.prompt_tokens, record.output_tokens or 0
+
+
 @asynccontextmanager
-async def away(up: Scene, how: str) -> AsyncIterator[None]:
-    """Let etcd be away until the block ends."""
+async def away(up: Scene, stores: Stores, how: str) -> AsyncIterator[None]:
+    """Let all stores be away until the block ends."""
     pid = up.local.pid
     assert pid is not None
+    await stores.postgres.kill()
+    stores.broker.freeze()
     if how == "kill":
         await up.local.kill()
     else:
@@ -137,45 +199,78 @@ async def away(up: Scene, how: str) -> AsyncIterator[None]:
             await up.local.start()
         else:
             os.kill(pid, signal.SIGCONT)
+        stores.broker.thaw()
+        await stores.postgres.start()
+
+
+@asynccontextmanager
+async def running_stores() -> AsyncIterator[tuple[LocalDatabase, Broker]]:
+    with tempfile.TemporaryDirectory() as name:
+        directory, broker = Path(name) / "postgres", Broker()
+        try:
+            async with LocalDatabase(directory) as postgres:
+                await broker.start()
+                yield postgres, broker
+        finally:
+            await broker.kill()
+            remove_data(directory)
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     print(f"load average {os.getloadavg()[0]:.1f}, etcd away by {options.how}")
     found: dict[str, Any] = {"phases": []}
-    async with scene(settings=SETTINGS) as up:
-        tenants = {}
-        for name, limit in LIMITS.items():
-            await up.admin.create_tenant(name, Tier.PRO, requests_per_minute=60 * limit)
-            _, secret = await up.admin.create_key(await up.admin.find_project(name, "default"))
-            tenants[name] = Clients(up, name, secret)
-        await asyncio.sleep(2)  # until all frontends know the keys, and buckets fill
-        await tenants[OVER].use_up()
-        loading = [
-            asyncio.create_task(clients.offer(PER_SECOND[name]))
-            for name, clients in tenants.items()
-        ]
-        try:
-            await phases(up, tenants, options, found["phases"].append)
-        finally:
-            for task in loading:
-                task.cancel()
-            await asyncio.wait(loading)
-            for clients in tenants.values():
-                await clients.close()
-        await asyncio.gather(*(up.fleet.terminate(one.id) for one in up.fleet.frontends))
-        told = {ident: one for clients in tenants.values() for ident, one in clients.told.items()}
-        found["usage"] = compare(told, RecordFiles(files_of(up.directory / "records")))
+    async with running_stores() as (postgres, broker):
+        settings = {
+            **SETTINGS,
+            "BATON_STATE_URL": postgres.url,
+            "BATON_USAGE_KAFKA_BROKERS": broker.address,
+        }
+        async with scene(settings=settings) as up:
+            stores = Stores(postgres, broker, up.directory / "records")
+            told = await load(up, stores, options, found["phases"].append)
+            await stores.wait_delivered(told)
+            await asyncio.gather(*(up.fleet.terminate(one.id) for one in up.fleet.frontends))
+            found["usage"] = compare(told, await stores.records(told))
     return found
+
+
+async def load(
+    up: Scene,
+    stores: Stores,
+    options: argparse.Namespace,
+    add: Callable[[dict[str, Any]], None],
+) -> dict[str, Told]:
+    """Run the phases; return what clients were told, by request."""
+    tenants = {}
+    for name, limit in LIMITS.items():
+        await up.admin.create_tenant(name, Tier.PRO, requests_per_minute=60 * limit)
+        _, secret = await up.admin.create_key(await up.admin.find_project(name, "default"))
+        tenants[name] = Clients(up, name, secret)
+    await asyncio.sleep(2)  # until all frontends know the keys, and buckets fill
+    await tenants[OVER].use_up()
+    loading = [
+        asyncio.create_task(clients.offer(PER_SECOND[name])) for name, clients in tenants.items()
+    ]
+    try:
+        await phases(up, stores, tenants, options, add)
+    finally:
+        for task in loading:
+            task.cancel()
+        await asyncio.wait(loading)
+        for clients in tenants.values():
+            await clients.close()
+    return {ident: one for clients in tenants.values() for ident, one in clients.told.items()}
 
 
 async def phases(
     up: Scene,
+    stores: Stores,
     tenants: dict[str, Clients],
     options: argparse.Namespace,
     add: Callable[[dict[str, Any]], None],
 ) -> None:
     table = Table(
-        ("etcd", "<10"),
+        ("stores", "<10"),
         ("s", "5.1f"),
         ("within: answered", "16"),
         ("failed", "6"),
@@ -215,7 +310,7 @@ async def phases(
         add(row)
 
     async def lost(seconds: float) -> None:
-        async with away(up, options.how):
+        async with away(up, stores, options.how):
             await asyncio.sleep(seconds)
 
     await phase("there", AROUND_SECONDS, asyncio.sleep)
@@ -223,23 +318,36 @@ async def phases(
     await phase("back", AROUND_SECONDS, asyncio.sleep)
 
 
-def compare(told: dict[str, Told], records: RecordFiles) -> dict[str, int]:
+def compare(
+    told: Mapping[str, Told], records: Mapping[str, tuple[list[Row], int]]
+) -> list[dict[str, Any]]:
     """Print how usage records differ from what clients were told; return it."""
-    ended = [record for record in records if record.outcome == "ok"]
-    copies = records.doubles
-    by_request = Counter(record.request_id for record in ended)
-    used = {one.request_id: (one.prompt_tokens, one.output_tokens or 0) for one in ended}
-    found = {
-        "answers": len(told),
-        "records": len(ended),
-        "lost": len(told.keys() - used.keys()),
-        "doubled": sum(count - 1 for count in by_request.values()),
-        "copies": copies,
-        "differ": sum(used.get(ident, one) != one for ident, one in told.items()),
-        "tokens_told": sum(map(sum, told.values())),
-        "tokens_recorded": sum(map(sum, used.values())),
-    }
-    print("usage: " + ", ".join(f"{name} {count}" for name, count in found.items()))
+    table = Table(
+        ("usage in", "<10"),
+        ("answers", "7"),
+        ("records", "7"),
+        ("lost", "6"),
+        ("doubled", "7"),
+        ("differ", "6"),
+        ("copies", "6"),
+        ("tokens told", "11"),
+        ("recorded", "9"),
+    )
+    found = []
+    for where, (rows, copies) in records.items():
+        used = {ident: (prompt, output) for ident, prompt, output in rows}
+        row = {
+            "answers": len(told),
+            "records": len(rows),
+            "lost": len(told.keys() - used.keys()),
+            "doubled": len(rows) - len(used),
+            "differ": sum(used.get(ident, one) != one for ident, one in told.items()),
+            "copies": copies,
+            "tokens_told": sum(map(sum, told.values())),
+            "tokens_recorded": sum(prompt + output for _, prompt, output in rows),
+        }
+        table.row(where, *row.values())
+        found.append({"where": where, **row})
     return found
 
 
