@@ -176,7 +176,6 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         async with (
             LocalEtcd(directory / "etcd") as local,
             Etcd(local.endpoints) as etcd,
-            httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=400)) as http,
         ):
             settings = {
                 **cluster_settings("sim", "float64"),
@@ -192,7 +191,11 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                     ("tenant, project, key", tuple(Subject), False),
                     ("tenant, owner killed", (Subject.TENANT,), True),
                 ):
-                    one = await load(fleet, etcd, http, options, load_name, subjects, kills=kills)
+                    bounds = httpx.Limits(max_connections=400)
+                    async with httpx.AsyncClient(timeout=60, limits=bounds) as http:
+                        one = await load(
+                            fleet, etcd, http, options, load_name, subjects, kills=kills
+                        )
                     table.row(
                         one.load, one.at_once, one.admitted, one.spent, one.charged, one.missing
                     )

@@ -5,7 +5,8 @@
 A key, its project and its tenant each limit requests, tokens and requests at once: nine limits that
 must agree. Each request reserves 500 tokens and uses 300. `ahead`: a chunk of everything is here.
 `asked`: with what the router does, and with all messages as objects, not as bytes. `refused`:
-requests over a limit that is used up.
+requests over a limit that is used up. `budgets`: as `ahead`, with a budget of each of the three
+beside the nine limits; and `their refusal`: of requests that a budget refuses.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from baton.tenancy.limits.budget.ledger import Ledger
 from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.owner import LimitOwner
@@ -21,21 +23,26 @@ from bench.harness import cli
 from bench.harness.table import Table
 
 TOKENS, USED = 500, 300
+COST, SETTLED = 900_000, 400_000
+"""In nano-dollars: reserved, and used."""
+MONTH = 202611
 
 
 class Pair:
     """A frontend and the router that owns all limits."""
 
-    def __init__(self, requests: int, tokens: int) -> None:
+    def __init__(self, requests: int, tokens: int, budget: int = 0) -> None:
         self.now = 1000.0
         self.owner = LimitOwner("router")
         self.owner.observe(["router"], 0.0)
-        self.limiter = Limiter()
+        self.limiter = Limiter(MONTH)
         self.limiter.observe(["router"], 1, self.now)
         self.messages = 0
         self.limits: LimitSet = self.limiter.limit_set(
-            SubjectLimits(subject, "x", requests, tokens, 1000) for subject in Subject
+            SubjectLimits(subject, "x", requests, tokens, 1000, budget_nanodollars_per_month=budget)
+            for subject in Subject
         )
+        self.ledger = Ledger("router", self.owner)
 
     def exchange(self) -> None:
         """Bring all questions to the router, and all answers back."""
@@ -45,6 +52,11 @@ class Pair:
             if answer is not None:
                 self.messages += 1
                 self.limiter.receive(router, answer, self.now)
+        for limit_id in self.ledger.unread(10):
+            self.ledger.was_read(limit_id, None)
+            self.owner.serve(self.now)
+        for _, answer in self.owner.take_pushed():
+            self.limiter.receive("router", answer, self.now)
 
 
 def ahead(requests: int) -> tuple[float, float]:
@@ -104,7 +116,47 @@ def refused(requests: int) -> tuple[float, float]:
     return _per_request(one, requests), pair.messages / requests
 
 
-def _per_request(one: Callable[[], None], requests: int) -> float:
+def budgets(requests: int) -> tuple[float, float]:
+    """Return µs of CPU per request, and messages: limits as in `ahead`, and three budgets."""
+    pair = Pair(10**9, 10**12, 10**18)
+
+    def one() -> None:
+        hold = pair.limits.hold(COST)
+        outcome = pair.limits.reserve(TOKENS, pair.now, hold)
+        while outcome is None:
+            pair.exchange()
+            outcome = pair.limits.reserve(TOKENS, pair.now, hold)
+        assert isinstance(outcome, Reservation)
+        outcome.settle(USED, SETTLED)
+
+    one()
+    pair.messages = 0
+    return _per_request(one, requests), pair.messages / requests
+
+
+def their_refusal(requests: int) -> tuple[float, float]:
+    """Return µs of CPU per request that a budget refuses, and messages per request."""
+    pair = Pair(10**9, 10**12, COST)
+
+    def one() -> bool:
+        hold = pair.limits.hold(COST)
+        assert hold is not None
+        outcome = pair.limits.reserve(TOKENS, pair.now, hold)
+        while outcome is None:
+            pair.exchange()
+            outcome = pair.limits.reserve(TOKENS, pair.now, hold)
+        if isinstance(outcome, Reservation):
+            return False
+        hold.settle(0)
+        return True
+
+    while not one():
+        pass
+    pair.messages = 0
+    return _per_request(one, requests), pair.messages / requests
+
+
+def _per_request(one: Callable[[], object], requests: int) -> float:
     best = float("inf")
     for _ in range(5):
         began = time.process_time()
@@ -115,9 +167,15 @@ def _per_request(one: Callable[[], None], requests: int) -> float:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    table = Table(("case", "<10"), ("us of CPU/request", "17.1f"), ("messages/request", "16.2f"))
+    table = Table(("case", "<13"), ("us of CPU/request", "17.1f"), ("messages/request", "16.2f"))
     results = {}
-    for name, case in (("ahead", ahead), ("asked", asked), ("refused", refused)):
+    for name, case in (
+        ("ahead", ahead),
+        ("asked", asked),
+        ("refused", refused),
+        ("budgets", budgets),
+        ("their refusal", their_refusal),
+    ):
         results[name] = case(options.requests)
         table.row(name, *results[name])
     return results

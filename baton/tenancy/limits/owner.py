@@ -156,6 +156,8 @@ class LimitOwner:
             bucket.drop(frontend)
         for account in self._accounts.values():
             account.drop(frontend)
+        if frontend not in self.roll_call.alive:
+            self.roll_call.forget(frontend)
 
     def sweep(self, now: float, most: int = 1000) -> None:
         """Forget buckets that are as a new one would be, of at most so many that are looked at."""
@@ -177,7 +179,7 @@ class LimitOwner:
             account = self._accounts[limit_id] = Account(ask.limit)
             self.unread[limit_id] = None
         account.reported = account.reported or self.roll_call.complete(now)
-        account.wall_seconds = self.wall_seconds
+        account.charges.wall_seconds = self.wall_seconds
         answered: Answer | None = None
         for name, answer in account.answer(frontend, ask, now):
             if name == frontend:

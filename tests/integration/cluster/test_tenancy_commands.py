@@ -3,14 +3,19 @@
 import json
 import os
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
 from baton.tenancy.admin import Administration
+from baton.tenancy.limits.budget.month import month_of
+from baton.tenancy.limits.budget.record import Charge, SpendRecord, encode
+from baton.tenancy.limits.spec import Subject
 from baton.tenancy.secret import digest_of
 from tests.support.processes.launcher import Launcher
 
@@ -62,6 +67,17 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
     unlimited = await read("keys", "set", made["id"], "--context-tokens", "0")
     assert (unlimited["requests_per_minute"], "context_tokens" in unlimited) == (60, False)
     await said("tenants", "set", "acme", "--tokens-per-minute", "5000")
+    await said("tenants", "set", "acme", "--budget-per-month", "50.000000001")
+    month = month_of(time.time())
+    spent = SpendRecord("router", {"frontend": Charge(1, 7 * 10**9, 2 * 10**9)})
+    await etcd_client.put(keys.spent(cluster, month, Subject.TENANT, "acme"), encode(spent))
+    assert "2.00 of 50.000000001" in await said("tenants", "ls")
+    (budgeted,) = [one for one in await read("tenants", "ls") if one["id"] == "acme"]
+    assert budgeted["budget_nanodollars_per_month"] == 50 * 10**9 + 1
+    assert (budgeted["spent_nanodollars"], budgeted["reserved_nanodollars"]) == (
+        2 * 10**9,
+        5 * 10**9,
+    )
     await said("projects", "set", "acme", "search", "--requests-at-once", "4")
     (owner,) = [one for one in await admin.tenants() if one.id == "acme"]
     assert (owner.tokens_per_minute, owner.tier.value) == (5000, "pro")
@@ -112,6 +128,10 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
         (("tenants", "create", "Big Co"), "lower-case letters"),
         (("tenants", "create", "a", "--kv-bytes", "lots"), "no number of bytes"),
         (("tenants", "set", "a"), "Nothing to change"),
+        (
+            ("tenants", "create", "a", "--budget-per-month", "1000000001"),
+            "--budget-per-month: budget_nanodollars_per_month: 1000000001000000000 is out of range",
+        ),
         (("audit", "ls", "--tenant", "nobody"), "no tenant 'nobody'; `baton tenants ls`"),
         (("keys", "set", "key_1"), "Nothing to change: give one of --requests-per-minute"),
         (("keys", "create", "--requests-at-once", "-1"), "requests_at_once: -1 is out of range: 0"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.prices import MAX_DOLLARS, Price, PriceTable, dollars
+from baton.prices import MAX_DOLLARS, Price, PriceTable, dollars, parse_dollars
 from baton.settings import FrontendSettings, StartupError, load
 from baton.settings.describe import text
 from baton.settings.values import TIERS
@@ -136,6 +136,26 @@ def test_a_wrong_price_stops_the_process_with_a_sentence(
         load(FrontendSettings)
     assert "usage.prices" in str(raised.value)
     assert "BATON_USAGE_PRICES" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "nanodollars"),
+    [("50.00", 50 * 10**9), ("0.000000001", 1), ("0", 0), (" 7.5 ", 7_500_000_000)],
+)
+def test_dollars_are_read_exactly(text: str, nanodollars: int) -> None:
+    assert parse_dollars(text) == nanodollars
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e3", "1,5", "0.0000000001", "nan", "1" * 13])
+def test_what_is_no_amount_of_dollars_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="dollars"):
+        parse_dollars(text)
+
+
+@pytest.mark.parametrize(("input_", "cached"), [(10, 3), (3, 10)])
+def test_the_most_that_a_request_costs_holds_whatever_is_cached(input_: int, cached: int) -> None:
+    price = Price(input_, cached, 7)
+    assert price.most(20, 5) == max(price.cost(20, found, 5) for found in range(21))
 
 
 def test_the_tiers_of_prices_are_those_of_tenants() -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from baton.tenancy.limits.budget.record import Charge, SpendRecord
+from baton.tenancy.limits.budget.charges import Charges, Holder
+from baton.tenancy.limits.budget.record import SpendRecord
 from baton.tenancy.limits.messages import Answer, Ask
 from baton.tenancy.limits.spec import Limit
 
@@ -13,10 +14,6 @@ UNKNOWN_SECONDS = 0.5
 """And so long for what frontends were charged to be known at all."""
 REFUSED_SECONDS = 0.25
 """So long it is of no use to ask again for what was refused."""
-FOLD_SECONDS = 3600.0
-"""What a frontend was charged that is gone for so long is kept as part of one sum."""
-MAX_FRONTENDS = 512
-"""In a record; of more, those that are gone are folded at once."""
 _UNKNOWN_PARTS = 100
 """Of a budget whose record is not known, so much of it is granted in all: one of 100."""
 _CHUNK_PARTS = 1000
@@ -24,29 +21,6 @@ _CHUNK_PARTS = 1000
 _LEFT_PARTS = 8
 """And, with what others have, at most so much of what is left."""
 _DEPOSED_SECONDS = 5.0
-
-
-@dataclass(slots=True)
-class _Holder:
-    """A frontend that speaks to this owner."""
-
-    term: int
-    granted: int
-    returned: int = 0
-    settled: int = 0
-    held: int = 0
-    """Of what it was granted: not reserved, as it told."""
-    keeps: int = 0
-    """Ahead of need, as it was told when it spoke last."""
-    told_keeps: int = 0
-    at_seconds: int = 0
-
-    @property
-    def charged(self) -> int:
-        return self.granted - self.returned
-
-    def charge(self) -> Charge:
-        return Charge(self.term, self.charged, self.settled, self.at_seconds)
 
 
 @dataclass(slots=True)
@@ -75,19 +49,9 @@ class Account:
         self.reported = False
         """Whether all frontends that live have spoken; the owner of this sets it."""
         self.loaded = False
-        self.dirty = False
-        """Whether the record has to be written."""
-        self.wall_seconds = 0.0
-        """The time since the Unix epoch; the owner of this sets it."""
+        self.charges = Charges()
+        """What every frontend was charged."""
         self.alerts: tuple[str, ...] = ()
-        self._holders: dict[str, _Holder] = {}
-        self._gone: dict[str, Charge] = {}
-        """Of frontends that do not speak to this owner, or not yet."""
-        self._unwritten: set[str] = set()
-        """Frontends whose charge may not be in the record."""
-        self._folded_charged = self._folded_settled = 0
-        self._charged = 0
-        """The sum of all."""
         self._lent = 0
         """Granted before the record was known."""
         self._scarce = False
@@ -96,6 +60,9 @@ class Account:
         """By frontend, the oldest first."""
         self._deposed_until: float | None = None
         self._claimed = False
+        """Whether this router has written the record."""
+        self._unclaimed = False
+        """Whether it is to be written though nothing changed."""
         self._used_at = 0.0
 
     # Sums.
@@ -103,12 +70,17 @@ class Account:
     @property
     def charged(self) -> int:
         """What frontends were given and have not returned."""
-        return self._charged
+        return self.charges.total
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the record has to be written."""
+        return self.charges.dirty or self._unclaimed
 
     @property
     def free(self) -> int:
         """What is not charged; negative where the budget was lowered."""
-        return self.limit.amount - self._charged
+        return self.limit.amount - self.charges.total
 
     @property
     def has_waiting(self) -> bool:
@@ -128,22 +100,25 @@ class Account:
         self._used_at = now
         if ask.limit.version >= self.limit.version:
             self.limit = ask.limit
-        holder = self._holders.get(frontend)
+        holder = self.charges.holders.get(frontend)
         if holder is not None and ask.term < holder.term:
             return
         if holder is None or ask.term > holder.term:
-            gone = self._gone.get(frontend)
+            gone = self.charges.gone.get(frontend)
             if gone is not None and ask.term < gone.term:
                 return
             if ask.granted != ask.base or (gone is not None and ask.term == gone.term):
                 yield frontend, Answer(ask.limit.id, ask.term, 0, 0, 0, 0.0, restart=True)
                 return
-            self._begin(frontend, ask)
-            holder = self._holders[frontend]
+            self._waiting.pop(frontend, None)
+            self.charges.begin(frontend, ask.term, ask.base)
+            holder = self.charges.holders[frontend]
         elif ask.granted > holder.granted:
             yield frontend, Answer(ask.limit.id, ask.term, 0, 0, 0, 0.0, restart=True)
             return
-        self._take_in(frontend, holder, ask)
+        self.charges.take_in(frontend, ask.returned, ask.settled)
+        holder.held = max(0, ask.granted - ask.spent)
+        holder.keeps = ask.keeps
         if ask.need:
             waiting = self._waiting.get(frontend)
             since = now if waiting is None else waiting.since
@@ -163,7 +138,7 @@ class Account:
         if self._deposed_until is not None and now >= self._deposed_until:
             self._deposed_until = None
         for frontend, waiting in list(self._waiting.items()):
-            holder = self._holders[frontend]
+            holder = self.charges.holders[frontend]
             if holder.granted >= waiting.need:
                 del self._waiting[frontend]
                 yield frontend, self._reply(holder)
@@ -171,7 +146,7 @@ class Account:
             lendable = self._lendable
             if lendable >= waiting.need - holder.granted:
                 del self._waiting[frontend]
-                self._grant(frontend, holder, min(lendable, waiting.want - holder.granted))
+                self._grant(frontend, min(lendable, waiting.want - holder.granted))
                 if waiting.ahead:
                     self._grant_ahead(frontend, holder)
                 yield frontend, self._reply(holder)
@@ -186,52 +161,17 @@ class Account:
     def drop(self, frontend: str) -> None:
         """Let a frontend be gone: it stays charged as it is, until it speaks again."""
         self._waiting.pop(frontend, None)
-        holder = self._holders.pop(frontend, None)
-        if holder is not None:
-            self._gone[frontend] = holder.charge()
+        self.charges.drop(frontend)
 
     # The record.
 
     def load(self, record: SpendRecord | None) -> None:
-        """Take in what was written down, by this router or others; None: nothing was.
-
-        A frontend's later word is kept: that of its higher term, and of one term what was said
-        here.
-        """
+        """Take in what was written down, by this router or others; None: nothing was."""
         record = record or SpendRecord("")
-        frontends = dict(record.frontends)
-        for frontend in self._unwritten & self._gone.keys():
-            mine, theirs = self._gone[frontend], frontends.get(frontend)
-            if theirs is None or mine.term >= theirs.term:
-                frontends[frontend] = mine
-        for frontend, holder in list(self._holders.items()):
-            theirs = frontends.pop(frontend, None)
-            if theirs is not None and theirs.term > holder.term:
-                self._waiting.pop(frontend, None)
-                del self._holders[frontend]
-                frontends[frontend] = theirs
-        self._gone = frontends
-        self._folded_charged = record.folded_charged
-        self._folded_settled = record.folded_settled
+        for frontend in self.charges.load(record):
+            self._waiting.pop(frontend, None)
         self.alerts = tuple(dict.fromkeys((*record.alerts, *self.alerts)))
-        self._charged = (
-            self._folded_charged
-            + sum(one.charged for one in self._gone.values())
-            + sum(one.charged for one in self._holders.values())
-        )
-        self.loaded = self.dirty = True
-
-    def adds_to(self, record: SpendRecord) -> bool:
-        """Return whether something is not written yet, and not in a record of another router."""
-        charges = {**self._gone, **{name: one.charge() for name, one in self._holders.items()}}
-        for name in self._unwritten & charges.keys():
-            theirs = record.frontends.get(name)
-            mine = charges[name]
-            if theirs is None or theirs.term < mine.term:
-                return True
-            if theirs.term == mine.term and theirs.charged != mine.charged:
-                return True
-        return False
+        self.loaded = self._unclaimed = True
 
     def depose(self, now: float) -> None:
         """Grant nothing for a while: another router wrote the record, which owns it too."""
@@ -245,25 +185,12 @@ class Account:
             router: incarnation of this one.
             alive: frontends that live, which are never folded.
         """
-        self._fold(alive)
-        frontends = {name: holder.charge() for name, holder in self._holders.items()}
-        return SpendRecord(
-            router,
-            {**self._gone, **frontends},
-            self._folded_charged,
-            self._folded_settled,
-            self.alerts,
-        )
+        return self.charges.record(router, alive, self.alerts)
 
     def written(self, record: SpendRecord) -> None:
         """Note that a record was written, as `record` returned it."""
-        self._claimed, self.alerts = True, record.alerts
-        frontends = {name: holder.charge() for name, holder in self._holders.items()}
-        now = {**self._gone, **frontends}
-        self._unwritten = {
-            name for name in self._unwritten if now.get(name) != record.frontends.get(name)
-        }
-        self.dirty = bool(self._unwritten)
+        self._claimed, self._unclaimed, self.alerts = True, False, record.alerts
+        self.charges.written(record)
 
     # Inside.
 
@@ -284,7 +211,7 @@ class Account:
         if self._scarce and free * _LEFT_PARTS < self.limit.amount:
             return 0
         self._scarce = False
-        ahead = free // (_LEFT_PARTS * max(1, len(self._holders)))
+        ahead = free // (_LEFT_PARTS * max(1, len(self.charges.holders)))
         return min(ahead, self.limit.amount // _CHUNK_PARTS)
 
     def _may_change(self, asker: str, waited: float) -> bool:
@@ -293,52 +220,29 @@ class Account:
             return waited < UNKNOWN_SECONDS
         if waited >= WAIT_SECONDS:
             return False
-        return any(one.keeps for name, one in self._holders.items() if name != asker)
+        return any(one.keeps for name, one in self.charges.holders.items() if name != asker)
 
-    def _begin(self, frontend: str, ask: Ask) -> None:
-        before = self._holders.pop(frontend, None)
-        gone = self._gone.pop(frontend, None)
-        was = before.charged if before is not None else gone.charged if gone is not None else 0
-        self._waiting.pop(frontend, None)
-        self._holders[frontend] = _Holder(ask.term, ask.base)
-        self._charged += ask.base - was
-        self._changed(frontend)
-
-    def _take_in(self, frontend: str, holder: _Holder, ask: Ask) -> None:
-        if ask.returned > holder.returned:
-            self._charged -= ask.returned - holder.returned
-            holder.returned = ask.returned
-            self._changed(frontend)
-        if ask.settled > holder.settled:
-            holder.settled = ask.settled
-            self._changed(frontend)
-        holder.held = max(0, ask.granted - ask.spent)
-        holder.keeps = ask.keeps
-
-    def _grant(self, frontend: str, holder: _Holder, units: int) -> None:
+    def _grant(self, frontend: str, units: int) -> None:
         if not self.loaded:
             self._lent += units
-        holder.granted += units
-        self._charged += units
-        self._changed(frontend)
+        self.charges.grant(frontend, units)
 
-    def _grant_ahead(self, frontend: str, holder: _Holder) -> None:
+    def _grant_ahead(self, frontend: str, holder: Holder) -> None:
         ahead = min(self._chunk - holder.held, self._lendable)
         if ahead > 0:
-            self._grant(frontend, holder, ahead)
+            self._grant(frontend, ahead)
 
     def _recall(self) -> Iterator[tuple[str, Answer]]:
         """Yield to every frontend that keeps units ahead of need that it may not any more."""
-        for name, holder in self._holders.items():
+        for name, holder in self.charges.holders.items():
             if holder.told_keeps and name not in self._waiting:
                 yield name, self._reply(holder)
 
-    def _reply(self, holder: _Holder, wait: float = 0.0) -> Answer:
+    def _reply(self, holder: Holder, wait: float = 0.0) -> Answer:
         holder.told_keeps = self._chunk
         if self.loaded and self.reported and self._deposed_until is None:
             left = max(0, self.free)
-            reserved = sum(one.charged - one.settled for one in self._holders.values())
-            reserved = max(0, reserved - holder.held)  # it counts that itself
+            reserved = max(0, self.charges.reserved - holder.held)  # it counts that itself
         else:  # what there is will be known soon
             left, reserved = self._lendable, self.limit.amount
         return Answer(
@@ -350,22 +254,3 @@ class Account:
             wait,
             reserved=reserved,
         )
-
-    def _changed(self, frontend: str) -> None:
-        self._unwritten.add(frontend)
-        self.dirty = True
-        holder = self._holders.get(frontend)
-        if holder is not None:
-            holder.at_seconds = int(self.wall_seconds)
-
-    def _fold(self, alive: Collection[str]) -> None:
-        """Add up what frontends were charged that are long gone."""
-        gone = [name for name in self._gone.keys() - self._unwritten if name not in alive]
-        many = len(self._gone) + len(self._holders) - MAX_FRONTENDS
-        gone.sort(key=lambda name: self._gone[name].at_seconds)
-        for number, name in enumerate(gone):
-            one = self._gone[name]
-            if number < many or self.wall_seconds - one.at_seconds >= FOLD_SECONDS:
-                del self._gone[name]
-                self._folded_charged += one.charged
-                self._folded_settled += one.settled

@@ -123,7 +123,7 @@ class Ledger:
         if record is not None and record.owner not in ("", self._router):
             if self._lost.get(write.limit_id) is write.account:
                 self._successors[write.limit_id] = record.owner
-                if not write.account.adds_to(record):
+                if not write.account.charges.adds_to(record):
                     self._forget(write.limit_id)
                     return record
             else:

@@ -39,8 +39,14 @@ class RollCall:
 
     def observe(self, frontends: Collection[str]) -> None:
         """Take in which frontends live."""
+        gone = self._alive - frozenset(frontends)
         self._alive = frozenset(frontends)
-        self._said = {one: said for one, said in self._said.items() if one in self._alive}
+        for one in gone:
+            self.forget(one)
+
+    def forget(self, frontend: str) -> None:
+        """Forget what a frontend said: it is gone. One that starts speaks before it is known."""
+        self._said.pop(frontend, None)
 
     def heard(self, frontend: str, era: int, view: bytes) -> bool:
         """Take in what a frontend says; return whether it has yet to hear the era."""

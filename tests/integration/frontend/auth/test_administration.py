@@ -261,7 +261,7 @@ async def test_what_the_page_shows_runs(keys: Keys, capsys: pytest.CaptureFixtur
     _, secret = await keys.key(scopes=("admin",))
     blocks = re.findall(r"^```python norun\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     shown = "".join(
-        block for block in blocks if re.search(r"\badmin\.(projects|audit_logs)", block)
+        block for block in blocks if re.search(r"\badmin\.(projects|audit_logs|spend_limit)", block)
     )
     shown = shown.replace("http://localhost:8000", keys.stage.http_url)
     shown = shown.replace("sk-baton-…", secret)

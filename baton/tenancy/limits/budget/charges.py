@@ -1,0 +1,169 @@
+"""What every frontend was charged of a budget: those that speak now, and those of the record."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from baton.tenancy.limits.budget.record import Charge, SpendRecord
+
+FOLD_SECONDS = 3600.0
+"""What a frontend was charged that is gone for so long is kept as part of one sum."""
+MAX_FRONTENDS = 512
+"""In a record; of more, those that are gone are folded at once."""
+
+
+@dataclass(slots=True)
+class Holder:
+    """A frontend that speaks to this owner."""
+
+    term: int
+    granted: int
+    returned: int = 0
+    settled: int = 0
+    held: int = 0
+    """Of what it was granted: not reserved, as it told."""
+    keeps: int = 0
+    """Ahead of need, as it was told when it spoke last."""
+    told_keeps: int = 0
+    at_seconds: int = 0
+
+    @property
+    def charged(self) -> int:
+        return self.granted - self.returned
+
+    def charge(self) -> Charge:
+        """Return what is written down of it."""
+        return Charge(self.term, self.charged, self.settled, self.at_seconds)
+
+
+class Charges:
+    """The sum of all charges, kept as it changes. Owned by an `Account`.
+
+    Bounded by the frontends that there are, and MAX_FRONTENDS.
+    """
+
+    def __init__(self) -> None:
+        self.holders: dict[str, Holder] = {}
+        """Frontends that speak to this owner."""
+        self.gone: dict[str, Charge] = {}
+        """Of frontends that do not, or not yet."""
+        self.total = 0
+        """What frontends were given and have not returned."""
+        self.wall_seconds = 0.0
+        """The time since the Unix epoch; the owner of this sets it."""
+        self._unwritten: set[str] = set()
+        """Frontends whose charge may not be in the record."""
+        self._folded_charged = self._folded_settled = 0
+
+    @property
+    def reserved(self) -> int:
+        """What frontends that live have, but for what ended requests cost."""
+        return sum(one.charged - one.settled for one in self.holders.values())
+
+    def begin(self, frontend: str, term: int, base: int) -> None:
+        """Begin with a frontend, or anew: it was charged `base`, whatever is known of before."""
+        before = self.holders.pop(frontend, None)
+        gone = self.gone.pop(frontend, None)
+        was = before.charged if before is not None else gone.charged if gone is not None else 0
+        self.holders[frontend] = Holder(term, base)
+        self.total += base - was
+        self._changed(frontend)
+
+    def take_in(self, frontend: str, returned: int, settled: int) -> None:
+        """Take in what a frontend returned and spent; smaller sums are of earlier messages."""
+        holder = self.holders[frontend]
+        if returned > holder.returned:
+            self.total -= returned - holder.returned
+            holder.returned = returned
+            self._changed(frontend)
+        if settled > holder.settled:
+            holder.settled = settled
+            self._changed(frontend)
+
+    def grant(self, frontend: str, units: int) -> None:
+        """Charge a frontend with more."""
+        self.holders[frontend].granted += units
+        self.total += units
+        self._changed(frontend)
+
+    def drop(self, frontend: str) -> None:
+        """Let a frontend be gone: it stays charged as it is, until it speaks again."""
+        holder = self.holders.pop(frontend, None)
+        if holder is not None:
+            self.gone[frontend] = holder.charge()
+
+    # The record.
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something may not be in the record."""
+        return bool(self._unwritten)
+
+    def load(self, record: SpendRecord) -> list[str]:
+        """Take in a record; return the frontends that moved on to another owner since they spoke.
+
+        A frontend's later word is kept: that of its higher term, and of one term what was said
+        here.
+        """
+        frontends = dict(record.frontends)
+        for name in self._unwritten & self.gone.keys():
+            mine, theirs = self.gone[name], frontends.get(name)
+            if theirs is None or mine.term >= theirs.term:
+                frontends[name] = mine
+        moved = []
+        for name, holder in list(self.holders.items()):
+            theirs = frontends.pop(name, None)
+            if theirs is not None and theirs.term > holder.term:
+                moved.append(name)
+                del self.holders[name]
+                frontends[name] = theirs
+        self.gone = frontends
+        self._folded_charged = record.folded_charged
+        self._folded_settled = record.folded_settled
+        self.total = self._folded_charged + sum(one.charged for _, one in self._all())
+        return moved
+
+    def adds_to(self, record: SpendRecord) -> bool:
+        """Return whether something is not written yet, and not in a record of another router."""
+        for name, mine in self._all():
+            theirs = record.frontends.get(name)
+            if name not in self._unwritten:
+                continue
+            if theirs is None or theirs.term < mine.term:
+                return True
+            if theirs.term == mine.term and theirs.charged != mine.charged:
+                return True
+        return False
+
+    def record(self, router: str, alive: Collection[str], alerts: tuple[str, ...]) -> SpendRecord:
+        """Return what to write down; frontends that are not `alive` may be folded."""
+        self._fold(alive)
+        charges = dict(self._all())
+        return SpendRecord(router, charges, self._folded_charged, self._folded_settled, alerts)
+
+    def written(self, record: SpendRecord) -> None:
+        """Note that a record was written, as `record` returned it."""
+        now = dict(self._all())
+        self._unwritten = {
+            name for name in self._unwritten if now.get(name) != record.frontends.get(name)
+        }
+
+    def _all(self) -> Iterator[tuple[str, Charge]]:
+        yield from self.gone.items()
+        for name, holder in self.holders.items():
+            yield name, holder.charge()
+
+    def _changed(self, frontend: str) -> None:
+        self._unwritten.add(frontend)
+        self.holders[frontend].at_seconds = int(self.wall_seconds)
+
+    def _fold(self, alive: Collection[str]) -> None:
+        """Add up what frontends were charged that are long gone."""
+        gone = [name for name in self.gone.keys() - self._unwritten if name not in alive]
+        many = len(self.gone) + len(self.holders) - MAX_FRONTENDS
+        gone.sort(key=lambda name: self.gone[name].at_seconds)
+        for number, name in enumerate(gone):
+            one = self.gone[name]
+            if number < many or self.wall_seconds - one.at_seconds >= FOLD_SECONDS:
+                del self.gone[name]
+                self._folded_charged += one.charged
+                self._folded_settled += one.settled
