@@ -40,6 +40,8 @@ def test_every_reason_follows_the_conventions_of_its_code(reason):
     http_status, openai_type = TABLE[reason.code]
     if reason is Reason.BODY_TOO_LARGE:
         openai_type = "invalid_request_error"  # no smaller rate would help
+    if reason is Reason.INSUFFICIENT_QUOTA:
+        openai_type = "insufficient_quota"  # as OpenAI calls it
     assert reason.openai_type == openai_type
     assert reason.http_status == STATUS_OF_ITS_OWN.get(reason, http_status)
 
