@@ -8,6 +8,7 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
+from baton.tenancy.limits.budget.ledger import Ledger
 from baton.tenancy.limits.limit_set import LimitSet, Reservation
 from baton.tenancy.limits.owner import SETTLE_SECONDS, LimitOwner
 from baton.tenancy.limits.spec import CONTEXT_TOKENS, LimitId, Measure, Subject
@@ -48,6 +49,7 @@ class Routers:
         self.opened = 0
         self.suspected: list[str] = []
         self._clock = clock
+        self._ledger = Ledger(ROUTER, owner)
 
     def session_to(self, router: str) -> Session | None:
         if router != ROUTER:
@@ -66,13 +68,20 @@ class Routers:
 
     def answer(self, asks: router_pb2.LimitAsks) -> None:
         answers = router_pb2.LimitAnswers()
+        if asks.view and self.owner.roll_call.heard(asks.frontend, asks.era, asks.view):
+            answers.era = self.owner.roll_call.era
         for message in asks.asks:
             ask = ask_from_proto(message)
             assert ask is not None
             answer = self.owner.answer(asks.frontend, ask, self._clock())
             if answer is not None:
                 answer_to_proto(answer, answers.answers.add())
-        if answers.answers:
+        for limit_id in self._ledger.unread(100):
+            self._ledger.was_read(limit_id, None)
+        self.owner.serve(self._clock())
+        for _, answer in self.owner.take_pushed():
+            answer_to_proto(answer, answers.answers.add())
+        if answers.answers or answers.era:
             self.on_answers(ROUTER, answers)
 
 
@@ -81,13 +90,15 @@ class Cluster:
 
     def __init__(self, frontends: int = 1) -> None:
         self.now = 1000.0
+        self.wall = 1_794_000_000.0
+        """In November 2026."""
         self.owner = LimitOwner(ROUTER)
         self.owner.observe([ROUTER], -3600.0)
         self.routers: list[Routers] = []
         self.frontends: list[RequestLimits] = []
         for number in range(frontends):
             routers: Any = Routers(self.owner, lambda: self.now)
-            made = RequestLimits(routers, f"frontend-{number}", lambda: self.now)
+            made = RequestLimits(routers, f"frontend-{number}", lambda: self.now, lambda: self.wall)
             made.observe({ROUTER}, frontends)
             self.routers.append(routers)
             self.frontends.append(made)
@@ -304,3 +315,61 @@ async def test_a_new_owner_is_told_at_once_what_runs() -> None:
     assert [await cluster.admitted(mine), await cluster.admitted(mine)] == [True, False]
     (share,) = counted(cluster.frontend, mine).shares
     assert (share.in_use, share.limit.id.measure) == (2, Measure.AT_ONCE)
+
+
+async def test_a_budget_is_reserved_settled_and_returned_when_the_frontend_stops() -> None:
+    cluster = Cluster()
+    mine = who(budget_nanodollars_per_month=1000)
+    limits = cluster.frontend
+    found = counted(limits, mine)
+    assert limits.has_budget(mine)
+    assert not limits.has_budget(who(requests_per_minute=1))
+    first = await limits.reserve(found, 10, 700)
+    with pytest.raises(BatonError, match=r"may cost 0\.000000301 dollars") as refused:
+        await limits.reserve(found, 10, 301)
+    assert (refused.value.reason, refused.value.retry_after) == (Reason.INSUFFICIENT_QUOTA, 1.0)
+    limits.settle(first, 5, 400)
+    limits.settle(first, 5, 9999)
+    cluster.now += 1.0
+    second = await limits.reserve(found, 10, 600)
+    limits.settle(second, 10, 600)
+    cluster.now += 1.0
+    with pytest.raises(BatonError, match="the budget is used up") as over:
+        await limits.reserve(found, 10, 1)
+    assert over.value.retry_after is None
+    assert over.value.quota is not None
+    assert over.value.quota.value == 1000
+    await limits.close()
+    (account,) = cluster.owner.accounts.values()
+    assert account.charged == 1000
+
+
+async def test_a_new_month_has_a_new_budget_and_what_runs_belongs_to_its_own() -> None:
+    cluster = Cluster()
+    limits, mine = cluster.frontend, who(budget_nanodollars_per_month=1000)
+    old = counted(limits, mine)
+    running = await limits.reserve(old, 10, 1000)
+    cluster.wall += 31 * 86_400
+    limits.tick()
+    new = counted(limits, mine)
+    assert [one.limit.id.month for one in (*old.budgets, *new.budgets)] == [202611, 202612]
+    await limits.reserve(new, 10, 1000)
+    limits.settle(running, 10, 250)
+    await limits.close()
+    charged = {one.month: account.charged for one, account in cluster.owner.accounts.items()}
+    assert charged == {202611: 250, 202612: 1000}
+
+
+async def test_a_cancelled_request_that_waited_for_money_holds_none() -> None:
+    cluster = Cluster()
+    limits, mine = cluster.frontend, who(budget_nanodollars_per_month=1000)
+    found = counted(limits, mine)
+    cluster.router.mute = True
+    waiting = asyncio.create_task(limits.reserve(found, 10, 800))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    cluster.router.mute = False
+    cluster.now += 1.0
+    limits.tick()
+    assert await limits.reserve(found, 10, 1000)
