@@ -11,7 +11,6 @@ from services.router.placement.service import (
 )
 from services.router.policy.costs import Policy
 from services.router.prefix_index.index import PrefixIndex
-from services.router.recording.recorder import Write
 from services.router.recording.records import (
     FORMAT,
     BlocksChanged,
@@ -26,6 +25,7 @@ from services.router.recording.records import (
     SessionEnded,
     TicketsReturned,
     WorkerStale,
+    Write,
 )
 from services.router.state.fleet import Fleet, Tended
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout

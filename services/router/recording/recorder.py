@@ -5,7 +5,6 @@ ends it, and the router goes on without.
 """
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,8 +19,6 @@ FLUSH_SECONDS = 0.2
 MAX_PENDING_BYTES = 64 * 1024 * 1024
 """That wait to be written: a disk that is slower ends the recording."""
 PART_BYTES = 64 * 1024 * 1024
-
-Write = Callable[[Record], None]
 
 
 class Recorder:

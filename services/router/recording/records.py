@@ -4,6 +4,7 @@ A recording is all of them in order, from the router's start on, so that the sam
 objects give the same placements. Keys are those of KV blocks; no record holds text of a prompt.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -124,3 +125,6 @@ Record = (
     | TicketsReturned
     | SessionEnded
 )
+
+Write = Callable[[Record], None]
+"""Takes a record; it must not fail."""

@@ -12,6 +12,9 @@ from services.router.simulation.model.worker import SimulatedWorker
 from services.router.simulation.request import Choice, Request
 from services.router.simulation.router import Router
 
+_IDLE_SECONDS = 60.0
+"""A router that holds requests, and hears for so long that nothing happens, will not place them."""
+
 
 class Cluster:
     """Workers under one router. `loop.run()` runs what was submitted to its end.
@@ -50,6 +53,8 @@ class Cluster:
         """By block: caches that have it."""
         self._placed = 0
         self._report_planned = False
+        self._changed_at = 0.0
+        """When something last happened that could let a router place what it holds."""
         self._shared_cache = shared_cache
         self._handoffs_until = [0.0] * config.all_workers
         shared = BlockCache(None) if shared_cache else None
@@ -95,6 +100,7 @@ class Cluster:
     def place(self, request: Request, choice: Choice) -> None:
         """Send a request that waited in the router where it goes."""
         self._placed += 1
+        self._changed_at = self._loop.now
         self._submit(request, choice, self._loop.now)
 
     def prefetch(
@@ -145,8 +151,7 @@ class Cluster:
     def _report_planned_tick(self) -> None:
         self._report_planned = False
         self._report()
-        # Where nothing else will happen, a router that still holds requests will not place them.
-        if self._loop.due:
+        if self._loop.now - self._changed_at < _IDLE_SECONDS:
             self._plan_report()
 
     def _take_report(self, loads: Loads, placed: int) -> None:
@@ -154,6 +159,7 @@ class Cluster:
 
     def _arrive(self, request: Request) -> None:
         now = self._loop.now
+        self._changed_at = now
         choice = self._router.place(request, now)
         if choice is not None:
             self.place(request, choice)
@@ -206,6 +212,7 @@ class Cluster:
             self._hand_over(job, now)
         if not self._config.report_interval and self._router.waiting:
             self._report()
+        self._changed_at = now
         self._plan_report()
 
     def _keep(self, number: int, chain: Sequence[int]) -> None:
@@ -241,3 +248,5 @@ class Cluster:
     def _ended(self, number: int, request: Request) -> None:
         self.loads.blocks[number] -= len(request.chain)
         self._router.end(request, self._loop.now)
+        self._changed_at = self._loop.now
+        self._plan_report()

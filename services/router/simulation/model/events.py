@@ -20,11 +20,6 @@ class EventLoop:
         self._given += 1
         heappush(self._due, (max(when, self.now), self._given, call, arguments))
 
-    @property
-    def due(self) -> int:
-        """Number of calls that are to be made."""
-        return len(self._due)
-
     def run(self) -> None:
         """Let time pass until nothing is due any more, or `stop` is called."""
         due = self._due
