@@ -4,7 +4,7 @@ A candidate is a decode worker that prefills by itself, or a pair of a prefill a
 of the same layout. Candidates are many and short-lived: one per pair.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nsmallest
 from typing import NamedTuple
 
@@ -32,14 +32,6 @@ class DecodeCandidate(NamedTuple):
     admission_wait: float
     """Until its batch has room."""
     batch_slowdown: float
-    local_handoff: float
-    """For the KV from a prefill worker on the same store, none of it hidden."""
-    remote_handoff: float
-    """The same from another store."""
-    resume_prefill: float
-    """To compute the output so far, which a prefill worker does not see."""
-    after_handoff: float
-    """Cost once a prefill worker's KV is there: `resume_prefill` and what it costs others here."""
 
 
 class PlacementCandidate(NamedTuple):
@@ -61,24 +53,42 @@ class TtftEstimate(NamedTuple):
     prefill_seconds: float
 
 
-def decode_candidate(query: PlacementQuery, worker: Worker, policy: Policy) -> DecodeCandidate:
-    """Return what a decode worker costs as part of placements."""
-    prefill = estimate_prefill(query, worker, query.prompt_tokens + query.output_tokens)
-    pages = decode_pages(query, worker, policy)
-    local, remote = handoff_seconds(query, worker, prefill.coverage)
-    slowdown = batch_slowdown_seconds(worker, policy)
-    resume = query.output_tokens / worker.rates.prefill_tokens_per_second
-    return DecodeCandidate(
-        worker,
-        prefill,
-        pages,
-        admission_wait_seconds(worker, pages, policy),
-        slowdown,
-        local,
-        remote,
-        resume,
-        resume + slowdown + worker.running * resume,
-    )
+class HandoffTarget(NamedTuple):
+    """A decode worker that takes KV over from a prefill worker; times in seconds."""
+
+    decode: DecodeCandidate
+    local: float
+    """For the KV from a prefill worker on the same store, none of it hidden."""
+    remote: float
+    """The same from another store."""
+    resume_prefill: float
+    """To compute the output so far, which a prefill worker does not see."""
+    after: float
+    """Cost once the KV is there: `resume_prefill` and what it costs others here."""
+
+
+def decode_candidates(
+    query: PlacementQuery, workers: Iterable[Worker], policy: Policy
+) -> list[DecodeCandidate]:
+    """Return what each decode worker costs as part of placements."""
+    tokens = query.prompt_tokens + query.output_tokens
+    pages_by_size: dict[int, int] = {}
+    candidates = []
+    for worker in workers:
+        pages = pages_by_size.get(worker.block_tokens)
+        if pages is None:
+            pages = decode_pages(query, worker.block_tokens, policy)
+            pages_by_size[worker.block_tokens] = pages
+        candidates.append(
+            DecodeCandidate(
+                worker,
+                estimate_prefill(query, worker, tokens),
+                pages,
+                admission_wait_seconds(worker, pages, policy),
+                batch_slowdown_seconds(worker, policy),
+            )
+        )
+    return candidates
 
 
 def local_candidate(decode: DecodeCandidate) -> PlacementCandidate:
@@ -120,12 +130,12 @@ def remote_candidates(
     if not prefill_workers or resumes_locally(query, decodes, policy):
         return []
     # Without a store there is no way for KV to get from one worker to the other.
-    by_layout: dict[bytes, dict[str, list[DecodeCandidate]]] = {}
+    by_layout: dict[bytes, dict[str, list[HandoffTarget]]] = {}
     for decode in decodes:
         worker = decode.worker
         if worker.store_id:
             by_store = by_layout.setdefault(worker.layout_id, {})
-            by_store.setdefault(worker.store_id, []).append(decode)
+            by_store.setdefault(worker.store_id, []).append(_handoff_target(query, decode))
     estimates = [
         (estimate_prefill(query, worker, query.prompt_tokens), worker)
         for worker in prefill_workers
@@ -150,7 +160,7 @@ def _pairs(
     worker: Worker,
     estimate: PrefillEstimate,
     store_id: str,
-    decodes: Sequence[DecodeCandidate],
+    targets: Sequence[HandoffTarget],
     policy: Policy,
 ) -> Iterator[PlacementCandidate]:
     """Yield one prefill worker with each decode worker of one store."""
@@ -161,12 +171,21 @@ def _pairs(
         prefill = estimate_prefill(query, worker, query.prompt_tokens, exclude_store=store_id)
     ttft, stall = prefill.total_seconds, prefill.stall_seconds
     last_chunk = _last_chunk(query, policy)
-    for decode in decodes:
+    for target in targets:
+        decode = target.decode
         if not (worker.can_decode and decode.worker.can_prefill):
             # Blocks travel while the rest is computed, all but the last chunk.
-            handoff = decode.local_handoff if same_store else decode.remote_handoff
+            handoff = target.local if same_store else target.remote
             ready = max(ttft + handoff * last_chunk, handoff, decode.admission_wait)
-            yield PlacementCandidate(ready + decode.after_handoff + stall, decode, worker, prefill)
+            yield PlacementCandidate(ready + target.after + stall, decode, worker, prefill)
+
+
+def _handoff_target(query: PlacementQuery, decode: DecodeCandidate) -> HandoffTarget:
+    worker = decode.worker
+    local, remote = handoff_seconds(query, worker, decode.prefill.coverage)
+    resume = query.output_tokens / worker.rates.prefill_tokens_per_second
+    after = resume + decode.batch_slowdown + worker.running * resume
+    return HandoffTarget(decode, local, remote, resume, after)
 
 
 def estimate_ttft(
@@ -178,13 +197,14 @@ def estimate_ttft(
         queue = max(prefill.queue_seconds, decode.admission_wait)
         return TtftEstimate(queue, prefill.transfer_seconds, prefill.prefill_seconds)
     same_store = worker.store_id == decode.worker.store_id
-    travel = decode.local_handoff if same_store else decode.remote_handoff
+    target = _handoff_target(query, decode)
+    travel = target.local if same_store else target.remote
     handoff = max(travel * _last_chunk(query, policy), travel - prefill.total_seconds)
     wait = max(0.0, decode.admission_wait - prefill.total_seconds - handoff)
     return TtftEstimate(
         prefill.queue_seconds + wait,
         prefill.transfer_seconds + handoff,
-        prefill.prefill_seconds + decode.resume_prefill,
+        prefill.prefill_seconds + target.resume_prefill,
     )
 
 

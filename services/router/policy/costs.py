@@ -128,12 +128,12 @@ def handoff_seconds(
     )
 
 
-def decode_pages(query: PlacementQuery, worker: Worker, policy: Policy) -> int:
+def decode_pages(query: PlacementQuery, block_tokens: int, policy: Policy) -> int:
     """Return the pages that decoding needs: choices share the prompt's full blocks only."""
     known = query.prompt_tokens + query.output_tokens
     growth = max(1, min(query.max_tokens - query.output_tokens, policy.reserve_output_tokens))
-    shared, tail = divmod(known, worker.block_tokens)
-    return shared + query.n * worker.pages(tail + growth)
+    shared, tail = divmod(known, block_tokens)
+    return shared + query.n * -(-(tail + growth) // block_tokens)
 
 
 def admission_wait_seconds(worker: Worker, pages: int, policy: Policy) -> float:

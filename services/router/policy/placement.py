@@ -11,7 +11,7 @@ from baton.errors import BatonError, Reason
 from services.router.policy.candidates import (
     PlacementCandidate,
     TtftEstimate,
-    decode_candidate,
+    decode_candidates,
     estimate_ttft,
     local_candidate,
     remote_candidates,
@@ -65,7 +65,7 @@ def place(
         raise BatonError(
             Reason.NO_WORKER, "no decode worker can take this request", retry_after=RETRY_SECONDS
         )
-    decodes = [decode_candidate(query, worker, policy) for worker in decode_workers]
+    decodes = decode_candidates(query, decode_workers, policy)
     decodes = [decode for decode in decodes if decode.pages <= decode.worker.total_pages]
     if not decodes:
         most = max(w.total_pages * w.block_tokens for w in decode_workers)

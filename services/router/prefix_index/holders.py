@@ -27,6 +27,8 @@ class HolderTable:
     def __init__(self, sets: HolderSets) -> None:
         self._sets = sets
         self._tiers: dict[tuple[str, int], HolderTier] = {}
+        self.bits: dict[int, dict[str, int]] = {tier: {} for tier in TIERS}
+        """By tier and holder."""
         self._free_bits: list[int] = []
         self._bits_made = 0
         self.live_bits = 0
@@ -37,14 +39,9 @@ class HolderTable:
         """Return the live tier of a holder."""
         return self._tiers.get((holder, tier))
 
-    def bits(self, holder: str, tier: int) -> int:
-        """Return the bit of a holder's tier, 0 where it has none."""
-        found = self._tiers.get((holder, tier))
-        return found.bit if found is not None else 0
-
     def holder_bits(self, holder: str) -> int:
         """Return the bits of all tiers of a holder."""
-        return sum(self.bits(holder, tier) for tier in TIERS)
+        return sum(bits.get(holder, 0) for bits in self.bits.values())
 
     def holders(self, bits: int) -> set[str]:
         """Return the holders that own any of these bits."""
@@ -58,6 +55,7 @@ class HolderTable:
             bit = 1 << self._bits_made
             self._bits_made += 1
         made = self._tiers[holder, tier] = HolderTier(self._sets, bit)
+        self.bits[tier][holder] = bit
         self.live_bits |= bit
         if tier != ENGINE:
             self.store_bits |= bit
@@ -71,6 +69,7 @@ class HolderTable:
         removed = self._tiers.pop((holder, tier), None)
         if removed is None:
             return 0
+        del self.bits[tier][holder]
         self._sets.forget(removed.added, removed.removed)
         self.live_bits &= ~removed.bit
         self.store_bits &= ~removed.bit

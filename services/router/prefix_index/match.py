@@ -28,12 +28,17 @@ NOTHING = Coverage()
 class Match:
     """The held part of a chain as runs of blocks with equal holders. Valid until events come."""
 
-    __slots__ = ("_holders", "runs")
+    __slots__ = ("_elsewhere", "_held_bits", "_holders", "runs")
 
     def __init__(self, holders: HolderTable, runs: Sequence[tuple[int, int]]) -> None:
         self._holders = holders
         self.runs = runs
         """(mask, blocks) in chain order; every mask names at least one live holder."""
+        self._held_bits = 0
+        for mask, _ in runs:
+            self._held_bits |= mask
+        self._elsewhere = Coverage(remote=self.in_stores())
+        """What a worker can fetch that holds none of it, and whose store holds none."""
 
     def cover(self, worker_id: str, store_id: str, exclude_store: str = "") -> Coverage:
         """Return what of the chain a worker has or can fetch.
@@ -49,8 +54,10 @@ class Match:
         if not self.runs:
             return NOTHING
         holders = self._holders
-        own = holders.bits(worker_id, ENGINE)
-        near = holders.bits(store_id, DRAM)
+        own = holders.bits[ENGINE].get(worker_id, 0)
+        near = holders.bits[DRAM].get(store_id, 0)
+        if not (own | near) & self._held_bits and not exclude_store:
+            return self._elsewhere if store_id else NOTHING
         stores = holders.store_bits if store_id else 0
         if exclude_store:
             stores &= ~holders.holder_bits(exclude_store)
@@ -79,7 +86,7 @@ class Match:
 
     def lacks(self, store_id: str, blocks: int) -> bool:
         """Return whether any of the first `blocks` blocks is not in a store's memory."""
-        near = self._holders.bits(store_id, DRAM)
+        near = self._holders.bits[DRAM].get(store_id, 0)
         for mask, count in self.runs:
             if blocks <= 0:
                 break

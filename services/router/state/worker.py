@@ -39,19 +39,17 @@ class Worker:
     stale: bool = False
     """Its load stream is broken: the worker may be dead, and the numbers are old."""
     id_hash: int = field(init=False)
+    queue_seconds: float = field(init=False)
+    """Until the prompts that are queued here are computed."""
     local_block_seconds: float = field(init=False)
     remote_block_seconds: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.id_hash = crc32(self.id.encode())
+        self.queue_seconds = self.pending_prompt_tokens / self.rates.prefill_tokens_per_second
         self.local_block_seconds = self.block_bytes / self.rates.local_bytes_per_second
         self.remote_block_seconds = self.block_bytes / self.rates.remote_bytes_per_second
 
     def pages(self, tokens: int) -> int:
         """Return how many KV pages hold so many tokens."""
         return -(-tokens // self.block_tokens)
-
-    @property
-    def queue_seconds(self) -> float:
-        """Time until the prompts that are queued here are computed."""
-        return self.pending_prompt_tokens / self.rates.prefill_tokens_per_second
