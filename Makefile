@@ -105,9 +105,10 @@ protos: $(DEV) $(GENERATED) ## generate code if the protos changed
 	@:
 
 .PHONY: native
-native: $(RUNTIME) ## build the engine's compiled operators for this machine; needs a C++ compiler
+native: $(RUNTIME) ## build what is compiled for this machine: engine, router; needs a C++ compiler
 	@$(call pip-install,-e '.[native]')
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m baton.engine.native.build
+	@$(BIN)/python -m services.router.prefix_index.blocks.build
 
 .PHONY: vllm
 vllm: $(VLLM) ## install the vLLM engine for CPUs (1 GB)

@@ -4,6 +4,7 @@ import random
 
 from baton.internal.v1 import router_pb2
 from baton.kv.keys import pack
+from services.router.prefix_index.blocks.table import new_table
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
@@ -31,7 +32,7 @@ def chains() -> list[list[bytes]]:
 
 def fleet(roles: Roles) -> Fleet:
     """Return a fleet of two stores and a worker of each role, with what they hold."""
-    made = Fleet(PrefixIndex(), TicketTable("bench"))
+    made = Fleet(PrefixIndex(table=new_table()), TicketTable("bench"))
     made.set_layouts([ModelLayout("m", LAYOUT, block_tokens=16, block_bytes=65_536)])
     for number in range(2):
         made.put(InstanceState(f"store-{number}", Role.KVSTORE, address="h:1"))

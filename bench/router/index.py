@@ -1,8 +1,9 @@
 """What the prefix index costs: bytes per block, matches and events per second.
 
 Blocks come in chains of 64 of which holders have the first parts, as prompts of one prefix tree
-leave them; of each chain a store and a few workers have blocks. Memory is what the process grew by,
-with the keys. Matches are of 64 blocks in three runs, from keys as objects and from packed ones.
+leave them; of each chain a store and a few workers have blocks. Memory is what the process grew by;
+64 bytes of each block are its key, which the compiled table does not keep. Matches are of 64 blocks
+in three runs, from keys as objects and from packed ones.
 
     python -m bench.router.index [--blocks 1000000] [--json FILE]
 """
@@ -12,20 +13,29 @@ import gc
 import os
 import random
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from itertools import pairwise
+from itertools import pairwise, product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from baton.kv.keys import pack, unpack
+from baton.kv.keys import pack
 from bench.harness import cli
 from bench.harness.table import Table
+from services.router.prefix_index.blocks.build import build, library_path
+from services.router.prefix_index.blocks.dict_table import DictTable
+from services.router.prefix_index.blocks.native_table import NativeTable
+from services.router.prefix_index.blocks.table import BlockTable
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 
 CHAIN = 64
 MATCHES = 20_000
+TABLES: dict[str, Callable[[], BlockTable]] = {
+    "compiled": lambda: NativeTable(library_path()),
+    "dict": DictTable,
+}
 
 
 def _resident() -> int:
@@ -33,13 +43,15 @@ def _resident() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _filled(blocks: int, holders: int, copies: int) -> tuple[PrefixIndex, list[list[bytes]], int]:
+def _filled(
+    table: BlockTable, blocks: int, holders: int, copies: int
+) -> tuple[PrefixIndex, list[list[bytes]], int]:
     """Return an index, its chains, and the bytes by which the process grew for both."""
     draw = random.Random(1)
     gc.collect()
     before = _resident()
     chains = [[draw.randbytes(16) for _ in range(CHAIN)] for _ in range(blocks // CHAIN)]
-    index = PrefixIndex()
+    index = PrefixIndex(table=table)
     for number, chain in enumerate(chains):
         index.add_blocks(f"store-{number % (holders // 8)}", DRAM, chain)
         for copy in range(copies):
@@ -49,9 +61,9 @@ def _filled(blocks: int, holders: int, copies: int) -> tuple[PrefixIndex, list[l
     return index, chains, _resident() - before
 
 
-def _row(blocks: int, holders: int, copies: int) -> dict[str, float]:
+def _row(kind: str, blocks: int, holders: int, copies: int) -> dict[str, str | float]:
     """Measure one index, in a process that has held no other: what it freed would be used again."""
-    index, chains, grown = _filled(blocks, holders, copies)
+    index, chains, grown = _filled(TABLES[kind](), blocks, holders, copies)
     blocks = len(chains) * CHAIN
     some = random.Random(2).choices(chains, k=MATCHES)
     packed = [pack(chain) for chain in some]
@@ -64,7 +76,7 @@ def _row(blocks: int, holders: int, copies: int) -> dict[str, float]:
         index.match(one)
     times.append(time.process_time())
     for message in packed:
-        index.match(unpack(message))
+        index.match_packed(message)
     times.append(time.process_time())
     for batch in batches:
         index.add_blocks("worker-1", ENGINE, batch)
@@ -74,6 +86,7 @@ def _row(blocks: int, holders: int, copies: int) -> dict[str, float]:
     times.append(time.process_time())
     of_keys, of_packed, stored, evicted = (end - begin for begin, end in pairwise(times))
     return {
+        "table": kind,
         "holders": holders,
         "copies": copies,
         # Lists of chains hold a pointer per block that no router has.
@@ -87,6 +100,7 @@ def _row(blocks: int, holders: int, copies: int) -> dict[str, float]:
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     table = Table(
+        ("table", "<8"),
         ("holders", "7,.0f"),
         ("copies", "6,.0f"),
         ("B a block", "9.0f"),
@@ -96,9 +110,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         ("evicted/s", "11,.0f"),
     )
     results = []
-    for holders, copies in ((8, 2), (64, 2), (1_000, 2), (1_000, 100)):
+    build()
+    for kind, (holders, copies) in product(TABLES, ((8, 2), (64, 2), (1_000, 2), (1_000, 100))):
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            results.append(process.submit(_row, options.blocks, holders, copies).result())
+            results.append(process.submit(_row, kind, options.blocks, holders, copies).result())
         table.row(*results[-1].values())
     return results
 

@@ -10,11 +10,14 @@ from baton.process.lifecycle import Process
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.settings import RouterSettings, StartupError
+from baton.telemetry.logs import get_logger
 from services.router.api.budget_records import BudgetRecords
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.placement.service import PlacementService, Replication
 from services.router.policy.costs import Policy
+from services.router.prefix_index.blocks.dict_table import DictTable
+from services.router.prefix_index.blocks.table import BlockTable, new_table
 from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.recorded import RecordedFleet, RecordedPlacements
 from services.router.recording.recorder import Recorder
@@ -24,6 +27,8 @@ from services.router.state.fleet import Fleet
 from services.router.state.rates import Bandwidths
 from services.router.state.tickets import TicketTable
 from services.router.watch.cluster_watch import ClusterWatch
+
+log = get_logger(__name__)
 
 
 async def compose(process: Process, settings: RouterSettings) -> None:
@@ -56,7 +61,8 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         process.spawn(recorder.run(), "recorder")
         fleet: Fleet = RecordedFleet(router_id, policy, bandwidths, silence, recorder.write)
     else:
-        fleet = Fleet(PrefixIndex(), TicketTable(router_id), bandwidths, silence)
+        index = PrefixIndex(table=_table())
+        fleet = Fleet(index, TicketTable(router_id), bandwidths, silence)
     watch = ClusterWatch(discovery, fleet, settings.watch, process.instance_id)
     process.spawn(watch.run(), "cluster watch")
     process.spawn(watch.run_maintenance(), "maintenance")
@@ -118,3 +124,11 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         await server.drain(limits.drain_flush_seconds)
 
     process.on_drain(drain)
+
+
+def _table() -> BlockTable:
+    try:
+        return new_table()
+    except OSError as error:
+        log.warning("router.index.uncompiled", error=str(error))
+        return DictTable()

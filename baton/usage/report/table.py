@@ -2,10 +2,9 @@
 
 import asyncio
 import math
-import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from baton.state.connecting import driver
 from baton.state.database import Database
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 0.5
 """Postgres ends a statement by itself; that it does not is noticed so much later."""
 _FEW_ROWS = 100
-"""That take about 0.3 ms."""
-
-T = TypeVar("T")
 
 
 class TooLongError(Exception):
@@ -106,18 +102,9 @@ async def _groups(question: Question, rows: Sequence[Any]) -> list[Group]:
     """Return the groups of rows; many of them are made on a thread, beside the event loop."""
 
     def convert() -> list[Group]:
-        return [group_of(question, row) for row in yielding(rows)]
+        return [group_of(question, row) for row in rows]
 
     return convert() if len(rows) <= _FEW_ROWS else await asyncio.to_thread(convert)
-
-
-def yielding(items: Iterable[T]) -> Iterator[T]:
-    """Yield items, and let other threads run after each few of them: an event loop that waits for
-    the interpreter gets it at once, and not after the 5 ms that a thread may keep it."""
-    for number, item in enumerate(items, 1):
-        if number % _FEW_ROWS == 0:
-            time.sleep(0)
-        yield item
 
 
 class _Statement:

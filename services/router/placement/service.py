@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.kv.keys import KEY_BYTES, unpack
+from baton.kv.keys import KEY_BYTES
 from baton.limits import MAX_CHOICES
 from services.router.policy.costs import PlacementQuery, Policy
 from services.router.policy.placement import DEFAULT_POLICY, Decision, place
@@ -96,8 +96,8 @@ class PlacementService:
         """
         _check(request)
         workers = self._workers(request)
-        match = self.fleet.index.match
-        matches = {chain.layout_id: match(unpack(chain.keys)) for chain in request.chains}
+        match = self.fleet.index.match_packed
+        matches = {chain.layout_id: match(chain.keys) for chain in request.chains}
         query = PlacementQuery(
             prompt_tokens=request.prompt_tokens,
             max_tokens=request.max_tokens,

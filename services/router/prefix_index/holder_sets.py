@@ -5,32 +5,54 @@ Blocks are many, and the sets of holders that they have are few: 19 with 8 worke
 table of the holder's (`SetTransitions`) and computed once.
 """
 
+from array import array
 from collections.abc import Callable, Iterable
+from itertools import repeat
 
 EMPTY = 0
 """The number of the set without holders."""
+_UNKNOWN = 0xFFFFFFFF
 MIN_SETS = 4096
 MAX_TRANSITIONS = 262_144
+_MAX_COLUMN_ENTRIES = 16_777_216
+"""Of all columns: 64 MB."""
 
 
 class SetTransitions(dict[int, int]):
     """Which set each set becomes by one change; computed when it is first looked up."""
 
-    __slots__ = ("_make",)
+    __slots__ = ("_make", "_reserve", "column")
 
-    def __init__(self, make: Callable[[int], int]) -> None:
+    def __init__(self, make: Callable[[int], int], reserve: Callable[[int], None]) -> None:
         super().__init__()
         self._make = make
+        self._reserve = reserve
+        self.column = array("I")
+        """What compiled code has learned of them: by number, 0xFFFFFFFF where it has not."""
 
     def __missing__(self, number: int) -> int:
         self[number] = made = self._make(number)
         return made
 
+    def learn(self, number: int) -> int:
+        """Return what a set becomes, and write it into the column."""
+        self._reserve(number + 1 - len(self.column))
+        made = self[number]
+        column = self.column
+        column.extend(repeat(_UNKNOWN, number + 1 - len(column)))
+        column[number] = made
+        return made
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        super().clear()
+        del self.column[:]
+
 
 class HolderSets:
     """Masks by number, and numbers by mask. One loop owns it.
 
-    Sets that no block has any more stay until `collect`.
+    Sets that no block has any more stay until `collect`. What they become is kept in bounds.
 
     Args:
         min_sets: fewer are not worth collecting.
@@ -46,6 +68,7 @@ class HolderSets:
         self._free: list[int] = []
         self._transitions: list[SetTransitions] = []
         self._known_transitions = 0
+        self._column_entries = 0
         self._collect_at = min_sets
 
     def __len__(self) -> int:
@@ -69,6 +92,7 @@ class HolderSets:
         """Drop transitions that are not needed any more."""
         for one in transitions:
             self._known_transitions -= len(one)
+            self._column_entries -= len(one.column)
             self._transitions = [kept for kept in self._transitions if kept is not one]
 
     def collect(self, used: Iterable[int]) -> None:
@@ -87,7 +111,7 @@ class HolderSets:
         self._collect_at = max(self._min_sets, 2 * len(self._numbers))
 
     def _track(self, make: Callable[[int], int]) -> SetTransitions:
-        made = SetTransitions(make)
+        made = SetTransitions(make, self._reserve)
         self._transitions.append(made)
         return made
 
@@ -107,7 +131,13 @@ class HolderSets:
             self._numbers[mask] = number
         return number
 
+    def _reserve(self, entries: int) -> None:
+        """Make room for more entries of columns, if need be by forgetting what was learned."""
+        if self._column_entries + entries > _MAX_COLUMN_ENTRIES:
+            self._clear_transitions()
+        self._column_entries += max(0, entries)
+
     def _clear_transitions(self) -> None:
         for transitions in self._transitions:
             transitions.clear()
-        self._known_transitions = 0
+        self._known_transitions = self._column_entries = 0

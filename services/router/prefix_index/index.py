@@ -10,9 +10,10 @@ out of the sets of its blocks in small pieces. A block costs the same however ma
 """
 
 from collections.abc import Collection, Iterable
-from itertools import repeat
 
-from services.router.prefix_index.holder_sets import EMPTY, HolderSets
+from services.router.prefix_index.blocks.dict_table import DictTable
+from services.router.prefix_index.blocks.table import BlockTable
+from services.router.prefix_index.holder_sets import HolderSets
 from services.router.prefix_index.holders import TIERS, HolderTable
 from services.router.prefix_index.match import Match
 
@@ -22,64 +23,45 @@ class PrefixIndex:
 
     Args:
         sets: those that its blocks may have; by default new ones.
+        table: an empty one; by default a dict.
     """
 
-    def __init__(self, sets: HolderSets | None = None) -> None:
-        self._set_of: dict[bytes, int] = {}
-        """Numbers of sets of holders by key; never that of the empty set."""
+    def __init__(self, sets: HolderSets | None = None, table: BlockTable | None = None) -> None:
+        self._table = DictTable() if table is None else table
         self._sets = HolderSets() if sets is None else sets
         self._holders = HolderTable(self._sets)
         self._released_bits = 0
         """Of holders that were removed since the sweep began."""
         self._swept_bits = 0
         """Of those that are being swept."""
-        self._unswept: list[bytes] = []
-        """Keys that may have them."""
         self._without_swept = self._sets.removing(0)
 
     def __len__(self) -> int:
         """Return the number of distinct keys, those that await `sweep` included."""
-        return len(self._set_of)
+        return len(self._table)
 
     def match(self, keys: Iterable[bytes]) -> Match:
         """Fold a chain's leading held blocks into runs of equal holders."""
-        set_of = self._set_of.get
-        masks = self._sets.masks
-        live = self._holders.live_bits
-        runs: list[tuple[int, int]] = []
-        previous = -1
-        count = 0
-        for key in keys:
-            number = set_of(key, EMPTY)
-            if number == previous:
-                count += 1
-                continue
-            if count:
-                runs.append((masks[previous], count))
-            count = 0
-            if not masks[number] & live:
-                break
-            previous = number
-            count = 1
-        if count:
-            runs.append((masks[previous], count))
-        return Match(self._holders, runs)
+        return self._match(self._table.match(keys))
+
+    def match_packed(self, keys: bytes) -> Match:
+        """Do what `match` does with packed keys, whose length is a multiple of 16."""
+        return self._match(self._table.match_packed(keys))
 
     def add_blocks(self, holder: str, tier: int, keys: Collection[bytes]) -> None:
         """Record blocks as readable in a tier; repeats and unknown tiers change nothing."""
         if tier not in TIERS:
             return
         held = self._holders.get(holder, tier) or self._holders.allocate(holder, tier)
-        set_of = self._set_of
-        # Without a step of Python per block: each is looked up just before it is written.
-        before = map(set_of.get, keys, repeat(EMPTY))
-        set_of.update(zip(keys, map(held.added.__getitem__, before), strict=True))
+        self._table.add(keys, held.added)
+        self._collect()
 
     def remove_blocks(self, holder: str, tier: int, keys: Iterable[bytes]) -> None:
         """Record blocks as evicted from a tier. Unknown ones change nothing."""
         held = self._holders.get(holder, tier)
         if held is not None:
-            self._replace(keys, held.removed)
+            self._table.replace(keys, held.removed)
+            self._collect()
 
     def remove_holder(self, holder: str) -> None:
         """Forget a holder at once; `sweep` does the work later."""
@@ -89,35 +71,31 @@ class PrefixIndex:
     def sweep(self, limit: int) -> bool:
         """Take removed holders out of at most `limit` blocks; return whether some are left.
 
-        It looks at every block, once for all holders that were removed before it began. Beginning
-        lists the keys, and sets that no block has are looked for at the end, now and then: 10 to
-        20 ms with a million blocks.
+        It looks at every block, once for all holders that were removed before it began.
         """
         if not self._swept_bits and self._released_bits:
             self._swept_bits, self._released_bits = self._released_bits, 0
-            self._unswept = list(self._set_of)
             self._without_swept = self._sets.removing(self._swept_bits)
-        if self._swept_bits:
-            keys = self._unswept[-limit:] if limit > 0 else []
-            del self._unswept[len(self._unswept) - len(keys) :]
-            self._replace(keys, self._without_swept)
-            if not self._unswept:
-                self._sets.forget(self._without_swept)
-                self._holders.free(self._swept_bits)
-                self._swept_bits = 0
-        if self._sets.collectable:
-            self._sets.collect(set(self._set_of.values()))
+            self._table.begin_sweep()
+        if self._swept_bits and not self._table.sweep(limit, self._without_swept):
+            self._sets.forget(self._without_swept)
+            self._holders.free(self._swept_bits)
+            self._swept_bits = 0
+        self._collect()
         return bool(self._swept_bits or self._released_bits)
 
-    def _replace(self, keys: Iterable[bytes], after: dict[int, int]) -> None:
-        """Put each known key's set of holders in the place of the one that it becomes."""
-        set_of = self._set_of
-        for key in keys:
-            before = set_of.get(key)
-            if before is None:
-                continue
-            number = after[before]
-            if number:
-                set_of[key] = number
-            else:
-                del set_of[key]
+    def _collect(self) -> None:
+        """Forget sets that no block has, if there may be as many as others: a pass over blocks."""
+        if self._sets.collectable:
+            self._sets.collect(self._table.used())
+
+    def _match(self, numbers: list[tuple[int, int]]) -> Match:
+        masks = self._sets.masks
+        live = self._holders.live_bits
+        runs = []
+        for number, blocks in numbers:
+            mask = masks[number]
+            if not mask & live:
+                break
+            runs.append((mask, blocks))
+        return Match(self._holders, runs)

@@ -34,10 +34,11 @@ class Match:
         self._holders = holders
         self.runs = runs
         """(mask, blocks) in chain order; every mask names at least one live holder."""
-        self._held_bits = 0
+        held_bits = 0
         for mask, _ in runs:
-            self._held_bits |= mask
-        self._elsewhere = Coverage(remote=self.in_stores())
+            held_bits |= mask
+        self._held_bits = held_bits
+        self._elsewhere = Coverage(0, 0, self.in_stores())
         """What a worker can fetch that holds none of it, and whose store holds none."""
 
     def cover(self, worker_id: str, store_id: str, exclude_store: str = "") -> Coverage:
