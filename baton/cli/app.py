@@ -127,7 +127,9 @@ def usage(
 ) -> None:
     """Sum up what projects used and what it cost."""
     from baton.cli.usage.command import usage as run
+    from baton.telemetry import logs
 
+    logs.configure("usage", "usage", level="error")
     run(options, _console(), json)
 
 

@@ -13,6 +13,8 @@ from baton.tenancy.audit import PAGE, AuditLog, AuditRecord
 from baton.tenancy.store import not_found
 
 _OPERATOR = "operator"
+_TOLD = {"id", "project", "tenant", "created_seconds"}
+"""Fields of which other columns tell."""
 
 
 def list_changes(target: Target, tenant: str, events: Sequence[str], limit: int) -> None:
@@ -79,6 +81,8 @@ def _change(record: AuditRecord) -> str:
     """Return the fields that were set, as one text."""
     told: list[str] = []
     for name, new in record.after.items():
+        if name in _TOLD:
+            continue
         old = record.before.get(name)
         told.append(f"{name}={new}" if old is None else f"{name}={old}→{new}")
     told += [

@@ -14,7 +14,6 @@ from baton.cli.usage.names import ProjectNames
 from baton.cli.usage.options import By, UsageOptions
 from baton.cli.usage.sources import Answer, Source
 from baton.prices import PriceTable, dollars
-from baton.telemetry import logs
 from baton.usage.report.question import MAX_SECONDS, Group, Question
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, totals_by
 
@@ -35,7 +34,6 @@ def usage(options: UsageOptions, console: Console, as_json: bool) -> None:
     Raises:
         CommandError: there are no records, they cannot be read, or an option or setting is wrong.
     """
-    logs.configure("usage", "usage", level="error")
     by: Sequence[By] = tuple(dict.fromkeys(options.by or (By.DAY,)))
     begin, end = _range(options)
     source = Source(options)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from baton.cli.db.commands import at
 from baton.cli.errors import EXIT_FAILED, CommandError
+from baton.cli.local.rundir import running
 from baton.cli.usage.options import UsageOptions
 from baton.settings import (
     FrontendSettings,
@@ -38,7 +39,8 @@ class Source:
     """Answers questions from the records that options and settings name.
 
     Args:
-        options: of the command: a path wins over a URL, and both over settings.
+        options: of the command: a path wins over a URL, both over settings, and those over the
+            cluster that `baton up` runs on this machine.
 
     Raises:
         CommandError: none are named, or a setting is wrong.
@@ -54,8 +56,10 @@ class Source:
                 self._state = at(options.state_url)
             elif settings.state.url.get_secret_value():
                 self._state = settings.state
-            else:
+            elif settings.usage.jsonl_path is not None:
                 self._path = settings.usage.jsonl_path
+            elif (local := running()) is not None and local.state_url:
+                self._state = at(local.state_url)
         if self._state is None and self._path is None:
             raise CommandError(
                 "Say where the records are: --state-url (BATON_STATE_URL) for Postgres, or --path "

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from baton.errors import invalid_field
 from baton.usage.report.question import Group, Labels, Sums
+from baton.usage.report.table import yielding
 from services.frontend.organization.objects import Object
 from services.frontend.organization.usage.asked import Asked
 from services.frontend.organization.usage.buckets import Bucket, page_token
@@ -70,7 +71,7 @@ def envelope(asked: Asked, buckets: Sequence[Bucket], results: dict[int, list[Ob
 
 def _results(groups: Iterable[Group], named: Named, result: Result) -> dict[int, list[Object]]:
     found: dict[int, dict[tuple[str, ...], tuple[Object, Sums]]] = {}
-    for group in groups:
+    for group in yielding(groups):
         names = named(group.labels)
         order = tuple(str(value) for value in names.values())
         _, sums = found.setdefault(group.begin, {}).setdefault(order, (names, Sums()))

@@ -12,7 +12,7 @@ from time import time
 from baton.errors import invalid_field
 from baton.tenancy.directory import Directory
 from baton.usage.report.question import Group, Question
-from baton.usage.report.table import Freshness
+from baton.usage.report.table import Freshness, yielding
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, total_of, totals_by
 from services.frontend.organization.call import Call, missing
 from services.frontend.organization.objects import Object, Text
@@ -165,7 +165,7 @@ class Report:
         self._provider = reader.provider
         self._compares = reader.compares
         self._models = totals_by(
-            groups, lambda group: (*_team(group), group.labels.name), self._provider
+            yielding(groups), lambda group: (*_team(group), group.labels.name), self._provider
         )
         """By day, team and model, in this order."""
 
@@ -173,9 +173,9 @@ class Report:
         """Return it as an object."""
         rows = {
             team: {**self._head(*team), **self._shown(totals), "models": []}
-            for team, totals in totals_by(self._groups, _team, self._provider).items()
+            for team, totals in totals_by(yielding(self._groups), _team, self._provider).items()
         }
-        for (begin, team, name), totals in self._models.items():
+        for (begin, team, name), totals in yielding(self._models.items()):
             rows[begin, team]["models"].append({"model": name, **self._shown(totals)})
         return {
             "object": "usage.report",
@@ -185,7 +185,7 @@ class Report:
             "as_of": int(fresh.now),
             "latest_record_at": None if fresh.latest is None else int(fresh.latest),
             "data": list(rows.values()),
-            "total": self._shown(total_of(self._groups, self._provider)),
+            "total": self._shown(total_of(yielding(self._groups), self._provider)),
         }
 
     def as_csv(self) -> bytes:
@@ -197,7 +197,7 @@ class Report:
         return text.getvalue().encode()
 
     def _lines(self) -> Iterator[list[object]]:
-        for (begin, team, name), totals in self._models.items():
+        for (begin, team, name), totals in yielding(self._models.items()):
             yield [*self._head(begin, team).values(), name, *self._shown(totals).values()]
 
     def _head(self, begin: int, team: str) -> Object:
