@@ -136,7 +136,8 @@ class Reason(Enum):
     CANCELLED = Code.CANCELLED, "cancelled", "cancelled"
     """The caller ended the request."""
     UNIMPLEMENTED = Code.UNIMPLEMENTED, "unsupported", "unsupported"
-    """The method is not there. Update the client or the server."""
+    """The method is not there, or needs what this cluster has not: usage needs `state.url`. Update
+    the client or the server, or set what is missing."""
     UNAVAILABLE = Code.UNAVAILABLE, "server_error", "unavailable"
     """The process cannot serve now, or cannot be reached. Try again after a moment."""
     OVERLOADED = Code.UNAVAILABLE, "server_error", "overloaded"

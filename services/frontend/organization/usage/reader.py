@@ -1,7 +1,8 @@
 """Asks Postgres for usage, within bounds, and tells why it cannot."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +20,8 @@ QUERY_SECONDS = 4.0
 """For one question, waiting for others included."""
 MAX_GROUPS = 20_000
 """Of one answer."""
+MAX_AT_ONCE = 16
+"""Questions, with those that wait for a connection; more are refused."""
 _RETRY_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -42,19 +45,39 @@ class UsageReader:
         self.provider = PriceTable(provider_prices)
         self.compares = bool(provider_prices)
         """There are prices to compare with."""
+        self._running = 0
 
     async def groups(self, question: Question) -> list[Group]:
         """Return the groups that answer a question, by time: MAX_GROUPS + 1 of them at most.
 
         Raises:
-            BatonError: UNIMPLEMENTED, there is no database; UNAVAILABLE; DEADLINE.
+            BatonError: UNIMPLEMENTED, there is no database; UNAVAILABLE; DEADLINE; OVERLOADED.
         """
-        return await _told(self._asked().read(question, QUERY_SECONDS, MAX_GROUPS + 1))
+        table = self._asked()
+        with self._one_more():
+            return await _told(table.read(question, QUERY_SECONDS, MAX_GROUPS + 1))
 
     async def report(self, question: Question, scope: Question) -> tuple[list[Group], Freshness]:
         """Return the same, and how new the records of a scope are. Errors: as of `groups`."""
-        asked = self._asked().report(question, scope, QUERY_SECONDS, MAX_GROUPS + 1)
-        return await _told(asked)
+        table = self._asked()
+        with self._one_more():
+            asked = table.report(question, scope, QUERY_SECONDS, MAX_GROUPS + 1)
+            return await _told(asked)
+
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        """Count a question; those beyond the bound are refused, so that administration goes on."""
+        if self._running >= MAX_AT_ONCE:
+            raise BatonError(
+                Reason.OVERLOADED,
+                f"{MAX_AT_ONCE} questions about usage are being answered",
+                retry_after=_RETRY_SECONDS,
+            )
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
 
     def _asked(self) -> UsageTable:
         if self._table is None:

@@ -27,6 +27,7 @@ from baton.usage.record import UsageRecord
 from baton.usage.report.question import Question
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, total_of
 from services.frontend.organization.routes import TEAM_USAGE
+from services.frontend.organization.usage.reader import MAX_AT_ONCE
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.state.databases import Databases
 from tests.support.usage import DAY_MS, begun, ended
@@ -367,6 +368,11 @@ async def test_what_cannot_be_answered_says_why(
                     *(504, "deadline_exceeded"),
                     None,
                 )
+            many = await asyncio.gather(*(http.get(USAGE, params=asked) for _ in range(40)))
+            assert {one.status_code for one in many} == {503, 504}
+            assert sum(one.status_code == 504 for one in many) >= MAX_AT_ONCE
+            refused = [one for one in many if one.status_code == 503]
+            assert {one.json()["error"]["code"] for one in refused} == {"overloaded"}
         monkeypatch.setattr(f"{reader}.QUERY_SECONDS", 4.0)
         name = billing.url.partition("?")[0].rpartition("/")[2]
         away = StateSettings(url=SecretStr(databases.server.url))
