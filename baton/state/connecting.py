@@ -39,7 +39,8 @@ def driver() -> Any:
         import asyncpg
     except ImportError as error:
         raise StartupError(
-            "state.url is set, and asyncpg is missing: pip install 'baton-serving[state]'."
+            "Postgres cannot be reached from here, asyncpg is missing: "
+            "pip install 'baton-serving[state]'."
         ) from error
     return asyncpg
 

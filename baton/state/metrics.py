@@ -8,5 +8,5 @@ AVAILABLE = Gauge(
 )
 FAILURES = Counter(
     "baton_state_database_failures_total",
-    "Times that the database was lost, or a statement failed; nothing is lost by it.",
+    "Times that the database was lost while it was used, or did not answer in time.",
 )
