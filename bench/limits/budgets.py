@@ -4,12 +4,16 @@ Starts etcd, two routers, four frontends and two workers with the simulated engi
 requests in one moment, over all frontends, of a tenant whose budget is for exactly 50 of them;
 then every request that was told to come back does so until all are refused for good. Once the
 key and the project have the same budget, too; then the router that owns the budget is killed in
-the middle. Prints how many ran at once and in all, and what was spent of the budget, which is read
-from etcd; the last column is the budget less what clients were told that they used.
+the middle. Last, after 25 of them ran, etcd stops answering (SIGSTOP), and the others ask
+meanwhile, in ten turns, and in an eleventh once it is back. Prints how many ran at once and in all,
+and what was spent of the budget, which is read from etcd; the last column is the budget less what
+clients were told that they used.
 """
 
 import argparse
 import asyncio
+import os
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -42,7 +46,8 @@ PRICES = f"{MODEL.name}=1/5"
 COST = len(PROMPT) * 1000 + OUTPUT_TOKENS * 5000
 """Of one request, in nano-dollars; whatever it may cost it costs."""
 KILL_SECONDS = 0.05
-RECORDED_SECONDS = 3.0
+RECORDED_SECONDS = 5.0
+TURNS = 10
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Outcome:
 
     load: str
     at_once: int
-    """Requests that ran of the first 200."""
+    """Requests that ran of the first 200, or by the time that etcd came back."""
     admitted: int
     """In all."""
     spent: int
@@ -143,6 +148,51 @@ async def load(
         again, ends["later"] = ends["later"], 0
         await asyncio.sleep(0.5)
         ends += Counter(await asyncio.gather(*map(clients.ask, range(again))))
+    return await outcome(name, admin, tenant, clients, at_once, ends["ran"], budget)
+
+
+async def etcd_away(
+    fleet: Fleet, local: LocalEtcd, etcd: Etcd, http: httpx.AsyncClient, options: argparse.Namespace
+) -> Outcome:
+    """Spend the second half of a budget while etcd does not answer."""
+    admin, budget, tenant = Administration(etcd, CLUSTER), options.fit * COST, "tenant-etcd"
+    await admin.create_tenant(tenant, Tier.PRO, **{BUDGET: budget})
+    _, secret = await admin.create_key(await admin.find_project(tenant, "default"))
+    clients = Clients(
+        http, [f"http://127.0.0.1:{one.http_port}" for one in fleet.frontends], secret
+    )
+    await clients.known()
+    first = Counter(await asyncio.gather(*map(clients.ask, range(options.fit // 2))))
+    pid, turn = local.pid, (options.requests - options.fit // 2) // (TURNS + 1)
+    if pid is None:
+        raise RuntimeError("etcd does not run")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        began, ends = time.monotonic(), first
+        for number in range(TURNS):
+            await asyncio.sleep(began + number * options.away / TURNS - time.monotonic())
+            ends += Counter(await asyncio.gather(*map(clients.ask, range(turn))))
+        await asyncio.sleep(began + options.away - time.monotonic())
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    meanwhile = ends["ran"]
+    await asyncio.sleep(1.0)
+    ends += Counter(await asyncio.gather(*map(clients.ask, range(turn))))
+    return await outcome(
+        "tenant, etcd away", admin, tenant, clients, meanwhile, ends["ran"], budget
+    )
+
+
+async def outcome(
+    name: str,
+    admin: Administration,
+    tenant: str,
+    clients: Clients,
+    at_once: int,
+    admitted: int,
+    budget: int,
+) -> Outcome:
+    """Return what came of a load, once etcd has all of it."""
     spent = await admin.spending.of(Subject.TENANT, tenant)
     until = time.monotonic() + RECORDED_SECONDS
     while (spent.spent != budget or spent.reserved) and time.monotonic() < until:
@@ -151,7 +201,7 @@ async def load(
     return Outcome(
         name,
         at_once,
-        ends["ran"],
+        admitted,
         spent.spent,
         spent.spent + spent.reserved,
         budget - clients.used,
@@ -186,12 +236,12 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             try:
                 await fleet.start(*fleet.members)
                 await fleet.wait_ready()
+                bounds = httpx.Limits(max_connections=400)
                 for load_name, subjects, kills in (
                     ("tenant", (Subject.TENANT,), False),
                     ("tenant, project, key", tuple(Subject), False),
                     ("tenant, owner killed", (Subject.TENANT,), True),
                 ):
-                    bounds = httpx.Limits(max_connections=400)
                     async with httpx.AsyncClient(timeout=60, limits=bounds) as http:
                         one = await load(
                             fleet, etcd, http, options, load_name, subjects, kills=kills
@@ -202,6 +252,12 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                     if one.others:
                         print(f"  other answers: {one.others}")
                     found.append(asdict(one))
+                async with httpx.AsyncClient(timeout=60, limits=bounds) as http:
+                    one = await etcd_away(fleet, local, etcd, http, options)
+                table.row(one.load, one.at_once, one.admitted, one.spent, one.charged, one.missing)
+                if one.others:
+                    print(f"  other answers: {one.others}")
+                found.append(asdict(one))
             finally:
                 await fleet.stop()
     return found
@@ -210,6 +266,7 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=200, help="in one moment; default: 200")
     parser.add_argument("--fit", type=int, default=50, help="into the budget; default: 50")
+    parser.add_argument("--away", type=float, default=60.0, help="seconds of etcd; default: 60")
 
 
 if __name__ == "__main__":

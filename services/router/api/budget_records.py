@@ -55,6 +55,7 @@ class BudgetRecords:
         self._on_read = on_read
         self._clock = clock
         self._unread = asyncio.Event()
+        self._is_away = False
 
     def wake(self) -> None:
         """Read what is missing now."""
@@ -67,8 +68,9 @@ class BudgetRecords:
             self._unread.clear()
             try:
                 await self.read()
+                self._away(None)
             except EtcdError as error:
-                log.warning("budget.records.not_read", error=str(error))
+                self._away(error)
                 self._unread.set()
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -76,10 +78,12 @@ class BudgetRecords:
         """Write what changed, each second, until cancelled."""
         while True:
             await asyncio.sleep(WRITE_SECONDS)
-            try:
-                await self.write()
-            except EtcdError as error:
-                log.warning("budget.records.not_written", error=str(error))
+            if self._ledger.has_unwritten:
+                try:
+                    await self.write()
+                    self._away(None)
+                except EtcdError as error:
+                    self._away(error)
 
     async def flush(self) -> None:
         """Write all that changed, in two seconds at most: this router stops."""
@@ -147,6 +151,14 @@ class BudgetRecords:
             return
         if record is not None:
             self._alerts.written(write.limit_id, record)
+
+    def _away(self, error: EtcdError | None) -> None:
+        """Log that etcd does not answer, and that it does again, once each."""
+        if error is not None and not self._is_away:
+            log.warning("budget.records.etcd_unavailable", error=str(error))
+        if error is None and self._is_away:
+            log.info("budget.records.etcd_recovered")
+        self._is_away = error is not None
 
     def _unreadable(self, limit_id: LimitId, error: ValueError) -> None:
         log.error("budget.record.unreadable", key=self._key(limit_id), error=str(error))

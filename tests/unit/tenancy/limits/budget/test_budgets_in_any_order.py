@@ -1,5 +1,6 @@
 """Whatever is lost, late or said twice: never more than the budget, and nothing of it lost."""
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import count
 
@@ -75,6 +76,11 @@ class AnyOrder(RuleBasedStateMachine):
         self.frontends: dict[str, Frontend] = {}
         self.routers: dict[str, Router] = {}
         self.flying: list[Frame | Reply] = []
+        self.dead: Counter[Subject] = Counter()
+        """What frontends were charged that died."""
+        self.spent = 0
+        """By them."""
+        self.deaths = 0
         for _ in range(FRONTENDS):
             self.start_frontend()
         self.start_router()
@@ -288,13 +294,29 @@ class AnyOrder(RuleBasedStateMachine):
         router = data.draw(st.sampled_from(list(self.routers.values())))
         router.owner.drop(data.draw(st.sampled_from(list(self.frontends))))
 
+    @precondition(lambda self: self.deaths < 2)
+    @rule(data=st.data())
+    def kill_frontend(self, data: st.DataObject) -> None:
+        """What it was charged stays charged, its requests that ran among it."""
+        self.deaths += 1
+        self.settle_down()
+        name = data.draw(st.sampled_from(sorted(self.frontends)))
+        gone = self.frontends.pop(name)
+        self.flying = [one for one in self.flying if one.frontend != name]
+        for router in self.routers.values():
+            router.owner.drop(name)
+        self.dead += Counter(gone.charged)
+        self.spent += gone.spent
+        self.start_frontend()
+        self.see(list(self.frontends)[-1])
+
     # What must hold.
 
     @invariant()
     def never_above(self) -> None:
         for subject, amount in BUDGETS.items():
             charged = sum(one.charged[subject] for one in self.frontends.values())
-            assert charged <= amount, subject
+            assert charged + self.dead[subject] <= amount, subject
 
     def settle_down(self) -> None:
         if not self.routers:
@@ -323,6 +345,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.now += 6.0  # who was deposed takes part again
         self.settle_down()
         spent = sum(one.spent for one in self.frontends.values())
+        charged = {subject: spent + self.dead[subject] for subject in BUDGETS}
         accounts = {
             limit_id: account
             for router in self.routers.values()
@@ -330,10 +353,10 @@ class AnyOrder(RuleBasedStateMachine):
         }
         for subject, limit_id in IDS.items():
             if limit_id in accounts:
-                assert accounts[limit_id].charged == spent, (subject, spent)
+                assert accounts[limit_id].charged == charged[subject], subject
                 record = accounts[limit_id].record("", ())
-                assert record.settled == spent
-        rest = min(BUDGETS.values()) - spent
+                assert record.settled == spent + self.spent
+        rest = min(amount - charged[subject] for subject, amount in BUDGETS.items())
         if rest:
             frontend = next(iter(self.frontends.values()))
             hold = frontend.set.hold(rest)
