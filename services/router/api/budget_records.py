@@ -1,6 +1,7 @@
 """Reads and writes the records of the budgets that this router owns, outside of all requests."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +22,8 @@ _BATCH = 64
 _MOST = 1024
 """Records that are written in a second."""
 _RETRY_SECONDS = 0.2
+_READ_AGAIN = 10
+"""Every so many times of writing, records are read again that were unreadable."""
 _FLUSH_SECONDS = 2.0
 
 log = get_logger(__name__)
@@ -76,8 +79,11 @@ class BudgetRecords:
 
     async def keep_writing(self) -> None:
         """Write what changed, each second, until cancelled."""
-        while True:
+        for number in itertools.count(1):
             await asyncio.sleep(WRITE_SECONDS)
+            if number % _READ_AGAIN == 0:
+                self._ledger.read_again()
+                self.wake()
             if self._ledger.has_unwritten:
                 try:
                     await self.write()

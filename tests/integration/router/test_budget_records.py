@@ -134,6 +134,10 @@ async def test_months_long_past_are_deleted_and_damaged_records_left_alone(
     await other.records.write()
     assert await etcd_client.get(now) == b"damaged"
     assert not other.owner.take_pushed(), "only 1 % of it is lent"
+    await etcd_client.put(now, encode(SpendRecord("r0", {"f9": Charge(1, 7, 7)})))
+    other.ledger.read_again()
+    await other.records.read()
+    assert [to for to, _ in other.owner.take_pushed()] == ["f1"]
 
 
 class Away:

@@ -47,6 +47,7 @@ class Ledger:
         self._known: dict[LimitId, bytes | None] = {}
         self._lost: dict[LimitId, Account] = {}
         """Another router's by now, with something that is not written."""
+        self._unreadable: set[LimitId] = set()
         self._successors: dict[LimitId, str] = {}
         """Who wrote the records of these: a record keeps the owner that it has."""
 
@@ -135,6 +136,12 @@ class Ledger:
     def pass_over(self, limit_id: LimitId) -> None:
         """Leave a record alone that cannot be read; its budget is as if etcd were away."""
         self._owner.unread.pop(limit_id, None)
+        self._unreadable.add(limit_id)
+
+    def read_again(self) -> None:
+        """Have the records read again that could not be: they may have been mended."""
+        self._owner.unread |= dict.fromkeys(self._unreadable & self._owner.accounts.keys())
+        self._unreadable.clear()
 
     def sweep(self) -> None:
         """Forget what is known of the records of budgets that the owner forgot."""
