@@ -6,7 +6,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from baton.errors import BatonError, Reason
-from baton.tenancy.limits.spec import AMOUNTS
+from baton.tenancy.limits.spec import AMOUNTS, BUDGET
 from baton.tenancy.listing import Listing
 from baton.tenancy.principal import Principal
 from baton.tenancy.records import (
@@ -179,7 +179,7 @@ class Directory:
             service_account=self._one(key.service_account),
             scopes=self._one(key.scopes),
             models=self._one(key.models),
-            **{field: self._one(getattr(key, field)) for field in AMOUNTS},
+            **{field: self._one(getattr(key, field)) for field in (*AMOUNTS, BUDGET)},
         )
         self._keys[key.id] = self._by_digest[key.sha256] = key
         if key.old_secret is not None:

@@ -7,6 +7,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.tenancy import directory as sentences
 from baton.tenancy.directory import Directory
+from baton.tenancy.limits.spec import BUDGET
 from baton.tenancy.records import Key, OldSecret, Project, Record, Scope, Tenant, Tier, encode
 from baton.tenancy.secret import digest_of, new_secret
 from baton.v1 import common_pb2
@@ -167,9 +168,10 @@ def test_keys_share_what_is_equal_and_what_is_kept_of_that_is_bounded() -> None:
             scopes=("inference",),
             requests_per_minute=10**9,
             tokens_per_minute=10**6 + number,
+            budget_nanodollars_per_month=10**12,
         )
         known.put(f"keys/{key.id}", encode(key))
     one, other = (known.keys[f"key_{number:016x}"] for number in (10, 11))
-    for field in ("project", "scopes", "models", "requests_per_minute"):
+    for field in ("project", "scopes", "models", "requests_per_minute", BUDGET):
         assert getattr(one, field) is getattr(other, field), field
     assert len(known._shared) <= 4096
