@@ -5,6 +5,7 @@ One event loop runs everything (see pyproject.toml), so that clusters can be sha
 
 import asyncio
 import gc
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -100,6 +101,18 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
     last = nextitem is None or nextitem.path != item.path
     gc.collect(2 if last and "unit" not in item.path.parts else 1)
     return result
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """Take back how a test's command configured logs: the stream that they go to ends with it."""
+    config, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    if structlog.get_config() != config:
+        structlog.configure(**config)
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
