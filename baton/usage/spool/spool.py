@@ -1,7 +1,6 @@
 """The spool of one process: takes usage records on the event loop, and writes them off it."""
 
 import asyncio
-import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from baton.usage.metrics import (
 from baton.usage.record import UsageRecord
 from baton.usage.spool.frames import BEGIN, END
 from baton.usage.spool.run import START, Position, Run, claim, claim_left
+from baton.usage.spool.sync import SegmentSync
 from baton.usage.spool.writer import Entry, SegmentWriter
 
 REQUEST_BYTES = 2048
@@ -81,8 +81,7 @@ class Spool:
         """One for all writes: it looks how long the one takes that is under way."""
         self._retry_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
-        self._sync_timer: asyncio.TimerHandle | None = None
-        self._synced = START
+        self._sync: SegmentSync
         self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Spool":
@@ -101,8 +100,9 @@ class Spool:
                 "write to."
             ) from error
         segment_bytes = min(_SEGMENT_BYTES, self._settings.spool_bytes // _SEGMENTS)
-        every = not self._settings.fsync_seconds
-        self._writer = SegmentWriter(self.run, segment_bytes, sync=every)
+        seconds = self._settings.fsync_seconds
+        self._writer = SegmentWriter(self.run, segment_bytes, sync=not seconds)
+        self._sync = SegmentSync(self.run, self.io, seconds)
         SPOOL_CAPACITY_BYTES.set(self._settings.spool_bytes)
         self._measure()
         self._looking = start_background(self._look_for_left(), "usage-look")
@@ -114,8 +114,8 @@ class Spool:
         self._closing = True
         if self._looking is not None:
             self._looking.cancel()
-        timers = (self._stall_timer, self._retry_timer, self._gather_timer, self._sync_timer)
-        for timer in timers:
+        self._sync.stop()
+        for timer in (self._stall_timer, self._retry_timer, self._gather_timer):
             if timer is not None:
                 timer.cancel()
         if not self._writing:  # a write that hangs keeps the run until the process ends
@@ -175,11 +175,7 @@ class Spool:
         Raises:
             OSError: it is not known to be there.
         """
-        until, since = self.position, self._synced
-        if until > since:
-            await self.io.call(partial(self._sync_segments, since.segment, until.segment))
-            self._synced = max(self._synced, until)
-        return self._synced
+        return await self._sync.sync()
 
     async def flush(self, seconds: float) -> None:
         """Return once all that came before is written, or after so many seconds."""
@@ -231,8 +227,7 @@ class Spool:
     def _written(self, position: Position, grown: int, ended: int) -> None:
         self._writing = False
         self.position = position
-        if not self._settings.fsync_seconds:
-            self._synced = position
+        self._sync.note_written(position)
         self._bytes += grown
         self._running -= ended
         if self._stalled:
@@ -244,9 +239,6 @@ class Spool:
             self._write()
         elif self._queue:
             self._write_later()
-        if self._settings.fsync_seconds and self._sync_timer is None and not self._closing:
-            seconds = self._settings.fsync_seconds
-            self._sync_timer = self._loop.call_later(seconds, self._sync_soon)
 
     def _failed(self, entries: list[Entry], error: OSError) -> None:
         """The disk did not take lines: keep them, and try again in a while."""
@@ -301,27 +293,6 @@ class Spool:
             else:
                 log.info("usage.spool.has_room", bytes=self._used)
 
-    def _sync_soon(self) -> None:
-        self._sync_timer = None
-        self.io.submit(partial(self._sync_on_thread, self._synced, self.position))
-
-    def _sync_on_thread(self, since: Position, until: Position) -> Callable[[], None]:
-        try:
-            self._sync_segments(since.segment, until.segment)
-        except OSError as error:
-            return partial(log.error, "usage.spool.not_synced", error=error.strerror)
-        return partial(self._on_synced, until)
-
-    def _on_synced(self, until: Position) -> None:
-        self._synced = max(self._synced, until)
-
-    def _sync_segments(self, first: int, last: int) -> None:
-        """Force segments to the disk, and the names of new ones; on a thread."""
-        for segment in range(max(1, first), last + 1):
-            with suppress(FileNotFoundError):  # all sinks have it
-                _fsync(self.run.path(segment))
-        _fsync(self.run.directory)
-
     async def _look_for_left(self) -> None:
         """Take over what processes leave that end while this one runs: they may never come back."""
         while True:
@@ -363,11 +334,3 @@ class Spool:
 
 def _bytes_of(runs: Sequence[Run]) -> int:
     return sum(run.size(segment) for run in runs for segment in run.segments())
-
-
-def _fsync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
