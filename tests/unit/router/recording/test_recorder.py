@@ -1,6 +1,7 @@
 """Recordings are bounded, in parts, and read as they were written; damage is named."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,58 @@ def test_a_disk_that_fails_ends_it(tmp_path: Path) -> None:
     recorder.flush()
     part(tmp_path / "r", 1).rmdir()
     recorder.write(FleetTended(2.0))
+    recorder.flush()
+    assert list((tmp_path / "r").iterdir()) == []
+
+
+class SlowDisk(Recorder):
+    """Takes its time for the first write."""
+
+    slow = True
+
+    def _append(self, data: bytearray) -> OSError | None:
+        if data and self.slow:
+            self.slow = False
+            time.sleep(0.05)
+        return super()._append(data)
+
+
+async def test_what_is_written_when_it_is_cancelled_stays_before_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 0.0)
+    recorder = SlowDisk(tmp_path / "r", 1 << 20)
+    running = asyncio.create_task(recorder.run())
+    records = ticks(10)
+    for record in records[:5]:
+        recorder.write(record)
+    while recorder.slow:
+        await asyncio.sleep(0)
+    for record in records[5:]:
+        recorder.write(record)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert list(read(tmp_path / "r")) == records
+
+
+class BrokenOnce(Recorder):
+    """Fails once; a record is taken meanwhile."""
+
+    broken = True
+
+    def _append(self, data: bytearray) -> OSError | None:
+        if self.broken:
+            self.broken = False
+            self.write(FleetTended(5.0))
+            return OSError(28, "No space left on device", "000001.records")
+        return super()._append(data)
+
+
+def test_nothing_is_written_behind_what_is_missing(tmp_path: Path) -> None:
+    recorder = BrokenOnce(tmp_path / "r", 1 << 20)
+    recorder.write(OPENED)
+    recorder.flush()
     recorder.flush()
     assert list((tmp_path / "r").iterdir()) == []
 

@@ -8,6 +8,7 @@ from services.router.simulation.cluster import Cluster
 from services.router.simulation.config import ClusterConfig
 from services.router.simulation.model.costs import CostModel
 from services.router.simulation.model.events import EventLoop
+from services.router.simulation.model.loads import Loads
 from services.router.simulation.policies.baton import BatonRouter
 from services.router.simulation.policies.holdings import block_keys
 from services.router.simulation.request import Request
@@ -55,6 +56,40 @@ def test_a_burst_between_two_reports_is_spread_by_tickets() -> None:
     run = Run(requests, replace(CONFIG, workers=4))
     assert sorted(one.worker for one in requests) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert run.router.open_tickets == 0
+
+
+def router_alone() -> BatonRouter:
+    cluster = Cluster(CONFIG, 200, BLOCK, shared_cache=False, loop=EventLoop())
+    router = BatonRouter(CONFIG, block_keys(200), BLOCK, 0, cluster)
+    router.report(Loads(3), 0, 0.0)
+    return router
+
+
+def test_a_report_ends_the_load_of_tickets_that_it_contains() -> None:
+    router = router_alone()
+    first = router.place(request(0, 0, range(10)), 0.0)
+    assert first is not None
+    router.add_blocks(first.worker, range(10))
+    # All is done, says the report: nothing is counted beside it.
+    router.report(Loads(3), 1, 1.0)
+    again = router.place(request(1, 1, range(15)), 1.0)
+    assert again is not None
+    assert (again.worker, again.brought) == (first.worker, 0)
+
+
+def test_evicted_blocks_are_brought_from_nowhere() -> None:
+    router = router_alone()
+    router.add_blocks(0, range(10))
+    busy = Loads(3)
+    busy.queued[0] = 100.0
+    router.report(busy, 0, 0.0)
+    choice = router.place(request(0, 0, range(10)), 0.0)
+    assert choice is not None
+    assert (choice.worker, choice.brought) == (1, 10)
+    router.remove_blocks(0, range(10))
+    choice = router.place(request(1, 0, range(10)), 0.0)
+    assert choice is not None
+    assert (choice.worker, choice.brought) == (1, 0)
 
 
 def test_what_no_worker_has_memory_for_is_refused() -> None:

@@ -156,6 +156,15 @@ def test_with_pools_streams_run_where_their_kv_was_brought() -> None:
     assert router.ended == [(0, pytest.approx(4.1)), (1, pytest.approx(4.1))]
 
 
+def test_kv_of_two_prompts_comes_to_a_decode_worker_one_after_the_other() -> None:
+    config = replace(CONFIG, decode_workers=1, costs=replace(COSTS, transfer_rate=100))
+    requests = [request(0, 0, "ab"), request(1, 0, "cd")]
+    router = run(requests, [Choice(0, decode=2), Choice(1, decode=2)], config)
+    # Both are computed at 2. Of the first one the last block comes at 3; the second takes 2 s more.
+    assert ttfts(requests) == [2.0, 2.0]
+    assert router.ended == [(0, pytest.approx(4.0)), (1, pytest.approx(6.0))]
+
+
 def test_one_cache_for_all_workers_is_the_first_ones_to_the_router() -> None:
     requests = [request(0, 0, "abc"), request(1, 5, "abcd")]
     router = run(requests, [Choice(0), Choice(1)], shared_cache=True)

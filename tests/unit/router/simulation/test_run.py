@@ -72,6 +72,10 @@ def test_one_target_that_is_missed_is_enough() -> None:
     for targets in (Targets(outcome.p90 * 0.99, 1e9), Targets(1e9, outcome.p99 * 0.99)):
         missed = simulate(trace(300), ClusterConfig(), policy, multiple=1, targets=targets)
         assert not missed.carried
+        given_up = simulate(
+            trace(300), ClusterConfig(), policy, multiple=1, targets=targets, give_up=True
+        )
+        assert not given_up.complete
 
 
 def outcome(multiple: float, limit: float) -> Outcome:
