@@ -75,7 +75,7 @@ class Links:
             try:
                 peer_port = int(writer.get_extra_info("peername")[1])
                 connection = _Connection(self, (peer_port, port), server, target_port)
-                with suppress(OSError):  # it broke, as connections do
+                with suppress(OSError, asyncio.CancelledError):  # it broke, or all are closed
                     await connection.run(reader, writer)
             finally:
                 self._tasks.discard(task)

@@ -1,0 +1,1 @@
+"""Usage counted while everything that counts it is killed."""
