@@ -64,7 +64,11 @@ async def test_finished_tells_usage_and_steps(stage: Any) -> None:
     assert finished.usage.cached_tokens == 32
     assert finished.usage.output_tokens == 12
     steps = {step.name: step for step in finished.steps}
-    assert list(steps) == ["route", "prefill", "transfer", "decode"]
+    # Prefill and transfer begin in one moment, each by its worker's own account.
+    assert list(steps) in (
+        ["route", "prefill", "transfer", "decode"],
+        ["route", "transfer", "prefill", "decode"],
+    )
     instances = {name: step.instance for name, step in steps.items()}
     assert instances == {"route": "router", "prefill": "p0", "transfer": "d0", "decode": "d0"}
     assert steps["route"].cached_tokens == 16
