@@ -24,6 +24,8 @@ KAFKA = "kafka"
 """Name of the broker at the proxy."""
 HIT_SECONDS = 30.0
 """A fault lasts until it hit something, and at most so long."""
+STATEMENT_SECONDS = 0.3
+"""For what stood still to end."""
 _POLL_SECONDS = 0.1
 
 
@@ -156,7 +158,10 @@ class Faults:
             try:
                 await self._until_hit(0, partial(self._has_failed, "postgres", failed))
             finally:
-                signal_all(pids, signal.SIGCONT)
+                # What was sent is done before who gave it up can cancel it.
+                signal_all(pids[1:], signal.SIGCONT)
+                await asyncio.sleep(STATEMENT_SECONDS)
+                signal_all(pids[:1], signal.SIGCONT)
         elif kind == FROZEN:
             failed = await self._failures(KAFKA)
             self._broker.freeze()
@@ -201,7 +206,7 @@ class Faults:
 
 
 def family(pid: int) -> list[int]:
-    """Return a process and its children."""
+    """Return a process, and then its children."""
     found = [pid]
     for path in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
