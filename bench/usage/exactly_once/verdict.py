@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from baton.errors import Reason
 from baton.prices import PriceTable
 from baton.usage.record import LOST, UsageRecord
 from bench.usage.exactly_once.asks import REFUSED
@@ -92,9 +91,7 @@ def _problems(
     if ask.kind in REFUSED or seen.refused:
         if seen.told is not None:
             yield "was answered"
-        # Prompts that were admitted before the one that was not: they did not run.
-        admitted = [one for one in records if len(ask.prompts) > 1 and _is_nothing(one)]
-        if len(records) > len(admitted):
+        if records:
             yield f"was refused, and has {len(records)} records"
         return
     counts = Counter(one.request_id for one in records)
@@ -114,11 +111,6 @@ def _problems(
         yield f"saw {seen.tokens} tokens, and its records have fewer"
     elif seen.tokens and not killed and len(counts) != len(ask.records):
         yield f"saw tokens of a frontend that was not killed, and has {len(counts)} records"
-
-
-def _is_nothing(record: UsageRecord) -> bool:
-    used = record.output_tokens, record.cost_nanodollars
-    return record.outcome == Reason.CANCELLED.name and not any(used)
 
 
 def _cost(record: UsageRecord, prices: PriceTable) -> Iterable[str]:

@@ -65,7 +65,7 @@ class Generation:
         operation: str,
         span: trace.Span,
         on_closed: Callable[["Generation"], None],
-        meter: RequestMeter | None = None,
+        begin_meter: Callable[[], RequestMeter | None] | None = None,
         price: Price | None = None,
     ) -> None:
         """Start its deadline; nothing else happens before `follow`.
@@ -76,7 +76,8 @@ class Generation:
             operation: `chat` or `text_completion`, for telemetry.
             span: ended with the request.
             on_closed: called once, by the first `close`.
-            meter: records its usage; None: it is not recorded.
+            begin_meter: called when it begins; returns what records its usage, None where nothing
+                does.
             price: of its tokens; None: it has none.
         """
         self.request = request
@@ -85,7 +86,8 @@ class Generation:
         self._operation = operation
         self._span = span
         self._on_closed: Callable[[Generation], None] | None = on_closed
-        self._meter = meter
+        self._begin_meter = begin_meter
+        self._meter: RequestMeter | None = None
         self._price = price
         self._cost: int | None = None
         """Once it ended and had a price."""
@@ -240,6 +242,8 @@ class Generation:
 
     async def _begin(self) -> None:
         self._state = _State.RUNNING
+        if self._begin_meter is not None:
+            self._meter = self._begin_meter()
         events: list[Event] = []
         self._progress.begin(events)
         self._reconcile(events)

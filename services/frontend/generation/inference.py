@@ -209,7 +209,10 @@ class Inference:
                 buffer_bytes=limits.buffer_bytes,
             )
             ended = partial(self._ended, record, reservation)
-            meter = None if metering is None else metering.begin(resolved, record, arrived)
+            # Of several prompts none may run in the end: one begins when it is followed.
+            meter = None
+            if metering is not None:
+                meter = partial(metering.begin, resolved, record, arrived)
             generation = Generation(resolved, context, record.operation, span, ended, meter, price)
             self._running.add(generation)
             return generation

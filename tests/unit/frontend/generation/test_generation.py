@@ -114,7 +114,7 @@ class Run:
         self.events: list[Event] = []
         self.closed = 0
         self.generation = Generation(
-            request, context, "chat", trace.INVALID_SPAN, self._close, meter
+            request, context, "chat", trace.INVALID_SPAN, self._close, lambda: meter
         )
 
     def _close(self, _: Generation) -> None:
@@ -545,3 +545,9 @@ async def test_a_request_that_fails_is_metered_with_its_reason(request_for: Requ
     with pytest.raises(BatonError):
         await run.to_end()
     assert meter.outcomes == ["DEADLINE"]
+
+
+async def test_a_request_that_never_ran_is_not_metered(request_for: RequestFor) -> None:
+    meter = Meter()
+    Run(request_for(), Cluster(), meter=meter).generation.close()
+    assert meter.outcomes == []
