@@ -15,6 +15,8 @@ class RequestUsage:
         """When the first token came, of any choice."""
         self._prompt_tokens = prompt_tokens
         self._arrived = arrived
+        self._placed_at = arrived
+        """When its last placement was found."""
         self._steps: list[Step] = []
         self._prefill_cached: int | None = None
         """Of the last prefill worker that computed the prompt."""
@@ -31,6 +33,7 @@ class RequestUsage:
     def add_placement(self, placement: Placement, begun: float, now: float) -> None:
         """Add the step of a placement that was found."""
         prediction = placement.decision.prediction
+        self._placed_at = now
         self._step(
             "route",
             placement.placed_by,
@@ -61,11 +64,13 @@ class RequestUsage:
             # The rest of the transfer went on while the prompt was computed.
             late = (now - self.first_token_at) * 1e3
             detail += f", in place {late:.0f} ms after the first token"
+        # By the worker's clock; it was not told of the request before it was placed.
+        seconds = min(prepared.fetch_seconds, now - self._placed_at)
         self._step(
             "transfer",
             stream.instance,
-            now - prepared.fetch_seconds,
-            prepared.fetch_seconds,
+            now - seconds,
+            seconds,
             tokens=prepared.ready_tokens,
             cached_tokens=prepared.local_tokens,
             moved_bytes=prepared.fetched_bytes,
