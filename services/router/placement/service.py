@@ -7,8 +7,8 @@ from typing import NamedTuple
 from baton.errors import BatonError, Reason, invalid_field
 from baton.kv.keys import KEY_BYTES
 from baton.limits import MAX_CHOICES
-from services.router.policy.costs import PlacementQuery, Policy
-from services.router.policy.placement import DEFAULT_POLICY, Decision, place
+from services.router.policy.costs import PlacementQuery, Policy, Turn, estimate_prefill
+from services.router.policy.placement import DEFAULT_POLICY, Chosen, Decision, choose, decide
 from services.router.prefix_index.match import Match
 from services.router.replication.hot_prefixes import HotPrefixTracker, PrefetchTask
 from services.router.state.fleet import Fleet
@@ -46,6 +46,30 @@ class PlacementRequest(NamedTuple):
     tenant: str = ""
     seed: int = 0
     """Chooses among equally good placements."""
+
+
+class PlacementPlan(NamedTuple):
+    """Where a request would go now. Valid until the fleet changes."""
+
+    request: PlacementRequest
+    query: PlacementQuery
+    workers: Sequence[Worker]
+    chosen: Chosen
+
+    @property
+    def worker_id(self) -> str:
+        """The worker that would compute the prompt."""
+        return self.chosen.best.computing.id
+
+    @property
+    def prefill_seconds(self) -> float:
+        """It would compute for so long."""
+        return self.chosen.best.prefill.prefill_seconds
+
+    @property
+    def uncached_tokens(self) -> int:
+        """It would compute so many tokens."""
+        return self.chosen.best.prefill.uncached_tokens
 
 
 class Placed(NamedTuple):
@@ -94,26 +118,71 @@ class PlacementService:
         Raises:
             BatonError: INVALID_FIELD, MODEL_NOT_FOUND, or what `policy.placement.place` raises.
         """
+        return self.commit(self.plan(request), session, now)
+
+    def plan(
+        self, request: PlacementRequest, turns: Mapping[str, Turn] | None = None
+    ) -> PlacementPlan:
+        """Choose a placement and open no ticket.
+
+        Args:
+            request: what is to be placed.
+            turns: when its turn would come, by worker; None: it is the last one everywhere.
+
+        Raises:
+            BatonError: INVALID_FIELD, MODEL_NOT_FOUND, or what `policy.placement.choose` raises.
+        """
         _check(request)
         workers = self._workers(request)
-        match = self.fleet.index.match_packed
-        matches = {chain.layout_id: match(chain.keys) for chain in request.chains}
-        query = PlacementQuery(
-            prompt_tokens=request.prompt_tokens,
-            max_tokens=request.max_tokens,
-            n=request.n,
-            output_tokens=request.output_tokens,
-            excluded=request.excluded,
-            matches=matches,
-            seed=request.seed,
-        )
-        decision = place(query, workers, self._policy)
+        query = self._query(request, turns)
+        return PlacementPlan(request, query, workers, choose(query, workers, self._policy))
+
+    def commit(self, plan: PlacementPlan, session: int, now: float) -> Placed:
+        """Open the ticket of a plan, which must be valid still.
+
+        Args:
+            plan: what was chosen.
+            session: what the ticket ends with.
+            now: a monotonic clock, in seconds.
+
+        Raises:
+            BatonError: what `policy.placement.decide` raises.
+        """
+        request, query, workers, chosen = plan
+        decision = decide(query, chosen, self._policy)
         if self._replication is not None:
-            self._replicate(self._replication, request, matches, decision, workers, now)
+            self._replicate(self._replication, request, query.matches, decision, workers, now)
         loads = _in_flight_loads(request, decision)
         ticket = self.fleet.tickets.issue(session, now, loads)
         self.fleet.load_changed(loads)
         return Placed(ticket, decision)
+
+    def remaining_seconds(self, request: PlacementRequest) -> float:
+        """Return how long a prompt takes to compute where most of it is found, on the fastest.
+
+        It compares requests and is no prediction; 0 where no worker can take the request.
+
+        Raises:
+            BatonError: INVALID_FIELD or MODEL_NOT_FOUND.
+        """
+        _check(request)
+        workers = self._computing(self._workers(request))
+        if not workers:
+            return 0.0
+        query, tokens = self._query(request, None), request.prompt_tokens + request.output_tokens
+        uncached = min(
+            estimate_prefill(query, worker, tokens, self._policy).uncached_tokens
+            for worker in workers
+        )
+        return uncached / max(worker.rates.prefill_tokens_per_second for worker in workers)
+
+    def queue_seconds(self, model: str) -> dict[str, float]:
+        """Return how long each worker of a model computes what it has, of those that take prompts.
+
+        With pools that are always used, workers that only decode are none of them.
+        """
+        workers = self._computing(self.fleet.workers(model))
+        return {worker.id: worker.queue_seconds for worker in workers}
 
     def return_tickets(self, session: int, tickets: Sequence[str]) -> None:
         """End tickets of a session; unknown ones and those of other sessions are left alone."""
@@ -122,6 +191,27 @@ class PlacementService:
     def end_session(self, session: int) -> None:
         """End every ticket of a session."""
         self.fleet.load_changed(self.fleet.tickets.end_session(session))
+
+    def _query(self, request: PlacementRequest, turns: Mapping[str, Turn] | None) -> PlacementQuery:
+        match = self.fleet.index.match_packed
+        return PlacementQuery(
+            prompt_tokens=request.prompt_tokens,
+            max_tokens=request.max_tokens,
+            n=request.n,
+            output_tokens=request.output_tokens,
+            excluded=request.excluded,
+            matches={chain.layout_id: match(chain.keys) for chain in request.chains},
+            seed=request.seed,
+            turns=turns or {},
+        )
+
+    def _computing(self, workers: Sequence[Worker]) -> list[Worker]:
+        """Return the workers that prompts may be given to; those that are silent if all are."""
+        usable = [one for one in workers if not one.draining]
+        usable = [one for one in usable if not one.stale] or usable
+        if self._policy.disaggregation == "always":
+            usable = [one for one in usable if one.can_prefill] or usable
+        return usable
 
     def _workers(self, request: PlacementRequest) -> list[Worker]:
         """Return the workers of the model, with the tokenizer and the adapter that are asked."""

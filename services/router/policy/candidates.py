@@ -44,6 +44,11 @@ class PlacementCandidate(NamedTuple):
     """None: the decode worker prefills by itself."""
     prefill: PrefillEstimate
 
+    @property
+    def computing(self) -> Worker:
+        """The worker that computes the prompt."""
+        return self.prefill_worker if self.prefill_worker is not None else self.decode.worker
+
 
 class TtftEstimate(NamedTuple):
     """Predicted time to first token in parts: until decoding can go on after that token."""
@@ -82,7 +87,7 @@ def decode_candidates(
         candidates.append(
             DecodeCandidate(
                 worker,
-                estimate_prefill(query, worker, tokens),
+                estimate_prefill(query, worker, tokens, policy),
                 pages,
                 admission_wait_seconds(worker, pages, policy),
                 batch_slowdown_seconds(worker, policy),
@@ -137,7 +142,7 @@ def remote_candidates(
             by_store = by_layout.setdefault(worker.layout_id, {})
             by_store.setdefault(worker.store_id, []).append(_handoff_target(query, decode))
     estimates = [
-        (estimate_prefill(query, worker, query.prompt_tokens), worker)
+        (estimate_prefill(query, worker, query.prompt_tokens, policy), worker)
         for worker in prefill_workers
         if worker.layout_id in by_layout and worker.pages(query.prompt_tokens) <= worker.total_pages
     ]
@@ -168,7 +173,7 @@ def _pairs(
     prefill = estimate
     if estimate.coverage.remote and not same_store:
         # One list of sources serves both workers, and the decode worker's store is not in it.
-        prefill = estimate_prefill(query, worker, query.prompt_tokens, exclude_store=store_id)
+        prefill = estimate_prefill(query, worker, query.prompt_tokens, policy, store_id)
     ttft, stall = prefill.total_seconds, prefill.stall_seconds
     last_chunk = _last_chunk(query, policy)
     for target in targets:

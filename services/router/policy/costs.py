@@ -1,9 +1,9 @@
 """What a request would cost on a worker, in seconds.
 
 Time to first token is queue + transfer of the KV that is held elsewhere + prefill of the KV that is
-held nowhere. Two costs fall on other requests and are added when placements are compared, not when
-one is predicted: a prefill stretches the steps of the streams that run on the same engine, and a
-stream that joins a batch slows the batch.
+held nowhere. Costs that fall on other requests are added when placements are compared, not when
+one is predicted: a prefill stretches the steps of the streams that run on the same engine, or goes
+before prompts that wait there, and a stream that joins a batch slows the batch.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from services.router.prefix_index.match import NOTHING, Coverage, Match
 from services.router.state.worker import Worker
 
 Disaggregation = Literal["auto", "always", "never"]
+Ranking = Literal["ttft", "finish"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,30 @@ class Policy:
     """A longer wait than this is refused."""
     max_prefill_workers: int = 8
     """Prefill workers, the best by themselves, that are paired with every decode worker."""
+    ranking: Ranking = "ttft"
+    """ttft: prompts are computed in the order of placement, KV is fetched when their turn comes,
+    and stalls of running streams count by their sum. finish: prompts have turns (`Turn`), KV is
+    fetched while they wait, and the time between tokens of running streams is a limit."""
+    delay_weight: float = 0.5
+    """Weight of the seconds that a prompt holds up others, with the ranking finish."""
+    itl_target: float = 0.05
+    """Seconds that a step of running streams should not exceed, with the ranking finish."""
+    engine_chunk_tokens: int = 0
+    """Prompt tokens that engines compute in one step beside streams, for `itl_target`; 0: unknown,
+    no worker is passed over because of its streams."""
+
+
+class Turn(NamedTuple):
+    """When a prompt's turn would come at a worker, against that of one that is placed last."""
+
+    seconds: float = 0.0
+    """Added to the worker's queue: of prompts that are to go there first and were not placed yet,
+    less those that wait there and would go later."""
+    delayed: int = 0
+    """Prompts that wait there and would go later."""
+
+
+LAST = Turn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +79,8 @@ class PlacementQuery:
     """The held part of the prompt, by layout."""
     seed: int = 0
     """Chooses among equally good placements."""
+    turns: Mapping[str, Turn] = field(default_factory=dict)
+    """By worker, for the ranking finish; it is the last one at workers that are not named."""
 
 
 class PrefillEstimate(NamedTuple):
@@ -64,9 +91,11 @@ class PrefillEstimate(NamedTuple):
     uncached_tokens: int
     queue_seconds: float
     transfer_seconds: float
+    """That are not hidden behind the queue."""
     prefill_seconds: float
     stall_seconds: float
-    """What the streams that run there would lose, summed over streams."""
+    """What others would lose, summed over them: streams that run there, or with the ranking finish
+    the prompts that wait there and would go later."""
 
     @property
     def total_seconds(self) -> float:
@@ -75,7 +104,7 @@ class PrefillEstimate(NamedTuple):
 
 
 def estimate_prefill(
-    query: PlacementQuery, worker: Worker, tokens: int, exclude_store: str = ""
+    query: PlacementQuery, worker: Worker, tokens: int, policy: Policy, exclude_store: str = ""
 ) -> PrefillEstimate:
     """Return the cost of the KV of the first `tokens` of prompt and output on a worker.
 
@@ -85,6 +114,7 @@ def estimate_prefill(
         query: the request.
         worker: the worker.
         tokens: of prompt and output, at least 1.
+        policy: constants of the cost model.
         exclude_store: a store that the worker does not fetch from; empty: it fetches from all.
     """
     match = query.matches.get(worker.layout_id)
@@ -92,19 +122,35 @@ def estimate_prefill(
     rates = worker.rates
     cached = min(coverage.blocks * worker.block_tokens, tokens - 1)
     prefill = (tokens - cached) / rates.prefill_tokens_per_second
-    stall = 0.0
-    if worker.can_decode:
+    transfer = (
+        coverage.local * worker.local_block_seconds + coverage.remote * worker.remote_block_seconds
+    )
+    queue, stall = worker.queue_seconds, 0.0
+    if policy.ranking == "finish":
+        turn = query.turns.get(worker.id, LAST)
+        queue = max(0.0, queue + turn.seconds)
+        transfer = max(0.0, transfer - queue)
+        stall = policy.delay_weight * turn.delayed * prefill
+    elif worker.can_decode:
         # A chunk that takes no longer than a step costs the batch nothing; the rest delays it.
         stall = worker.running * max(0.0, prefill - rates.decode_step_seconds)
     return PrefillEstimate(
         coverage,
         cached,
         tokens - cached,
-        worker.queue_seconds,
-        coverage.local * worker.local_block_seconds + coverage.remote * worker.remote_block_seconds,
+        queue,
+        transfer,
         prefill,
         stall,
     )
+
+
+def keeps_itl(worker: Worker, policy: Policy) -> bool:
+    """Return whether a worker's streams stay within their target beside a chunk of a prompt."""
+    if not worker.running or not policy.engine_chunk_tokens:
+        return True
+    chunk = policy.engine_chunk_tokens / worker.rates.prefill_tokens_per_second
+    return worker.rates.decode_step_seconds + chunk <= policy.itl_target
 
 
 def handoff_seconds(

@@ -6,9 +6,11 @@ query give the same placement.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from baton.errors import BatonError, Reason
 from services.router.policy.candidates import (
+    DecodeCandidate,
     PlacementCandidate,
     TtftEstimate,
     decode_candidates,
@@ -16,7 +18,7 @@ from services.router.policy.candidates import (
     local_candidate,
     remote_candidates,
 )
-from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate
+from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate, keeps_itl
 from services.router.policy.reason import reason
 from services.router.state.worker import Worker
 
@@ -45,6 +47,16 @@ class Decision:
     reason: str
 
 
+class Chosen(NamedTuple):
+    """The best placement, and what it was chosen from."""
+
+    best: PlacementCandidate
+    local: Sequence[PlacementCandidate]
+    remote: Sequence[PlacementCandidate]
+    decodes: Sequence[DecodeCandidate]
+    usable: Sequence[Worker]
+
+
 def place(
     query: PlacementQuery, workers: Iterable[Worker], policy: Policy = DEFAULT_POLICY
 ) -> Decision:
@@ -58,6 +70,23 @@ def place(
     Raises:
         BatonError: NO_WORKER, NO_CAPACITY (it fits into no worker's memory) or OVERLOADED (every
             queue is too long), each with a time to retry after.
+    """
+    return decide(query, choose(query, workers, policy), policy)
+
+
+def choose(
+    query: PlacementQuery, workers: Iterable[Worker], policy: Policy = DEFAULT_POLICY
+) -> Chosen:
+    """Choose the best placement, however long its queue is.
+
+    Args:
+        query: the request.
+        workers: all workers of its model, including those that cannot be used.
+        policy: constants of the cost model.
+
+    Raises:
+        BatonError: NO_WORKER or NO_CAPACITY (it fits into no worker's memory), each with a time to
+            retry after.
     """
     usable = [w for w in workers if not w.draining and w.id not in query.excluded]
     decode_workers = _prefer_fresh([w for w in usable if w.can_decode])
@@ -82,7 +111,17 @@ def place(
     )
     if policy.disaggregation == "always" and remote:
         local = []
-    best = _pick(query.seed, [*local, *remote])
+    best = _pick(query.seed, _within_itl([*local, *remote], policy))
+    return Chosen(best, local, remote, decodes, usable)
+
+
+def decide(query: PlacementQuery, chosen: Chosen, policy: Policy = DEFAULT_POLICY) -> Decision:
+    """Return a chosen placement with what is expected of it, and why it was chosen.
+
+    Raises:
+        BatonError: OVERLOADED: its queue is too long, and it is the best.
+    """
+    best, local, remote, decodes, usable = chosen
     ttft = estimate_ttft(query, best, policy)
     if ttft.queue_seconds > policy.max_queue_seconds:
         too_long = ttft.queue_seconds - policy.max_queue_seconds
@@ -107,6 +146,13 @@ def place(
 def _prefer_fresh(workers: list[Worker]) -> list[Worker]:
     """Return the workers that still report, or all of them if none does."""
     return [w for w in workers if not w.stale] or workers
+
+
+def _within_itl(candidates: list[PlacementCandidate], policy: Policy) -> list[PlacementCandidate]:
+    """Return those whose prompt stalls no stream beyond its target, or all if none does so."""
+    if policy.ranking != "finish" or not policy.engine_chunk_tokens:
+        return candidates
+    return [one for one in candidates if keeps_itl(one.computing, policy)] or candidates
 
 
 def _pick(seed: int, candidates: Sequence[PlacementCandidate]) -> PlacementCandidate:

@@ -60,12 +60,11 @@ def _comparison(
     own = round(sum(estimate_ttft(query, best, policy)) * 1e3)
     would = round(sum(estimate_ttft(query, other, policy)) * 1e3)
     stalls = other.prefill.stall_seconds > best.prefill.stall_seconds
+    stall = "delay what waits there" if policy.ranking == "finish" else "stall its streams"
     if would > own:
-        return (
-            f"{alternative} would take {would} ms, not {own}" + stalls * ", and stall its streams"
-        )
+        return f"{alternative} would take {would} ms, not {own}" + stalls * f", and {stall}"
     if stalls:
-        return f"{alternative} would take {would} ms, but stall its streams"
+        return f"{alternative} would take {would} ms, but {stall}"
     if would < own:
         return f"{alternative} would take {would} ms, not {own}, but slow other streams more"
     kept_free = best.prefill_worker is not None

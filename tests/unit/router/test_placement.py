@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from services.router.policy.costs import PlacementQuery, Policy
+from services.router.policy.costs import PlacementQuery, Policy, Turn
 from services.router.policy.placement import Decision, place
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
@@ -65,6 +65,7 @@ def worker(
     )
 
 
+FINISH = Policy(ranking="finish")
 P1, P2 = worker("p1", can_prefill=True), worker("p2", can_prefill=True, store="store-b")
 D1, D2 = worker("d1", can_decode=True), worker("d2", can_decode=True, store="store-b")
 
@@ -195,6 +196,52 @@ def test_growth_counts_for_every_choice() -> None:
     with pytest.raises(BatonError) as refused:
         place(query(n=2), [tight])
     assert refused.value.reason is Reason.NO_CAPACITY
+
+
+# Who goes first, and how long streams may take
+
+
+def test_kv_comes_while_a_prompt_waits_where_placements_are_ranked_by_their_end() -> None:
+    index = PrefixIndex()
+    index.add_blocks("store-b", DRAM, CHAIN[:32])
+    behind = replace(D1, pending_prompt_tokens=20)
+    assert place(query(index), [behind]).ttft[:2] == pytest.approx((0.02, 0.032))
+    # 32 blocks take 1 ms each, of which 20 are hidden.
+    assert place(query(index), [behind], FINISH).ttft[:2] == pytest.approx((0.02, 0.012))
+
+
+def test_a_turn_is_when_a_prompt_begins_and_half_of_what_it_delays_counts() -> None:
+    behind = replace(D1, pending_prompt_tokens=2_000)
+    workers = [behind, replace(D2, pending_prompt_tokens=1_000)]
+    assert names(place(query(), workers, FINISH)) == (None, "d2")
+    early = {"d1": Turn(-2.0, 1)}
+    decision = place(query(turns=early), workers, FINISH)
+    assert names(decision) == (None, "d1")
+    assert decision.ttft.queue_seconds == 0
+    # 1.024 s of computing and half of it for each of 3 that wait, against 1 s and 1.024.
+    assert names(place(query(turns={"d1": Turn(-2.0, 3)}), workers, FINISH)) == (None, "d2")
+    assert names(place(query(turns=early), workers)) == (None, "d2"), "other rankings know none"
+
+
+def test_the_reason_says_that_others_would_be_delayed() -> None:
+    asked = query(turns={"d1": Turn(0.0, 4)})
+    decision = place(asked, [replace(P1, pending_prompt_tokens=500), D1], FINISH)
+    assert decision.reason == (
+        "p1 computes 1024 of 1024 tokens for d1; "
+        "d1 alone would take 1024 ms, but delay what waits there"
+    )
+
+
+@pytest.mark.parametrize(("chunk", "chosen"), [(0, "d1"), (39, "d1"), (41, "d2")])
+def test_streams_are_a_limit_and_no_sum_where_placements_are_ranked_by_their_end(
+    chunk: int, chosen: str
+) -> None:
+    workers = [replace(D1, running=8), replace(D2, pending_prompt_tokens=100)]
+    assert names(place(query(), workers)) == (None, "d2")
+    # A step of 10 ms with a chunk beside it, at 1 ms a token, within 50 ms.
+    policy = replace(FINISH, engine_chunk_tokens=chunk)
+    assert names(place(query(), workers, policy)) == (None, chosen)
+    assert names(place(query(), workers[:1], policy)) == (None, "d1")
 
 
 # What may not be used
