@@ -146,6 +146,9 @@ class Cluster:
         if interval and self._router.waiting and not self._report_planned:
             self._report_planned = True
             tick = (self._loop.now // interval + 1) * interval
+            if tick <= self._loop.now:
+                # A multiple of the interval that dividing by it rounds down.
+                tick += interval
             self._loop.at(tick, self._report_planned_tick)
 
     def _report_planned_tick(self) -> None:
@@ -181,7 +184,9 @@ class Cluster:
         if decode is None:
             decode = self._least_kv() if self._config.pools else choice.worker
         self.loads.blocks[decode] += len(request.chain)
-        key = self._config.ordering.key(work, request.arrival)
+        key = choice.key
+        if key is None:
+            key = self._config.ordering.key(work, request.arrival)
         worker.submit(Job(request, key, ready, work, brought, decode))
 
     def _available(self, chain: Sequence[int], limit: int) -> int:

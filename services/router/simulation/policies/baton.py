@@ -9,6 +9,7 @@ from baton.kv.keys import KEY_BYTES
 from baton.settings import RouterPlacement
 from services.router.placement.service import (
     Chain,
+    Placed,
     PlacementRequest,
     PlacementService,
     Replication,
@@ -34,7 +35,7 @@ NO_LIMIT = 1e18
 MAX_TOKENS = 1024
 """Of output that clients allow: no trace says it."""
 TEND_SECONDS = 0.5
-_SESSION = 1
+SESSION = 1
 
 
 class _Issued(NamedTuple):
@@ -55,6 +56,7 @@ class BatonRouter:
         block_tokens: tokens of a block.
         seed: chooses among equally good placements.
         actions: of the cluster.
+        policy: of placements; None: that of this release.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class BatonRouter:
         block_tokens: int,
         seed: int,
         actions: Actions,
+        policy: Policy | None = None,
     ) -> None:
         self._config = config
         self._block_tokens = block_tokens
@@ -81,7 +84,9 @@ class BatonRouter:
         )
         self._holdings = Holdings(self._fleet.index, keys, stores=True)
         self._blocks = {key: block for block, key in enumerate(keys)}
-        settings, policy = RouterPlacement(), Policy(disaggregation=config.disaggregation)
+        settings = RouterPlacement()
+        if policy is None:
+            policy = Policy(disaggregation=config.disaggregation)
         self._pacer = PrefetchPacer(settings)
         replication = None
         if config.hot_prefixes:
@@ -107,8 +112,16 @@ class BatonRouter:
 
     def place(self, request: Request, now: float) -> Choice | None:
         """Return what production places; None where it refuses."""
+        try:
+            placed = self._placements.place(self._asked(request), SESSION, now)
+        except BatonError:
+            return None
+        return self._choice(request, placed, now)
+
+    def _asked(self, request: Request) -> PlacementRequest:
+        """Return what a frontend would ask."""
         keys = b"".join(self._holdings.keys(request.chain))
-        asked = PlacementRequest(
+        return PlacementRequest(
             MODEL,
             request.prompt_tokens,
             MAX_TOKENS,
@@ -116,10 +129,12 @@ class BatonRouter:
             tenant=request.tenant,
             seed=(request.number * 0x9E3779B1 ^ self._seed) & 0xFFFFFFFF,
         )
-        try:
-            ticket, decision = self._placements.place(asked, _SESSION, now)
-        except BatonError:
-            return None
+
+    def _choice(
+        self, request: Request, placed: Placed, now: float, key: float | None = None
+    ) -> Choice:
+        """Return a placement as the cluster is told it, and remember its ticket."""
+        ticket, decision = placed
         decode = self._number(decision.decode_worker.id)
         prefill = decision.prefill_worker
         worker = decode if prefill is None else self._number(prefill.id)
@@ -128,7 +143,7 @@ class BatonRouter:
         self._placed += 1
         self._prefetch(now)
         coverage = decision.prefill.coverage
-        return Choice(worker, coverage.blocks if coverage.remote else 0, decode)
+        return Choice(worker, coverage.blocks if coverage.remote else 0, decode, key)
 
     def add_blocks(self, worker: int, blocks: Sequence[int]) -> None:
         """Note that a worker's cache has more blocks."""
@@ -168,7 +183,7 @@ class BatonRouter:
 
     def end(self, request: Request, now: float) -> None:  # noqa: ARG002  # as Router has it
         """Return the request's ticket."""
-        self._placements.return_tickets(_SESSION, [self._tickets.pop(request.number)])
+        self._placements.return_tickets(SESSION, [self._tickets.pop(request.number)])
 
     def _join(self) -> None:
         """Let the workers and stores appear, as discovery would say it."""

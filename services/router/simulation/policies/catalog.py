@@ -8,6 +8,7 @@ from services.router.simulation.config import ClusterConfig
 from services.router.simulation.policies.base import Baseline
 from services.router.simulation.policies.baseline import BaselineRouter
 from services.router.simulation.policies.baton import BatonRouter
+from services.router.simulation.policies.baton_queue import BatonQueueRouter
 from services.router.simulation.policies.dynamo import Dynamo
 from services.router.simulation.policies.least_wait import LeastWait
 from services.router.simulation.policies.llmd import LlmD
@@ -51,6 +52,7 @@ def _baseline(
 
 _ENTRIES = (
     PolicyEntry("baton", "Baton", BatonRouter),
+    PolicyEntry("baton-queue", "Baton with a queue", BatonQueueRouter),
     _baseline("round-robin", "round robin", RoundRobin),
     _baseline("least-wait", "least wait", LeastWait),
     _baseline("longest-prefix", "longest prefix", LongestPrefix),

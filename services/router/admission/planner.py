@@ -1,0 +1,91 @@
+"""What the queue asks, answered by the fleet that placements are made on."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from services.router.admission.waiting import Waiting
+from services.router.admission.worker_lines import WorkerLines
+from services.router.placement.service import (
+    Placed,
+    PlacementPlan,
+    PlacementRequest,
+    PlacementService,
+)
+
+
+class FleetPlan(NamedTuple):
+    """Where a request would go now. Valid until the fleet changes."""
+
+    placement: PlacementPlan
+    key: float
+
+    @property
+    def worker_id(self) -> str:
+        """The worker that would compute the prompt."""
+        return self.placement.worker_id
+
+    @property
+    def prefill_seconds(self) -> float:
+        """It would compute for so long."""
+        return self.placement.prefill_seconds
+
+    @property
+    def uncached_tokens(self) -> int:
+        """It would compute so many tokens."""
+        return self.placement.uncached_tokens
+
+
+class FleetPlanner:
+    """Plans requests for one model. One loop owns it.
+
+    Args:
+        placements: whose policy ranks by finish, since the others know no turns.
+        model: the model.
+    """
+
+    def __init__(self, placements: PlacementService, model: str) -> None:
+        self._placements = placements
+        self._model = model
+        self._lines = WorkerLines()
+
+    def remaining_seconds(self, request: PlacementRequest) -> float:
+        """Return how long the uncached part of a prompt takes to compute."""
+        return self._placements.remaining_seconds(request)
+
+    def queue_seconds(self) -> Mapping[str, float]:
+        """Return how long each worker that takes prompts computes what was placed there."""
+        queues = self._placements.queue_seconds(self._model)
+        self._lines.observe(queues)
+        return queues
+
+    def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> FleetPlan:
+        """Return where a request would go.
+
+        Args:
+            waiting: the request.
+            planned: by worker, seconds of prompts that go before it and were not placed yet.
+
+        Raises:
+            BatonError: what `PlacementService.plan` raises.
+        """
+        lines, key = self._lines, waiting.key
+        turns = {
+            worker_id: lines.turn(worker_id, key, planned.get(worker_id, 0.0))
+            for worker_id in (*planned, *lines.workers())
+        }
+        return FleetPlan(self._placements.plan(waiting.request, turns), key)
+
+    def place(self, plan: FleetPlan, session: int, now: float) -> Placed:
+        """Open the ticket of a plan, which must be valid still.
+
+        Args:
+            plan: the latest one.
+            session: what the ticket ends with.
+            now: a monotonic clock, in seconds.
+
+        Raises:
+            BatonError: what `PlacementService.commit` raises.
+        """
+        placed = self._placements.commit(plan.placement, session, now)
+        self._lines.add(plan.worker_id, plan.key, plan.prefill_seconds)
+        return placed

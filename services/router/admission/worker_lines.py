@@ -1,0 +1,68 @@
+"""What waits at each worker, as far as the router placed it: who would go before whom there."""
+
+from bisect import insort
+from collections.abc import Mapping
+from itertools import takewhile
+
+from services.router.policy.costs import Turn
+
+_SLACK_SECONDS = 1e-3
+"""Reports count whole tokens."""
+
+
+class WorkerLines:
+    """Prompts that were placed and have not begun, by worker. One loop owns it.
+
+    A worker computes the lowest key first, to its end. Nobody says when a prompt begins: once a
+    worker has less left to compute than its line, the first one of the line has begun.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[tuple[float, float]]] = {}
+        """(key, seconds) in order."""
+
+    def __len__(self) -> int:
+        """Return the number of prompts that have not begun."""
+        return sum(map(len, self._lines.values()))
+
+    def workers(self) -> list[str]:
+        """Return the workers where something waits."""
+        return list(self._lines)
+
+    def add(self, worker_id: str, key: float, seconds: float) -> None:
+        """Note that a prompt was placed."""
+        insort(self._lines.setdefault(worker_id, []), (key, seconds))
+
+    def observe(self, queue_seconds: Mapping[str, float]) -> None:
+        """Forget what has begun, and workers that are not there.
+
+        Args:
+            queue_seconds: by worker, how long it computes what was placed there.
+        """
+        for worker_id, line in list(self._lines.items()):
+            left = queue_seconds.get(worker_id, 0.0) + _SLACK_SECONDS
+            waiting = sum(seconds for _, seconds in line)
+            begun = 0
+            while begun < len(line) and left < waiting:
+                waiting -= line[begun][1]
+                begun += 1
+            if begun == len(line):
+                del self._lines[worker_id]
+            else:
+                del line[:begun]
+
+    def turn(self, worker_id: str, key: float, planned: float) -> Turn:
+        """Return when a prompt's turn would come at a worker.
+
+        Args:
+            worker_id: the worker.
+            key: of the prompt.
+            planned: seconds of others that go before it and were not placed yet.
+        """
+        later = [
+            seconds
+            for _, seconds in takewhile(
+                lambda one: one[0] > key, reversed(self._lines.get(worker_id, ()))
+            )
+        ]
+        return Turn(planned - sum(later), len(later))

@@ -1,0 +1,106 @@
+"""Baton with the queue in the router, which no release has yet: who goes next as well as where."""
+
+from collections.abc import Sequence
+
+from baton.errors import BatonError
+from services.router.admission.fairness import FairShares
+from services.router.admission.planner import FleetPlanner
+from services.router.admission.queue import AdmissionQueue
+from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, Waiting
+from services.router.policy.costs import Policy
+from services.router.simulation.config import ClusterConfig
+from services.router.simulation.model.loads import Loads
+from services.router.simulation.policies.baton import MODEL, SESSION, BatonRouter
+from services.router.simulation.request import Choice, Request
+from services.router.simulation.router import Actions
+
+
+class BatonQueueRouter(BatonRouter):
+    """Holds requests in production's queue, and places them when it says so.
+
+    It looks at the queue when a request comes and when loads are reported.
+
+    Args:
+        config: of the cluster.
+        keys: of all blocks.
+        block_tokens: tokens of a block.
+        seed: chooses among equally good placements.
+        actions: of the cluster.
+        settings: of the queue.
+        tie_seconds: of a worker's computing, by which tenants may differ and be equal.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        keys: Sequence[bytes],
+        block_tokens: int,
+        seed: int,
+        actions: Actions,
+        settings: QueueSettings = DEFAULT_SETTINGS,
+        tie_seconds: float = 2.0,
+    ) -> None:
+        policy = Policy(
+            disaggregation=config.disaggregation,
+            ranking="finish",
+            engine_chunk_tokens=config.costs.chunk_tokens,
+        )
+        super().__init__(config, keys, block_tokens, seed, actions, policy)
+        self._planner = FleetPlanner(self._placements, MODEL)
+        self._shares = FairShares(tie_seconds * config.costs.prefill_rate)
+        self._queue = AdmissionQueue(self._shares, settings)
+        self._held: dict[int, Request] = {}
+        self._charged: dict[int, int] = {}
+        """Tokens, by the number of the request."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that it holds."""
+        return len(self._queue)
+
+    def place(self, request: Request, now: float) -> Choice | None:
+        """Return where a request goes if it goes at once; None where it waits or is refused."""
+        waiting = Waiting(request.number, self._asked(request), SESSION, now)
+        try:
+            gave_way = self._queue.add(waiting, self._planner, now)
+        except BatonError:
+            return None
+        if gave_way is not None:
+            del self._held[gave_way.number]
+        self._held[request.number] = request
+        return self._admit(now, request.number)
+
+    def report(self, loads: Loads, placed: int, now: float) -> None:
+        """Take a report of each worker in, and place what may go now."""
+        super().report(loads, placed, now)
+        if self._held:
+            self._admit(now)
+
+    def end(self, request: Request, now: float) -> None:
+        """Return the request's ticket, and settle what its tenant was charged."""
+        super().end(request, now)
+        cached = min(request.cached_blocks * self._block_tokens, request.prompt_tokens - 1)
+        used = self._shares.cost(request.prompt_tokens - cached, request.output_tokens)
+        self._shares.settle(request.tenant, self._charged.pop(request.number), used)
+
+    def _admit(self, now: float, asked: int | None = None) -> Choice | None:
+        """Place what may go now; return where the one goes that is asked for, if it does."""
+        for expired in self._queue.expire(now):
+            del self._held[expired.number]
+        answer = None
+        for waiting, plan, charged in self._queue.due(self._planner, now):
+            request = self._held.pop(waiting.number)
+            if isinstance(plan, BatonError):
+                continue
+            try:
+                placed = self._planner.place(plan, SESSION, now)
+            except BatonError:
+                self._shares.settle(waiting.tenant, charged, 0)
+                continue
+            self._charged[request.number] = charged
+            choice = self._choice(request, placed, now, waiting.key)
+            if request.number == asked:
+                answer = choice
+            else:
+                self._actions.place(request, choice)
+        return answer

@@ -1,0 +1,328 @@
+"""Whatever comes, is cancelled, runs out of time and is placed, the order is that of a sort."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from baton.errors import BatonError, Reason
+from services.router.admission.fairness import FairShares
+from services.router.admission.queue import AdmissionQueue
+from services.router.admission.waiting import Due, QueueSettings, Waiting
+from services.router.placement.service import PlacementRequest
+
+
+class Plan(NamedTuple):
+    worker_id: str
+    prefill_seconds: float
+    uncached_tokens: int
+
+
+@dataclass
+class Workers:
+    """Takes the shortest queue, at 100 tokens a second; `held` tokens of each prompt are cached."""
+
+    queues: dict[str, float]
+    held: dict[int, int] = field(default_factory=dict)
+    """By the seed of the request."""
+    refuse: set[int] = field(default_factory=set)
+    """Seeds."""
+    planned: int = 0
+
+    def remaining_seconds(self, request: PlacementRequest) -> float:
+        return max(1, request.prompt_tokens - self.held.get(request.seed, 0)) / 100
+
+    def queue_seconds(self) -> Mapping[str, float]:
+        return self.queues
+
+    def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> Plan:
+        self.planned += 1
+        if waiting.request.seed in self.refuse:
+            raise BatonError(Reason.NO_WORKER, "no decode worker can take this request")
+        worker = min(self.queues, key=lambda one: (self.queues[one] + planned.get(one, 0), one))
+        work = self.remaining_seconds(waiting.request)
+        return Plan(worker, work, round(100 * work))
+
+    def place(self, due: Due[Plan]) -> None:
+        assert not isinstance(due.plan, BatonError)
+        self.queues[due.plan.worker_id] += due.plan.prefill_seconds
+
+
+def waiting(
+    number: int,
+    tokens: int = 100,
+    at: float = 0.0,
+    *,
+    tenant: str = "",
+    rank: int = 0,
+    session: int = 1,
+    deadline: float = float("inf"),
+) -> Waiting:
+    request = PlacementRequest("m", tokens, 10, tenant=tenant, seed=number)
+    return Waiting(number, request, session, at, (0, rank), deadline=deadline)
+
+
+def place_due(queue: AdmissionQueue, workers: Workers, now: float = 0.0) -> list[int]:
+    placed = []
+    for due in queue.due(workers, now):
+        workers.place(due)
+        placed.append(due.waiting.number)
+    return placed
+
+
+def made(*requests: Waiting, workers: Workers, **constants: float) -> AdmissionQueue:
+    queue = AdmissionQueue(FairShares(0.0), QueueSettings(**constants))  # type: ignore[arg-type]
+    for one in requests:
+        queue.add(one, workers, one.arrival)
+    return queue
+
+
+def test_a_request_waits_until_a_worker_has_less_than_the_gate_to_do() -> None:
+    workers = Workers({"a": 0.0, "b": 0.1})
+    queue = made(waiting(1), waiting(2), waiting(3), workers=workers)
+    assert place_due(queue, workers) == [1]
+    assert workers.queues == {"a": 1.0, "b": 0.1}
+    assert place_due(queue, workers) == []
+    workers.queues["b"] = 0.09
+    assert place_due(queue, workers) == [2]
+    assert len(queue) == 1
+
+
+def test_the_least_left_to_compute_goes_first_and_waiting_makes_up_for_work() -> None:
+    workers = Workers({"a": 9.0})
+    # 20 s of work count as much as 10 s after 200 s of waiting.
+    queue = made(waiting(1, 2000, 0), waiting(2, 999, 200), waiting(3, 1001, 200), workers=workers)
+    assert list(queue.order()) == [2, 1, 3]
+
+
+def test_a_higher_rank_goes_first_whatever_it_costs() -> None:
+    workers = Workers({"a": 9.0})
+    queue = made(waiting(1, 10, rank=1), waiting(2, 9999, rank=0), workers=workers)
+    assert list(queue.order()) == [2, 1]
+
+
+def test_what_is_planned_first_counts_for_those_behind() -> None:
+    class Near(Workers):
+        """`b` takes 0.5 s longer than `a` for any request, and is no choice for the first one."""
+
+        def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> Plan:
+            costs = {name: self.queues[name] + planned.get(name, 0.0) for name in "ab"}
+            worker = "a" if waiting.number == 1 or costs["a"] < costs["b"] + 0.5 else "b"
+            return Plan(worker, 5.0, 500)
+
+    workers = Near({"a": 0.2, "b": 0.05})
+    # The second one would wait for a if the first one did not: it is to have a before it.
+    queue = made(waiting(2, 200), workers=workers)
+    assert place_due(queue, workers) == []
+    queue.add(waiting(1, 100), workers, 0.0)
+    assert place_due(queue, workers) == [2]
+    assert list(queue.order()) == [1]
+
+
+def test_nothing_is_planned_while_all_workers_have_enough_to_do() -> None:
+    workers = Workers({"a": 0.1, "b": 3.0})
+    queue = made(*(waiting(number) for number in range(9)), workers=workers)
+    assert place_due(queue, workers) == []
+    assert workers.planned == 0
+
+
+def test_only_the_first_ones_are_planned() -> None:
+    class Elsewhere(Workers):
+        """All want `a`, which is busy."""
+
+        def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> Plan:
+            super().plan(waiting, planned)
+            return Plan("a", 0.0, 1)
+
+    workers = Elsewhere({"a": 1.0, "b": 0.0})
+    queue = made(*(waiting(number) for number in range(9)), workers=workers, window=4)
+    assert place_due(queue, workers) == []
+    assert workers.planned == 4
+
+
+def test_a_tenant_that_had_less_goes_before_shorter_prompts() -> None:
+    workers = Workers({"a": 0.0})
+    queue = made(waiting(1, tenant="x"), waiting(2, 50, tenant="x"), workers=workers)
+    queue.add(waiting(3, 900, tenant="y"), workers, 0)
+    assert place_due(queue, workers) == [2]
+    assert list(queue.order()) == [3, 1]
+
+
+def test_an_estimate_is_made_again_when_it_is_old() -> None:
+    workers = Workers({"a": 9.0})
+    queue = made(waiting(1, 100), waiting(2, 200), workers=workers, refresh=0.5)
+    workers.held[2] = 150
+    place_due(queue, workers, 0.4)
+    assert list(queue.order()) == [1, 2]
+    place_due(queue, workers, 0.5)
+    assert list(queue.order()) == [2, 1]
+
+
+def test_what_can_go_nowhere_leaves_with_the_error() -> None:
+    workers = Workers({"a": 0.0}, refuse={1})
+    shares = FairShares()
+    queue = AdmissionQueue(shares)
+    queue.add(waiting(1), workers, 0)
+    (due,) = queue.due(workers, 0)
+    assert isinstance(due.plan, BatonError)
+    assert (due.charged, len(queue), len(shares)) == (0, 0, 0)
+
+
+def test_a_deadline_and_the_longest_wait_end_the_wait() -> None:
+    workers = Workers({"a": 9.0})
+    requests = [waiting(1, deadline=5), waiting(2), waiting(3, at=1)]
+    queue = made(*requests, workers=workers, max_wait=10)
+    assert queue.expire(4.9) == []
+    assert [one.number for one in queue.expire(5)] == [1]
+    assert [one.number for one in queue.expire(10.5)] == [2]
+    assert list(queue.order()) == [3]
+
+
+def test_a_session_that_ends_takes_its_requests_along() -> None:
+    workers = Workers({"a": 9.0})
+    queue = made(waiting(2), waiting(1), waiting(3, session=2), workers=workers)
+    assert [one.number for one in queue.end_session(1)] == [1, 2]
+    assert queue.end_session(1) == []
+    assert list(queue.order()) == [3]
+
+
+def test_a_full_queue_refuses_unless_a_lower_rank_can_give_way() -> None:
+    workers = Workers({"a": 9.0})
+    first = [waiting(1, 10, rank=1), waiting(2, 20, rank=1, tenant="x"), waiting(3)]
+    queue = made(*first, workers=workers, max_total=3)
+    with pytest.raises(BatonError, match="full of requests of all tenants") as refused:
+        queue.add(waiting(4, rank=1), workers, 0)
+    assert refused.value.reason is Reason.OVERLOADED
+    gave_way = queue.add(waiting(5), workers, 0)
+    assert gave_way is not None
+    assert gave_way.number == 2, "the last one to go"
+    assert sorted(queue.order()) == [1, 3, 5]
+
+
+def test_a_tenant_has_a_bound_of_its_own() -> None:
+    workers = Workers({"a": 9.0})
+    queue = made(waiting(1, tenant="x", rank=1), workers=workers, max_tenant=1)
+    queue.add(waiting(2, tenant="y", rank=1), workers, 0)
+    with pytest.raises(BatonError, match="the tenant 'x'"):
+        queue.add(waiting(3, tenant="x", rank=1), workers, 0)
+    gave_way = queue.add(waiting(3, tenant="x"), workers, 0)
+    assert gave_way is not None
+    assert gave_way.number == 1
+
+
+class QueueAgainstSort(RuleBasedStateMachine):
+    """Everything that can happen to a queue, beside a list that is sorted each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.workers = Workers({"a": 0.0, "b": 0.0})
+        self.shares = FairShares(150.0)
+        self.constants = QueueSettings(max_wait=20.0, refresh=2.0, max_tenant=6, max_total=12)
+        self.queue = AdmissionQueue(self.shares, self.constants)
+        self.waiting: dict[int, Waiting] = {}
+        self.running: list[tuple[str, int]] = []
+        self.number = 0
+
+    @rule(
+        tokens=st.integers(1, 900),
+        tenant=st.sampled_from("xyz"),
+        rank=st.integers(0, 2),
+        session=st.integers(0, 2),
+        deadline=st.sampled_from((3.0, 15.0, float("inf"))),
+    )
+    def arrive(self, tokens: int, tenant: str, rank: int, session: int, deadline: float) -> None:
+        self.number += 1
+        one = waiting(
+            self.number,
+            tokens,
+            self.now,
+            tenant=tenant,
+            rank=rank,
+            session=session,
+            deadline=self.now + deadline,
+        )
+        of_tenant = [other for other in self.waiting.values() if other.tenant == tenant]
+        full = len(of_tenant) >= 6 or len(self.waiting) >= 12
+        among = of_tenant if len(of_tenant) >= 6 else list(self.waiting.values())
+        try:
+            gave_way = self.queue.add(one, self.workers, self.now)
+        except BatonError:
+            assert full
+            assert all(other.rank <= one.rank for other in among)
+            return
+        assert (gave_way is not None) == full
+        if gave_way is not None:
+            assert gave_way.rank == max(other.rank for other in among) > one.rank
+            del self.waiting[gave_way.number]
+        self.waiting[one.number] = one
+
+    @rule(pick=st.integers(0, 40))
+    def cancel(self, pick: int) -> None:
+        number = pick if not self.waiting else sorted(self.waiting)[pick % len(self.waiting)]
+        assert self.queue.remove(number) is self.waiting.pop(number, None)
+
+    @rule(session=st.integers(0, 2))
+    def lose_session(self, session: int) -> None:
+        for gone in self.queue.end_session(session):
+            assert self.waiting.pop(gone.number).session == session
+        assert all(one.session != session for one in self.waiting.values())
+
+    @rule(seconds=st.floats(0, 4), held=st.integers(0, 300), pick=st.integers(0, 40))
+    def pass_time(self, seconds: float, held: int, pick: int) -> None:
+        self.now += seconds
+        self.workers.held[pick] = held
+        for worker, queued in self.workers.queues.items():
+            self.workers.queues[worker] = max(0.0, queued - seconds)
+        for gone in self.queue.expire(self.now):
+            assert self.waiting.pop(gone.number).bound <= self.now
+        # No admitted request waits beyond its bound.
+        assert all(self.now < one.bound for one in self.waiting.values())
+        assert all(
+            one.bound <= min(one.deadline, one.arrival + 20) for one in self.waiting.values()
+        )
+
+    @rule()
+    def place(self) -> None:
+        for due in self.queue.due(self.workers, self.now):
+            one = self.waiting.pop(due.waiting.number)
+            assert one is due.waiting
+            assert not isinstance(due.plan, BatonError)
+            assert self.workers.queues[due.plan.worker_id] < self.constants.gate
+            self.workers.place(due)
+            self.running.append((one.tenant, due.charged))
+        if self.waiting:
+            assert min(self.workers.queues.values()) >= self.constants.gate
+
+    @rule(used=st.integers(0, 900))
+    def end(self, used: int) -> None:
+        if self.running:
+            tenant, charged = self.running.pop(0)
+            self.shares.settle(tenant, charged, used)
+
+    @invariant()
+    def order_is_that_of_a_sort(self) -> None:
+        leads = self.shares.leads()
+        naive = sorted(
+            self.waiting.values(),
+            key=lambda one: (one.rank, leads[one.tenant], one.key, one.number),
+        )
+        assert list(self.queue.order()) == [one.number for one in naive]
+        assert len(self.queue) == len(self.waiting)
+
+    def teardown(self) -> None:
+        for number in list(self.waiting):
+            self.queue.remove(number)
+        for tenant, charged in self.running:
+            self.shares.settle(tenant, charged, charged)
+        assert len(self.queue) == len(self.shares) == 0
+        kept = ("_waiting", "_lines", "_tenants", "_sessions", "_bounds", "_estimated")
+        assert not any(getattr(self.queue, name) for name in kept)
+
+
+TestQueueAgainstSort = QueueAgainstSort.TestCase
+TestQueueAgainstSort.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
