@@ -36,7 +36,7 @@ class Refusal:
             return (
                 f"{limit.whose} may spend {dollars(limit.amount)} dollars in "
                 f"{month_name(month)}, and this request may cost {dollars(self.cost)} dollars: "
-                + ("the budget is used up" if self.retry_after is None else _RUNNING)
+                + ("more than is left" if self.retry_after is None else _RUNNING)
             )
         if measure is Measure.AT_ONCE:
             return f"{limit.whose} has {limit.amount} requests at once"

@@ -71,7 +71,7 @@ async def test_what_fits_runs_and_what_does_not_is_told_alike_everywhere(priced:
     month = time.strftime("%Y-%m", time.gmtime())
     sentence = (
         f"the tenant 'small' may spend 0.000098999 dollars in {month}, and this request may cost "
-        "0.000033 dollars: the budget is used up"
+        "0.000033 dollars: more than is left"
     )
     error = refused.json()["error"]
     assert (error["message"], error["type"], error["code"]) == (

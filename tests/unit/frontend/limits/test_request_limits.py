@@ -334,7 +334,7 @@ async def test_a_budget_is_reserved_settled_and_returned_when_the_frontend_stops
     second = await limits.reserve(found, 10, 600)
     limits.settle(second, 10, 600)
     cluster.now += 1.0
-    with pytest.raises(BatonError, match="the budget is used up") as over:
+    with pytest.raises(BatonError, match="more than is left") as over:
         await limits.reserve(found, 10, 1)
     assert over.value.retry_after is None
     assert over.value.quota is not None
