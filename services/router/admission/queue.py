@@ -125,7 +125,7 @@ class AdmissionQueue:
         planned: dict[str, float] = {}
         queues = planner.queue_seconds()
         for number in list(islice(self.order(), self._settings.window)):
-            if queues and min(queues.values()) >= gate:
+            if queues and min(queues.values()) > gate:
                 return
             waiting = self._waiting.get(number)
             if waiting is None:
@@ -138,7 +138,7 @@ class AdmissionQueue:
                 yield Due(waiting, error, 0)
                 continue
             worker = plan.worker_id
-            if queues.get(worker, 0.0) >= gate:
+            if queues.get(worker, 0.0) > gate:
                 planned[worker] = planned.get(worker, 0.0) + plan.prefill_seconds
                 continue
             self._take(number)

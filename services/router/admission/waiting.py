@@ -13,7 +13,7 @@ class QueueSettings:
     """Constants of a queue. Times are in seconds."""
 
     gate: float = 0.1
-    """A worker with less than this to compute takes one more prompt."""
+    """A worker with no more than this to compute takes one more prompt; 0: one that is idle."""
     age: float = 0.05
     """Seconds of computing that a second of waiting makes up for."""
     window: int = 64

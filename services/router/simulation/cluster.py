@@ -14,6 +14,8 @@ from services.router.simulation.router import Router
 
 _IDLE_SECONDS = 60.0
 """A router that holds requests, and hears for so long that nothing happens, will not place them."""
+_TICK_SHARE = 1e-6
+"""Of an interval that a tick may lack to the next one: multiples of it are not exact."""
 
 
 class Cluster:
@@ -146,8 +148,8 @@ class Cluster:
         if interval and self._router.waiting and not self._report_planned:
             self._report_planned = True
             tick = (self._loop.now // interval + 1) * interval
-            if tick <= self._loop.now:
-                # A multiple of the interval that dividing by it rounds down.
+            if tick - self._loop.now < _TICK_SHARE * interval:
+                # Now is a tick, which dividing by the interval rounded down.
                 tick += interval
             self._loop.at(tick, self._report_planned_tick)
 

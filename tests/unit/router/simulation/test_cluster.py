@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -248,3 +249,16 @@ def test_a_router_that_never_places_ends_the_run(delay: float) -> None:
     assert router.waiting == 1
     assert ttfts(held) == [float("inf")]
     assert 100 < len(router.reports) < 130
+
+
+def test_reports_go_on_however_their_times_are_rounded() -> None:
+    router = OneAtATime()
+    config = replace(CONFIG, report_interval=0.05)
+    cluster = Cluster(config, 26, BLOCK, shared_cache=False, loop=router.loop)
+    cluster.serve(router, [request(0, 0.1, "a")])
+    router.loop.run()
+    times = [now for now, _, _ in router.reports]
+    gaps = [later - sooner for sooner, later in pairwise(times)]
+    assert gaps[1:] == pytest.approx([0.05] * len(gaps[1:]))
+    # For a minute in which nothing happens.
+    assert times[-1] == pytest.approx(60.1, abs=0.06)
