@@ -4,8 +4,8 @@ Both sides say theirs when they open Attach, Run and Place, and each checks the 
 that changes what frames mean raises VERSION and still speaks with the version before it, so that
 processes can be upgraded one after another.
 
-Version 2: `EngineStep` has columns, and workers that stop send `StreamHandedOver`: to peers that
-know them.
+Version 2: `EngineStep` has columns, workers that stop send `StreamHandedOver`, and routers let
+queries wait, which they say by `Queued` and `Heartbeat`: with peers that know them.
 """
 
 from collections.abc import Sequence
