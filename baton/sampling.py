@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self, TypedDict, get_args, get_origin, get_ty
 
 import msgspec
 
+from baton.grammar import Grammar
 from baton.v1 import common_pb2
 
 _INT32 = 2**31 - 1
@@ -73,6 +74,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         tuple[int, ...] | None, Limits(items=(1, 1024), token_ids=True)
     ] = None
     """The only tokens that are sampled; None: all."""
+    grammar: Annotated[Grammar | None, Limits(feature="grammar")] = None
+    """What the output's text must look like; None: anything."""
 
     @classmethod
     def from_proto(cls, params: common_pb2.SamplingParams) -> Self:
@@ -100,13 +103,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             ValueError: a number does not fit the message.
             TypeError: a value has a type that the message does not take.
         """
-        given = {}
+        given: dict[str, Any] = {}
         for each in PARAMETERS:
             value = getattr(self, each.name)
             if value != each.default:
                 if each.limits.items is not None and not value:
                     raise InvalidParameterError(each.name, _count(each.limits, 0))
-                given[each.name] = value
+                given[each.name] = value.to_proto() if isinstance(value, Grammar) else value
         return common_pb2.SamplingParams(**given)
 
 
@@ -134,6 +137,8 @@ class SamplingOptions(TypedDict, total=False):
     """Strings that end the output, at most 4."""
     allowed_token_ids: Sequence[int]
     """The only tokens that are sampled, 1 to 1024."""
+    grammar: Grammar
+    """What the output's text must look like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,9 @@ def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> Non
         if value == each.default:
             continue
         name, limits = names.get(each.name, each.name), each.limits
+        if isinstance(value, Grammar):
+            _check_grammar(name, value)
+            continue
         if limits.items is not None:
             if not limits.items[0] <= len(value) <= limits.items[1]:
                 raise InvalidParameterError(name, _count(limits, len(value)))
@@ -219,6 +227,13 @@ def is_plainly_greedy(params: SamplingParams, n: int) -> bool:
     )
 
 
+def _check_grammar(name: str, grammar: Grammar) -> None:
+    try:
+        grammar.check()
+    except ValueError as error:
+        raise InvalidParameterError(name, str(error)) from None
+
+
 def _check_one(name: str, limits: Limits, value: Any) -> None:
     number = len(value) if isinstance(value, str) else value
     low = -math.inf if limits.low is None else limits.low
@@ -254,6 +269,8 @@ def _maker(parameter: Parameter) -> Callable[[Any], Any] | None:
     """Return what makes a parameter's value of any collection; None where it is no collection."""
     if parameter.name == "stop":
         return _strings
+    if parameter.name == "grammar":
+        return _grammar
     kind = parameter.type
     origin = get_origin(get_args(kind)[0] if isinstance(kind, UnionType) else kind)
     return origin if origin in (dict, tuple) else None
@@ -261,6 +278,10 @@ def _maker(parameter: Parameter) -> Callable[[Any], Any] | None:
 
 def _strings(value: str | Sequence[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _grammar(value: Grammar | common_pb2.Grammar) -> Grammar:
+    return value if isinstance(value, Grammar) else Grammar.from_proto(value)
 
 
 PARAMETERS = tuple(_parameters())

@@ -23,7 +23,6 @@ from enum import Enum
 from baton.engine.events import CachedBlock, Event
 from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
-from baton.structure import Structure
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,6 @@ class SequenceRequest:
     Empty with `prefill_only`."""
     adapter: str = ""
     """A LoRA adapter of `EngineInfo.adapters`; empty: the base model. Its digest is in `root`."""
-    structure: Structure | None = None
-    """What the output's text must look like; None: anything."""
     priority: int = 0
     """Lower is admitted first, and preempted last. An engine may ignore it."""
     expected_cached_tokens: int = 0
@@ -145,8 +142,7 @@ class Engine(ABC):
 
         Raises:
             QueueFullError: too many wait already; nothing was queued.
-            UnsupportedFeatureError: it needs `adapters` or `structured_output`, and this engine has
-                none.
+            UnsupportedFeatureError: it needs `adapters` or `grammar`, and this engine has none.
             ValueError: the prompt cannot ever fit, a field is out of range (names the limit), or
                 there is no such adapter (names it).
         """

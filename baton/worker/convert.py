@@ -12,7 +12,6 @@ from baton.sampling import (
     check_token_ids,
     check_vocabulary,
 )
-from baton.structure import Structure
 from baton.v1 import common_pb2
 from baton.worker.kv.fetch import FetchResult
 
@@ -27,7 +26,7 @@ _PRIORITIES = {
     common_pb2.PRIORITY_CLASS_PREMIUM: -1,
 }
 """Lower goes first."""
-_FIELDS = {"adapters": "adapter", "structured_output": "structure"}
+_FIELDS = {"adapters": "adapter", "grammar": "grammar"}
 """The request's fields that ask for what not every engine supports."""
 
 
@@ -85,7 +84,6 @@ def sequence_request(
         choices=tuple(range(start.prefill.n)) if prefill else (start.choice,),
         prefill_only=prefill,
         adapter=start.context.adapter,
-        structure=Structure.from_proto(start.structure),
         priority=_PRIORITIES.get(start.context.priority, 0),
         expected_cached_tokens=start.expected_cached_tokens,
     )
@@ -115,7 +113,7 @@ def refused(error: QueueFullError | ValueError) -> BatonError:
         return BatonError(Reason.OVERLOADED, "the worker's queue is full", retry_after=1.0)
     if isinstance(error, UnsupportedFeatureError):
         field = _FIELDS.get(error.feature)
-        name = error.feature if field is None else f"{field}: {error.feature}"
+        name = error.feature if field in (None, error.feature) else f"{field}: {error.feature}"
         what = f"{name} is not supported by this worker; leave it out"
         return BatonError(Reason.UNSUPPORTED_PARAMETER, what, field=field)
     return BatonError(Reason.NO_CAPACITY, str(error))

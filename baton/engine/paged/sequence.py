@@ -191,7 +191,7 @@ def open_sequence(
         info: of the engine that is to run it.
 
     Raises:
-        UnsupportedFeatureError: it names a structure, or an adapter where the engine has none.
+        UnsupportedFeatureError: it has a grammar, or an adapter, and the engine takes none.
         ValueError: a field is out of range; the text names it and its limit.
     """
     max_tokens, vocab_tokens = info.context_tokens, info.vocab_tokens
@@ -201,9 +201,9 @@ def open_sequence(
         raise ValueError(
             f"there is no adapter {request.adapter!r}: this engine has {', '.join(info.adapters)}"
         )
-    if request.structure is not None:
-        raise UnsupportedFeatureError("structured_output")
     sampling = request.sampling
+    if sampling.grammar is not None and "grammar" not in info.features:
+        raise UnsupportedFeatureError("grammar")
     tokens = [*request.prompt, *request.output]
     if not request.prompt:
         raise ValueError("the prompt is empty")

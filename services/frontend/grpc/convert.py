@@ -33,7 +33,6 @@ def generation_request(
         model=context.model,
         prompt=_prompt(request, max_messages),
         sampling=SamplingParams.from_proto(request.sampling),
-        structured=request.HasField("structure"),
         n=request.n or 1,
         resume=resume,
         take_over=resume is not None or context.attempt > 0,

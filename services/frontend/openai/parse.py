@@ -179,7 +179,7 @@ def _check_outputs(prompts: int, n: int, max_outputs: int) -> None:
 
 def _sampling(body: Common, **other: Any) -> SamplingParams:
     """Return the parameters of a body; `other` are those that it has in another shape."""
-    given = {each.name: getattr(body, each.name) for each in PARAMETERS} | other
+    given = {each.name: getattr(body, each.name, None) for each in PARAMETERS} | other
     if given["top_k"] == -1:  # vLLM's other way to say all
         given["top_k"] = 0
     return SamplingParams.from_options(given)

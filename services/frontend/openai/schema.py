@@ -38,7 +38,7 @@ else:
         [
             (each.name, each.type | None, None)
             for each in PARAMETERS
-            if each.name not in ("logprobs", "max_tokens", "stop")
+            if each.name not in ("grammar", "logprobs", "max_tokens", "stop")
         ],
         kw_only=True,
     )

@@ -46,8 +46,6 @@ class GenerationRequest:
     model: str
     prompt: Prompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    structured: bool = False
-    """It asks for an output of a given form."""
     n: int = 1
     resume: Resume | None = None
     take_over: bool = False

@@ -59,8 +59,6 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
         raise invalid_field("priority", f"{request.priority} is not a priority class")
     _whole("n", request.n, 1, limits.max_choices)
     check_prompt(request.prompt, limits)
-    if request.structured:
-        raise unsupported("structure", STRUCTURED_OUTPUT)
     try:
         sampling.check(request.sampling, request.names)
     except sampling.InvalidParameterError as error:

@@ -18,6 +18,7 @@ COMMANDS_OWN = ("baton.cli", "baton.service_variables")
 OWN = (
     "baton.client",
     "baton.errors",
+    "baton.grammar",
     "baton.redaction",
     "baton.sampling",
     "baton.stream_events",

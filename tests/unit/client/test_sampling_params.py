@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from baton.grammar import MAX_GRAMMAR_BYTES, Grammar
 from baton.sampling import (
     PARAMETERS,
     InvalidParameterError,
@@ -19,7 +20,14 @@ from baton.sampling import (
 )
 from baton.v1 import common_pb2
 
-EXAMPLES: dict[type, Any] = {bool: True, int: 3, float: 0.5, dict: {3: -1.5}, tuple: (4, 2)}
+EXAMPLES: dict[type, Any] = {
+    bool: True,
+    int: 3,
+    float: 0.5,
+    dict: {3: -1.5},
+    tuple: (4, 2),
+    Grammar: Grammar.of("regex", "[a-z]*"),
+}
 
 
 def example(name: str, kind: Any) -> Any:
@@ -77,6 +85,44 @@ def test_what_is_not_given_is_not_sent() -> None:
 def test_an_empty_list_that_means_something_else_is_not_sent() -> None:
     with pytest.raises(InvalidParameterError, match="0 entries"):
         SamplingParams.from_options({"allowed_token_ids": []}).to_proto()
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar.of("json_schema", '{"type": "object"}'),
+        Grammar.of("regex", "\\\\d+ é"),
+        Grammar.of_choices(["yes", 'no "é"']),
+        Grammar.of("lark", 'start: "a"'),
+    ],
+    ids=lambda grammar: grammar.kind,
+)
+def test_every_form_of_a_grammar_goes_through_the_message(grammar: Grammar) -> None:
+    params = SamplingParams(grammar=grammar)
+    assert SamplingParams.from_proto(params.to_proto()) == params
+    check(params)
+    # Who sends none is not asked for a digest.
+    message = params.to_proto()
+    message.grammar.ClearField("digest")
+    assert SamplingParams.from_proto(message) == params
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (common_pb2.Grammar(), "names no form; one of json_schema, regex, choice, lark"),
+        (common_pb2.Grammar(regex=""), "regex is empty"),
+        (common_pb2.Grammar(choice=common_pb2.Choices()), "at least one text"),
+        (common_pb2.Grammar(choice=common_pb2.Choices(options=["a", ""])), "none of them empty"),
+        (common_pb2.Grammar(regex="a" * (MAX_GRAMMAR_BYTES + 1)), "262145 bytes; at most 262144"),
+        (common_pb2.Grammar(regex="a", digest=b"other"), "digest is not that of the text"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_grammar_that_names_nothing_is_refused(message: common_pb2.Grammar, told: str) -> None:
+    with pytest.raises(InvalidParameterError, match=told) as caught:
+        check(SamplingParams.from_proto(common_pb2.SamplingParams(grammar=message)))
+    assert caught.value.field == "grammar"
 
 
 def test_one_stop_string_may_be_given_alone() -> None:

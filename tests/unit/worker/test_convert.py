@@ -8,9 +8,9 @@ import pytest
 from baton.engine.base import EngineInfo, QueueFullError, UnsupportedFeatureError
 from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
+from baton.grammar import Grammar
 from baton.internal.v1.worker_pb2 import Generate, Start
 from baton.settings import EngineSettings
-from baton.structure import Structure
 from baton.v1 import common_pb2
 from baton.v1.common_pb2 import RequestContext, SamplingParams
 from baton.worker.convert import adapter_digest, refused, sequence_request
@@ -82,12 +82,13 @@ def test_the_edges_of_every_range_are_taken(info: EngineInfo) -> None:
 
 def test_what_an_engine_needs_to_know_of_a_request_reaches_it(info: EngineInfo) -> None:
     context = RequestContext(adapter="poet", priority=common_pb2.PRIORITY_CLASS_PREMIUM)
-    start = _start(context=context, structure=common_pb2.Structure(regex="[a-z]*"))
+    grammar = Grammar.of("regex", "[a-z]*")
+    start = _start(context=context, sampling=SamplingParams(grammar=grammar.to_proto()))
     request = sequence_request(start, 1, b"root", info)
     assert request.adapter == "poet"
-    assert request.structure == Structure("regex", "[a-z]*")
+    assert request.sampling.grammar == grammar
     plain = sequence_request(_start(), 1, b"root", info)
-    assert (plain.adapter, plain.structure) == ("", None)
+    assert (plain.adapter, plain.sampling.grammar) == ("", None)
     context.priority = common_pb2.PRIORITY_CLASS_BATCH
     batch = sequence_request(_start(context=context), 1, b"root", info)
     assert request.priority < plain.priority < batch.priority
@@ -107,7 +108,7 @@ def test_only_adapters_that_the_engine_has_are_served(info: EngineInfo) -> None:
     [
         (QueueFullError("full"), Reason.OVERLOADED, None),
         (UnsupportedFeatureError("adapters"), Reason.UNSUPPORTED_PARAMETER, "adapter"),
-        (UnsupportedFeatureError("structured_output"), Reason.UNSUPPORTED_PARAMETER, "structure"),
+        (UnsupportedFeatureError("grammar"), Reason.UNSUPPORTED_PARAMETER, "grammar"),
         (ValueError("the prompt is too long"), Reason.NO_CAPACITY, None),
     ],
 )

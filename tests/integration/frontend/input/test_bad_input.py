@@ -228,12 +228,12 @@ async def test_structured_output_is_refused_by_name_on_both_surfaces(stage: Any)
                 told = answer.json()["error"]
                 assert (told["code"], told["param"]) == ("unsupported_parameter", name)
                 assert "structured_output is not supported" in told["message"]
-    for form in ("json_schema", "regex", "grammar"):
+    for form in ("json_schema", "regex", "lark"):
         for chat in (True, False):
-            change = _set(f"structure.{form}", "x")
+            change = _set(f"sampling.grammar.{form}", "x")
             error = await refusal_of(stage, change, chat=chat)
-            assert (error.reason, error.field) == (Reason.UNSUPPORTED_PARAMETER, "structure")
-            assert "structured_output is not supported" in error.message
+            assert (error.reason, error.field) == (Reason.UNSUPPORTED_PARAMETER, "grammar")
+            assert "do not support it" in error.message
     assert not stage.router.queries
 
 

@@ -10,7 +10,7 @@ from baton.engine.base import (
 )
 from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
-from baton.structure import Structure
+from baton.grammar import Grammar
 from tests.support.engine.contract import (
     admit,
     assert_baseline,
@@ -111,7 +111,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(tight_engine: Engine) -> N
     ("feature", "asked"),
     [
         ("adapters", request(adapter="unknown")),
-        ("structured_output", request(structure=Structure("regex", "[a-z]*"))),
+        ("grammar", request(sampling=params(grammar=Grammar.of("regex", "[a-z]*")))),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused_by_name(
