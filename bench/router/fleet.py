@@ -14,8 +14,6 @@ from services.router.state.tickets import TicketTable
 LAYOUT = b"L" * 16
 BLOCKS = 64
 CHAINS = 2_000
-THRESHOLD = 4
-"""Votes that make a prefix hot."""
 Roles = list[Role]
 _SPLIT: Roles = [Role.PREFILL] * 4 + [Role.DECODE] * 4
 FLEETS: dict[str, Roles] = {

@@ -1,9 +1,8 @@
 """How many requests per second one router places.
 
 8 workers (4 prefill and 4 decode, or 8 combined), 2 stores, prompts of 64 blocks of which about 48
-are held, an index of 100,000 blocks. Demand is counted, and no store prefetches. `pure`
-calls the placer as the service does; `stream` asks a server in another process over one Place
-stream, with so many questions in flight.
+are held, an index of 100,000 blocks. `pure` calls the placer as the service does; `stream` asks a
+server in another process over one Place stream, with so many questions in flight.
 
     python -m bench.router.place [--seconds 3] [--json FILE]
 """
@@ -17,38 +16,27 @@ from baton.internal.v1 import router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
 from baton.rpc.channels import open_channel
 from baton.rpc.protocol import hello
-from baton.settings import RouterPlacement
 from bench.harness import cli
 from bench.harness.child import helper
 from bench.harness.table import Table
-from bench.router.fleet import CHAINS, FLEETS, THRESHOLD, Roles, chains, fleet, query
+from bench.router.fleet import CHAINS, FLEETS, Roles, chains, fleet, query
 from services.router.api.placer import Placer
-from services.router.placement.service import PlacementService, Replication
-from services.router.replication.hot_prefixes import HotPrefixTracker
+from services.router.placement.service import PlacementService
 
 WARM_UP = 200
 
 
-def pure(roles: Roles, seconds: float, threshold: int) -> tuple[float, float]:
+def pure(roles: Roles, seconds: float) -> tuple[float, float]:
     """Return placements per second of one process, each with its ticket taken and given back.
 
     Args:
         roles: of the workers.
         seconds: how long to place.
-        threshold: placements that make a prefix hot; 0: none are counted. No store prefetches.
 
     Returns:
         (by the clock, by CPU time: what an otherwise idle core would do).
     """
-    where = fleet(roles)
-    replication = (
-        Replication(
-            HotPrefixTracker(RouterPlacement(replication_threshold=threshold)), lambda *_: None
-        )
-        if threshold
-        else None
-    )
-    placements = PlacementService(where, replication=replication)
+    placements = PlacementService(fleet(roles))
     placer = Placer(placements)
     queries = [query(number, chain) for number, chain in enumerate(chains())]
 
@@ -131,9 +119,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         results.append({"fleet": fleet, "how": how, **found})
 
     for name, roles in FLEETS.items():
-        for how, threshold in (("pure", THRESHOLD), ("pure, without hot prefixes", 0)):
-            rate, of_cpu = pure(roles, options.seconds, threshold)
-            note(name, how, rate, 1 / rate, of_cpu)
+        rate, of_cpu = pure(roles, options.seconds)
+        note(name, "pure", rate, 1 / rate, of_cpu)
         for in_flight in (1, 16, 128):
             async with helper("bench.router.place_server", name) as server:
                 rate, wait = await ask(await server.receive(), in_flight, options.seconds)

@@ -6,22 +6,18 @@ import sys
 import uvloop
 
 from baton.rpc.server.server import Server
-from baton.settings import GrpcSettings, RouterPlacement
+from baton.settings import GrpcSettings
 from baton.telemetry import logs
-from bench.router.fleet import FLEETS, THRESHOLD, Roles, fleet
+from bench.router.fleet import FLEETS, Roles, fleet
 from services.router.api.service import SERVICE_NAME, RouterService
-from services.router.placement.service import PlacementService, Replication
-from services.router.replication.hot_prefixes import HotPrefixTracker
+from services.router.placement.service import PlacementService
 
 
 async def serve(roles: Roles) -> None:
     """Serve a fleet until standard input ends; prints the address."""
     logs.configure("bench", "bench", "warning")
     async with Server(GrpcSettings(port=0), "bench") as server:
-        replication = Replication(
-            HotPrefixTracker(RouterPlacement(replication_threshold=THRESHOLD)), lambda *_: None
-        )
-        service = RouterService(PlacementService(fleet(roles), replication=replication))
+        service = RouterService(PlacementService(fleet(roles)))
         server.add(service.register, SERVICE_NAME)
         await server.start()
         service.open()

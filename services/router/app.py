@@ -14,15 +14,13 @@ from baton.telemetry.logs import get_logger
 from services.router.api.budget_records import BudgetRecords
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
-from services.router.placement.service import PlacementService, Replication
+from services.router.placement.service import PlacementService
 from services.router.policy.costs import Policy
 from services.router.prefix_index.blocks.dict_table import DictTable
 from services.router.prefix_index.blocks.table import BlockTable, new_table
 from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.recorded import RecordedFleet, RecordedPlacements
 from services.router.recording.recorder import Recorder
-from services.router.replication.hot_prefixes import HotPrefixTracker
-from services.router.replication.prefetcher import Prefetcher
 from services.router.state.fleet import Fleet
 from services.router.state.rates import Bandwidths
 from services.router.state.tickets import TicketTable
@@ -77,12 +75,6 @@ async def compose(process: Process, settings: RouterSettings) -> None:
             liveness=settings.liveness,
         )
     )
-    replication = None
-    if placement.replication_threshold:
-        prefetcher = Prefetcher(fleet.store_address, placement)
-        process.spawn(prefetcher.run(), "prefetcher")
-        prefixes = HotPrefixTracker(placement, policy)
-        replication = Replication(prefixes, prefetcher.submit)
     buckets = LimitBuckets(process.incarnation, discovery.report_unreachable)
     process.spawn(buckets.follow(discovery), "limits' owners")
     process.spawn(buckets.run_sweeps(), "limits' sweeps")
@@ -91,9 +83,9 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     process.spawn(budgets.keep_reading(), "budgets' records")
     process.spawn(budgets.keep_writing(), "budgets' spending")
     placements = (
-        PlacementService(fleet, policy, replication)
+        PlacementService(fleet, policy)
         if recorder is None
-        else RecordedPlacements(fleet, policy, replication, recorder.write)
+        else RecordedPlacements(fleet, policy, recorder.write)
     )
     service = RouterService(placements, limits, buckets)
     server.add(service.register, SERVICE_NAME)

@@ -22,14 +22,6 @@ PREDICTED_SECONDS = Histogram(
 PROMPT_TOKENS = Counter(
     "baton_router_prompt_tokens_total", "Prompt tokens of placements", ["model", "expected"]
 )
-PREFETCHES = Counter(
-    "baton_router_prefetches_total",
-    "Prefetches of hot prefixes by stores: completed, partial, failed, dropped",
-    ["outcome"],
-)
-PREFETCHED_BLOCKS = Counter(
-    "baton_router_prefetched_blocks_total", "Blocks of hot prefixes that stores prefetched"
-)
 SESSIONS = Gauge("baton_router_sessions", "Open Place streams")
 TICKETS = Gauge("baton_router_tickets", "Open tickets")
 INSTANCES = Gauge("baton_router_instances", "Live workers and stores by role", ["role"])

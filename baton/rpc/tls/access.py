@@ -58,7 +58,6 @@ ACCESS: Mapping[str, ServiceAccess] = {
         Put="prefill decode operator",  # `baton kv` attaches as workers do
         Get="prefill decode kvstore operator",
         Lookup="prefill decode operator",
-        Prefetch="router",
         List="operator",
         Drop="operator",
         Stat="operator",

@@ -10,7 +10,7 @@ from baton.settings.values import Bytes
 
 
 class RouterPlacement(SettingsGroup):
-    """Where requests run, and which prefixes are replicated."""
+    """Where requests run."""
 
     disaggregation: Literal["auto", "always", "never"] = Field(
         "auto",
@@ -29,37 +29,6 @@ class RouterPlacement(SettingsGroup):
         5_000_000_000,
         ge=MIB,
         description="what a worker is expected to fetch from its own store, at least",
-    )
-    replication_threshold: int = Field(
-        4,
-        ge=0,
-        le=1_000_000,
-        description="requests within about 10 s that waited beside the KV of their prefix, or "
-        "fetched it from another store, before one more store prefetches it; 0: never",
-    )
-    replication_cooldown_seconds: float = Field(
-        30,
-        ge=0,
-        le=86_400,
-        description="a store is not asked for the same prefix again for so long",
-    )
-    prefetch_concurrent: int = Field(
-        2, ge=1, le=64, description="prefetches at a time, of all stores"
-    )
-    prefetch_queued: int = Field(
-        64, ge=1, le=65_536, description="prefetches that wait; more are dropped"
-    )
-    prefetch_stale_seconds: float = Field(
-        5, gt=0, le=600, description="a prefetch that waited for longer is dropped"
-    )
-    prefetch_max_seconds: float = Field(
-        60, ge=5, le=3600, description="longest time for a store to prefetch a prefix"
-    )
-    prefetch_bytes_per_second: Bytes = Field(
-        256_000_000, ge=MIB, description="pace of each of the prefetches that run at a time"
-    )
-    store_cooldown_seconds: float = Field(
-        30, ge=0, le=86_400, description="a store that failed to prefetch is left alone for so long"
     )
 
 

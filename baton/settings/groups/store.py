@@ -93,10 +93,6 @@ class StoreLimits(SettingsGroup):
     max_wait_seconds: float = Field(
         3600, gt=0, le=86_400, description="longest wait for an object that a client may ask for"
     )
-    max_prefetches: int = Field(
-        16, ge=1, le=4096, description="prefetches at a time; more are refused"
-    )
-    prefetch_seconds: float = Field(60, gt=0, le=3600, description="longest time for a prefetch")
     open_seconds: float = Field(
         10, gt=0, le=600, description="time for a new stream to say who it is"
     )

@@ -1,1 +1,1 @@
-"""KvStoreService: Get and Put streams, inspection, prefetch."""
+"""KvStoreService: Get and Put streams, inspection."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import math
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -25,7 +24,6 @@ from baton.transports import GRPC, SHM
 from services.kvstore.api import admin
 from services.kvstore.api.fields import objects_of
 from services.kvstore.api.get import GetStream
-from services.kvstore.api.prefetch import Prefetches
 from services.kvstore.api.put import PutStream
 from services.kvstore.peers.transports.nixl.sender import NixlSender
 from services.kvstore.sessions import Session, Sessions
@@ -65,7 +63,6 @@ class KvStoreService(KvStoreServiceServicer):
         self._store = store
         self._nixl = nixl
         self._limits = limits
-        self._prefetches = Prefetches(store, limits)
         self._sessions = Sessions(limits.max_sessions)
 
     def register(self, server: grpc.aio.Server) -> None:
@@ -149,15 +146,6 @@ class KvStoreService(KvStoreServiceServicer):
         context: Any,  # noqa: ARG002
     ) -> pb.StatResponse:
         return admin.stat(self._store)
-
-    async def Prefetch(  # noqa: N802
-        self,
-        request: pb.PrefetchRequest,
-        context: Any,
-    ) -> pb.PrefetchResponse:
-        left = context.time_remaining()
-        # A second less than the caller waits, so that it learns what did not arrive.
-        return await self._prefetches.run(request, math.inf if left is None else max(0.0, left - 1))
 
     async def List(  # noqa: N802
         self,

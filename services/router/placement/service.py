@@ -1,7 +1,6 @@
 """Where requests run: from what is asked to a decision with its ticket, in plain values."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason, invalid_field
@@ -9,8 +8,6 @@ from baton.kv.keys import KEY_BYTES
 from baton.limits import MAX_CHOICES
 from services.router.policy.costs import PlacementQuery, Policy, Turn, estimate_prefill
 from services.router.policy.placement import DEFAULT_POLICY, Chosen, Decision, choose, decide
-from services.router.prefix_index.match import Match
-from services.router.replication.hot_prefixes import HotPrefixTracker, PrefetchTask
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import InFlightLoad
 from services.router.state.worker import Worker
@@ -79,33 +76,17 @@ class Placed(NamedTuple):
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class Replication:
-    """What decides which prefixes other stores should hold, and what asks the stores."""
-
-    prefixes: HotPrefixTracker
-    submit: Callable[[PrefetchTask, float], object]
-    """Is given each task and the time."""
-
-
 class PlacementService:
     """Places requests on a fleet. Pure but for the fleet: time comes in as an argument.
 
     Args:
         fleet: where to place.
         policy: constants of the cost model.
-        replication: given every placement; None: hot prefixes are not replicated.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        policy: Policy = DEFAULT_POLICY,
-        replication: Replication | None = None,
-    ) -> None:
+    def __init__(self, fleet: Fleet, policy: Policy = DEFAULT_POLICY) -> None:
         self.fleet = fleet
         self._policy = policy
-        self._replication = replication
 
     def place(self, request: PlacementRequest, session: int, now: float) -> Placed:
         """Choose a placement and open its ticket.
@@ -148,10 +129,8 @@ class PlacementService:
         Raises:
             BatonError: what `policy.placement.decide` raises.
         """
-        request, query, workers, chosen = plan
+        request, query, _, chosen = plan
         decision = decide(query, chosen, self._policy)
-        if self._replication is not None:
-            self._replicate(self._replication, request, query.matches, decision, workers, now)
         loads = _in_flight_loads(request, decision)
         ticket = self.fleet.tickets.issue(session, now, loads)
         self.fleet.load_changed(loads)
@@ -227,25 +206,6 @@ class PlacementService:
         if request.adapter is not None:
             workers = [one for one in workers if request.adapter in one.adapters]
         return workers
-
-    def _replicate(
-        self,
-        replication: Replication,
-        request: PlacementRequest,
-        matches: Mapping[bytes, Match],
-        decision: Decision,
-        workers: Sequence[Worker],
-        now: float,
-    ) -> None:
-        layout_id = decision.decode_worker.layout_id
-        for chain in request.chains:
-            if chain.layout_id == layout_id:
-                task = replication.prefixes.record_placement(
-                    chain.keys, matches[layout_id], decision, workers, request.tenant, now
-                )
-                if task is not None:
-                    replication.submit(task, now)
-                return
 
 
 def _in_flight_loads(request: PlacementRequest, decision: Decision) -> dict[str, InFlightLoad]:

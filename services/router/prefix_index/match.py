@@ -85,24 +85,9 @@ class Match:
             total += blocks
         return total
 
-    def lacks(self, store_id: str, blocks: int) -> bool:
-        """Return whether any of the first `blocks` blocks is not in a store's memory."""
-        near = self._holders.bits[DRAM].get(store_id, 0)
-        for mask, count in self.runs:
-            if blocks <= 0:
-                break
-            if not mask & near:
-                return True
-            blocks -= count
-        return blocks > 0
-
-    def stores(self, first: int | None = None) -> list[str]:
-        """Return the stores that hold any block of the match, the one with the most first.
-
-        Args:
-            first: consider so many leading blocks only; None: all.
-        """
-        runs = self.runs if first is None else self._first(first)
+    def stores(self) -> list[str]:
+        """Return the stores that hold any block of the match, the one with the most first."""
+        runs = self.runs
         seen = 0
         for mask, _ in runs:
             seen |= mask
@@ -111,12 +96,3 @@ class Match:
             bits = self._holders.holder_bits(holder)
             held[holder] = sum(blocks for mask, blocks in runs if mask & bits)
         return sorted(held, key=lambda holder: (-held[holder], holder))
-
-    def _first(self, blocks: int) -> list[tuple[int, int]]:
-        runs = []
-        for mask, count in self.runs:
-            if blocks <= 0:
-                break
-            runs.append((mask, min(count, blocks)))
-            blocks -= count
-        return runs

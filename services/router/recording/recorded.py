@@ -3,12 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from baton.errors import BatonError
-from services.router.placement.service import (
-    Placed,
-    PlacementRequest,
-    PlacementService,
-    Replication,
-)
+from services.router.placement.service import Placed, PlacementRequest, PlacementService
 from services.router.policy.costs import Policy
 from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.records import (
@@ -118,10 +113,8 @@ class RecordedFleet(Fleet):
 class RecordedPlacements(PlacementService):
     """Placements that are recorded with what they were answered."""
 
-    def __init__(
-        self, fleet: Fleet, policy: Policy, replication: Replication | None, write: Write
-    ) -> None:
-        super().__init__(fleet, policy, replication)
+    def __init__(self, fleet: Fleet, policy: Policy, write: Write) -> None:
+        super().__init__(fleet, policy)
         self._write = write
 
     def place(self, request: PlacementRequest, session: int, now: float) -> Placed:

@@ -43,8 +43,6 @@ class Cluster:
         self.step_times = StepTimes()
         self.brought_tokens = 0
         """KV that was brought from other workers for prompts."""
-        self.prefetched_blocks = 0
-        """That were brought before a request asked for them there."""
         self.found_blocks = 0
         """Leading blocks of prompts that were not computed."""
         self.prompt_blocks = 0
@@ -104,26 +102,6 @@ class Cluster:
         self._placed += 1
         self._changed_at = self._loop.now
         self._submit(request, choice, self._loop.now)
-
-    def prefetch(
-        self, worker: int, blocks: Sequence[int], done: Callable[[int, float], None]
-    ) -> None:
-        """Bring the blocks that a worker's cache lacks; `done` is given how many it has then."""
-        held = self.workers[worker].cache.prefix(blocks)
-        found = max(held, self._available(blocks, len(blocks)))
-        arrives = self._transfer(worker, found - held) if found > held else self._loop.now
-        self.prefetched_blocks += found - held
-        self._loop.at(arrives, self._prefetched, worker, blocks[:found], done)
-
-    def call_at(self, when: float, call: Callable[[float], None]) -> None:
-        """Call a function with the time, at a time."""
-        self._loop.at(when, lambda: call(self._loop.now))
-
-    def _prefetched(
-        self, worker: int, blocks: Sequence[int], done: Callable[[int, float], None]
-    ) -> None:
-        self._keep(worker, blocks)
-        done(len(blocks), self._loop.now)
 
     def _transfer(self, worker: int, blocks: int) -> float:
         """Bring blocks from other workers, after what is brought already; return when they come."""

@@ -30,8 +30,6 @@ class ClusterConfig:
     """Between reports of load."""
     report_delay: float = 0.0
     """On their way."""
-    hot_prefixes: bool = True
-    """Whether Baton replicates hot prefixes."""
     disaggregation: Disaggregation = "auto"
     """As Baton's setting."""
 

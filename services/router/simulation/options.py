@@ -73,7 +73,6 @@ def parser() -> argparse.ArgumentParser:
     add("--order", choices=("fifo", "shortest"), default="fifo", help="of waiting prompts")
     add("--age", type=_not_negative, default=_ORDERING.age, help="default: %(default)s")
     add("--disaggregation", choices=("auto", "always", "never"), default="auto", help="of Baton")
-    add("--no-hot-prefixes", action="store_true", help="Baton does not replicate them")
     add("--event-delay", type=_not_negative, default=_CONFIG.event_delay, help="of KV events, s")
     add("--report-interval", type=_not_negative, default=_CONFIG.report_interval, help="s")
     add("--report-delay", type=_not_negative, default=_CONFIG.report_delay, help="s")
@@ -129,7 +128,6 @@ def cluster_config(options: argparse.Namespace) -> ClusterConfig:
         event_delay=options.event_delay,
         report_interval=options.report_interval,
         report_delay=options.report_delay,
-        hot_prefixes=not options.no_hot_prefixes,
         disaggregation=options.disaggregation,
     )
 

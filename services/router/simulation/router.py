@@ -1,6 +1,6 @@
 """What the cluster tells a router, and asks it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from services.router.simulation.model.loads import Loads
@@ -41,11 +41,3 @@ class Actions(Protocol):
 
     def place(self, request: Request, choice: Choice) -> None:
         """Send a request that waited in the router where it goes."""
-
-    def prefetch(
-        self, worker: int, blocks: Sequence[int], done: Callable[[int, float], None]
-    ) -> None:
-        """Bring the blocks that a worker's cache lacks; `done` is given how many it has then."""
-
-    def call_at(self, when: float, call: Callable[[float], None]) -> None:
-        """Call a function with the time, at a time."""

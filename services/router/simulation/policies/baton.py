@@ -5,19 +5,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from baton.errors import BatonError
-from baton.kv.keys import KEY_BYTES
-from baton.settings import RouterPlacement
 from services.router.placement.service import (
     Chain,
     Placed,
     PlacementRequest,
     PlacementService,
-    Replication,
 )
 from services.router.policy.costs import Policy
 from services.router.prefix_index.index import PrefixIndex
-from services.router.replication.hot_prefixes import HotPrefixTracker, PrefetchTask
-from services.router.replication.pacer import PrefetchPacer
 from services.router.simulation.config import ClusterConfig
 from services.router.simulation.model.loads import Loads
 from services.router.simulation.policies.holdings import Holdings, store_id, worker_id
@@ -48,7 +43,7 @@ class _Issued(NamedTuple):
 
 
 class BatonRouter:
-    """Drives the fleet, placement and hot prefixes of production; it decides nothing itself.
+    """Drives the fleet and placement of production; it decides nothing itself.
 
     Args:
         config: of the cluster.
@@ -83,21 +78,14 @@ class BatonRouter:
             ),
         )
         self._holdings = Holdings(self._fleet.index, keys, stores=True)
-        self._blocks = {key: block for block, key in enumerate(keys)}
-        settings = RouterPlacement()
         if policy is None:
             policy = Policy(disaggregation=config.disaggregation)
-        self._pacer = PrefetchPacer(settings)
-        replication = None
-        if config.hot_prefixes:
-            replication = Replication(HotPrefixTracker(settings, policy), self._submit)
-        self._placements = PlacementService(self._fleet, policy, replication)
+        self._placements = PlacementService(self._fleet, policy)
         self._placed = 0
         self._issued: deque[_Issued] = deque()
         self._tickets: dict[int, str] = {}
         """By the number of the request."""
         self._tended_at = 0.0
-        self._waking = False
         self._join()
 
     @property
@@ -116,7 +104,7 @@ class BatonRouter:
             placed = self._placements.place(self._asked(request), SESSION, now)
         except BatonError:
             return None
-        return self._choice(request, placed, now)
+        return self._choice(request, placed)
 
     def _asked(self, request: Request) -> PlacementRequest:
         """Return what a frontend would ask."""
@@ -130,9 +118,7 @@ class BatonRouter:
             seed=(request.number * 0x9E3779B1 ^ self._seed) & 0xFFFFFFFF,
         )
 
-    def _choice(
-        self, request: Request, placed: Placed, now: float, key: float | None = None
-    ) -> Choice:
+    def _choice(self, request: Request, placed: Placed, key: float | None = None) -> Choice:
         """Return a placement as the cluster is told it, and remember its ticket."""
         ticket, decision = placed
         decode = self._number(decision.decode_worker.id)
@@ -141,7 +127,6 @@ class BatonRouter:
         self._tickets[request.number] = ticket
         self._issued.append(_Issued(self._placed, ticket, tuple({worker, decode})))
         self._placed += 1
-        self._prefetch(now)
         coverage = decision.prefill.coverage
         return Choice(worker, coverage.blocks if coverage.remote else 0, decode, key)
 
@@ -201,34 +186,6 @@ class BatonRouter:
                     worker_id(worker), role, model=MODEL, layout_id=LAYOUT, store_id=store
                 )
             )
-
-    def _submit(self, task: PrefetchTask, now: float) -> None:
-        self._pacer.submit(task, now)
-
-    def _prefetch(self, now: float) -> None:
-        """Begin the prefetches that may begin now."""
-        pacer = self._pacer
-        while (task := pacer.next(now)) is not None:
-            self._begin(task)
-        wait = pacer.wait_seconds(now)
-        if wait is not None and not self._waking:
-            self._waking = True
-            self._actions.call_at(now + wait, self._wake)
-
-    def _wake(self, now: float) -> None:
-        self._waking = False
-        self._prefetch(now)
-
-    def _begin(self, task: PrefetchTask) -> None:
-        keys = (task.keys[at : at + KEY_BYTES] for at in range(0, len(task.keys), KEY_BYTES))
-
-        def done(blocks: int, now: float) -> None:
-            self._pacer.done(task, blocks, now)
-            self._prefetch(now)
-
-        self._actions.prefetch(
-            self._number(task.store_id), [self._blocks[key] for key in keys], done
-        )
 
     @staticmethod
     def _number(instance_id: str) -> int:

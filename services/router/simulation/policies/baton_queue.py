@@ -98,7 +98,7 @@ class BatonQueueRouter(BatonRouter):
                 self._shares.settle(waiting.tenant, charged, 0)
                 continue
             self._charged[request.number] = charged
-            choice = self._choice(request, placed, now, waiting.key)
+            choice = self._choice(request, placed, waiting.key)
             if request.number == asked:
                 answer = choice
             else:

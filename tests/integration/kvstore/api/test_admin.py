@@ -93,7 +93,6 @@ MANY = KEY * (MAX_MESSAGE_BYTES // len(KEY) + 1)
         ("Put", lambda: reserve(keys=MANY)),
         ("Put", lambda: pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=LAYOUT, keys=MANY))),
         ("Lookup", lambda: pb.LookupRequest(layout_id=LAYOUT, keys=MANY)),
-        ("Prefetch", lambda: pb.PrefetchRequest(layout_id=LAYOUT, keys=MANY)),
         ("Drop", lambda: pb.DropRequest(layout_id=LAYOUT, keys=MANY)),
     ],
 )

@@ -40,7 +40,6 @@ EXPECTED = {
     "KvStoreService/Attach": "prefill decode kvstore operator",
     "KvStoreService/Put": "prefill decode operator",
     "KvStoreService/Get": "prefill decode kvstore operator",
-    "KvStoreService/Prefetch": "router",
     "KvStoreService/List": "operator",
     "KvStoreService/Drop": "operator",
     "KvStoreService/Lookup": "prefill decode operator",

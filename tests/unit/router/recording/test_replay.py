@@ -41,7 +41,7 @@ class Driver:
             "r/1", Policy(max_queue_seconds=20.0), Bandwidths(), 2.0, self.records.append
         )
         self._placements = RecordedPlacements(
-            self._fleet, Policy(max_queue_seconds=20.0), None, self.records.append
+            self._fleet, Policy(max_queue_seconds=20.0), self.records.append
         )
         self._tickets: list[tuple[int, str]] = []
         self._now = 100.0

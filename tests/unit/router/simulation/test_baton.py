@@ -96,19 +96,3 @@ def test_what_no_worker_has_memory_for_is_refused() -> None:
     requests = [request(0, 0, range(60)), request(1, 0, range(3))]
     Run(requests, ClusterConfig(workers=1, cache_tokens=50 * BLOCK, costs=COSTS))
     assert [one.worker for one in requests] == [-1, 0]
-
-
-@pytest.mark.parametrize("replicate", [True, False])
-def test_a_hot_prefix_is_brought_to_other_workers_unasked(
-    replicate: bool,
-) -> None:
-    requests = [request(0, 0, range(40))]
-    requests += [
-        Request(number, 45 + number / 10, 41 * BLOCK, 10, (*range(40), 100 + number))
-        for number in range(1, 40)
-    ]
-    config = replace(CONFIG, workers=4, hot_prefixes=replicate)
-    run = Run(requests, config)
-    assert (run.cluster.prefetched_blocks > 0) == replicate
-    assert len({one.worker for one in requests}) == 4
-    assert all(one.cached_blocks >= 40 for one in requests[20:])

@@ -175,7 +175,7 @@ def classes(folder: Path, *, but: Path | None = None) -> set[str]:
 def test_the_simulator_defines_nothing_that_production_has() -> None:
     simulation = ROUTER / "simulation"
     production = classes(ROUTER, but=simulation)
-    assert {"PrefixIndex", "Fleet", "TicketTable", "HotPrefixTracker"} <= production
+    assert {"PrefixIndex", "Fleet", "TicketTable", "PlacementService"} <= production
     assert not classes(simulation) & production
 
 
@@ -192,8 +192,6 @@ def test_baton_is_what_production_runs() -> None:
         for name in (
             "placement.service.PlacementService",
             "prefix_index.index.PrefixIndex",
-            "replication.hot_prefixes.HotPrefixTracker",
-            "replication.pacer.PrefetchPacer",
             "state.fleet.Fleet",
             "state.tickets.TicketTable",
         )
