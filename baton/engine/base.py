@@ -6,6 +6,8 @@ One thread owns an engine: it makes it and alone calls its methods, but for `rea
     add ─▶ Admitted ─▶ (blocks written) ─▶ start
     ─▶ SampledTokens…, BlocksReady… ─▶ SequenceEnded ─▶ close
 
+Sequences wait in an order: those that go on, then streams that another engine began, then what has
+waited for too long, then by `SequenceRequest.order`. Nothing that has begun is interrupted for it.
 A sequence is admitted when pages for its prompt are free and no other sequence is busy computing or
 loading the block that it would need first. Between Admitted and `start` the worker may write KV
 blocks that it fetched. Ended sequences keep their pages until `close`, so that the worker can still
@@ -21,6 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from baton.engine.events import CachedBlock, Event
+from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
 
@@ -46,8 +49,8 @@ class SequenceRequest:
     Empty with `prefill_only`."""
     adapter: str = ""
     """A LoRA adapter of `EngineInfo.adapters`; empty: the base model. Its digest is in `root`."""
-    priority: int = 0
-    """Lower is admitted first, and preempted last. An engine may ignore it."""
+    order: WorkOrder = BY_ARRIVAL
+    """Of what waits, the lowest is computed first, and the first one among equals."""
     expected_cached_tokens: int = 0
     """Leading prompt tokens whose KV is expected to be found: for `EngineStats` alone."""
 

@@ -1,7 +1,10 @@
 """Convert between messages of the wire and the engine's own types."""
 
+import math
+
 from baton.engine.base import EngineInfo, QueueFullError, SequenceRequest, UnsupportedFeatureError
 from baton.engine.events import Admitted, EndReason, SequenceEnded
+from baton.engine.work_order import AGE, BY_ARRIVAL, WorkOrder
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
 from baton.limits import MAX_CHOICES
@@ -20,23 +23,34 @@ _REASONS = {
     EndReason.LENGTH: worker_pb2.END_REASON_LENGTH,
     EndReason.PREFILLED: worker_pb2.END_REASON_PREFILLED,
 }
-_PRIORITIES = {
-    common_pb2.PRIORITY_CLASS_BATCH: 1,
-    common_pb2.PRIORITY_CLASS_INTERACTIVE: 0,
-    common_pb2.PRIORITY_CLASS_PREMIUM: -1,
+_CLASS_RANKS = {
+    common_pb2.PRIORITY_CLASS_PREMIUM: 0,
+    common_pb2.PRIORITY_CLASS_INTERACTIVE: 1,
+    common_pb2.PRIORITY_CLASS_BATCH: 2,
 }
-"""Lower goes first."""
+"""The lowest goes first; of a class that is not here, that of interactive."""
 _FIELDS = {"adapters": "adapter", "grammar": "grammar"}
 """The request's fields that ask for what not every engine supports."""
 
 
 def sequence_request(
-    start: worker_pb2.Start, sequence_id: int, root: bytes, info: EngineInfo
+    start: worker_pb2.Start,
+    sequence_id: int,
+    root: bytes,
+    info: EngineInfo,
+    order: WorkOrder = BY_ARRIVAL,
 ) -> SequenceRequest:
     """Return the sequence that a Start describes.
 
     Frontends validate what clients send; this guards the engine, and with it all other requests,
     against a frontend that did not.
+
+    Args:
+        start: the Start.
+        sequence_id: new among open sequences.
+        root: of its KV keys.
+        info: of the engine.
+        order: among those that wait.
 
     Raises:
         BatonError: a field is out of range.
@@ -84,9 +98,38 @@ def sequence_request(
         choices=tuple(range(start.prefill.n)) if prefill else (start.choice,),
         prefill_only=prefill,
         adapter=start.context.adapter,
-        priority=_PRIORITIES.get(start.context.priority, 0),
+        order=order,
         expected_cached_tokens=start.expected_cached_tokens,
     )
+
+
+def work_order(start: worker_pb2.Start, tokens_per_second: float, now: float) -> WorkOrder:
+    """Return where a Start belongs among those that wait.
+
+    One that no router gave an order goes by its class and by what it has left to compute, as a
+    router would have it.
+
+    Args:
+        start: the Start.
+        tokens_per_second: of prompts that the engine computes; 0: not known yet.
+        now: seconds since 1970.
+
+    Raises:
+        BatonError: a field of its order is out of range.
+    """
+    order = start.order
+    if not start.HasField("order"):
+        rank = _CLASS_RANKS.get(start.context.priority, 1)
+        left = max(1, len(start.prompt_token_ids) - start.expected_cached_tokens)
+        seconds = left / tokens_per_second if tokens_per_second > 0 else 0.0
+        return WorkOrder(0, rank, 0.0, seconds + AGE * now)
+    for name in ("tier", "priority_class", "tenant_lead"):
+        value = getattr(order, name)
+        if not 0 <= value < math.inf:
+            raise invalid_field(f"order.{name}", f"{value} is out of range: at least 0, finite")
+    if not math.isfinite(order.key):
+        raise invalid_field("order.key", f"{order.key} is no finite number of seconds")
+    return WorkOrder(order.tier, order.priority_class, order.tenant_lead, order.key)
 
 
 def adapter_digest(context: common_pb2.RequestContext, info: EngineInfo) -> bytes:

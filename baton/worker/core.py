@@ -1,6 +1,7 @@
 """What all streams of one worker share."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -16,7 +17,7 @@ from baton.kv.keys import chain_root
 from baton.sampling import is_plainly_greedy
 from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
-from baton.worker.convert import adapter_digest, sequence_request
+from baton.worker.convert import adapter_digest, sequence_request, work_order
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.kv.copy_threads import lower_thread_priority
 from baton.worker.kv.fetch import FetchRate, SequenceFetch
@@ -133,7 +134,8 @@ class WorkerCore:
         root = chain_root(
             self.model, info.weights_digest, self._layout_id, adapter, start.cache_salt
         )
-        request = sequence_request(start, next(self._ids), root, info)
+        order = work_order(start, self.stats.prefill_tokens_per_second, time.time())
+        request = sequence_request(start, next(self._ids), root, info, order)
         fetch = SequenceFetch(
             self.engine,
             self.store,

@@ -22,10 +22,7 @@ from baton.engine.sampling.draw import Sampled
 
 
 class PagedEngine(Engine):
-    """Schedules sequences over the pages of a runner. Owned by one thread, as of `Engine`.
-
-    First come, first served: priorities are ignored.
-    """
+    """Schedules sequences over the pages of a runner. Owned by one thread, as of `Engine`."""
 
     def __init__(
         self,
@@ -62,8 +59,9 @@ class PagedEngine(Engine):
     def add(self, request: SequenceRequest) -> None:
         if request.id in self._sequences:
             raise ValueError(f"sequence {request.id} is open already")
-        sequence = open_sequence(request, self._order, self._clock(), self.info)
-        self._scheduler.add(sequence)
+        now = self._clock()
+        sequence = open_sequence(request, self._order, now, self.info)
+        self._scheduler.add(sequence, now)
         self._sequences[request.id] = sequence
         self._order += 1
 

@@ -1,14 +1,14 @@
 """Decide which sequences get pages, and which tokens are computed next. Pure: no clock.
 
-Admission is first come, first served: a sequence that does not fit holds back those behind it, one
-that waits for a block on its way does not. Each step computes one token of every decoding sequence
-and fills the rest of its budget with chunks of prompts. When a decoding sequence finds no page for
-its next token, the youngest one gives up its own, waits at the head of the queue and is computed
-again: the oldest always progresses, and no sequence is accepted that does not fit alone.
+Sequences get pages by their turns: one that does not fit holds back those behind it, one that waits
+for a block on its way does not. Each step computes one token of every decoding sequence and fills
+the rest of its budget with chunks of prompts: the one that has begun, to its end, then the others
+by their turns. When a decoding sequence finds no page for its next token, the youngest one gives up
+its own, waits at the head of the line and is computed again: the oldest always progresses, and no
+sequence is accepted that does not fit alone.
 """
 
 from bisect import insort
-from collections import deque
 from enum import Enum, auto
 
 from baton.engine.base import QueueFullError
@@ -16,6 +16,7 @@ from baton.engine.events import CachedBlock
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits, StepPlan
 from baton.engine.paged.sequence import LiveSequence, SequenceState
+from baton.engine.paged.waiting_line import WaitingLine
 
 
 class _Admission(Enum):
@@ -33,7 +34,7 @@ class Scheduler:
     def __init__(self, pool: PagePool, limits: SchedulerLimits) -> None:
         self.pool = pool
         self._limits = limits
-        self._waiting: deque[LiveSequence] = deque()
+        self._waiting = WaitingLine()
         self._admitted: dict[int, LiveSequence] = {}
         """Sequences with pages that are not started."""
         self._running: list[LiveSequence] = []
@@ -69,7 +70,7 @@ class Scheduler:
         """Return the prompt tokens of waiting sequences that are expected to be found."""
         return sum(sequence.expected_cached_tokens for sequence in self._waiting)
 
-    def add(self, sequence: LiveSequence) -> None:
+    def add(self, sequence: LiveSequence, now: float) -> None:
         """Queue a sequence.
 
         Raises:
@@ -78,7 +79,7 @@ class Scheduler:
         # Preempted sequences wait too, but do not count: they were accepted long ago.
         if sum(not waiting.started for waiting in self._waiting) >= self._limits.max_waiting:
             raise QueueFullError(f"{self._limits.max_waiting} sequences wait already")
-        self._waiting.append(sequence)
+        self._waiting.add(sequence, now)
         self._changed = True
 
     def admit(self, now: float) -> list[LiveSequence]:
@@ -86,19 +87,16 @@ class Scheduler:
         if not (self._changed and self._waiting):
             return []
         self._changed = False
+        self._waiting.move_overdue(now)
         admitted = []
-        kept = deque[LiveSequence]()
-        while self._waiting:
-            sequence = self._waiting.popleft()
+        for sequence in self._waiting:
             admission = self._try_admit(sequence, now)
             if admission is _Admission.ADMITTED:
                 admitted.append(sequence)
-                continue
-            kept.append(sequence)
-            if admission is _Admission.NO_ROOM:
+            elif admission is _Admission.NO_ROOM:
                 break
-        kept.extend(self._waiting)
-        self._waiting = kept
+        for sequence in admitted:
+            self._waiting.remove(sequence)
         return admitted
 
     def start(self, sequence: LiveSequence, ready_tokens: int) -> None:
@@ -121,6 +119,8 @@ class Scheduler:
             elif self._allocate_until(sequence, end, plan, now):
                 # A token whose KV is in place is computed all the same: its logits are not.
                 plan.chunks.append(ScheduledChunk(sequence, end - 1, end))
+        if len(chunked) > 1:
+            chunked.sort(key=lambda each: each.turn(now))
         limits = self._limits
         most = limits.decode_chunk_tokens if plan.chunks else limits.chunk_tokens
         budget = max(min(most, limits.chunk_tokens) - len(plan.chunks), limits.block_tokens)
@@ -240,7 +240,7 @@ class Scheduler:
         self._release_pages(sequence, now)
         sequence.num_computed_tokens = sequence.registered = 0
         sequence.state = SequenceState.WAITING
-        self._waiting.appendleft(sequence)
+        self._waiting.add(sequence, now)
 
     def _release_pages(self, sequence: LiveSequence, now: float) -> None:
         sequence.charge(now)

@@ -2,11 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 
 from baton.engine.base import EngineInfo, SequenceRequest, UnsupportedFeatureError
 from baton.engine.events import EndReason
+from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
+
+OVERDUE_SECONDS = 60.0
+"""What has waited for so long goes before what has not, whatever their orders are."""
+
+
+class TurnGroup(IntEnum):
+    """Which sequences are computed before which others, before their orders are compared."""
+
+    BEGUN = auto()
+    """Part of it was computed, or it gave its pages up: what has begun is read to its end."""
+    RESUMED = auto()
+    """A stream that another engine began: its client is in the middle of it."""
+    OVERDUE = auto()
+    ORDERED = auto()
+
+
+Turn = tuple[TurnGroup, WorkOrder, int]
+"""A group, the order within it, and the rank by arrival; the lowest goes first, and no two are
+equal."""
 
 
 class SequenceState(Enum):
@@ -103,6 +123,21 @@ class LiveSequence:
         if self.first_computed is None:
             return 0
         return min(self.first_computed, self.prompt_tokens)
+
+    def turn(self, now: float) -> Turn:
+        """Return when the sequence is to be computed, beside the turns of others.
+
+        Args:
+            now: seconds on the engine's clock.
+        """
+        preempted = self.started and self.state is SequenceState.WAITING
+        if self.forward_tokens or preempted:
+            return TurnGroup.BEGUN, BY_ARRIVAL, self.order
+        if self.request.output:
+            return TurnGroup.RESUMED, BY_ARRIVAL, self.order
+        if now - self.waiting_since >= OVERDUE_SECONDS:
+            return TurnGroup.OVERDUE, BY_ARRIVAL, self.order
+        return TurnGroup.ORDERED, self.request.order, self.order
 
     def count_computed(self, start: int, end: int) -> None:
         """Record that KV of positions from `start` to `end` was computed."""

@@ -88,8 +88,9 @@ class VllmCore:
     ) -> Request:
         """Make a request whose block hashes are what `hasher` says.
 
-        Of requests with equal priority the one with the lowest `arrival` goes first, and the one
-        with the highest is preempted.
+        The request with the lowest `priority` goes first, and the one with the highest is
+        preempted; of equals the one with the lowest `arrival` goes first. They are only compared,
+        so that a priority may have more bits than a machine's word.
         """
         return Request(
             request_id=name,

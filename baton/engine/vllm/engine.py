@@ -23,6 +23,7 @@ from baton.engine.vllm.sequences.requests import (
     block_hasher,
     exact_params,
     native_params,
+    priority,
     takes_argmax,
 )
 from baton.engine.vllm.sequences.sampled import Draws, SampledReader
@@ -98,7 +99,7 @@ class VllmEngine(Engine):
             exact_params(sequence, name) if exact else native_params(sequence, self._on_cpu),
             block_hasher(sequence, self._block_tokens),
             self._order,
-            request.priority,
+            priority(sequence),
             self._adapters.get(request.adapter),
         )
         self._order += 1

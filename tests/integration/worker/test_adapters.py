@@ -96,8 +96,8 @@ async def test_the_class_of_a_request_reaches_the_engine_as_a_number(rig: Rig) -
             await InferenceServiceStub(channel).Generate(request).read()
             await eventually(lambda: len(rig.engines["decode-0"].asked) > 0)
             (asked,) = rig.engines["decode-0"].asked
-            expected = {"BATCH": 1, "PREMIUM": -1}
-            assert asked.priority == expected.get(name, 0)
+            expected = {"BATCH": 2, "PREMIUM": 0}
+            assert asked.order.priority_class == expected.get(name, 1)
             rig.engines["decode-0"].asked.clear()
     finally:
         await channel.close()

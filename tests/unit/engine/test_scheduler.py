@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import suppress
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import SchedulerLimits, StepPlan
 from baton.engine.paged.scheduler import Scheduler
 from baton.engine.paged.sequence import LiveSequence, SequenceState, open_sequence
+from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.sampling import SamplingParams
 from tests.support.engine.info import engine_info
 
@@ -46,6 +48,8 @@ class Bench:
         *,
         prefill_only: bool = False,
         expected_cached_tokens: int = 0,
+        output: tuple[int, ...] = (),
+        order: WorkOrder = BY_ARRIVAL,
     ) -> LiveSequence:
         number = len(self.open)
         request = SequenceRequest(
@@ -55,10 +59,12 @@ class Bench:
             sampling=SamplingParams(max_tokens=max_tokens),
             prefill_only=prefill_only,
             expected_cached_tokens=expected_cached_tokens,
+            output=output,
+            order=order,
         )
         info = engine_info(BLOCK, context_tokens=self.pages * BLOCK, vocab_tokens=1000)
         sequence = open_sequence(request, number, NOW, info)
-        self.scheduler.add(sequence)
+        self.scheduler.add(sequence, NOW)
         self.open[number] = sequence
         return sequence
 
@@ -136,6 +142,72 @@ def test_prompts_get_on_however_many_decode() -> None:
     bench.step()
     bench.add(list(range(100, 110)))
     assert [chunk.end - chunk.start for chunk in bench.step().chunks] == [1, 1, 1, 1, BLOCK]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    orders=st.lists(
+        st.tuples(
+            st.integers(0, 1), st.integers(0, 1), st.sampled_from([0.0, 9.0]), st.floats(0, 3)
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    lengths=st.lists(st.integers(2, 40), min_size=8, max_size=8),
+    chunk_tokens=st.integers(4, 50),
+    max_running=st.sampled_from([1, 3, 64]),
+    together=st.integers(1, 8),
+)
+def test_prompts_are_read_one_after_the_other_in_their_order(
+    orders: list[tuple[int, int, float, float]],
+    lengths: list[int],
+    chunk_tokens: int,
+    max_running: int,
+    together: int,
+) -> None:
+    """However pages and chunks are: as a list that is sorted before each prompt begins."""
+    bench = Bench(pages=640, max_running=max_running, chunk_tokens=chunk_tokens)
+    read: list[int] = []
+    expected: list[int] = []
+    chunks: list[int] = []
+    added = 0
+    while len(bench.finished) < len(orders):
+        for _ in range(together):
+            if added < len(orders):
+                prompt = [100 * added + at for at in range(lengths[added])]
+                bench.add(prompt, prefill_only=True, order=WorkOrder(*orders[added]))
+                added += 1
+        for chunk in bench.step().chunks:
+            number = chunk.sequence.id
+            chunks.append(number)
+            if number not in read:
+                read.append(number)
+                # With few places, those behind the ones that have pages cannot overtake them.
+                if max_running > 8:
+                    waiting = [one for one in range(added) if one not in expected]
+                    expected.append(min(waiting, key=lambda one: (orders[one], one)))
+        bench.close_finished()
+    assert list(dict.fromkeys(chunks)) == [one for one, _ in groupby(chunks)], "none is interrupted"
+    if max_running > 8:
+        assert read == expected
+    assert sorted(read) == list(range(len(orders)))
+
+
+def test_who_waits_for_pages_gets_them_by_order_and_resumed_streams_before_all() -> None:
+    bench = Bench(pages=64, max_running=1)
+    bench.add([1])
+    bench.admit()
+    bench.add([2], order=WorkOrder(key=5.0))
+    bench.add([3], order=WorkOrder(priority_class=1))
+    bench.add([4], order=WorkOrder(key=4.0))
+    bench.add([5], order=WorkOrder(tier=9), output=(7,))
+    bench.add([6], order=WorkOrder(tenant_lead=1.0, key=1.0))
+    bench.add([7], order=WorkOrder(key=4.0))
+    order = []
+    while len(order) < 6:
+        bench.scheduler.remove(bench.open[order[-1] if order else 0], NOW)
+        order += bench.admit()
+    assert order == [4, 3, 6, 1, 5, 2]
 
 
 def test_what_waits_and_is_expected_to_be_found_is_told_apart() -> None:

@@ -9,11 +9,11 @@ from baton.engine.base import EngineInfo, QueueFullError, UnsupportedFeatureErro
 from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
 from baton.grammar import Grammar
-from baton.internal.v1.worker_pb2 import Generate, Start
+from baton.internal.v1.worker_pb2 import Generate, Start, WorkOrder
 from baton.settings import EngineSettings
 from baton.v1 import common_pb2
 from baton.v1.common_pb2 import RequestContext, SamplingParams
-from baton.worker.convert import adapter_digest, refused, sequence_request
+from baton.worker.convert import adapter_digest, refused, sequence_request, work_order
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,8 @@ def info() -> EngineInfo:
 
 
 def _start(**fields: object) -> Start:
-    start = Start(prompt_token_ids=[1], generate=Generate(), **fields)  # type: ignore[arg-type]
+    given = {"prompt_token_ids": [1], "generate": Generate()} | fields
+    start = Start(**given)  # type: ignore[arg-type]
     start.sampling.max_tokens = 4
     return start
 
@@ -89,9 +90,45 @@ def test_what_an_engine_needs_to_know_of_a_request_reaches_it(info: EngineInfo) 
     assert request.sampling.grammar == grammar
     plain = sequence_request(_start(), 1, b"root", info)
     assert (plain.adapter, plain.sampling.grammar) == ("", None)
-    context.priority = common_pb2.PRIORITY_CLASS_BATCH
-    batch = sequence_request(_start(context=context), 1, b"root", info)
-    assert request.priority < plain.priority < batch.priority
+
+
+def test_work_goes_by_its_router_s_order_or_else_by_class_and_seconds(info: EngineInfo) -> None:
+    order = WorkOrder(tier=1, priority_class=2, tenant_lead=3.5, key=-4.5)
+    given = work_order(_start(order=order), 1000.0, 0.0)
+    assert given == (1, 2, 3.5, -4.5)
+    assert sequence_request(_start(), 1, b"root", info, given).order == given
+    prompt = list(range(1000))
+    long, later, short, batch = (
+        work_order(_start(prompt_token_ids=prompt, **fields), 100.0, now)
+        for fields, now in (
+            ({}, 0.0),
+            ({}, 60.0),
+            ({"expected_cached_tokens": 950}, 100.0),
+            ({"context": RequestContext(priority=common_pb2.PRIORITY_CLASS_BATCH)}, 0.0),
+        )
+    )
+    assert short < long < later < batch, "100 s of waiting make up for 5 s of computing"
+    assert long == (0, 1, 0.0, 10.0)
+    unknown = [work_order(_start(prompt_token_ids=prompt), 0.0, now) for now in (1.0, 2.0)]
+    assert unknown == sorted(unknown), "first come, first served while no rate is known"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tier", -1),
+        ("priority_class", -1),
+        ("tenant_lead", -1.0),
+        ("tenant_lead", float("nan")),
+        ("key", float("inf")),
+        ("key", float("nan")),
+    ],
+)
+def test_an_order_that_is_none_is_refused(field: str, value: float) -> None:
+    order = WorkOrder(**{field: value})  # type: ignore[arg-type]
+    with pytest.raises(BatonError) as caught:
+        work_order(_start(order=order), 1.0, 0.0)
+    assert caught.value.field == f"order.{field}"
 
 
 def test_only_adapters_that_the_engine_has_are_served(info: EngineInfo) -> None:

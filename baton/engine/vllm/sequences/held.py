@@ -7,10 +7,11 @@ first only one computes or loads it, the others wait for it. Pure but for what `
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
+from itertools import islice
 
 from baton.engine.base import QueueFullError
 from baton.engine.paged.sequence import LiveSequence, SequenceState
+from baton.engine.paged.waiting_line import WaitingLine
 from baton.engine.vllm.sequences.held_sequence import HeldSequence, StepRecord
 
 _HOLDING = (SequenceState.ADMITTED, SequenceState.RUNNING)
@@ -40,9 +41,10 @@ class HeldSequences:
         self._by_name: dict[str, HeldSequence] = {}
         self._claims: dict[bytes, HeldSequence] = {}
         """Who computes or loads a block that is not in the prefix cache."""
-        self._backlog: list[tuple[int, int, HeldSequence]] = []
-        """A heap by priority and arrival: vLLM, which looks at all that it knows in each step, is
-        given only those that may be admitted."""
+        self._backlog = WaitingLine()
+        """vLLM, which looks at all that it knows in each step, is given only those that may be
+        admitted."""
+        self._in_backlog: dict[LiveSequence, HeldSequence] = {}
         self.running = 0
         """Sequences that hold pages and have not ended."""
         self.step = StepRecord()
@@ -59,7 +61,7 @@ class HeldSequences:
     @property
     def has_backlog(self) -> bool:
         """Whether sequences wait that vLLM does not know."""
-        return bool(self._backlog)
+        return bool(self._in_backlog)
 
     def check_room(self, max_waiting: int) -> None:
         """Check that another sequence may wait.
@@ -94,20 +96,22 @@ class HeldSequences:
         """Queue a sequence."""
         self._by_name[held.name] = held
         sequence = held.sequence
-        heappush(self._backlog, (sequence.request.priority, sequence.order, held))
+        self._backlog.add(sequence, self._clock())
+        self._in_backlog[sequence] = held
         self.changed = True
 
     def take_next(self) -> list[HeldSequence]:
         """Return the sequences that vLLM shall know from now on: as many as may be admitted."""
-        if not self._backlog:
+        if not self._in_backlog:
             return []
         known = sum(each.given and each.sequence.waits_for is None for each in self._waiting())
-        taken: list[HeldSequence] = []
-        while self._backlog and known + len(taken) + self.running < self._max_running:
-            _, _, held = heappop(self._backlog)
-            if self._by_name.get(held.name) is held:
-                held.given = True
-                taken.append(held)
+        room = self._max_running - known - self.running
+        if room <= 0:
+            return []
+        self._backlog.move_overdue(self._clock())
+        taken = [self._leave_backlog(each) for each in list(islice(self._backlog, room))]
+        for held in taken:
+            held.given = True
         return taken
 
     def get(self, name: str) -> HeldSequence | None:
@@ -117,11 +121,17 @@ class HeldSequences:
     def remove(self, held: HeldSequence) -> None:
         """Forget a sequence, and let go of what waits for its blocks."""
         del self._by_name[held.name]
+        if held.sequence in self._in_backlog:
+            self._leave_backlog(held.sequence)
         self._set_state(held.sequence, SequenceState.ENDED)
         self._unclaim(held)
         self.step.admitted = [each for each in self.step.admitted if each is not held]
         self.step.scheduled.pop(held.name, None)
         self.changed = True
+
+    def _leave_backlog(self, sequence: LiveSequence) -> HeldSequence:
+        self._backlog.remove(sequence)
+        return self._in_backlog.pop(sequence)
 
     def take_step(self) -> StepRecord:
         """Return what happened since the last call."""

@@ -26,6 +26,22 @@ def block_hasher(sequence: LiveSequence, block_tokens: int) -> Callable[[Any], l
     return name_new_blocks
 
 
+def priority(sequence: LiveSequence) -> int:
+    """Return a number that sorts requests as their orders do; streams that go on are first.
+
+    vLLM has one priority, which it compares before arrivals: rank, lead and key, in tokens and
+    microseconds, are its digits.
+    """
+    if sequence.request.output:
+        return -1
+    tier, priority_class, lead, key = sequence.request.order
+    digits = (tier, priority_class, int(lead), int(key * 1e6))
+    number = 0
+    for digit in digits:
+        number = number << 64 | min(max(0, digit), 2**64 - 1)
+    return number
+
+
 def takes_argmax(sequence: LiveSequence) -> bool:
     """Return whether vLLM's own argmax is the exact draw, so that nothing is added to its step."""
     request = sequence.request

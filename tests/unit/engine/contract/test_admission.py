@@ -10,6 +10,7 @@ from baton.engine.base import (
 )
 from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
+from baton.engine.work_order import WorkOrder
 from baton.grammar import Grammar
 from tests.support.engine.contract import (
     admit,
@@ -39,6 +40,42 @@ def test_no_more_run_than_may(tight_engine: Engine) -> None:
             ended += 1
     assert (most, ended) == (4, 8)
     assert_baseline(engine)
+
+
+def test_those_that_wait_are_computed_in_their_order_and_to_the_same_tokens(
+    tight_engine: Engine,
+) -> None:
+    engine = tight_engine
+    keys = [0.0, 0.0, 0.0, 0.0, 3.0, 1.0, 2.0]
+    asked = [
+        request(
+            number,
+            prompt(20, seed=number),
+            sampling=params(max_tokens=4 + number),
+            order=WorkOrder(key=key),
+        )
+        for number, key in enumerate(keys)
+    ]
+    resumed = request(7, prompt(20, seed=7), output=(3,), order=WorkOrder(tier=9))
+    alone = [generate(engine, one) for one in (*asked, resumed)]
+    engine.evict_blocks()
+    drain(engine)
+    for one in (*asked, resumed):
+        engine.add(one)
+    order: list[int] = []
+    outputs: dict[int, list[int]] = {}
+    for event in steps(engine):
+        if isinstance(event, Admitted):
+            order.append(event.id)
+            engine.start(event.id, event.cached_tokens)
+        if isinstance(event, SampledTokens):
+            outputs.setdefault(event.id, []).extend(event.token_ids)
+        if isinstance(event, SequenceEnded):
+            engine.close(event.id)
+    # As many as may run are there at once, in their order.
+    assert [one for one in order if one in (4, 5, 6)] == [5, 6, 4]
+    assert order.index(7) < order.index(5)
+    assert [outputs[number] for number in range(8)] == alone
 
 
 def test_equal_prompts_are_computed_once(tight_engine: Engine) -> None:

@@ -8,6 +8,7 @@ from baton.engine.base import QueueFullError, SequenceRequest
 from baton.engine.paged.sequence import SequenceState, open_sequence
 from baton.engine.vllm.sequences.held import HeldSequences
 from baton.engine.vllm.sequences.held_sequence import HeldSequence
+from baton.engine.work_order import WorkOrder
 from baton.sampling import SamplingParams
 from tests.support.engine.info import engine_info
 
@@ -58,10 +59,20 @@ def test_what_is_held_counts_as_running() -> None:
     assert bench.held.take_next() == [third]
 
 
-def test_lower_priority_numbers_are_given_first_and_equals_in_order() -> None:
-    bench = Bench(max_running=4)
-    late, first, second = bench.add(priority=5), bench.add(priority=1), bench.add(priority=1)
-    assert bench.held.take_next() == [first, second, late]
+def test_those_that_wait_are_given_by_their_orders_and_equals_in_turn() -> None:
+    bench = Bench(max_running=1)
+    running = bench.add()
+    bench.admit(running, [1, 2, 3])
+    long, urgent = bench.add(order=WorkOrder(1, key=9.0)), bench.add(order=WorkOrder(0, key=99.0))
+    first, second = bench.add(order=WorkOrder(1)), bench.add(order=WorkOrder(1))
+    left = bench.add(order=WorkOrder())
+    resumed = bench.add(order=WorkOrder(7), output=(1,))
+    bench.held.remove(left)
+    order = []
+    while bench.held.has_backlog:
+        bench.held.remove(order[-1] if order else running)
+        order += bench.held.take_next()
+    assert order == [resumed, urgent, first, second, long]
 
 
 def test_one_computes_a_block_and_the_others_ask_again() -> None:

@@ -1,0 +1,65 @@
+"""Sequences that wait for pages, in the order in which they shall have them. Pure: no clock."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from operator import itemgetter
+
+from baton.engine.paged.sequence import LiveSequence, Turn, TurnGroup
+
+_by_turn = itemgetter(0)
+
+
+class WaitingLine:
+    """Waiting sequences by their turns; those that wait for too long come to the front.
+
+    Owned by an engine, on its thread. Adding, removing and moving to the front cost O(log n)
+    comparisons.
+    """
+
+    def __init__(self) -> None:
+        self._line: list[tuple[Turn, LiveSequence]] = []
+        self._turns: dict[LiveSequence, Turn] = {}
+        self._may_be_overdue: dict[LiveSequence, None] = {}
+        """Those that go by their orders, the oldest first."""
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def __iter__(self) -> Iterator[LiveSequence]:
+        """Yield the sequences, the first to go first."""
+        return (sequence for _, sequence in self._line)
+
+    def add(self, sequence: LiveSequence, now: float) -> None:
+        """Add a sequence that is not in it.
+
+        Args:
+            sequence: came no earlier than those that were added before, unless it was started.
+            now: seconds on the engine's clock.
+        """
+        turn = self._enter(sequence, now)
+        if turn[0] is TurnGroup.ORDERED:
+            self._may_be_overdue[sequence] = None
+
+    def remove(self, sequence: LiveSequence) -> None:
+        """Take a sequence out.
+
+        Raises:
+            KeyError: it is not in it.
+        """
+        turn = self._turns.pop(sequence)
+        del self._line[bisect_left(self._line, turn, key=_by_turn)]
+        self._may_be_overdue.pop(sequence, None)
+
+    def move_overdue(self, now: float) -> None:
+        """Move those to the front that have waited for too long."""
+        while self._may_be_overdue:
+            oldest = next(iter(self._may_be_overdue))
+            if oldest.turn(now)[0] is TurnGroup.ORDERED:
+                return
+            self.remove(oldest)
+            self._enter(oldest, now)
+
+    def _enter(self, sequence: LiveSequence, now: float) -> Turn:
+        turn = self._turns[sequence] = sequence.turn(now)
+        insort(self._line, (turn, sequence), key=_by_turn)
+        return turn
