@@ -7,6 +7,7 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.kv.keys import KEY_BYTES
 from baton.limits import MAX_CHOICES
 from services.router.policy.costs import PlacementQuery, Policy, Turn, estimate_prefill
+from services.router.policy.explanation import CandidateCosts, Exclusion, explain
 from services.router.policy.placement import DEFAULT_POLICY, Chosen, Decision, choose, decide
 from services.router.state.fleet import Fleet
 from services.router.state.tickets import InFlightLoad
@@ -117,6 +118,36 @@ class PlacementService:
         workers = self._workers(request)
         query = self._query(request, turns)
         return PlacementPlan(request, query, workers, choose(query, workers, self._policy))
+
+    def explain(
+        self, request: PlacementRequest, turns: Mapping[str, Turn] | None = None
+    ) -> list[CandidateCosts]:
+        """Return what every placement of a request would cost now, the chosen one first.
+
+        It changes nothing. A decode worker is listed by itself, a prefill worker with the decode
+        worker that is best beside it. None is chosen where the request would be refused.
+
+        Args:
+            request: what would be placed.
+            turns: when its turn would come, by worker; None: it is the last one everywhere.
+
+        Raises:
+            BatonError: INVALID_FIELD or MODEL_NOT_FOUND.
+        """
+        _check(request)
+        workers = self._workers(request)
+        fit = {worker.id for worker in workers}
+        unfit = [
+            (
+                worker,
+                Exclusion.TOKENIZER
+                if request.tokenizer_digest not in (b"", worker.tokenizer_digest)
+                else Exclusion.ADAPTER,
+            )
+            for worker in self.fleet.workers(request.model)
+            if worker.id not in fit
+        ]
+        return explain(self._query(request, turns), workers, unfit, self._policy)
 
     def commit(self, plan: PlacementPlan, session: int, now: float) -> Placed:
         """Open the ticket of a plan, which must be valid still.
