@@ -21,6 +21,7 @@ from baton.cli.options import (
     expand_options,
 )
 from baton.cli.tenancy.app import audit_app, keys_app, projects_app, tenants_app
+from baton.cli.tenancy.class_app import classes_app
 from baton.cli.usage.options import UsageOptions
 from baton.service_variables import service_variables
 
@@ -40,6 +41,7 @@ app.add_typer(kv_app, name="kv")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(projects_app, name="projects")
 app.add_typer(keys_app, name="keys")
+app.add_typer(classes_app, name="classes")
 app.add_typer(audit_app, name="audit")
 app.add_typer(db_app, name="db")
 

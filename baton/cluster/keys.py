@@ -56,6 +56,11 @@ def tenants(cluster: str) -> str:
     return f"{tenancy(cluster)}tenants/"
 
 
+def classes(cluster: str) -> str:
+    """Return the prefix of `ClassPolicy` records; the class's name follows."""
+    return f"{tenancy(cluster)}classes/"
+
+
 def key_uses(cluster: str) -> str:
     """Return the prefix of when API keys were used last; the key's id follows."""
     return f"/baton/{cluster}/uses/"

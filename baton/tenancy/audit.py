@@ -31,6 +31,8 @@ class Actor(msgspec.Struct, omit_defaults=True, frozen=True):
 
 OPERATOR = Actor()
 """Who has access to etcd."""
+CLUSTER = "_cluster"
+"""Stands for a tenant in changes of what is the cluster's; no tenant can be called so."""
 
 
 class AuditRecord(msgspec.Struct, omit_defaults=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from baton.errors import BatonError, Reason
+from baton.tenancy.class_record import ClassPolicy
 from baton.tenancy.limits.spec import AMOUNTS, BUDGET
 from baton.tenancy.listing import Listing
 from baton.tenancy.principal import Principal
@@ -51,6 +52,8 @@ class Directory:
         self._projects: dict[str, Project] = {}
         self._accounts: dict[str, ServiceAccount] = {}
         self._keys: dict[str, Key] = {}
+        self._classes: dict[str, ClassPolicy] = {}
+        """They are the routers'; here so that they are written again where etcd lost its data."""
         self._by_digest: dict[bytes, Key] = {}
         self._shared: dict[Hashable, Hashable] = {}
         """One object for each of the few values that most keys have, limits among them."""
@@ -152,6 +155,8 @@ class Directory:
                     self.accounts_of.add(record.project, ident)
             case Tenant():
                 self._tenants[ident] = record
+            case ClassPolicy():
+                self._classes[ident] = record
 
     def remove(self, name: str) -> None:
         """Forget a record. Nothing happens if there is none.
@@ -203,6 +208,7 @@ class Directory:
 
     def _tables(self) -> dict[str, dict[str, Record]]:
         tables = {
+            "classes": self._classes,
             "tenants": self._tenants,
             "projects": self._projects,
             "accounts": self._accounts,

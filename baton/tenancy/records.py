@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from baton.settings.values import MODEL_NAME
+from baton.tenancy.class_record import ClassPolicy, check_class, check_weight
 from baton.tenancy.limits.spec import (
     AMOUNTS,
     MAX_BUDGET,
@@ -90,6 +91,8 @@ class Tenant(Limited, omit_defaults=True, kw_only=True, gc=False):
     created_seconds: int = 0
     kv_bytes: int = 0
     """Most bytes that it may hold in each tier of each store; 0: its share alone bounds it."""
+    weight: int = 0
+    """Shares of what workers compute that it has, beside other tenants that wait; 0: one."""
     disabled_seconds: int = 0
     """Since when none of its keys is taken; 0: they are."""
     spend_alerts: tuple[SpendAlert, ...] = ()
@@ -154,11 +157,12 @@ class Key(Limited, omit_defaults=True, kw_only=True, gc=False):
     version: int = 1
 
 
-Record = Tenant | Project | ServiceAccount | Key
-R = TypeVar("R", bound=Tenant | Project | ServiceAccount | Key)
+Record = Tenant | Project | ServiceAccount | Key | ClassPolicy
+R = TypeVar("R", bound=Record)
 
-KINDS: dict[str, type[Tenant] | type[Project] | type[ServiceAccount] | type[Key]] = {
+KINDS: dict[str, type[Record]] = {
     "accounts": ServiceAccount,
+    "classes": ClassPolicy,
     "keys": Key,
     "projects": Project,
     "tenants": Tenant,
@@ -231,6 +235,9 @@ def check(record: Record) -> None:
         ValueError: the first field that is wrong, and what it may be.
     """
     _at_least(record, "version", 1)
+    if isinstance(record, ClassPolicy):
+        check_class(record)
+        return
     _at_least(record, "created_seconds")
     if not isinstance(record, ServiceAccount):
         for field in AMOUNTS:
@@ -242,6 +249,7 @@ def check(record: Record) -> None:
         case Tenant():
             check_name("id", record.id)
             _at_least(record, "kv_bytes")
+            check_weight(record.weight)
             _at_least(record, "disabled_seconds")
         case Project():
             _match("id", record.id, _PROJECT_ID, "proj_ and 16 hexadecimal digits")

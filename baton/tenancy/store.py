@@ -24,6 +24,7 @@ from baton.tenancy.audit import (
     difference,
     record_id,
 )
+from baton.tenancy.class_record import ClassPolicy
 from baton.tenancy.records import (
     KIND_OF,
     Key,
@@ -36,7 +37,7 @@ from baton.tenancy.records import (
     parse,
 )
 
-R = TypeVar("R", bound=Tenant | Project | ServiceAccount | Key)
+R = TypeVar("R", bound=Record)
 
 ATTEMPTS = 16
 """Of a change that others come before."""
@@ -48,6 +49,7 @@ _NAMES: dict[type, str] = {
     Project: "project {}; `baton projects ls` lists all",
     ServiceAccount: "service account {}",
     Key: "key {}; `baton keys ls` lists all",
+    ClassPolicy: "priority class {}",
 }
 
 log = get_logger(__name__)

@@ -15,6 +15,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TenantName = Annotated[str, typer.Argument(help="The tenant.")]
 TierName = Literal["free", "pro", "enterprise"]
 Tenant = Annotated[str, typer.Option(help="The tenant.")]
+_WEIGHT = "Shares of what workers compute, beside other tenants that wait; 0: 1."
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,14 @@ def tenants_create(
     kv_bytes: Annotated[
         str, typer.Option(help="Most KV in each tier of each store, as 1GiB; 0: any.")
     ] = "0",
+    weight: Annotated[int, typer.Option(help=_WEIGHT)] = 0,
     json: Json = False,
 ) -> None:
     """Make a tenant, with a project `default`."""
     from baton.cli.tenancy import commands
 
-    target = commands.reach(options, _console(), json)
-    commands.create_tenant(target, name, tier, kv_bytes, limits.given())
+    target = commands.reach(options, console(), json)
+    commands.create_tenant(target, name, tier, kv_bytes, weight, limits.given())
 
 
 @tenants_app.command("set")
@@ -85,13 +87,14 @@ def tenants_set(
     kv_bytes: Annotated[
         str | None, typer.Option(help="Most KV in each tier of each store, as 1GiB; 0: any.")
     ] = None,
+    weight: Annotated[int | None, typer.Option(help=_WEIGHT)] = None,
     json: Json = False,
 ) -> None:
     """Change a tenant; in force within a second."""
     from baton.cli.tenancy import commands
 
-    target = commands.reach(options, _console(), json)
-    commands.set_tenant(target, name, tier, kv_bytes, limits.given())
+    target = commands.reach(options, console(), json)
+    commands.set_tenant(target, name, tier, kv_bytes, weight, limits.given())
 
 
 @tenants_app.command("disable")
@@ -100,7 +103,7 @@ def tenants_disable(options: EtcdOptions, name: TenantName, json: Json = False) 
     """Refuse all keys of a tenant."""
     from baton.cli.tenancy import commands
 
-    commands.disable_tenant(commands.reach(options, _console(), json), name, disabled=True)
+    commands.disable_tenant(commands.reach(options, console(), json), name, disabled=True)
 
 
 @tenants_app.command("enable")
@@ -109,7 +112,7 @@ def tenants_enable(options: EtcdOptions, name: TenantName, json: Json = False) -
     """Take the keys of a disabled tenant again."""
     from baton.cli.tenancy import commands
 
-    commands.disable_tenant(commands.reach(options, _console(), json), name, disabled=False)
+    commands.disable_tenant(commands.reach(options, console(), json), name, disabled=False)
 
 
 @tenants_app.command("ls")
@@ -118,7 +121,7 @@ def tenants_ls(options: EtcdOptions, json: Json = False) -> None:
     """List tenants."""
     from baton.cli.tenancy import commands
 
-    commands.list_tenants(commands.reach(options, _console(), json))
+    commands.list_tenants(commands.reach(options, console(), json))
 
 
 @projects_app.command("create")
@@ -133,7 +136,7 @@ def projects_create(
     """Make a project."""
     from baton.cli.tenancy import commands
 
-    target = commands.reach(options, _console(), json)
+    target = commands.reach(options, console(), json)
     commands.create_project(target, tenant, name, limits.given())
 
 
@@ -149,7 +152,7 @@ def projects_set(
     """Change the limits of a project; in force within a second."""
     from baton.cli.tenancy import commands
 
-    target = commands.reach(options, _console(), json)
+    target = commands.reach(options, console(), json)
     commands.set_project(target, tenant, name, limits.given())
 
 
@@ -164,7 +167,7 @@ def projects_archive(
     """Refuse all keys of a project, for good."""
     from baton.cli.tenancy import commands
 
-    commands.archive_project(commands.reach(options, _console(), json), tenant, name)
+    commands.archive_project(commands.reach(options, console(), json), tenant, name)
 
 
 @projects_app.command("ls")
@@ -177,7 +180,7 @@ def projects_ls(
     """List projects."""
     from baton.cli.tenancy import commands
 
-    commands.list_projects(commands.reach(options, _console(), json), tenant)
+    commands.list_projects(commands.reach(options, console(), json), tenant)
 
 
 @keys_app.command("create")
@@ -213,7 +216,7 @@ def keys_create(
 
     scopes = [*(scope or ()), *(("admin",) if admin else ())] or ["inference"]
     commands.create_key(
-        commands.reach(options, _console(), json),
+        commands.reach(options, console(), json),
         tenant,
         project,
         scopes,
@@ -235,7 +238,7 @@ def keys_set(
     """Change the limits of a key; in force within a second."""
     from baton.cli.tenancy import commands
 
-    commands.set_key(commands.reach(options, _console(), json), key, limits.given())
+    commands.set_key(commands.reach(options, console(), json), key, limits.given())
 
 
 @keys_app.command("rotate")
@@ -251,7 +254,7 @@ def keys_rotate(
     """Give a key a new secret and print it, once."""
     from baton.cli.tenancy import commands
 
-    commands.rotate_key(commands.reach(options, _console(), json), key, keep)
+    commands.rotate_key(commands.reach(options, console(), json), key, keep)
 
 
 @keys_app.command("revoke")
@@ -264,7 +267,7 @@ def keys_revoke(
     """Take a key no more, for good; in force within a second."""
     from baton.cli.tenancy import commands
 
-    commands.revoke_key(commands.reach(options, _console(), json), key)
+    commands.revoke_key(commands.reach(options, console(), json), key)
 
 
 @keys_app.command("ls")
@@ -277,14 +280,16 @@ def keys_ls(
     """List keys and when they were used last, never a secret."""
     from baton.cli.tenancy import commands
 
-    commands.list_keys(commands.reach(options, _console(), json), tenant)
+    commands.list_keys(commands.reach(options, console(), json), tenant)
 
 
 @audit_app.command("ls")
 @expand_options
 def audit_ls(
     options: EtcdOptions,
-    tenant: Annotated[str, typer.Option(help="Only of this tenant.")] = "",
+    tenant: Annotated[
+        str, typer.Option(help="Only of this tenant; _cluster: of priority classes.")
+    ] = "",
     event: Annotated[
         list[str] | None,
         typer.Option(help="Only this kind, as api_key.created or api_key; several times."),
@@ -292,14 +297,15 @@ def audit_ls(
     limit: Annotated[int, typer.Option(help="Most changes to list.", min=1)] = 100,
     json: Json = False,
 ) -> None:
-    """List changes of tenants, projects and keys, the newest first."""
+    """List changes of tenants, projects, keys and classes, the newest first."""
     from baton.cli.tenancy import audit, commands
 
-    target = commands.reach(options, _console(), json)
+    target = commands.reach(options, console(), json)
     audit.list_changes(target, tenant, event or (), limit)
 
 
-def _console() -> "Console":
+def console() -> "Console":
+    """Return where commands print to."""
     from rich.console import Console
 
     return Console(soft_wrap=not sys.stdout.isatty())

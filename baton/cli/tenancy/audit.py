@@ -9,7 +9,7 @@ from baton.cli.table import TextTable
 from baton.cli.tenancy.commands import Target, minute
 from baton.cluster.etcd.client import Etcd
 from baton.tenancy.admin import Administration
-from baton.tenancy.audit import PAGE, AuditLog, AuditRecord
+from baton.tenancy.audit import CLUSTER, PAGE, AuditLog, AuditRecord
 from baton.tenancy.store import not_found
 
 _OPERATOR = "operator"
@@ -22,7 +22,7 @@ def list_changes(target: Target, tenant: str, events: Sequence[str], limit: int)
 
     Args:
         target: the cluster, and how to print.
-        tenant: only its changes; empty: those of all tenants.
+        tenant: only its changes, or CLUSTER; empty: those of all tenants and of the cluster.
         events: only of these kinds, `api_key.created`, or of all that begin so, `api_key`; none:
             of all.
         limit: the most that are printed.
@@ -46,7 +46,7 @@ async def _changes(
     etcd: Etcd, cluster: str, tenant: str, events: Sequence[str], limit: int
 ) -> list[tuple[str, AuditRecord]]:
     """Return tenants with their changes."""
-    tenants = [one.id for one in await Administration(etcd, cluster).tenants()]
+    tenants = [CLUSTER, *(one.id for one in await Administration(etcd, cluster).tenants())]
     if tenant and tenant not in tenants:
         raise not_found(f"there is no tenant {tenant!r}; `baton tenants ls` lists all")
     log, found = AuditLog(etcd, cluster), []

@@ -99,16 +99,23 @@ def reach(options: EtcdOptions, console: Console, as_json: bool) -> Target:
 
 
 def create_tenant(
-    target: Target, name: str, tier: str, kv_bytes: str, limits: dict[str, int]
+    target: Target, name: str, tier: str, kv_bytes: str, weight: int, limits: dict[str, int]
 ) -> None:
     """Make a tenant."""
     most = read_bytes(kv_bytes)
-    made = target.do(lambda admin: admin.create_tenant(name, Tier(tier), most, **limits))
+    made = target.do(
+        lambda admin: admin.create_tenant(name, Tier(tier), most, weight=weight, **limits)
+    )
     target.print(f"Made the tenant {name}, {tier}, with a project default.", **shown(made))
 
 
 def set_tenant(
-    target: Target, name: str, tier: str | None, kv_bytes: str | None, limits: dict[str, int]
+    target: Target,
+    name: str,
+    tier: str | None,
+    kv_bytes: str | None,
+    weight: int | None,
+    limits: dict[str, int],
 ) -> None:
     """Change a tenant."""
     changes: dict[str, Any] = dict(limits)
@@ -116,8 +123,10 @@ def set_tenant(
         changes["tier"] = tier
     if kv_bytes is not None:
         changes["kv_bytes"] = read_bytes(kv_bytes)
+    if weight is not None:
+        changes["weight"] = weight
     if not changes:
-        raise CommandError("Nothing to change: give --tier, --kv-bytes or a limit.")
+        raise CommandError("Nothing to change: give --tier, --kv-bytes, --weight or a limit.")
     changed = target.do(lambda admin: admin.update_tenant(name, **changes))
     target.print(f"Changed the tenant {name}.", **shown(changed))
 
@@ -136,14 +145,15 @@ def list_tenants(target: Target) -> None:
 
     tenants, spending = target.do(read)
     table = TextTable(
-        ("tenant", "tier", "KV per tier", "limits", "spent, dollars", "state"),
-        right=frozenset({"KV per tier"}),
+        ("tenant", "tier", "weight", "KV per tier", "limits", "spent, dollars", "state"),
+        right=frozenset({"weight", "KV per tier"}),
     )
     for one in tenants:
         quota = size(one.kv_bytes) if one.kv_bytes else "its share"
         state = "disabled" if one.disabled_seconds else "ok"
         budget = budget_of(one, spending)
-        table.add(one.id, one.tier.value, quota, _limits(one), budget, state)
+        weight = str(one.weight or 1)
+        table.add(one.id, one.tier.value, weight, quota, _limits(one), budget, state)
     target.list(table, [shown_with(one, spending) for one in tenants])
 
 

@@ -51,7 +51,7 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
     ]
 
     await said("tenants", "create", "acme", "--tier", "free", "--kv-bytes", "1GiB")
-    await said("tenants", "set", "acme", "--tier", "pro")
+    await said("tenants", "set", "acme", "--tier", "pro", "--weight", "4")
     await said("projects", "create", "acme", "search")
     made = await read(
         *("keys", "create", "--tenant", "acme", "--project", "search", "--name", "ranking"),
@@ -94,6 +94,8 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
         1 << 30,
         True,
     )
+    assert tenant["weight"] == 4
+    assert (await read("tenants", "set", "acme", "--weight", "0")).get("weight", 0) == 0
     listed = await read("keys", "ls", "acme")
     assert [(one["id"], one["state"], one["tenant"]) for one in listed] == [
         (made["id"], "revoked", "acme")
@@ -119,6 +121,30 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
     assert "sha256" not in text
 
 
+async def test_what_holds_for_classes_is_set_listed_and_told(call: Call) -> None:
+    async def read(*words: str) -> Any:
+        code, out, err = await call(*words, "--json")
+        assert (code, err) == (0, ""), err
+        return json.loads(out)
+
+    await read("classes", "set", "batch", "--floor", "0.1", "--wait", "--max-wait", "3600")
+    await read("classes", "set", "premium", "--floor", "0.6", "--ttft-target", "0.5")
+    code, _, err = await call("classes", "set", "interactive", "--floor", "0.4")
+    assert (code, "those of all classes are 1.1 in sum" in err) == (2, True), err
+    changed = await read("classes", "set", "premium", "--floor", "0", "--deadline", "8")
+    assert (changed["floor"], changed["deadline_seconds"]) == (0.0, 8.0)
+    classes = {one["id"]: one for one in await read("classes", "ls")}
+    assert list(classes) == ["batch", "interactive", "premium"]
+    assert (classes["batch"]["waits"], classes["batch"]["max_wait_seconds"]) == (True, 3600.0)
+    assert classes["premium"]["ttft_target_seconds"] == 0.5
+    assert not any(value for name, value in classes["interactive"].items() if name != "id")
+    newest, *_ = await read("audit", "ls", "--event", "priority_class")
+    assert (newest["tenant"], newest["resource"]) == ("_cluster", "premium")
+    assert (newest["before"], newest["after"]) == ({"floor": 0.6}, {"deadline_seconds": 8.0})
+    _, told, _ = await call("classes", "ls")
+    assert "ttft target 0.5" in told
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -128,6 +154,9 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
         (("tenants", "create", "Big Co"), "lower-case letters"),
         (("tenants", "create", "a", "--kv-bytes", "lots"), "no number of bytes"),
         (("tenants", "set", "a"), "Nothing to change"),
+        (("tenants", "create", "a", "--weight", "-1"), "weight: -1 is out of range: 0 (as 1)"),
+        (("classes", "set", "batch"), "Nothing to change: give one of --floor"),
+        (("classes", "set", "urgent", "--weight", "2"), "there is no priority class 'urgent'"),
         (
             ("tenants", "create", "a", "--budget-per-month", "1000000001"),
             "--budget-per-month: budget_nanodollars_per_month: 1000000001000000000 is out of range",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from baton.tenancy import records
+from baton.tenancy.class_record import ClassPolicy, check_floors
 from baton.tenancy.limits.spec import AMOUNTS, Subject, SubjectLimits
 from baton.tenancy.records import Key, Project, ServiceAccount, Tenant, Tier
 from baton.v1 import common_pb2
@@ -26,6 +27,7 @@ GOOD_ACCOUNT = {
     "name": "Ranking of 2026",
 }
 GOOD_TENANT = {"id": "acme", "tier": "pro"}
+GOOD_CLASS = {"id": "batch", "floor": 0.2, "ceiling": 0.5, "waits": True, "deadline_seconds": 60.0}
 
 
 def _parse(kind: Any, fields: dict[str, Any]) -> Any:
@@ -39,6 +41,7 @@ def _parse(kind: Any, fields: dict[str, Any]) -> Any:
         (Project, GOOD_PROJECT),
         (ServiceAccount, GOOD_ACCOUNT),
         (Key, GOOD_KEY),
+        (ClassPolicy, GOOD_CLASS),
     ],
 )
 def test_a_record_is_read_as_it_was_written(kind: Any, good: dict[str, Any]) -> None:
@@ -61,6 +64,16 @@ def test_a_field_of_a_later_release_is_passed_over() -> None:
         (Tenant, {**GOOD_TENANT, "kv_bytes": -1}, "kv_bytes: -1, less than 0"),
         (Tenant, {**GOOD_TENANT, "kv_bytes": "1GiB"}, "Expected `int`"),
         (Tenant, {**GOOD_TENANT, "version": 0}, "version: 0, less than 1"),
+        (Tenant, {**GOOD_TENANT, "weight": -1}, "weight: -1 is out of range: 0 (as 1) to 10000"),
+        (Tenant, {**GOOD_TENANT, "weight": 10_001}, "weight: 10001 is out of range"),
+        (ClassPolicy, {**GOOD_CLASS, "id": "urgent"}, "id: 'urgent' is no priority class: batch"),
+        (ClassPolicy, {**GOOD_CLASS, "floor": 0.6}, "floor: 0.6 is above the ceiling of 0.5"),
+        (ClassPolicy, {**GOOD_CLASS, "ceiling": 1.5}, "ceiling: 1.5 is out of range: 0"),
+        (ClassPolicy, {**GOOD_CLASS, "weight": -2.0}, "weight: -2 is out of range"),
+        (ClassPolicy, {**GOOD_CLASS, "max_wait_seconds": 1e9}, "max_wait_seconds: 1e+09 is out"),
+        (ClassPolicy, {**GOOD_CLASS, "requests_at_once": -1}, "requests_at_once: -1 is out of"),
+        (ClassPolicy, {**GOOD_CLASS, "waits": "yes"}, "Expected `bool`"),
+        (ClassPolicy, {**GOOD_CLASS, "version": 0}, "version: 0, less than 1"),
         (Tenant, {**GOOD_TENANT, "context_tokens": -1}, "context_tokens: -1 is out of range: 0"),
         (Project, {**GOOD_PROJECT, "requests_at_once": -2}, "requests_at_once: -2 is out of range"),
         (Key, {**GOOD_KEY, "tokens_per_minute": 10**12 + 1}, "tokens_per_minute: 1000000000001 is"),
@@ -110,6 +123,16 @@ def test_a_record_stored_under_another_id_is_refused() -> None:
 def test_what_is_no_record_at_all_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match="not a Key"):
         records.parse(Key, GOOD_KEY["id"], value)
+
+
+@pytest.mark.parametrize("floors", [(0.5, 0.3, 0.2), (0.5, 0.3, 0.3)])
+def test_floors_of_all_classes_are_the_workers_at_most(floors: tuple[float, ...]) -> None:
+    classes = [ClassPolicy(id="batch", floor=floor) for floor in floors]
+    if sum(floors) <= 1.0:
+        check_floors(classes)
+    else:
+        with pytest.raises(ValueError, match=r"floor: those of all classes are 1\.1 in sum"):
+            check_floors(classes)
 
 
 def test_every_tier_caps_the_class_of_a_request() -> None:
