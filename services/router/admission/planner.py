@@ -34,6 +34,11 @@ class FleetPlan(NamedTuple):
         """It would compute so many tokens."""
         return self.placement.uncached_tokens
 
+    @property
+    def ttft_seconds(self) -> float:
+        """Its first token would be there in so long."""
+        return self.placement.ttft_seconds
+
 
 class FleetPlanner:
     """Plans requests for one model. One loop owns it.
@@ -57,6 +62,10 @@ class FleetPlanner:
         queues = self._placements.queue_seconds(self._model)
         self._lines.observe(queues)
         return queues
+
+    def tokens_per_second(self) -> float:
+        """Return how many prompt tokens the workers that take prompts compute, together."""
+        return self._placements.tokens_per_second(self._model)
 
     def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> FleetPlan:
         """Return where a request would go.

@@ -1,25 +1,32 @@
-"""The queue: which requests go now, in which order, and who gives way when it is full.
+"""The queue: which requests go now, in which order, and who is refused or gives way.
 
 A request waits until the worker that it is best placed on has little left to compute, for what is
 placed late is placed on what is known late: who has which blocks, and which shorter prompt came in
-between. Requests go by rank, then by their tenants' virtual times, then by a key: seconds left to
-compute − age × seconds waited. All wait equally long from now on, so that a key never changes but
-with what is cached.
+between. Classes that have less than their floor go first; then requests go by rank, by their
+tenants' virtual times, and by a key: seconds left to compute − age × seconds waited. All wait
+equally long from now on, so that a key never changes but with what is cached.
 
 Each change plans the first requests again. One whose worker has enough to do is planned there, and
 counts for those behind it: nobody waits for a worker that others will fill.
+
+A request that is due at a time is refused when it comes if it would be late, or if by its key it
+would go before others that would be late for it.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
-from heapq import merge
-from itertools import groupby, islice
+from itertools import chain, islice
 
 from baton.errors import BatonError, Reason
+from services.router.admission.class_shares import ClassShares
 from services.router.admission.fairness import FairShares
+from services.router.admission.forecast import Forecast
+from services.router.admission.lines import Lines
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
+    Charge,
     Due,
     P,
     Planner,
@@ -28,24 +35,29 @@ from services.router.admission.waiting import (
 )
 
 RETRY_SECONDS = 1.0
-
-_Lines = dict[str, list[tuple[float, int]]]
-"""By tenant, (key, number) of its requests of one rank, in order."""
+MAX_RETRY_SECONDS = 60.0
 
 
 class AdmissionQueue:
     """Requests for one model that wait. One loop owns it.
 
     Args:
-        shares: of the tenants, which the queue charges; who gets a ticket back settles.
+        shares: of the tenants, which the queue charges.
         settings: constants.
+        classes: of priority classes, which the queue charges; None: none has limits.
     """
 
-    def __init__(self, shares: FairShares, settings: QueueSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self,
+        shares: FairShares,
+        settings: QueueSettings = DEFAULT_SETTINGS,
+        classes: ClassShares | None = None,
+    ) -> None:
         self._shares = shares
         self._settings = settings
+        self._classes = classes if classes is not None else ClassShares()
         self._waiting: dict[int, Waiting] = {}
-        self._lines: dict[tuple[int, int], _Lines] = {}
+        self._lines = Lines(shares, self._classes)
         self._tenants: dict[str, int] = {}
         """Requests by tenant."""
         self._sessions: dict[int, set[int]] = {}
@@ -69,24 +81,22 @@ class AdmissionQueue:
 
         Raises:
             BatonError: OVERLOADED: the queue is full, for its tenant or for all, and nothing of a
-                lower rank waits there. Or what estimating raises.
+                lower rank waits there; or its first token, or that of one that it would go before,
+                would come too late. Or what estimating raises.
         """
         if waiting.number in self._waiting:
             raise ValueError(f"a request {waiting.number} waits already")
-        work = planner.remaining_seconds(waiting.request)
-        gave_way = self._make_room(waiting)
-        settings = self._settings
-        waiting.key = work + settings.age * waiting.arrival
-        waiting.bound = min(waiting.deadline, waiting.arrival + settings.max_wait)
-        number, tenant = waiting.number, waiting.tenant
-        self._shares.join(tenant, waiting.weight)
-        self._waiting[number] = waiting
-        self._enter_line(waiting)
-        self._tenants[tenant] = self._tenants.get(tenant, 0) + 1
-        self._sessions.setdefault(waiting.session, set()).add(number)
-        insort(self._bounds, (waiting.bound, number))
-        self._estimated[number] = now
-        return gave_way
+        waiting.work = planner.remaining_seconds(waiting.request)
+        self._set_times(waiting)
+        gives_way = self._giving_way(waiting)
+        self._enter(waiting, now)
+        if waiting.due < math.inf:
+            try:
+                self._check_in_time(waiting, planner, now)
+            except BatonError:
+                self.remove(waiting.number)
+                raise
+        return self.remove(gives_way) if gives_way is not None else None
 
     def remove(self, number: int) -> Waiting | None:
         """Take a request out that was cancelled; None: it does not wait."""
@@ -94,6 +104,7 @@ class AdmissionQueue:
             return None
         waiting = self._take(number)
         self._shares.leave(waiting.tenant)
+        self._classes.leave(waiting.priority_class)
         return waiting
 
     def end_session(self, session: int) -> list[Waiting]:
@@ -114,48 +125,111 @@ class AdmissionQueue:
         """Take out the requests whose turn has come, one by one.
 
         The caller places each before it takes the next one, so that its load is counted, and calls
-        `expire` before.
+        `expire` before. A request whose first token would come after its deadline comes with an
+        error.
 
         Args:
             planner: knows the workers as they are now.
             now: a monotonic clock, in seconds.
         """
         self._refresh(planner, now)
+        if self._classes.limited:
+            self._classes.fill(now, planner.tokens_per_second())
         gate = self._settings.gate
         planned: dict[str, float] = {}
         queues = planner.queue_seconds()
-        for number in list(islice(self.order(), self._settings.window)):
+        if queues and min(queues.values()) > gate:
+            return
+        first = chain.from_iterable(self._lines.groups(held=False))
+        for _, number in list(islice(first, self._settings.window)):
             if queues and min(queues.values()) > gate:
                 return
             waiting = self._waiting.get(number)
-            if waiting is None:
+            if waiting is None or self._classes.held(waiting.priority_class):
                 continue
             try:
                 plan = planner.plan(waiting, planned)
             except BatonError as error:
-                self._take(number)
-                self._shares.leave(waiting.tenant)
-                yield Due(waiting, error, 0)
+                self.remove(number)
+                yield Due(waiting, error, None)
                 continue
             worker = plan.worker_id
             if queues.get(worker, 0.0) > gate:
                 planned[worker] = planned.get(worker, 0.0) + plan.prefill_seconds
                 continue
-            self._take(number)
-            charged = self._shares.cost(plan.uncached_tokens, waiting.output_tokens)
-            self._shares.begin(waiting.tenant, charged)
-            yield Due(waiting, plan, charged)
+            if now + plan.ttft_seconds > waiting.deadline:
+                self.remove(number)
+                yield Due(waiting, _late(plan.ttft_seconds, waiting.deadline - now), None)
+                continue
+            yield Due(waiting, plan, self._begin(waiting, plan.uncached_tokens))
             queues = planner.queue_seconds()
 
+    def settle(
+        self, charge: Charge, uncached_tokens: int | None = None, output_tokens: int | None = None
+    ) -> None:
+        """Put right what a request was charged: its ticket is back.
+
+        Args:
+            charge: what it began with; each is settled once.
+            uncached_tokens: of its prompt, that were computed; None: as predicted; 0, with no
+                output, for one that never ran.
+            output_tokens: that were made; None: as predicted.
+        """
+        uncached = charge.uncached_tokens if uncached_tokens is None else uncached_tokens
+        output = charge.output_tokens if output_tokens is None else output_tokens
+        used = self._cost(uncached, output, charge.weight)
+        self._shares.settle(charge.tenant, charge.tokens, used)
+        self._classes.settle(
+            charge.priority_class,
+            used - charge.tokens,
+            uncached - charge.uncached_tokens,
+            owed=charge.owed,
+        )
+
     def order(self) -> Iterator[int]:
-        """Yield the numbers of all that wait, the first to go first; nothing may change between."""
-        leads = self._shares.leads()
-        for rank in sorted(self._lines):
-            lines = self._lines[rank]
-            tenants = sorted(lines, key=leads.__getitem__)
-            for _, equal in groupby(tenants, key=leads.__getitem__):
-                for _, number in merge(*(lines[tenant] for tenant in equal)):
-                    yield number
+        """Yield the numbers of all that wait, the first to go first; nothing may change between.
+
+        Those of classes that have as much as they may have come last.
+        """
+        for _, number in chain.from_iterable(self._lines.groups(held=True)):
+            yield number
+
+    def _set_times(self, waiting: Waiting) -> None:
+        policy, settings = self._classes.policy.of(waiting.priority_class), self._settings
+        arrival = waiting.arrival
+        if waiting.deadline == math.inf:
+            waiting.deadline = arrival + policy.deadline
+        target = waiting.ttft_target if waiting.ttft_target < math.inf else policy.ttft_target
+        waiting.due = math.inf if policy.waits else min(waiting.deadline, arrival + target)
+        longest = min(settings.max_wait, policy.max_wait)
+        waiting.bound = min(waiting.deadline, arrival + longest)
+        waiting.key = waiting.work + settings.age * arrival
+
+    def _check_in_time(self, newcomer: Waiting, planner: Planner[P], now: float) -> None:
+        """Refuse a request that would be late, or make one late that is equal but for its key."""
+        queues = planner.queue_seconds()
+        if not queues:
+            return
+        plan, forecast = planner.plan(newcomer, {}), Forecast(queues.values())
+        before = 0.0
+        for group in self._lines.groups(held=True):
+            reached = False
+            for _, number in group:
+                other = self._waiting[number]
+                if other is newcomer:
+                    reached = True
+                    begins = forecast.begins(before)
+                    seconds = max(begins + plan.prefill_seconds, plan.ttft_seconds)
+                    if now + seconds > newcomer.due:
+                        raise _late(seconds, newcomer.due - now)
+                elif reached and other.due < math.inf:
+                    latest = other.due - other.work - now
+                    without = forecast.begins(before - newcomer.work)
+                    if forecast.begins(before) > latest >= without:
+                        raise _late(forecast.begins(before) + other.work, other.due - now)
+                before += other.work
+            if reached:
+                return
 
     def _refresh(self, planner: Planner[P], now: float) -> None:
         """Estimate those again that were estimated longest ago: blocks came and went since."""
@@ -172,19 +246,18 @@ class AdmissionQueue:
             except BatonError:
                 # Its model left: planning says so when its turn comes.
                 continue
-            key = work + self._settings.age * waiting.arrival
-            if key != waiting.key:
-                self._leave_line(waiting)
-                waiting.key = key
-                self._enter_line(waiting)
+            if work != waiting.work:
+                self._lines.remove(waiting)
+                waiting.work, waiting.key = work, work + self._settings.age * waiting.arrival
+                self._lines.add(waiting)
 
-    def _make_room(self, newcomer: Waiting) -> Waiting | None:
-        """Take out the last one of a lower rank where the queue is full."""
+    def _giving_way(self, newcomer: Waiting) -> int | None:
+        """Return the last one of a lower rank where the queue is full; None: it has room."""
         settings, tenant = self._settings, newcomer.tenant
         if self._tenants.get(tenant, 0) >= settings.max_tenant:
-            last, whose = self._last(tenant), f"the tenant {tenant!r}"
+            last, whose = self._lines.last(tenant), f"the tenant {tenant!r}"
         elif len(self._waiting) >= settings.max_total:
-            last, whose = self._last(None), "all tenants"
+            last, whose = self._lines.last(None), "all tenants"
         else:
             return None
         if self._waiting[last].rank <= newcomer.rank:
@@ -193,22 +266,36 @@ class AdmissionQueue:
                 f"the router's queue is full of requests of {whose}",
                 retry_after=RETRY_SECONDS,
             )
-        return self.remove(last)
+        return last
 
-    def _last(self, tenant: str | None) -> int:
-        """Return the number of the last one to go, of a tenant or of all."""
-        leads = self._shares.leads()
-        for rank in sorted(self._lines, reverse=True):
-            lines = self._lines[rank]
-            if tenant is None:
-                return max((leads[name], line[-1]) for name, line in lines.items())[1][1]
-            if tenant in lines:
-                return lines[tenant][-1][1]
-        raise LookupError("nothing waits")
+    def _begin(self, waiting: Waiting, uncached_tokens: int) -> Charge:
+        """Take out a request that goes now, and charge for it."""
+        self._take(waiting.number)
+        tenant, priority_class = waiting.tenant, waiting.priority_class
+        weight = self._classes.policy.of(priority_class).weight
+        tokens = self._cost(uncached_tokens, waiting.output_tokens, weight)
+        self._shares.begin(tenant, tokens)
+        owed = self._classes.begin(priority_class, tokens, uncached_tokens)
+        output_tokens = waiting.output_tokens
+        return Charge(tenant, priority_class, weight, tokens, uncached_tokens, output_tokens, owed)
+
+    def _cost(self, uncached_tokens: int, output_tokens: int, weight: float) -> int:
+        return round(self._shares.cost(uncached_tokens, output_tokens) / weight)
+
+    def _enter(self, waiting: Waiting, now: float) -> None:
+        number, tenant = waiting.number, waiting.tenant
+        self._shares.join(tenant, waiting.weight)
+        self._classes.join(waiting.priority_class)
+        self._waiting[number] = waiting
+        self._lines.add(waiting)
+        self._tenants[tenant] = self._tenants.get(tenant, 0) + 1
+        self._sessions.setdefault(waiting.session, set()).add(number)
+        insort(self._bounds, (waiting.bound, number))
+        self._estimated[number] = now
 
     def _take(self, number: int) -> Waiting:
         waiting = self._waiting.pop(number)
-        self._leave_line(waiting)
+        self._lines.remove(waiting)
         del self._estimated[number]
         del self._bounds[bisect_left(self._bounds, (waiting.bound, number))]
         session = self._sessions[waiting.session]
@@ -220,15 +307,12 @@ class AdmissionQueue:
             self._tenants[waiting.tenant] = left
         return waiting
 
-    def _enter_line(self, waiting: Waiting) -> None:
-        lines = self._lines.setdefault(waiting.rank, {})
-        insort(lines.setdefault(waiting.tenant, []), (waiting.key, waiting.number))
 
-    def _leave_line(self, waiting: Waiting) -> None:
-        lines = self._lines[waiting.rank]
-        line = lines[waiting.tenant]
-        del line[bisect_left(line, (waiting.key, waiting.number))]
-        if not line:
-            del lines[waiting.tenant]
-            if not lines:
-                del self._lines[waiting.rank]
+def _late(seconds: float, wanted: float) -> BatonError:
+    """Return why a request is refused whose first token would come in so many seconds."""
+    too_late = seconds - wanted
+    return BatonError(
+        Reason.OVERLOADED,
+        f"the first token would come in {seconds:.1f} s, and is wanted in {max(0.0, wanted):.1f} s",
+        retry_after=min(MAX_RETRY_SECONDS, max(RETRY_SECONDS, too_late)),
+    )

@@ -1,5 +1,6 @@
 """A request that waits in the router, and what decides how long."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -44,12 +45,20 @@ class Waiting:
     """Now, less what it has waited at another router."""
     rank: tuple[int, int] = (0, 0)
     """Tier and priority class; the lowest goes first."""
+    priority_class: int = 0
+    """What its class's policy is found by."""
     weight: float = 1.0
     """Of its tenant, above 0."""
-    deadline: float = float("inf")
-    """When it is given up."""
+    deadline: float = math.inf
+    """A first token after this time is worth nothing; infinite: as its class has it."""
+    ttft_target: float = math.inf
+    """Time to first token that is to be kept; infinite: as its class has it."""
     output_tokens: int = 0
     """That are expected."""
+    due: float = math.inf
+    """The queue's: when its first token is to be there; infinite: whenever it comes."""
+    work: float = 0.0
+    """The queue's: seconds left to compute, as last estimated."""
     key: float = 0.0
     """The queue's: among equals the lowest goes first. It travels to the worker, whose waiting
     line has the same order."""
@@ -76,6 +85,10 @@ class Plan(Protocol):
     def uncached_tokens(self) -> int:
         """It would compute so many tokens."""
 
+    @property
+    def ttft_seconds(self) -> float:
+        """Its first token would be there in so long."""
+
 
 P = TypeVar("P", bound=Plan)
 P_co = TypeVar("P_co", bound=Plan, covariant=True)
@@ -90,6 +103,9 @@ class Planner(Protocol[P_co]):
     def queue_seconds(self) -> Mapping[str, float]:
         """Return how long each worker that takes prompts computes what was placed there."""
 
+    def tokens_per_second(self) -> float:
+        """Return how many prompt tokens the workers that take prompts compute, together."""
+
     def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> P_co:
         """Return where a request would go.
 
@@ -102,12 +118,28 @@ class Planner(Protocol[P_co]):
         """
 
 
+class Charge(NamedTuple):
+    """What a request was charged when it went, to be settled when its ticket is back."""
+
+    tenant: str
+    priority_class: int
+    weight: float
+    """Of its class."""
+    tokens: int
+    """That its tenant was charged."""
+    uncached_tokens: int
+    """Of its prompt, predicted."""
+    output_tokens: int
+    """Predicted."""
+    owed: bool
+    """Whether it went because of its class's floor."""
+
+
 class Due(NamedTuple, Generic[P]):
     """A request whose turn has come; it does not wait any more."""
 
     waiting: Waiting
     plan: P | BatonError
     """Where it goes, or why it can go nowhere."""
-    charged: int
-    """Tokens that its tenant was charged, to be settled when its ticket is back; 0 with an error,
-    of which nothing is to be settled."""
+    charge: Charge | None
+    """What `AdmissionQueue.settle` is given when its ticket is back; None with an error."""

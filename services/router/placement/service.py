@@ -69,6 +69,11 @@ class PlacementPlan(NamedTuple):
         """It would compute so many tokens."""
         return self.chosen.best.prefill.uncached_tokens
 
+    @property
+    def ttft_seconds(self) -> float:
+        """The prompt would be computed there in so long, with what goes before it."""
+        return self.chosen.best.prefill.total_seconds
+
 
 class Placed(NamedTuple):
     """A decision, and the ticket that counts its load until it is returned."""
@@ -193,6 +198,11 @@ class PlacementService:
         """
         workers = self._computing(self.fleet.workers(model))
         return {worker.id: worker.queue_seconds for worker in workers}
+
+    def tokens_per_second(self, model: str) -> float:
+        """Return how many prompt tokens the workers of `queue_seconds` compute, together."""
+        workers = self._computing(self.fleet.workers(model))
+        return sum(worker.rates.prefill_tokens_per_second for worker in workers)
 
     def return_tickets(self, session: int, tickets: Sequence[str]) -> None:
         """End tickets of a session; unknown ones and those of other sessions are left alone."""

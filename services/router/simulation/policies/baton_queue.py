@@ -1,18 +1,33 @@
 """Baton with the queue in the router, which no release has yet: who goes next as well as where."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from baton.errors import BatonError
+from services.router.admission.class_shares import ClassShares
+from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.fairness import FairShares
 from services.router.admission.planner import FleetPlanner
 from services.router.admission.queue import AdmissionQueue
-from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, Waiting
+from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
 from services.router.policy.costs import Policy
 from services.router.simulation.config import ClusterConfig
 from services.router.simulation.model.loads import Loads
 from services.router.simulation.policies.baton import MODEL, SESSION, BatonRouter
 from services.router.simulation.request import Choice, Request
 from services.router.simulation.router import Actions
+
+
+class Tenant(NamedTuple):
+    """How a tenant's requests are admitted."""
+
+    weight: float = 1.0
+    priority_class: int = 0
+    """The lowest goes first."""
+
+
+DEFAULT_TENANT = Tenant()
 
 
 class BatonQueueRouter(BatonRouter):
@@ -28,6 +43,8 @@ class BatonQueueRouter(BatonRouter):
         actions: of the cluster.
         settings: of the queue.
         tie_seconds: of a worker's computing, by which tenants may differ and be equal.
+        admission: policies of classes.
+        tenants: by name; those that are not named have the first class and a weight of 1.
     """
 
     def __init__(
@@ -39,6 +56,8 @@ class BatonQueueRouter(BatonRouter):
         actions: Actions,
         settings: QueueSettings = DEFAULT_SETTINGS,
         tie_seconds: float = 2.0,
+        admission: AdmissionPolicy = DEFAULT_ADMISSION,
+        tenants: Mapping[str, Tenant] = MappingProxyType({}),
     ) -> None:
         policy = Policy(
             disaggregation=config.disaggregation,
@@ -48,10 +67,11 @@ class BatonQueueRouter(BatonRouter):
         super().__init__(config, keys, block_tokens, seed, actions, policy)
         self._planner = FleetPlanner(self._placements, MODEL)
         self._shares = FairShares(tie_seconds * config.costs.prefill_rate)
-        self._queue = AdmissionQueue(self._shares, settings)
+        self._queue = AdmissionQueue(self._shares, settings, ClassShares(admission))
+        self._tenants = tenants
         self._held: dict[int, Request] = {}
-        self._charged: dict[int, int] = {}
-        """Tokens, by the number of the request."""
+        self._charges: dict[int, Charge] = {}
+        """By the number of the request."""
 
     @property
     def waiting(self) -> int:
@@ -60,7 +80,16 @@ class BatonQueueRouter(BatonRouter):
 
     def place(self, request: Request, now: float) -> Choice | None:
         """Return where a request goes if it goes at once; None where it waits or is refused."""
-        waiting = Waiting(request.number, self._asked(request), SESSION, now)
+        tenant = self._tenants.get(request.tenant, DEFAULT_TENANT)
+        waiting = Waiting(
+            request.number,
+            self._asked(request),
+            SESSION,
+            now,
+            (0, tenant.priority_class),
+            tenant.priority_class,
+            tenant.weight,
+        )
         try:
             gave_way = self._queue.add(waiting, self._planner, now)
         except BatonError:
@@ -80,24 +109,24 @@ class BatonQueueRouter(BatonRouter):
         """Return the request's ticket, and settle what its tenant was charged."""
         super().end(request, now)
         cached = min(request.cached_blocks * self._block_tokens, request.prompt_tokens - 1)
-        used = self._shares.cost(request.prompt_tokens - cached, request.output_tokens)
-        self._shares.settle(request.tenant, self._charged.pop(request.number), used)
+        charge = self._charges.pop(request.number)
+        self._queue.settle(charge, request.prompt_tokens - cached, request.output_tokens)
 
     def _admit(self, now: float, asked: int | None = None) -> Choice | None:
         """Place what may go now; return where the one goes that is asked for, if it does."""
         for expired in self._queue.expire(now):
             del self._held[expired.number]
         answer = None
-        for waiting, plan, charged in self._queue.due(self._planner, now):
+        for waiting, plan, charge in self._queue.due(self._planner, now):
             request = self._held.pop(waiting.number)
-            if isinstance(plan, BatonError):
+            if isinstance(plan, BatonError) or charge is None:
                 continue
             try:
                 placed = self._planner.place(plan, SESSION, now)
             except BatonError:
-                self._shares.settle(waiting.tenant, charged, 0)
+                self._queue.settle(charge, 0, 0)
                 continue
-            self._charged[request.number] = charged
+            self._charges[request.number] = charge
             choice = self._choice(request, placed, waiting.key)
             if request.number == asked:
                 answer = choice

@@ -1,8 +1,6 @@
 """Whatever comes, is cancelled, runs out of time and is placed, the order is that of a sort."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -10,75 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from baton.errors import BatonError, Reason
+from services.router.admission.class_shares import ClassShares
+from services.router.admission.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.fairness import FairShares
 from services.router.admission.queue import AdmissionQueue
-from services.router.admission.waiting import Due, QueueSettings, Waiting
-from services.router.placement.service import PlacementRequest
-
-
-class Plan(NamedTuple):
-    worker_id: str
-    prefill_seconds: float
-    uncached_tokens: int
-
-
-@dataclass
-class Workers:
-    """Takes the shortest queue, at 100 tokens a second; `held` tokens of each prompt are cached."""
-
-    queues: dict[str, float]
-    held: dict[int, int] = field(default_factory=dict)
-    """By the seed of the request."""
-    refuse: set[int] = field(default_factory=set)
-    """Seeds."""
-    planned: int = 0
-
-    def remaining_seconds(self, request: PlacementRequest) -> float:
-        return max(1, request.prompt_tokens - self.held.get(request.seed, 0)) / 100
-
-    def queue_seconds(self) -> Mapping[str, float]:
-        return self.queues
-
-    def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> Plan:
-        self.planned += 1
-        if waiting.request.seed in self.refuse:
-            raise BatonError(Reason.NO_WORKER, "no decode worker can take this request")
-        worker = min(self.queues, key=lambda one: (self.queues[one] + planned.get(one, 0), one))
-        work = self.remaining_seconds(waiting.request)
-        return Plan(worker, work, round(100 * work))
-
-    def place(self, due: Due[Plan]) -> None:
-        assert not isinstance(due.plan, BatonError)
-        self.queues[due.plan.worker_id] += due.plan.prefill_seconds
-
-
-def waiting(
-    number: int,
-    tokens: int = 100,
-    at: float = 0.0,
-    *,
-    tenant: str = "",
-    rank: int = 0,
-    session: int = 1,
-    deadline: float = float("inf"),
-) -> Waiting:
-    request = PlacementRequest("m", tokens, 10, tenant=tenant, seed=number)
-    return Waiting(number, request, session, at, (0, rank), deadline=deadline)
-
-
-def place_due(queue: AdmissionQueue, workers: Workers, now: float = 0.0) -> list[int]:
-    placed = []
-    for due in queue.due(workers, now):
-        workers.place(due)
-        placed.append(due.waiting.number)
-    return placed
-
-
-def made(*requests: Waiting, workers: Workers, **constants: float) -> AdmissionQueue:
-    queue = AdmissionQueue(FairShares(0.0), QueueSettings(**constants))  # type: ignore[arg-type]
-    for one in requests:
-        queue.add(one, workers, one.arrival)
-    return queue
+from services.router.admission.waiting import Charge, QueueSettings, Waiting
+from tests.support.admission import Plan, Workers, made, place_due, waiting
 
 
 @pytest.mark.parametrize("gate", [0.0, 0.1])
@@ -170,13 +105,13 @@ def test_what_can_go_nowhere_leaves_with_the_error() -> None:
     queue.add(waiting(1), workers, 0)
     (due,) = queue.due(workers, 0)
     assert isinstance(due.plan, BatonError)
-    assert (due.charged, len(queue), len(shares)) == (0, 0, 0)
+    assert (due.charge, len(queue), len(shares)) == (None, 0, 0)
 
 
 def test_a_deadline_and_the_longest_wait_end_the_wait() -> None:
     workers = Workers({"a": 9.0})
     requests = [waiting(1, deadline=5), waiting(2), waiting(3, at=1)]
-    queue = made(*requests, workers=workers, max_wait=10)
+    queue = made(*requests, workers=workers, max_wait=10, waits=True)
     assert queue.expire(4.9) == []
     assert [one.number for one in queue.expire(5)] == [1]
     assert [one.number for one in queue.expire(10.5)] == [2]
@@ -215,6 +150,15 @@ def test_a_tenant_has_a_bound_of_its_own() -> None:
     assert gave_way.number == 1
 
 
+LIMITS = AdmissionPolicy(
+    {
+        0: ClassPolicy(ttft_target=40.0),
+        1: ClassPolicy(floor=0.2, max_running=3, deadline=15.0, waits=True),
+        2: ClassPolicy(floor=0.3, ceiling=0.5, weight=2.0, max_wait=10.0),
+    }
+)
+
+
 class QueueAgainstSort(RuleBasedStateMachine):
     """Everything that can happen to a queue, beside a list that is sorted each time."""
 
@@ -224,9 +168,10 @@ class QueueAgainstSort(RuleBasedStateMachine):
         self.workers = Workers({"a": 0.0, "b": 0.0})
         self.shares = FairShares(150.0)
         self.constants = QueueSettings(max_wait=20.0, refresh=2.0, max_tenant=6, max_total=12)
-        self.queue = AdmissionQueue(self.shares, self.constants)
+        self.classes = ClassShares(LIMITS)
+        self.queue = AdmissionQueue(self.shares, self.constants, self.classes)
         self.waiting: dict[int, Waiting] = {}
-        self.running: list[tuple[str, int]] = []
+        self.running: list[Charge] = []
         self.number = 0
 
     @rule(
@@ -250,12 +195,18 @@ class QueueAgainstSort(RuleBasedStateMachine):
         of_tenant = [other for other in self.waiting.values() if other.tenant == tenant]
         full = len(of_tenant) >= 6 or len(self.waiting) >= 12
         among = of_tenant if len(of_tenant) >= 6 else list(self.waiting.values())
+        before = list(self.queue.order())
         try:
             gave_way = self.queue.add(one, self.workers, self.now)
-        except BatonError:
-            assert full
-            assert all(other.rank <= one.rank for other in among)
+        except BatonError as error:
+            if "first token" in str(error):
+                assert one.due < float("inf")
+            else:
+                assert full
+                assert all(other.rank <= one.rank for other in among)
+            assert list(self.queue.order()) == before, "nobody gave way to one that was refused"
             return
+        assert one.due == float("inf") or one.due <= one.arrival + 40
         assert (gave_way is not None) == full
         if gave_way is not None:
             assert gave_way.rank == max(other.rank for other in among) > one.rank
@@ -283,8 +234,10 @@ class QueueAgainstSort(RuleBasedStateMachine):
             assert self.waiting.pop(gone.number).bound <= self.now
         # No admitted request waits beyond its bound.
         assert all(self.now < one.bound for one in self.waiting.values())
+        longest = {0: 20.0, 1: 15.0, 2: 10.0}
         assert all(
-            one.bound <= min(one.deadline, one.arrival + 20) for one in self.waiting.values()
+            one.bound <= min(one.deadline, one.arrival + longest[one.priority_class])
+            for one in self.waiting.values()
         )
 
     @rule()
@@ -292,25 +245,35 @@ class QueueAgainstSort(RuleBasedStateMachine):
         for due in self.queue.due(self.workers, self.now):
             one = self.waiting.pop(due.waiting.number)
             assert one is due.waiting
-            assert not isinstance(due.plan, BatonError)
+            if isinstance(due.plan, BatonError):
+                assert one.deadline < self.now + min(self.workers.queues.values()) + one.work
+                continue
             assert self.workers.queues[due.plan.worker_id] <= self.constants.gate
             self.workers.place(due)
-            self.running.append((one.tenant, due.charged))
-        if self.waiting:
+            assert due.charge is not None
+            self.running.append(due.charge)
+            assert self.classes.running(1) <= 3
+        if any(not self.classes.held(one.priority_class) for one in self.waiting.values()):
             assert min(self.workers.queues.values()) > self.constants.gate
 
     @rule(used=st.integers(0, 900))
     def end(self, used: int) -> None:
         if self.running:
-            tenant, charged = self.running.pop(0)
-            self.shares.settle(tenant, charged, used)
+            self.queue.settle(self.running.pop(0), used, 0)
 
     @invariant()
     def order_is_that_of_a_sort(self) -> None:
         leads = self.shares.leads()
         naive = sorted(
             self.waiting.values(),
-            key=lambda one: (one.rank, leads[one.tenant], one.key, one.number),
+            key=lambda one: (
+                self.classes.held(one.priority_class),
+                not self.classes.owed(one.priority_class),
+                one.rank,
+                leads[one.tenant],
+                one.key,
+                one.number,
+            ),
         )
         assert list(self.queue.order()) == [one.number for one in naive]
         assert len(self.queue) == len(self.waiting)
@@ -318,9 +281,17 @@ class QueueAgainstSort(RuleBasedStateMachine):
     def teardown(self) -> None:
         for number in list(self.waiting):
             self.queue.remove(number)
-        for tenant, charged in self.running:
-            self.shares.settle(tenant, charged, charged)
+        for charge in self.running:
+            self.queue.settle(charge)
         assert len(self.queue) == len(self.shares) == 0
+        assert not any(self.classes.running(number) for number in range(3))
+        self.classes.fill(self.now, 200.0)
+        self.classes.fill(self.now + 1e4, 200.0)
+        self.shares.join("x", 1.0)
+        self.queue.add(waiting(0, tenant="x"), self.workers, 0.0)
+        self.queue.remove(0)
+        self.shares.leave("x")
+        assert len(self.classes) == 0, "buckets are full again, clocks are forgotten"
         kept = ("_waiting", "_lines", "_tenants", "_sessions", "_bounds", "_estimated")
         assert not any(getattr(self.queue, name) for name in kept)
 

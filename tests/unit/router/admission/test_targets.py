@@ -1,0 +1,129 @@
+"""Who would come too late is refused at once, and who is admitted is not late for those behind."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baton.errors import BatonError, Reason
+from services.router.admission.class_shares import ClassShares
+from services.router.admission.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.fairness import FairShares
+from services.router.admission.queue import AdmissionQueue
+from services.router.admission.waiting import QueueSettings
+from tests.support.admission import Workers, made, waiting
+
+
+def refused(queue: AdmissionQueue, workers: Workers, *arguments: float, **options: float) -> float:
+    """Return the seconds to retry after."""
+    one = waiting(*arguments, **options)  # type: ignore[arg-type]
+    with pytest.raises(BatonError, match="first token would come in") as error:
+        queue.add(one, workers, one.arrival)
+    assert error.value.reason is Reason.OVERLOADED
+    assert error.value.retry_after is not None
+    return error.value.retry_after
+
+
+def test_what_would_come_too_late_is_refused_with_a_time_to_retry_after() -> None:
+    workers = Workers({"a": 4.0, "b": 6.0})
+    queue = made(waiting(1, 200), workers=workers)
+    # Until 6 s both workers compute what they have and the first one: 9 s with its own 3.
+    assert refused(queue, workers, 2, 300, target=6.5) == pytest.approx(2.5)
+    assert queue.add(waiting(3, 300, target=10.0), workers, 0) is None
+    assert refused(queue, workers, 4, 9_999, target=1.0) == 60.0
+
+
+def test_a_short_prompt_that_would_make_an_admitted_one_late_is_refused() -> None:
+    workers = Workers({"a": 5.0})
+    queue = made(waiting(1, 300, target=9.0), workers=workers)
+    assert refused(queue, workers, 2, 150, target=9.0) == 1.0
+    assert queue.add(waiting(3, 100, target=9.0), workers, 0) is None
+    assert list(queue.order()) == [3, 1]
+
+
+def test_a_higher_class_is_not_refused_for_a_lower_one() -> None:
+    workers = Workers({"a": 5.0})
+    queue = made(waiting(1, 300, target=9.0, rank=1), workers=workers)
+    assert queue.add(waiting(2, 350, target=9.0), workers, 0) is None
+
+
+def test_a_class_may_wait_for_what_comes_too_late() -> None:
+    workers = Workers({"a": 9.0})
+    queue = made(waiting(1, 300, target=1.0), workers=workers, waits=True)
+    assert len(queue) == 1
+
+
+def test_a_class_has_times_for_requests_that_name_none() -> None:
+    policy = AdmissionPolicy({0: ClassPolicy(ttft_target=5.0, deadline=7.0)})
+    workers = Workers({"a": 0.0})
+    queue = AdmissionQueue(FairShares(), classes=ClassShares(policy))
+    plain, own = waiting(1, at=3.0), waiting(2, at=3.0, target=30.0, deadline=50.0)
+    queue.add(plain, workers, 3.0)
+    queue.add(own, workers, 3.0)
+    assert (plain.due, plain.bound) == (8.0, 10.0)
+    assert (own.due, own.bound) == (33.0, 50.0)
+
+
+def test_time_waited_elsewhere_counts() -> None:
+    workers = Workers({"a": 0.0})
+    queue = made(workers=workers)
+    one = waiting(1, 300, at=0.0, target=5.0)
+    with pytest.raises(BatonError, match=r"in 3\.0 s, and is wanted in 1\.0 s"):
+        queue.add(one, workers, 4.0)
+
+
+def test_what_cannot_meet_its_deadline_any_more_is_not_computed() -> None:
+    workers = Workers({"a": 0.5})
+    queue = made(waiting(1, 200, deadline=3.0), workers=workers)
+    workers.queues["a"] = 0.0
+    (due,) = queue.due(workers, 1.5)
+    assert isinstance(due.plan, BatonError)
+    assert (due.charge, len(queue)) == (None, 0)
+
+
+ARRIVALS = st.lists(
+    st.tuples(st.floats(0, 3), st.integers(1, 900), st.floats(0.1, 20)), min_size=1, max_size=40
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ARRIVALS, st.integers(1, 3))
+def test_whoever_is_admitted_is_in_time_where_nothing_is_predicted_wrong(
+    arrivals: list[tuple[float, int, float]], count: int
+) -> None:
+    ends = {str(worker): 0.0 for worker in range(count)}
+    workers = Workers(dict.fromkeys(ends, 0.0))
+    queue = AdmissionQueue(FairShares(), QueueSettings(gate=0.0))
+    due: dict[int, float] = {}
+    met: set[int] = set()
+
+    def place(now: float) -> None:
+        for worker, end in ends.items():
+            workers.queues[worker] = end - now if end - now > 1e-9 else 0.0
+        for one in queue.due(workers, now):
+            workers.place(one)
+            assert not isinstance(one.plan, BatonError)
+            worker = one.plan.worker_id
+            ends[worker] = now + workers.queues[worker]
+            assert ends[worker] <= due[one.waiting.number] + 1e-6
+            met.add(one.waiting.number)
+
+    now, refusals = 0.0, 0
+    for number, (gap, tokens, target) in enumerate(arrivals):
+        until = now + gap
+        while len(queue) and min(ends.values()) <= until:
+            now = max(now, min(ends.values()))
+            place(now)
+        now = until
+        place(now)
+        one = waiting(number, tokens, now, target=target)
+        try:
+            queue.add(one, workers, now)
+        except BatonError:
+            refusals += 1
+            continue
+        due[number] = now + target
+        place(now)
+    while len(queue):
+        now = max(now, min(ends.values()))
+        place(now)
+    assert len(met) == len(arrivals) - refusals
