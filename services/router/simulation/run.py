@@ -13,6 +13,9 @@ from services.router.simulation.policies.holdings import block_keys
 from services.router.simulation.request import Request
 from services.router.simulation.traces.trace import Trace
 
+MAX_MULTIPLE = 1e4
+"""Of a recorded rate, that is looked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Targets:
@@ -122,24 +125,28 @@ class _Watch:
 
 
 def find_multiple(
-    run: Callable[[float], Outcome], *, low: float = 0.1, high: float = 6.4, within: float = 0.01
+    run: Callable[[float], Outcome], *, low: float = 0.1, high: float = 6.4, within: float = 0.005
 ) -> tuple[Outcome | None, list[Outcome]]:
     """Return the run with the highest multiple that is carried, and all runs that were made.
 
-    Bisects: whether a load is carried is taken to change once between `low` and `high`.
+    Bisects: whether a load is carried is taken to change once. A trace that asks little is carried
+    many times over: where `high` is carried, twice as much is tried, until it is not.
 
     Args:
         run: runs a multiple.
         low: the lowest multiple.
-        high: the highest.
-        within: how close to come.
+        high: the highest that is tried at first.
+        within: how close to come, as a share of the multiple; no closer than of a multiple of 2.
 
     Returns:
         (None where not even `low` is carried, otherwise the best run; all runs in order).
     """
     best: Outcome | None = None
-    runs: list[Outcome] = []
-    while high - low > within:
+    runs = [run(high)]
+    while runs[-1].carried and high < MAX_MULTIPLE:
+        best, low, high = runs[-1], high, 2 * high
+        runs.append(run(high))
+    while high - low > within * max(2.0, low):
         middle = (low + high) / 2
         outcome = run(middle)
         runs.append(outcome)

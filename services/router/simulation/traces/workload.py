@@ -1,5 +1,6 @@
 """Other traces made of one: spread times, a hot prefix, tenants. Pure; draws come from a seed."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,14 +49,25 @@ def hot_prefix(trace: Trace, tokens: int = HOT_TOKENS, every: int = 2) -> Trace:
     )
 
 
-def split_tenants(trace: Trace, count: int, seed: int) -> Trace:
+def split_tenants(
+    trace: Trace, count: int, seed: int, shares: Sequence[float] | None = None
+) -> Trace:
     """Give each conversation to one of `count` tenants, which share no KV with each other.
 
     Requests whose second block is the same are one conversation: the first is often a system prompt
     that all have.
+
+    Args:
+        trace: what is split.
+        count: of tenants.
+        seed: draws them.
+        shares: of each tenant, as numbers to each other; None: all the same.
     """
     draw = np.random.default_rng(seed)
-    owner = draw.integers(count, size=trace.blocks + 1)
+    if shares is None:
+        owner = draw.integers(count, size=trace.blocks + 1)
+    else:
+        owner = draw.choice(count, size=trace.blocks + 1, p=np.array(shares) / sum(shares))
     numbers: dict[tuple[int, int], int] = {}
     chains, tenants = [], []
     for chain in trace.chains:

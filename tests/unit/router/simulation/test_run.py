@@ -29,7 +29,7 @@ def found(policy: str) -> float:
     def run(multiple: float) -> Outcome:
         return simulate(trace(), ClusterConfig(), POLICIES[policy], multiple=multiple, give_up=True)
 
-    best, _ = find_multiple(run, within=0.05)
+    best, _ = find_multiple(run, within=0.02)
     assert best is not None
     return best.multiple
 
@@ -86,8 +86,15 @@ def outcome(multiple: float, limit: float) -> Outcome:
 def test_the_highest_multiple_is_found(limit: float) -> None:
     best, runs = find_multiple(lambda multiple: outcome(multiple, limit))
     assert best is not None
-    assert limit - 0.01 <= best.multiple <= limit
-    assert len(runs) == 10
+    assert limit - 0.005 * max(2.0, limit) <= best.multiple <= limit
+    assert len(runs) <= 11
+
+
+def test_a_trace_that_asks_little_is_carried_many_times_over() -> None:
+    best, runs = find_multiple(lambda multiple: outcome(multiple, 70.0))
+    assert best is not None
+    assert 70.0 * 0.995 <= best.multiple <= 70.0
+    assert [one.multiple for one in runs[:5]] == pytest.approx([6.4, 12.8, 25.6, 51.2, 102.4])
 
 
 def test_where_nothing_is_carried_nothing_is_found() -> None:

@@ -1,0 +1,46 @@
+"""One tenant sends 50 times as much as another, which should not notice it."""
+
+from typing import Any
+
+from bench.harness.table import Table
+from bench.router.studies.runs import CLUSTERS, SATURATION, of_tenants, percentile, run
+from services.router.admission.waiting import QueueSettings
+from services.router.simulation.traces.trace import Trace
+from services.router.simulation.traces.workload import split_tenants, spread
+
+LOAD = 2.5
+"""Of saturation."""
+TIMES_MORE = 50
+GATES = (0.0, 0.05, 0.1, 0.5)
+SEEDS = 4
+"""Each draws another 51st of the conversations for the one that sends little."""
+
+
+def measure(trace: Trace) -> list[dict[str, Any]]:
+    """Print and return its times to first token, alone and beside the other, by gate."""
+    table = Table(
+        ("cluster", "<8"),
+        ("gate s", "6.2f"),
+        ("requests", "8,d"),
+        ("alone p50", "9.2f"),
+        ("p99", "6.2f"),
+        ("beside p50", "10.2f"),
+        ("p99", "6.2f"),
+        ("p99 times", "9.2f"),
+    )
+    found = []
+    for cluster, config in CLUSTERS.items():
+        for gate in GATES:
+            alone: list[float] = []
+            beside: list[float] = []
+            for seed in range(SEEDS):
+                shares = (1.0, TIMES_MORE)
+                both = spread(split_tenants(trace, 2, seed, shares), seed)
+                settings = QueueSettings(gate=gate)
+                for workload, ttfts in ((of_tenants(both, ["tenant-0"]), alone), (both, beside)):
+                    done = run(workload, config, LOAD * SATURATION, settings=settings, seed=seed)
+                    ttfts += [one.ttft for one in done.requests if one.tenant == "tenant-0"]
+            row = [percentile(ttfts, q) for ttfts in (alone, beside) for q in (0.5, 0.99)]
+            table.row(cluster, gate, len(alone), *row, row[3] / row[1])
+            found.append({"cluster": cluster, "gate": gate, "alone": row[:2], "beside": row[2:]})
+    return found

@@ -1,0 +1,80 @@
+"""What the studies share: clusters, traces, and runs with what became of each request."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
+from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings
+from services.router.simulation.config import ClusterConfig
+from services.router.simulation.policies.baton_queue import BatonQueueRouter, Tenant
+from services.router.simulation.policies.catalog import PolicyEntry
+from services.router.simulation.request import Request
+from services.router.simulation.run import Outcome, simulate
+from services.router.simulation.traces.trace import Trace
+
+CLUSTERS = {
+    "combined": ClusterConfig(),
+    "pools": ClusterConfig(decode_workers=8, disaggregation="always"),
+}
+"""8 workers, and 8 with 8 more that decode."""
+SATURATION = 2.34
+"""Multiple of the conversation trace's rate that both carry (docs/simulation.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's figures, and its requests as they ended."""
+
+    outcome: Outcome
+    requests: list[Request]
+
+
+def run(
+    trace: Trace,
+    config: ClusterConfig,
+    multiple: float,
+    *,
+    settings: QueueSettings = DEFAULT_SETTINGS,
+    admission: AdmissionPolicy = DEFAULT_ADMISSION,
+    tenants: Mapping[str, Tenant] | None = None,
+    seed: int = 0,
+) -> Run:
+    """Run a trace through the queue.
+
+    Args:
+        trace: what comes in.
+        config: the cluster.
+        multiple: of the recorded rate.
+        settings: of the queue.
+        admission: policies of classes.
+        tenants: by name, those that are not as others.
+        seed: of all that is drawn.
+    """
+    make = partial(BatonQueueRouter, settings=settings, admission=admission, tenants=tenants or {})
+    entry = PolicyEntry("baton-queue", "Baton with a queue", make)
+    requests: list[Request] = []
+    outcome = simulate(trace, config, entry, multiple=multiple, seed=seed, requests=requests)
+    return Run(outcome, requests)
+
+
+def of_tenants(trace: Trace, names: Iterable[str]) -> Trace:
+    """Return the requests of some tenants alone, at their times."""
+    wanted = set(names)
+    kept = [number for number, name in enumerate(trace.tenants) if name in wanted]
+    return replace(
+        trace,
+        times=trace.times[kept],
+        prompt_tokens=[trace.prompt_tokens[one] for one in kept],
+        output_tokens=[trace.output_tokens[one] for one in kept],
+        chains=[trace.chains[one] for one in kept],
+        tenants=[trace.tenants[one] for one in kept],
+    )
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the value that a share of all does not exceed; infinite where there is none."""
+    ordered = np.sort(np.fromiter(values, float))
+    return float(ordered[int(share * len(ordered))]) if len(ordered) else float("inf")

@@ -1,0 +1,46 @@
+"""Tenants of weights 1, 2 and 4 that always wait are given tokens as 1 : 2 : 4."""
+
+from typing import Any
+
+from bench.harness.table import Table
+from bench.router.studies.runs import CLUSTERS, run
+from services.router.admission.fairness import FairShares
+from services.router.admission.waiting import QueueSettings
+from services.router.simulation.policies.baton_queue import Tenant
+from services.router.simulation.traces.trace import Trace
+from services.router.simulation.traces.workload import split_tenants, spread
+
+WEIGHTS = {"tenant-0": 1.0, "tenant-1": 2.0, "tenant-2": 4.0}
+MULTIPLE = 8.0
+"""So that a third of it is more than four sevenths of what workers carry."""
+WARM_UP = 30.0
+"""Seconds until all have something that waits."""
+SETTINGS = QueueSettings(max_tenant=100_000, max_total=100_000, max_wait=240.0)
+
+
+def measure(trace: Trace) -> list[dict[str, Any]]:
+    """Print and return what each tenant was given while requests came in."""
+    table = Table(
+        ("cluster", "<8"),
+        ("tenant", "<8"),
+        ("weight", "6.0f"),
+        ("tokens", "12,d"),
+        ("share", "7.3f"),
+    )
+    found = []
+    shares = FairShares()
+    workload = spread(split_tenants(trace, len(WEIGHTS), 0), 0)
+    until = workload.seconds / MULTIPLE
+    for cluster, config in CLUSTERS.items():
+        tenants = {name: Tenant(weight) for name, weight in WEIGHTS.items()}
+        done = run(workload, config, MULTIPLE, settings=SETTINGS, tenants=tenants)
+        tokens = dict.fromkeys(WEIGHTS, 0)
+        for one in done.requests:
+            if WARM_UP <= one.arrival + one.ttft <= until:
+                uncached = max(1, one.prompt_tokens - one.cached_blocks * trace.block_tokens)
+                tokens[one.tenant] += shares.cost(uncached, one.output_tokens)
+        for name, weight in WEIGHTS.items():
+            share = tokens[name] / sum(tokens.values()) * sum(WEIGHTS.values())
+            table.row(cluster, name, weight, tokens[name], share)
+            found.append({"cluster": cluster, "weight": weight, "tokens": tokens[name]})
+    return found
