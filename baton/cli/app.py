@@ -20,6 +20,7 @@ from baton.cli.options import (
     WorkerOptions,
     expand_options,
 )
+from baton.cli.route.app import route_app
 from baton.cli.tenancy.app import audit_app, keys_app, projects_app, tenants_app
 from baton.cli.tenancy.class_app import classes_app
 from baton.cli.usage.options import UsageOptions
@@ -38,6 +39,7 @@ config_app = typer.Typer(help="Settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 kv_app = typer.Typer(help="What the KV stores hold.", no_args_is_help=True)
 app.add_typer(kv_app, name="kv")
+app.add_typer(route_app, name="route")
 app.add_typer(tenants_app, name="tenants")
 app.add_typer(projects_app, name="projects")
 app.add_typer(keys_app, name="keys")

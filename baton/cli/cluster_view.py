@@ -40,8 +40,16 @@ class ClusterView:
 
     def card(self, model: str) -> ModelCard | None:
         """Return the card of a model; of several, that with the shortest context."""
-        cards = [card for (name, _), card in self._discovery.models.items() if name == model]
-        return min(cards, key=lambda card: card.context_tokens, default=None)
+        return min(self.cards(model), key=lambda card: card.context_tokens, default=None)
+
+    def cards(self, model: str) -> list[ModelCard]:
+        """Return the cards of a model: one per layout and tokenizer of its workers."""
+        return [card for (name, _), card in self._discovery.models.items() if name == model]
+
+    @property
+    def model_names(self) -> list[str]:
+        """The models that are served now, sorted."""
+        return sorted({name for name, _ in self._discovery.models})
 
     @property
     def synced(self) -> bool:

@@ -21,6 +21,7 @@ from bench.harness.child import helper
 from bench.harness.table import Table
 from bench.router.fleet import CHAINS, FLEETS, Roles, chains, fleet, query
 from services.router.api.placer import Placer
+from services.router.explanation.decision_log import DecisionLog
 from services.router.placement.service import PlacementService
 
 WARM_UP = 200
@@ -37,7 +38,7 @@ def pure(roles: Roles, seconds: float) -> tuple[float, float]:
         (by the clock, by CPU time: what an otherwise idle core would do).
     """
     placements = PlacementService(fleet(roles))
-    placer = Placer(placements)
+    placer = Placer(placements, DecisionLog())
     queries = [query(number, chain) for number, chain in enumerate(chains())]
 
     def place(asked: router_pb2.PlaceQuery) -> None:

@@ -47,6 +47,7 @@ ACCESS: Mapping[str, ServiceAccess] = {
     "baton.internal.v1.RouterService": _service(
         {"router"},
         Place="frontend",
+        Explain="operator",
     ),
     "baton.internal.v1.KvEventService": _service(
         {"kvstore"} | WORKERS,

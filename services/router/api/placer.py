@@ -2,7 +2,9 @@
 
 from zlib import crc32
 
+from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
+from services.router.explanation.decision_log import DecisionLog, DecisionRecord
 from services.router.placement.service import Chain, Placed, PlacementRequest, PlacementService
 from services.router.state.worker import Worker
 
@@ -14,10 +16,12 @@ class Placer:
 
     Args:
         placements: what decides.
+        decisions: where each is kept, to be explained.
     """
 
-    def __init__(self, placements: PlacementService) -> None:
+    def __init__(self, placements: PlacementService, decisions: DecisionLog) -> None:
         self._placements = placements
+        self._decisions = decisions
 
     def place(
         self,
@@ -37,7 +41,16 @@ class Placer:
         Raises:
             BatonError: what `PlacementService.place` raises.
         """
-        placed = self._placements.place(request_from_proto(query), session, now)
+        request, request_id = request_from_proto(query), query.context.request_id
+        try:
+            placed = self._placements.place(request, session, now)
+        except BatonError as error:
+            self._decisions.add(DecisionRecord(request_id, request, now, refusal=error))
+            raise
+        reason = placed.decision.reason
+        self._decisions.add(
+            DecisionRecord(request_id, request, now, plan=placed.plan, reason=reason)
+        )
         answer.correlation_id = query.correlation_id
         self._fill(answer, placed)
 

@@ -5,15 +5,18 @@ import itertools
 import grpc
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import router_pb2
 from baton.internal.v1.router_pb2_grpc import (
     RouterServiceServicer,
     add_RouterServiceServicer_to_server,
 )
 from baton.rpc.server.call import ServerCall
 from baton.settings import RouterLimits
+from services.router.api.explain import Explainer
 from services.router.api.limits import LimitBuckets
 from services.router.api.placer import Placer
 from services.router.api.session import PlaceSession
+from services.router.explanation.decision_log import DecisionLog
 from services.router.placement.service import PlacementService
 from services.router.state.executions import Executions
 
@@ -38,7 +41,9 @@ class RouterService(RouterServiceServicer):
         self._placements = placements
         self._limits = limits
         self._buckets = buckets
-        self._placer = Placer(placements)
+        decisions = DecisionLog()
+        self._placer = Placer(placements, decisions)
+        self._explainer = Explainer(placements, decisions)
         self._numbers = itertools.count(1)
         self._sessions: dict[int, PlaceSession] = {}
         self._executions = Executions()
@@ -68,9 +73,7 @@ class RouterService(RouterServiceServicer):
             BatonError: UNAVAILABLE before `open`, DRAINING after `stop`, or SLOW_CONSUMER.
         """
         if not self._open:
-            raise BatonError(
-                Reason.UNAVAILABLE, "this router does not know the cluster yet", retry_after=0.5
-            )
+            raise _unready()
         if self._stopping:
             raise _draining()
         number = next(self._numbers)
@@ -88,9 +91,29 @@ class RouterService(RouterServiceServicer):
         finally:
             del self._sessions[number]
 
+    async def Explain(  # noqa: N802
+        self,
+        request: router_pb2.ExplainRequest,
+        context: object,  # noqa: ARG002
+    ) -> router_pb2.ExplainResponse:
+        """Say why requests run where they do.
+
+        Raises:
+            BatonError: UNAVAILABLE before `open`, or INVALID_FIELD.
+        """
+        if not self._open:
+            raise _unready()
+        return self._explainer.explain(request)
+
     def _tell_superseded(self, session: int, execution: int) -> None:
         if session in self._sessions:
             self._sessions[session].tell_superseded(execution)
+
+
+def _unready() -> BatonError:
+    return BatonError(
+        Reason.UNAVAILABLE, "this router does not know the cluster yet", retry_after=0.5
+    )
 
 
 def _draining() -> BatonError:

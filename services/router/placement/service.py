@@ -74,12 +74,19 @@ class PlacementPlan(NamedTuple):
         """The prompt would be computed there in so long, with what goes before it."""
         return self.chosen.best.prefill.total_seconds
 
+    @property
+    def candidates(self) -> int:
+        """How many placements it was chosen from."""
+        return len(self.chosen.local) + len(self.chosen.remote)
+
 
 class Placed(NamedTuple):
     """A decision, and the ticket that counts its load until it is returned."""
 
     ticket: str
     decision: Decision
+    plan: PlacementPlan
+    """What it was decided on."""
 
 
 class PlacementService:
@@ -154,6 +161,22 @@ class PlacementService:
         ]
         return explain(self._query(request, turns), workers, unfit, self._policy)
 
+    def explain_plan(self, plan: PlacementPlan) -> list[CandidateCosts]:
+        """Return what every placement cost that a plan was chosen from, the chosen one first.
+
+        A plan says so for ever, whatever became of the fleet. Workers that were no candidates are
+        listed with why, and of those that had another tokenizer or adapter nothing is kept.
+        """
+        return explain(plan.query, plan.workers, (), self._policy, plan.chosen)
+
+    def decide(self, plan: PlacementPlan) -> Decision:
+        """Return what committing a plan would decide, and open no ticket.
+
+        Raises:
+            BatonError: what `policy.placement.decide` raises.
+        """
+        return decide(plan.query, plan.chosen, self._policy)
+
     def commit(self, plan: PlacementPlan, session: int, now: float) -> Placed:
         """Open the ticket of a plan, which must be valid still.
 
@@ -165,12 +188,11 @@ class PlacementService:
         Raises:
             BatonError: what `policy.placement.decide` raises.
         """
-        request, query, _, chosen = plan
-        decision = decide(query, chosen, self._policy)
-        loads = _in_flight_loads(request, decision)
+        decision = self.decide(plan)
+        loads = _in_flight_loads(plan.request, decision)
         ticket = self.fleet.tickets.issue(session, now, loads)
         self.fleet.load_changed(loads)
-        return Placed(ticket, decision)
+        return Placed(ticket, decision, plan)
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
         """Return how long a prompt takes to compute where most of it is found, on the fastest.

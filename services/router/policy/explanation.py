@@ -12,7 +12,7 @@ from services.router.policy.candidates import (
     estimate_ttft,
 )
 from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate
-from services.router.policy.placement import choose
+from services.router.policy.placement import Chosen, choose
 from services.router.state.worker import Worker
 
 
@@ -84,6 +84,7 @@ def explain(
     workers: Sequence[Worker],
     unfit: Sequence[tuple[Worker, Exclusion]],
     policy: Policy,
+    chosen: Chosen | None = None,
 ) -> list[CandidateCosts]:
     """Return every candidate, the chosen one first, then by score; those that are out come last.
 
@@ -92,10 +93,11 @@ def explain(
         workers: all workers of its model with its tokenizer and adapter.
         unfit: the others, and why.
         policy: constants of the cost model.
+        chosen: what was chosen already; None: what would be chosen now.
     """
     rows = [CandidateCosts(worker.id, exclusion=why) for worker, why in unfit]
     try:
-        chosen = choose(query, workers, policy)
+        chosen = chosen or choose(query, workers, policy)
     except BatonError:
         return sorted([*rows, *(_refused(query, one, policy) for one in workers)], key=_order)
     best_by_prefill: dict[str, PlacementCandidate] = {}

@@ -11,6 +11,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.kv.keys import pack
 from services.router.api.placer import Placer
+from services.router.explanation.decision_log import DecisionLog
 from services.router.placement.service import PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
@@ -67,7 +68,7 @@ class Router:
     """A router's answers to place queries about a fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._placer = Placer(PlacementService(fleet))
+        self._placer = Placer(PlacementService(fleet), DecisionLog())
 
     def place(self, query: router_pb2.PlaceQuery, session: int = 1) -> router_pb2.Placement:
         answer = router_pb2.FrameFromRouter()

@@ -120,7 +120,7 @@ class BatonRouter:
 
     def _choice(self, request: Request, placed: Placed, key: float | None = None) -> Choice:
         """Return a placement as the cluster is told it, and remember its ticket."""
-        ticket, decision = placed
+        ticket, decision, _ = placed
         decode = self._number(decision.decode_worker.id)
         prefill = decision.prefill_worker
         worker = decode if prefill is None else self._number(prefill.id)

@@ -36,6 +36,7 @@ EXPECTED = {
     "WorkerService/WatchLoad": "router operator",
     "WorkerService/GetTokenizer": "frontend",
     "RouterService/Place": "frontend",
+    "RouterService/Explain": "operator",
     "KvEventService/Watch": "router",
     "KvStoreService/Attach": "prefill decode kvstore operator",
     "KvStoreService/Put": "prefill decode operator",

@@ -1,0 +1,1 @@
+"""`baton route`: where requests run, and why."""

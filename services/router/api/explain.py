@@ -1,0 +1,94 @@
+"""Explanations on the wire: of the latest decisions, and of what would be decided now."""
+
+import time
+from collections.abc import Callable
+
+from baton.errors import BatonError, invalid_field
+from baton.internal.v1 import router_pb2
+from services.router.api.placer import request_from_proto
+from services.router.explanation.decision_log import DecisionLog, DecisionRecord
+from services.router.placement.service import PlacementService
+from services.router.policy.explanation import CandidateCosts
+
+
+class Explainer:
+    """Answers what operators ask of decisions. It changes nothing.
+
+    Args:
+        placements: what decides.
+        decisions: the latest ones.
+        clock: a monotonic clock, in seconds, as decisions have it.
+        wall_clock: seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        placements: PlacementService,
+        decisions: DecisionLog,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._placements = placements
+        self._decisions = decisions
+        self._clock = clock
+        self._wall_clock = wall_clock
+
+    def explain(self, asked: router_pb2.ExplainRequest) -> router_pb2.ExplainResponse:
+        """Return the explanations of a request.
+
+        Raises:
+            BatonError: INVALID_FIELD: the request is neither named nor described, or wrongly.
+        """
+        response = router_pb2.ExplainResponse()
+        subject = asked.WhichOneof("subject")
+        if subject == "query":
+            record, candidates = self._preview(asked.query)
+            self._fill(response.explanations.add(), record, candidates)
+        elif subject == "request_id" and asked.request_id:
+            for record in self._decisions.of(asked.request_id):
+                plan = record.plan
+                costs = [] if plan is None else self._placements.explain_plan(plan)
+                self._fill(response.explanations.add(), record, costs)
+        else:
+            raise invalid_field("subject", "is a request's id, or a query that describes one")
+        return response
+
+    def _preview(self, query: router_pb2.PlaceQuery) -> tuple[DecisionRecord, list[CandidateCosts]]:
+        """Return what would be decided now, and what it would be chosen from."""
+        request, now = request_from_proto(query), self._clock()
+        record = DecisionRecord("", request, now, query.waited_seconds)
+        candidates: list[CandidateCosts] = []
+        try:
+            candidates = self._placements.explain(request)
+            plan = self._placements.plan(request)
+            reason = self._placements.decide(plan).reason
+        except BatonError as error:
+            return record._replace(refusal=error), candidates
+        return record._replace(plan=plan, reason=reason), candidates
+
+    def _fill(
+        self,
+        into: router_pb2.Explanation,
+        record: DecisionRecord,
+        candidates: list[CandidateCosts],
+    ) -> None:
+        request, turn = record.request, record.turn
+        into.request_id = record.request_id
+        into.tenant, into.model = request.tenant, request.model
+        into.prompt_tokens = request.prompt_tokens
+        into.decided_seconds = self._wall_clock() - self._clock() + record.decided_at
+        into.waited_seconds = record.waited
+        into.reason = record.reason
+        if turn is not None:
+            into.turn.order.tier = turn.tier
+            into.turn.order.priority_class = turn.priority_class
+            into.turn.order.tenant_lead = turn.tenant_lead
+            into.turn.order.key = turn.key
+            into.turn.ahead, into.turn.waiting = turn.ahead, turn.waiting
+            into.turn.weight = turn.weight
+        if record.refusal is not None:
+            into.refusal.CopyFrom(record.refusal.to_status())
+        for costs in candidates:
+            fields = costs._asdict()
+            fields["exclusion"] = costs.exclusion.value if costs.exclusion is not None else ""
+            into.candidates.add(**fields)

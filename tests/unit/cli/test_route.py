@@ -1,0 +1,80 @@
+"""What `baton route explain` prints of an explanation."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from baton.cli.route.tables import print_explanation, why_not
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import router_pb2
+
+CHOSEN = router_pb2.CandidateCosts(
+    decode_worker="d0",
+    chosen=True,
+    score=0.2,
+    queue_seconds=0.1,
+    prefill_seconds=0.1,
+    engine_tokens=512,
+    uncached_tokens=100,
+)
+
+
+def other(**fields: object) -> router_pb2.CandidateCosts:
+    made = router_pb2.CandidateCosts()
+    made.CopyFrom(CHOSEN)
+    made.MergeFrom(router_pb2.CandidateCosts(decode_worker="d1", **fields))  # type: ignore[arg-type]
+    made.chosen = False
+    return made
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (CHOSEN, ""),
+        (other(score=0.2001), "as good; the request's id decided"),
+        (other(score=0.5, queue_seconds=0.4), "+300.0 ms: queue +300.0"),
+        (
+            other(score=0.5, prefill_seconds=0.3, transfer_seconds=0.2, batch_seconds=0.01),
+            "+300.0 ms: transfer +200.0, prefill +200.0",
+        ),
+        (other(exclusion="draining"), "drains"),
+        (other(exclusion="of a later release"), "of a later release"),
+    ],
+)
+def test_why_a_candidate_is_not_the_one_is_said_by_its_largest_parts(
+    one: router_pb2.CandidateCosts, said: str
+) -> None:
+    assert why_not(one, CHOSEN) == said
+
+
+def test_an_explanation_is_some_sentences_and_a_table() -> None:
+    explanation = router_pb2.Explanation(
+        request_id="abc",
+        tenant="acme",
+        model="m",
+        prompt_tokens=612,
+        waited_seconds=1.25,
+        reason="d0 computes 100 of 612 tokens itself",
+        candidates=[CHOSEN, other(score=0.5, queue_seconds=0.4)],
+    )
+    explanation.turn.ahead, explanation.turn.waiting, explanation.turn.weight = 3, 12, 2
+    explanation.turn.order.tenant_lead = 20_000
+    out = io.StringIO()
+    print_explanation(Console(file=out), "router-0", explanation)
+    text = out.getvalue()
+    assert "Request abc: 612 prompt tokens of acme for m, decided by router-0" in text
+    assert "3 of 12 that wait go first." in text
+    assert "(weight 2) is 20,000 tokens ahead" in text
+    assert "It waited 1,250 ms in routers." in text
+    assert "512 engine" in text
+    assert "+300.0 ms: queue +300.0" in text
+
+
+def test_a_refusal_is_said_with_its_reason() -> None:
+    explanation = router_pb2.Explanation(tenant="acme", model="m", prompt_tokens=1)
+    explanation.refusal.CopyFrom(BatonError(Reason.OVERLOADED, "the queue is full").to_status())
+    out = io.StringIO()
+    print_explanation(Console(file=out), "router-0", explanation)
+    assert "Now, at router-0: 1 prompt tokens of acme for m." in out.getvalue()
+    assert "Refused, OVERLOADED: the queue is full." in out.getvalue()
