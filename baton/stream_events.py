@@ -22,6 +22,8 @@ class FinishReason(Enum):
     """End of sequence, a stop token or a stop string."""
     LENGTH = "length"
     """max_tokens or the context's end."""
+    TOOL_CALLS = "tool_calls"
+    """The model ended it, and it has calls."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -80,6 +82,43 @@ class Started(msgspec.Struct, frozen=True):
     """The adapter that answers; empty: the model itself."""
 
 
+class Text(msgspec.Struct, frozen=True):
+    """Text of an answer."""
+
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """Text of what the model thinks before it answers."""
+
+    text: str
+
+
+class CallBegun(msgspec.Struct, frozen=True):
+    """A call of a tool began."""
+
+    index: int
+    """Among the calls of its choice, from 0."""
+    id: str
+    name: str
+
+
+class CallArguments(msgspec.Struct, frozen=True):
+    """More of a call's arguments. All of them together are JSON, as the model wrote it."""
+
+    index: int
+    text: str
+
+
+class CallEnded(msgspec.Struct, frozen=True):
+    """A call is whole. One that max_tokens cut off never ends."""
+
+    index: int
+
+
+Part = Text | Reasoning | CallBegun | CallArguments | CallEnded
+
+
 class Delta(msgspec.Struct, frozen=True):
     """New output of one choice. `text` may lag behind the tokens and may be empty."""
 
@@ -90,6 +129,8 @@ class Delta(msgspec.Struct, frozen=True):
     text: str
     logprobs: Sequence[TokenLogprob]
     """One per token when asked for, else none."""
+    parts: Sequence[Part] = ()
+    """What was read of a conversation's answer, in order, `text` included; none: `text` is all."""
 
 
 class ChoiceFinished(msgspec.Struct, frozen=True):

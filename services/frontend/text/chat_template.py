@@ -35,6 +35,7 @@ class ChatTemplate:
 
     def __init__(self, source: str | None, bos_token: str, eos_token: str) -> None:
         """Compile a template. One that does not compile, or is None, fails when it is used."""
+        self.source = source or ""
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._template: jinja2.Template | None = None
         self._broken = "the model has no chat template; use a text prompt instead"

@@ -36,7 +36,7 @@ class SpecialTokens:
         self.ids = frozenset(token for token, entry in added.items() if entry.special)
         special = {added[token].content: token for token in sorted(self.ids)}
         special.pop("", None)
-        self._ids_by_text = special
+        self.ids_by_text = special
         longest_first = sorted(special, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._first_characters = sorted({text[0] for text in special})
@@ -74,7 +74,7 @@ class SpecialTokens:
         pieces, at = [], 0
         for start, end in self._find(text):
             if start >= at and text[start - 1 : start] != _MARK:
-                pieces += [text[at:start], _alias(self._ids_by_text[text[start:end]])]
+                pieces += [text[at:start], _alias(self.ids_by_text[text[start:end]])]
                 at = end
         aliased = self.unmark("".join([*pieces, text[at:]]))
         (found,) = self._plain.encode_batch_fast([aliased], add_special_tokens=False)
@@ -142,7 +142,7 @@ class SpecialTokens:
         unknown = getattr(model, "unk_token", None)
         return frozenset(
             token
-            for text, token in self._ids_by_text.items()
+            for text, token in self.ids_by_text.items()
             if text != unknown and model.token_to_id(text) is not None
         )
 

@@ -5,7 +5,7 @@ template (or chat_template.jinja beside it) and the names of the special tokens.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -57,6 +57,16 @@ class Tokenizer:
         """Characters of the longest token ..."""
         self._spelled = self._byte_level or getattr(backend.model, "byte_fallback", False)
         """... and no token stands for any number of unknown ones."""
+
+    @property
+    def chat_template(self) -> str:
+        """The chat template's source; empty: there is none."""
+        return self._template.source
+
+    @property
+    def special_token_ids(self) -> Mapping[str, int]:
+        """The special tokens, by their text."""
+        return self._special_tokens.ids_by_text
 
     @classmethod
     def load(cls, files: TokenizerFiles) -> "Tokenizer":

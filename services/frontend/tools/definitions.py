@@ -1,0 +1,49 @@
+"""The tools of a request, and which of them its answer may or must call."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call."""
+
+    name: str
+    definition: Mapping[str, Any]
+    """As chat templates take it: OpenAI's object, without `strict`."""
+    parameters: Mapping[str, Any] | None = None
+    """JSON Schema of its arguments; None: it has none."""
+    strict: bool = False
+    """Its calls keep to the schema, or the request is refused."""
+
+
+class Calls(Enum):
+    """Whether an answer has calls."""
+
+    NONE = "none"
+    AUTO = "auto"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What a request says of tools."""
+
+    tools: tuple[Tool, ...]
+    """All that the model is told of; at least one."""
+    calls: Calls = Calls.AUTO
+    allowed: frozenset[str] | None = None
+    """Names of those that may be called; None: all."""
+    parallel: bool = True
+    """There may be more than one call in an answer."""
+
+    @property
+    def callable_tools(self) -> tuple[Tool, ...]:
+        """Those that may be called, in their order."""
+        if self.calls is Calls.NONE:
+            return ()
+        return tuple(
+            tool for tool in self.tools if self.allowed is None or tool.name in self.allowed
+        )

@@ -1,0 +1,1 @@
+"""How families of models write calls: a table of states each."""

@@ -1,0 +1,20 @@
+"""Hermes, Qwen 2.5, Qwen 3: a JSON object between tags, for each call.
+
+<tool_call>
+{"name": "get_weather", "arguments": {"city": "Paris"}}
+</tool_call>
+"""
+
+from services.frontend.tools.families.family import Family
+from services.frontend.tools.lexer import State
+from services.frontend.tools.states import Expect, JsonCall, Space, Words
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+STATES: dict[str, State] = {
+    "text": Words("text", {OPEN: "open"}, tags=True),
+    "open": Expect({"{": "call"}),
+    "call": JsonCall("close"),
+    "close": Expect({CLOSE: "after"}, "after"),
+    "after": Space("text"),
+}
+FAMILY = Family("hermes", STATES)

@@ -1,0 +1,22 @@
+"""Llama 3.1 to 3.3: the answer is a JSON object, after a special token or none.
+
+    {"name": "get_weather", "parameters": {"city": "Paris"}}
+
+Several stand one after the other, with semicolons between them.
+"""
+
+from services.frontend.tools.families.family import Family
+from services.frontend.tools.lexer import State
+from services.frontend.tools.states import Expect, JsonCall, Space, Words
+
+TAG = "<|python_tag|>"
+STATES: dict[str, State] = {
+    "start": Expect({TAG: "open", "{": "call"}, "text", tags=True),
+    "text": Words("text", {TAG: "open"}, tags=True),
+    "open": Expect({"{": "call"}),
+    "call": JsonCall("next", ("parameters", "arguments")),
+    "next": Expect({";": "again", TAG: "open"}, "again", tags=False),
+    "again": Expect({"{": "call", TAG: "open"}, "after", tags=True),
+    "after": Space("text"),
+}
+FAMILY = Family("llama3", STATES, start="start")

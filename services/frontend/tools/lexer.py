@@ -1,0 +1,261 @@
+"""Reads a model's output as it is written: text, reasoning and calls of tools.
+
+A family's table says which states there are; each state reads what it can of the text that is
+there. For every cut of an output into pieces, the parts joined are those of the whole.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from baton.stream_events import (
+    CallArguments,
+    CallBegun,
+    CallEnded,
+    Part,
+    Reasoning,
+    Text,
+)
+
+SPACE = " \t\r\n"
+QUOTES = "`'\""
+"""A tag right behind one of these is quoted: it is text."""
+_FIRST_MARKER = 0xD800
+"""Markers stand for special tokens: surrogates, which no text that was UTF-8 has."""
+
+
+class State(Protocol):
+    """One state of a table. Immutable: what it must remember lies in `Lexer.memory`."""
+
+    def run(self, lexer: "Lexer") -> bool:
+        """Read on from `lexer.at`; return False where more text is needed."""
+        ...
+
+    def bound(self, bind: Callable[[str], str]) -> "State":
+        """Return the same state with each terminal as a vocabulary has it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The states of a family, and the markers of special tokens, for one vocabulary."""
+
+    states: Mapping[str, State]
+    start: str
+    markers: Mapping[int, str]
+    """By token id: what stands for it in the lexer's text."""
+    spelled: Mapping[str, str]
+    """By marker: the token's text, for arguments; in the answer's text special tokens have none."""
+
+    @classmethod
+    def bind(
+        cls, states: Mapping[str, State], start: str, special_ids: Mapping[str, int]
+    ) -> "Table":
+        """Make the table of a vocabulary.
+
+        Args:
+            states: of a family, with terminals as they are written.
+            start: the name of the first state.
+            special_ids: of special tokens, by their text; other terminals are text.
+        """
+        markers: dict[int, str] = {}
+        spelled: dict[str, str] = {}
+
+        def bound(terminal: str) -> str:
+            token = special_ids.get(terminal)
+            if token is None:
+                return terminal
+            marker = markers.setdefault(token, chr(_FIRST_MARKER + len(markers)))
+            spelled[marker] = terminal
+            return marker
+
+        made = {name: state.bound(bound) for name, state in states.items()}
+        return cls(made, start, markers, spelled)
+
+
+class Lexer:
+    """Reads one output.
+
+    Args:
+        table: of the model's family.
+        start: the first state, where it is not the table's.
+        schemas: of the arguments of the tools that can be called, by name; what calls another tool
+            is text.
+        make_id: returns the id of a call, by its index.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        schemas: Mapping[str, Mapping[str, Any] | None],
+        make_id: Callable[[int], str],
+        start: str = "",
+    ) -> None:
+        self.buffer = ""
+        """What is not read, from `at` on, and what may turn out to be text before it."""
+        self.at = 0
+        self.final = False
+        """No more text comes."""
+        self.memory: Any = None
+        """Of the state; None when it is entered."""
+        self.calls = 0
+        """That have begun."""
+        self.in_call = False
+        self.last = ""
+        """The text that was given last: whether a quotation mark stands before a tag."""
+        self.markers = table.markers
+        self._table = table
+        self.schema: Mapping[str, Any] | None = None
+        """Of the call that has begun."""
+        self._schemas = schemas
+        self._make_id = make_id
+        self._parts: list[Part] = []
+        self._state: State
+        self._first: str | None
+        self._mark: tuple[int, int, str] | None = None
+        """Where the text begins that may be a call, where its tag ends, and which state follows if
+        it is none."""
+        self.go(start or table.start)
+
+    def push(self, text: str) -> None:
+        """Read more text, without markers."""
+        first = self._first
+        if (
+            first is not None
+            and not self.buffer
+            and text
+            and first not in text
+            and text[-1] not in SPACE
+        ):
+            self.last = text
+            self._parts.append(Text(text))
+            return
+        if text:
+            self.buffer += text
+            self._run()
+
+    def push_marker(self, marker: str) -> None:
+        """Read a special token, by its marker."""
+        self.buffer += marker
+        self._run()
+
+    def end(self, *, cut: bool) -> None:
+        """Read what is held back: no more text comes.
+
+        Args:
+            cut: it was cut off; a tag, and what may have become its call, is dropped then.
+        """
+        self.final = True
+        if self._mark is not None and cut and not self.buffer[: self._mark[1]].endswith("{"):
+            self.buffer, self.at, self._mark = "", 0, None
+            return
+        self._run()
+        while self._mark is not None:
+            self.reject()
+            self._run()
+
+    def take(self) -> list[Part]:
+        """Return the parts since the last time, in order; neighbours of one kind are joined."""
+        parts, self._parts = self._parts, []
+        return parts if len(parts) < 2 else _joined(parts)
+
+    # For states.
+
+    def go(self, name: str, at: int | None = None) -> bool:
+        """Enter a state, at a position of the buffer; returns True, as states do."""
+        self._state = self._table.states[name]
+        self.memory = None
+        if at is not None:
+            self.at = at
+        self._first = getattr(self._state, "first", None)
+        return True
+
+    def mark(self, start: int, end: int, otherwise: str) -> None:
+        """Keep what comes, for it may be text.
+
+        Args:
+            start: where the text begins.
+            end: where its tag ends.
+            otherwise: the state that follows if it is.
+        """
+        if self._mark is None:
+            self._mark = (start, end, otherwise)
+
+    def reject(self) -> bool:
+        """End what is no call: the marked tag is text, and what follows it is read again."""
+        if self._mark is None:  # it has begun: all that can be said is that it is over
+            if self.in_call:
+                self.end_call()
+            return self.go("after")
+        start, end, otherwise = self._mark
+        self._mark = None
+        self.text(self.buffer[start:end])
+        return self.go(otherwise, end)
+
+    def text(self, text: str) -> None:
+        """Give text of the answer."""
+        for marker in self._table.spelled:
+            text = text.replace(marker, "")
+        if text:
+            self.last = text
+            self._parts.append(Text(text))
+
+    def reasoning(self, text: str) -> None:
+        """Give text of the reasoning."""
+        for marker in self._table.spelled:
+            text = text.replace(marker, "")
+        if text:
+            self._parts.append(Reasoning(text))
+
+    def nothing(self, text: str) -> None:
+        """Leave text out."""
+
+    def begin_call(self, name: str) -> bool:
+        """Begin a call; False: there is no such tool."""
+        if name not in self._schemas:
+            return False
+        self._mark = None
+        self.schema = self._schemas[name]
+        self.in_call = True
+        self.last = ""
+        self._parts.append(CallBegun(self.calls, self._make_id(self.calls), name))
+        self.calls += 1
+        return True
+
+    def arguments(self, text: str) -> None:
+        """Give more arguments of the call that has begun."""
+        for marker, spelling in self._table.spelled.items():
+            text = text.replace(marker, spelling)
+        if text:
+            self._parts.append(CallArguments(self.calls - 1, text))
+
+    def end_call(self) -> None:
+        """End the call that has begun."""
+        self.in_call = False
+        self._parts.append(CallEnded(self.calls - 1))
+
+    def _run(self) -> None:
+        while self._state.run(self):
+            pass
+        kept = self.at if self._mark is None else self._mark[0]
+        if kept:
+            self.buffer = self.buffer[kept:]
+            self.at -= kept
+            if self._mark is not None:
+                start, end, otherwise = self._mark
+                self._mark = (start - kept, end - kept, otherwise)
+
+
+def _joined(parts: list[Part]) -> list[Part]:
+    joined: list[Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if type(part) is Text and type(last) is Text:
+            joined[-1] = Text(last.text + part.text)
+        elif type(part) is Reasoning and type(last) is Reasoning:
+            joined[-1] = Reasoning(last.text + part.text)
+        elif type(part) is CallArguments and type(last) is CallArguments:
+            joined[-1] = CallArguments(part.index, last.text + part.text)
+        else:
+            joined.append(part)
+    return joined
