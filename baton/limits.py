@@ -3,7 +3,7 @@
 Those of sampling and stopping parameters stand with the parameters, in `baton.sampling`.
 """
 
-MAX_CHOICES = 16
+MAX_CHOICES = 128
 """Outputs of one prompt, `n`."""
 MAX_ADAPTERS = 64
 """LoRA adapters of one worker."""

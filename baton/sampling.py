@@ -8,8 +8,9 @@ message, to the two classes here, and to the samplers of the engines.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import UnionType
 from typing import Annotated, Any, Self, TypedDict, get_args, get_origin, get_type_hints
 
@@ -50,7 +51,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens are drawn and where an output ends; meanings as of `baton.v1.SamplingParams`."""
 
     temperature: Annotated[float, Limits(0, 2)] = 1.0
-    top_p: Annotated[float, Limits(0, 1, above=True)] = 1.0
+    top_p: Annotated[float, Limits(0, 1)] = 1.0
+    """0: the most likely token, or one of those that are."""
     top_k: Annotated[int, Limits(0, _INT32)] = 0
     min_p: Annotated[float, Limits(0, 1, feature="min_p")] = 0.0
     seed: Annotated[int | None, Limits(-_INT64 - 1, _INT64)] = None
@@ -63,8 +65,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ] = {}
     logprobs: Annotated[int | None, Limits(0, 20, feature="logprobs")] = None
     """Alternatives to report per token; None reports no log probabilities."""
-    max_tokens: Annotated[int | None, Limits(1)] = None
-    """None: up to the context's end."""
+    max_tokens: Annotated[int | None, Limits(0)] = None
+    """None: up to the context's end. 0, which engines are never given: the prompt alone."""
     min_tokens: Annotated[int, Limits(0)] = 0
     stop_token_ids: Annotated[tuple[int, ...], Limits(items=(0, 256), token_ids=True)] = ()
     ignore_eos: bool = False
@@ -76,6 +78,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """The only tokens that are sampled; None: all."""
     grammar: Annotated[Grammar | None, Limits(feature="grammar")] = None
     """What the output's text must look like; None: anything."""
+    bad_words: Annotated[tuple[str, ...], Limits(1, 256, items=(0, 128), feature="bad_words")] = ()
+    """The frontend's alone, which makes `bad_word_ids` of them."""
+    include_stop_str_in_output: bool = False
+    """The frontend's alone."""
+    skip_special_tokens: bool = True
+    """The frontend's alone."""
+    prompt_logprobs: Annotated[int | None, Limits(0, 20, feature="prompt_logprobs")] = None
+    """Alternatives to report per prompt token; None reports nothing. Engines are told with the
+    request, as only one of two workers computes the prompt."""
+    bad_word_ids: Annotated[
+        tuple[tuple[int, ...], ...],
+        Limits(1, 64, items=(0, 512), token_ids=True, feature="bad_words"),
+    ] = ()
+    """Runs of tokens that the output does not have."""
 
     @classmethod
     def from_proto(cls, params: common_pb2.SamplingParams) -> Self:
@@ -95,22 +111,32 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 given[name] = value if make is None else make(value)
         return cls(**given)
 
-    def to_proto(self) -> common_pb2.SamplingParams:
+    def to_proto(self, given: Collection[str] = ()) -> common_pb2.SamplingParams:
         """Make the message; what has its default is not set.
+
+        Args:
+            given: names of parameters to set though they have their defaults, as the model may have
+                others.
 
         Raises:
             InvalidParameterError: a list is empty, which the message cannot tell from not given.
             ValueError: a number does not fit the message.
             TypeError: a value has a type that the message does not take.
         """
-        given: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for each in PARAMETERS:
             value = getattr(self, each.name)
             if value != each.default:
                 if each.limits.items is not None and not value:
                     raise InvalidParameterError(each.name, _count(each.limits, 0))
-                given[each.name] = value.to_proto() if isinstance(value, Grammar) else value
-        return common_pb2.SamplingParams(**given)
+                if isinstance(value, Grammar):
+                    value = value.to_proto()
+                elif each.name == "bad_word_ids":
+                    value = [common_pb2.TokenRun(ids=run) for run in value]
+                fields[each.name] = value
+            elif each.name in given and each.limits.items is None:
+                fields[each.name] = value
+        return common_pb2.SamplingParams(**fields)
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -139,6 +165,14 @@ class SamplingOptions(TypedDict, total=False):
     """The only tokens that are sampled, 1 to 1024."""
     grammar: Grammar
     """What the output's text must look like."""
+    bad_words: str | Sequence[str]
+    """Words that the output does not have, at most 128."""
+    include_stop_str_in_output: bool
+    skip_special_tokens: bool
+    prompt_logprobs: int
+    """Alternatives to report with each prompt token's log probability, 0 to 20."""
+    bad_word_ids: Sequence[Sequence[int]]
+    """Runs of tokens that the output does not have, at most 512."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +225,10 @@ def check_vocabulary(params: SamplingParams, vocab_tokens: int) -> None:
         InvalidParameterError: the first parameter that has one that is not.
     """
     for each in _TOKEN_IDS:
-        check_token_ids(each.name, getattr(params, each.name), vocab_tokens)
+        value = getattr(params, each.name)
+        if each.name == "bad_word_ids":
+            value = list(chain.from_iterable(value))
+        check_token_ids(each.name, value, vocab_tokens)
 
 
 def check_token_ids(field: str, ids: Mapping[int, Any] | Sequence[int], vocab_tokens: int) -> None:
@@ -235,7 +272,7 @@ def _check_grammar(name: str, grammar: Grammar) -> None:
 
 
 def _check_one(name: str, limits: Limits, value: Any) -> None:
-    number = len(value) if isinstance(value, str) else value
+    number = len(value) if isinstance(value, str | tuple) else value
     low = -math.inf if limits.low is None else limits.low
     high = math.inf if limits.high is None else limits.high
     if low <= number <= high and not (limits.above and number == low):
@@ -243,6 +280,8 @@ def _check_one(name: str, limits: Limits, value: Any) -> None:
     shown = f"{value:g}" if isinstance(value, float) else str(value)
     if isinstance(value, str):
         shown = f"a string of {number} characters"
+    elif isinstance(value, tuple):
+        shown = f"a run of {number} tokens"
     allowed = f"at least {limits.low}" if limits.high is None else f"{limits.low} to {limits.high}"
     if limits.above:
         allowed = f"above {limits.low} and up to {limits.high}"
@@ -267,10 +306,12 @@ def _parameters() -> Iterator[Parameter]:
 
 def _maker(parameter: Parameter) -> Callable[[Any], Any] | None:
     """Return what makes a parameter's value of any collection; None where it is no collection."""
-    if parameter.name == "stop":
+    if parameter.name in ("stop", "bad_words"):
         return _strings
     if parameter.name == "grammar":
         return _grammar
+    if parameter.name == "bad_word_ids":
+        return _runs
     kind = parameter.type
     origin = get_origin(get_args(kind)[0] if isinstance(kind, UnionType) else kind)
     return origin if origin in (dict, tuple) else None
@@ -284,13 +325,19 @@ def _grammar(value: Grammar | common_pb2.Grammar) -> Grammar:
     return value if isinstance(value, Grammar) else Grammar.from_proto(value)
 
 
+def _runs(value: Iterable[Sequence[int] | common_pb2.TokenRun]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(run.ids if isinstance(run, common_pb2.TokenRun) else run) for run in value)
+
+
 PARAMETERS = tuple(_parameters())
 """All parameters, in the order in which they are checked."""
 _NO_MATTER_TO_GREEDY = frozenset(
     {
         "temperature",  # which makes it greedy
         *("top_p", "top_k", "min_p", "seed"),  # of draws
-        *("max_tokens", "stop_token_ids", "ignore_eos", "stop", "logprobs"),  # end and report it
+        *("max_tokens", "stop_token_ids", "ignore_eos", "stop"),  # end it
+        *("include_stop_str_in_output", "skip_special_tokens"),  # write it
+        *("logprobs", "prompt_logprobs"),  # report it
     }
 )
 _TOKEN_IDS = tuple(each for each in PARAMETERS if each.limits.token_ids)

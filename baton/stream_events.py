@@ -119,6 +119,14 @@ class CallEnded(msgspec.Struct, frozen=True):
 Part = Text | Reasoning | CallBegun | CallArguments | CallEnded
 
 
+class PromptLogprobs(msgspec.Struct, frozen=True):
+    """Log probabilities of prompt tokens, in order. All of them come before the output."""
+
+    position: int
+    """Of the first one within the prompt; 1 at least, as nothing comes before the first token."""
+    entries: Sequence[TokenLogprob]
+
+
 class Delta(msgspec.Struct, frozen=True):
     """New output of one choice. `text` may lag behind the tokens and may be empty."""
 
@@ -139,6 +147,8 @@ class ChoiceFinished(msgspec.Struct, frozen=True):
     choice: int
     reason: FinishReason
     stop_string: str
+    stop_token_id: int | None = None
+    """What ended it, if that was one of the request's stop tokens."""
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -149,7 +159,7 @@ class Finished(msgspec.Struct, frozen=True):
     """What happened, in the order in which it began."""
 
 
-Event = Started | Delta | ChoiceFinished | Finished
+Event = Started | PromptLogprobs | Delta | ChoiceFinished | Finished
 
 
 def event_from_proto(response: Response) -> Event | None:
@@ -166,7 +176,8 @@ def event_from_proto(response: Response) -> Event | None:
             ended = response.choice_finished
             length = ended.reason == common_pb2.FINISH_REASON_LENGTH
             reason = FinishReason.LENGTH if length else FinishReason.STOP
-            return ChoiceFinished(ended.choice, reason, ended.stop_string)
+            stop_token_id = ended.stop_token_id if ended.HasField("stop_token_id") else None
+            return ChoiceFinished(ended.choice, reason, ended.stop_string, stop_token_id)
         case "started":
             started = response.started
             return Started(
@@ -177,6 +188,9 @@ def event_from_proto(response: Response) -> Event | None:
                 started.exact_continuation or not started.HasField("exact_continuation"),
                 started.adapter,
             )
+        case "prompt_logprobs":
+            told = response.prompt_logprobs
+            return PromptLogprobs(told.position, tuple(map(TokenLogprob.from_proto, told.entries)))
         case "finished":
             usage, steps = response.finished.usage, response.finished.steps
             return Finished(
@@ -207,6 +221,11 @@ def event_to_proto(event: Event, response: Response) -> None:
             ended.choice = event.choice
             ended.reason = _FINISH_REASONS[event.reason]
             ended.stop_string = event.stop_string
+            if event.stop_token_id is not None:
+                ended.stop_token_id = event.stop_token_id
+        case PromptLogprobs():
+            response.prompt_logprobs.position = event.position
+            response.prompt_logprobs.entries.extend(one.to_proto() for one in event.entries)
         case Started():
             started = response.started
             started.request_id = event.request_id

@@ -42,7 +42,7 @@ def generate_request(
     """Ask for a continuation of text, or of token ids as they are."""
     request = inference_pb2.GenerateRequest(
         context=_context(model, request_id, options),
-        sampling=SamplingParams.from_options(options).to_proto(),
+        sampling=SamplingParams.from_options(options).to_proto(_given(options)),
         n=options.get("n", 0),
     )
     if isinstance(prompt, str):
@@ -60,7 +60,7 @@ def chat_request(
     return inference_pb2.ChatRequest(
         context=_context(model, request_id, options),
         messages=chat_messages(messages),
-        sampling=SamplingParams.from_options(options).to_proto(),
+        sampling=SamplingParams.from_options(options).to_proto(_given(options)),
         n=options.get("n", 0),
     )
 
@@ -82,6 +82,10 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
         )
         for message in messages
     ]
+
+
+def _given(options: Options) -> set[str]:
+    return {name for name, value in options.items() if value is not None}
 
 
 def _context(model: str, request_id: str, options: Options) -> common_pb2.RequestContext:

@@ -119,7 +119,9 @@ async def serve(model: Model, anywhere: Any, wire: Any, number: int) -> None:
     )
     batch: Any = Batch()
     batch.generations = [Generation(resolved, context, "chat", trace.INVALID_SPAN, lambda _: None)]
-    options = ResponseOptions(f"chatcmpl-{number:024}", 1, model.name, 1, False, False, False)
+    options = ResponseOptions(
+        f"chatcmpl-{number:024}", 1, model.name, "fp", 1, 1, False, False, False
+    )
 
     async def send(_: Any) -> None:
         """Heads and ends are not what is measured."""

@@ -1,6 +1,7 @@
 """docs/api.md, from the protos' comments and the frontend's routes."""
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from baton.tenancy import directory
 from baton.v1 import common_pb2, inference_pb2
 from scripts.docs.table import code, table
 from services.frontend.auth.authenticator import NoAuthentication
+from services.frontend.openai.fields import FIELDS, Field
 from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.organization.routes import OrganizationRoutes, templates
 
@@ -22,7 +24,15 @@ Both surfaces are served by the frontend, from the same code. Errors are in [err
 ## HTTP
 
 OpenAI's API: bodies, answers and server-sent events are those of OpenAI's reference, so its clients work with
-another base URL. Parameters that are not supported are refused by name.
+another base URL. Fields that are not supported are refused by name.
+
+"""
+FIELDS_TEXT = """
+### Fields of completions
+
+What OpenAI's reference (openai-python 3.54) and vLLM 0.32 have. `null` is as if a field were not there, and what is refused says
+what to do instead (400 `unsupported_parameter`). Any other field is refused by name too (400 `invalid_value`), as OpenAI
+does; with `http.unknown_fields` `ignore` it is ignored, as vLLM does.
 
 """
 KEYS = """
@@ -109,13 +119,22 @@ def page() -> str:
     parts = [
         INTRODUCTION,
         table(("route", "scope", "what it does"), rows),
-        KEYS.lstrip() % _refusals(),
+        FIELDS_TEXT,
+        table(("field", "of", "what becomes of it"), map(_field_row, FIELDS)),
+        KEYS % _refusals(),
         LIMITS,
         GRPC,
     ]
     for module in (inference_pb2, common_pb2):
         parts += _proto((PROTOS / module.DESCRIPTOR.name).read_text())
     return "".join(parts)
+
+
+def _field_row(field: Field) -> tuple[str, str, str]:
+    nothing = ", ".join(code(json.dumps(value)) for value in field.nothing)
+    unless = f", unless it is {nothing}" if nothing else ""
+    what = field.treatment.value
+    return code(field.name), field.body.value, f"{what}{unless}: {field.note}"
 
 
 def _refusals() -> str:

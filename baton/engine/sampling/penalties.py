@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baton.engine.sampling.bad_words import forbidden as forbidden_tokens
 from baton.engine.sampling.counts import TokenCounts, has_penalties
 from baton.engine.sampling.draw import Draw
 
@@ -42,6 +43,7 @@ def _changes(draw: Draw) -> bool:
         sampling.logit_bias
         or sampling.allowed_token_ids
         or draw.forbidden
+        or sampling.bad_word_ids
         or has_penalties(sampling)
     )
 
@@ -101,14 +103,15 @@ def _restrict(out: Tensor, draws: Sequence[Draw]) -> None:
     rows: list[int] = []
     forbidden: list[Ids] = []
     for row, draw in enumerate(draws):
+        barred = forbidden_tokens(draw)
         if draw.sampling.allowed_token_ids:
             every = set(draw.sampling.allowed_token_ids)
-            kept = every - draw.forbidden or every  # never nothing
+            kept = every - barred or every  # never nothing
             limited.append(row)
             allowed.append(np.fromiter(kept, np.int64, len(kept)))
-        elif draw.forbidden:
+        elif barred:
             rows.append(row)
-            forbidden.append(np.fromiter(draw.forbidden, np.int64, len(draw.forbidden)))
+            forbidden.append(np.fromiter(barred, np.int64, len(barred)))
     flat = out.view(-1)
     if limited:
         index = _index(out, limited, allowed)

@@ -67,7 +67,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         checkpoint_context_tokens=config.context_tokens,
         vocab_tokens=config.vocab_tokens,
         eos_token_ids=config.eos_token_ids,
-        features=("logprobs", "penalties", "logit_bias", "min_p"),
+        features=("logprobs", "penalties", "logit_bias", "min_p", "bad_words"),
         max_waiting=scheduler_limits(settings).max_waiting,
     )
     model = make_model(config, read_weights(settings.model, config, element, device))

@@ -29,7 +29,7 @@ from baton.engine.vllm.sequences.sampled import Draws
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
 
-_FEATURES = ("logprobs", "penalties", "logit_bias", "min_p")
+_FEATURES = ("logprobs", "penalties", "logit_bias", "min_p", "bad_words")
 _SPECULATING = ("logprobs", "penalties")
 """Of which vLLM does the others only where it proposes no tokens."""
 

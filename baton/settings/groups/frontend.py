@@ -18,6 +18,11 @@ class HttpSettings(SettingsGroup):
     reuse_port: bool = Field(
         False, description="share the port with processes that are set to share it too"
     )
+    unknown_fields: Literal["refuse", "ignore"] = Field(
+        "refuse",
+        description="what becomes of fields of a completion that no documentation has: refused by "
+        "name, as OpenAI does, or ignored, as vLLM does",
+    )
     max_body_bytes: Bytes = Field(
         4 * MIB, ge=1024, le=1024 * MIB, description="longest request body"
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -35,7 +36,14 @@ from services.frontend.requests import validate
 from services.frontend.requests.claims import Claims
 from services.frontend.requests.context import ContextLimit
 from services.frontend.requests.record import RequestRecord
-from services.frontend.requests.request import GenerationRequest, Prompt, ResolvedRequest
+from services.frontend.requests.request import (
+    WHOLE_PROMPT,
+    GenerationRequest,
+    Prompt,
+    PromptOptions,
+    ResolvedRequest,
+    TokenPrompt,
+)
 from services.frontend.text.tokenizer import TokenizerThreads
 from services.frontend.workers.pool import WorkerPool
 
@@ -234,7 +242,11 @@ class Inference:
         return limits
 
     async def tokenize(
-        self, model_name: str, prompt: Prompt, record: RequestRecord
+        self,
+        model_name: str,
+        prompt: Prompt,
+        record: RequestRecord,
+        options: PromptOptions = WHOLE_PROMPT,
     ) -> tuple[Model, list[int]]:
         """Return the model and the ids of a prompt.
 
@@ -242,20 +254,39 @@ class Inference:
             model_name: as the client gave it.
             prompt: what to tokenize.
             record: filled in.
+            options: how to.
 
         Raises:
             BatonError: it is refused.
         """
+        validate.check_prompt(prompt, self.limits)
+        model = await self._tokenizing_model(model_name, prompt, record)
+        context = ContextLimit.of(model, None)
+        return model, await self._prompts.encode(model, prompt, context, options)
+
+    async def detokenize(
+        self, model_name: str, token_ids: Sequence[int], record: RequestRecord
+    ) -> str:
+        """Return the text of token ids, special tokens included; the rest as of `tokenize`."""
+        prompt = TokenPrompt(token_ids)
+        model = await self._tokenizing_model(model_name, prompt, record)
+        context = ContextLimit.of(model, None)
+        validate.check_tokens(await self._prompts.encode(model, prompt, context), model)
+        decode = partial(model.tokenizer.decode, token_ids, special=True)
+        return await self._threads.run(decode, len(token_ids))
+
+    async def _tokenizing_model(
+        self, model_name: str, prompt: Prompt, record: RequestRecord
+    ) -> Model:
         if not model_name:
             raise invalid_field("model", "name a model")
         record.name_model(model_name)
         record.principal.require(Scope.INFERENCE)
         record.principal.require_model(model_name)
-        validate.check_prompt(prompt, self.limits)
         deadline = monotonic() + self.limits.default_deadline_seconds
         model = (await self._find_model(model_name, "", prompt, deadline)).model
         record.served_model = model.name
-        return model, await self._prompts.encode(model, prompt, ContextLimit.of(model, None))
+        return model
 
     async def _resolve(
         self,
@@ -270,7 +301,10 @@ class Inference:
         validate.check_model(request, found.model)
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
         context = ContextLimit.of(found.model, allowed)
-        prompt = await self._prompts.encode(found.model, request.prompt, context)
+        options, max_tokens = request.prompt_options, request.sampling.max_tokens
+        prompt = await self._prompts.encode(
+            found.model, request.prompt, context, options, max_tokens
+        )
         seed = secrets.randbits(63)
         return validate.resolve(request, found, prompt, seed, record.principal, context, most)
 

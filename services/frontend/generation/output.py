@@ -23,16 +23,22 @@ class Output:
         self.reason: FinishReason | None = None
         """Why it ended; None while it goes on."""
         self.stop_string = ""
+        self.stop_token_id: int | None = None
+        """What ended it, if that was one of the request's own stop tokens."""
         self.decoded = False
         """A decode worker gave some of its tokens in this request."""
         self.exact_continuation = True
         """All decode workers that did draw as others of their kind do."""
-        self._max_tokens = sampling.max_tokens
+        self._max_tokens = 0 if request.no_output else sampling.max_tokens
         self._min_tokens = sampling.min_tokens
         self._stop_tokens = frozenset(sampling.stop_token_ids)
+        self._own_stop_tokens = self._stop_tokens
         if not sampling.ignore_eos:
             self._stop_tokens |= request.model.eos_token_ids
-        self._detokenizer = request.model.tokenizer.detokenizer(request.prompt)
+            self._own_stop_tokens -= request.model.eos_token_ids
+        self._include_stop = request.include_stop
+        tokenizer = request.model.tokenizer
+        self._detokenizer = tokenizer.detokenizer(request.prompt, special=request.special_text)
         self._scanner = StopScanner(request.stop) if request.stop else None
 
     @property
@@ -46,10 +52,17 @@ class Output:
         mine = self.token_ids
         position = count = len(mine)
         pieces: list[str] = []
+        if not self._max_tokens:
+            self._end(FinishReason.LENGTH, pieces)
+            return Delta(self.choice, 0, (), "", ())
         for token in token_ids:
             mine.append(token)
             count += 1
             if token in self._stop_tokens and count > self._min_tokens:
+                if token in self._own_stop_tokens:
+                    self.stop_token_id = token
+                if self._include_stop:
+                    self._say(self._detokenizer.push(token), pieces)
                 self._end(FinishReason.STOP, pieces)
                 break
             text = self._detokenizer.push(token)
@@ -81,6 +94,8 @@ class Output:
             scanned = self._scanner.push(text)
             pieces.append(scanned.text)
             if scanned.stop is not None:
+                if self._include_stop:
+                    pieces.append(scanned.stop)
                 self.reason, self.stop_string = FinishReason.STOP, scanned.stop
 
     def _end(self, reason: FinishReason, pieces: list[str]) -> None:

@@ -59,7 +59,7 @@ class RequestProgress:
         if request.output_so_far:
             first.push(request.output_so_far)
         if first.reason is not None:  # what is resumed had ended
-            events.append(ChoiceFinished(0, first.reason, first.stop_string))
+            events.append(_finished(first, first.reason))
 
     def add_tokens(
         self,
@@ -104,7 +104,7 @@ class RequestProgress:
             return stream.phase is Phase.PREFILL
         if stream.phase is Phase.DECODE and not output.stop_string:
             stream.state = WorkerStreamState.ENDING
-        events.append(ChoiceFinished(choice, output.reason, output.stop_string))
+        events.append(_finished(output, output.reason))
         return True
 
     def add_event(self, event: StreamEvent, events: list[Event]) -> None:
@@ -154,5 +154,8 @@ class RequestProgress:
             finish_reason = _FINISH_REASONS.get(reason)
             if output.reason is None and finish_reason is not None:
                 events.append(output.end(finish_reason))
-                ended = output.reason or finish_reason
-                events.append(ChoiceFinished(choice, ended, output.stop_string))
+                events.append(_finished(output, output.reason or finish_reason))
+
+
+def _finished(output: Output, reason: FinishReason) -> ChoiceFinished:
+    return ChoiceFinished(output.choice, reason, output.stop_string, output.stop_token_id)

@@ -7,13 +7,22 @@ from services.frontend.generation.turns import LoopTurns
 from services.frontend.models.model import Model
 from services.frontend.requests import validate
 from services.frontend.requests.context import ContextLimit
-from services.frontend.requests.request import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from services.frontend.requests.request import (
+    WHOLE_PROMPT,
+    ChatPrompt,
+    Prompt,
+    PromptOptions,
+    TextPrompt,
+    TokenPrompt,
+)
 from services.frontend.text.tokenizer import (
     LONG_CHARACTERS,
     TokenizerThreads,
     TooManyTokensError,
 )
 
+_LONGEST_TRUNCATED = 8
+"""Contexts. Of a longer prompt nothing is kept: to tokenize it for a part of it costs too much."""
 _TEMPLATE_CHARACTERS = 32
 """What a chat template writes around a message, about."""
 
@@ -32,36 +41,69 @@ class PromptEncoder:
         self._turns = turns
         self._special_tokens = special_tokens
 
-    async def encode(self, model: Model, prompt: Prompt, context: ContextLimit) -> list[int]:
+    async def encode(
+        self,
+        model: Model,
+        prompt: Prompt,
+        context: ContextLimit,
+        options: PromptOptions = WHOLE_PROMPT,
+        max_tokens: int | None = None,
+    ) -> list[int]:
         """Return the ids of a prompt.
 
         Args:
             model: whose tokens they are.
             prompt: as it was sent.
             context: the most of them.
+            options: how to make them.
+            max_tokens: of the output, which a prompt that is truncated leaves room for.
 
         Raises:
             BatonError: CONTEXT_LENGTH_EXCEEDED, or why it cannot be tokenized.
         """
-        most, special = context.tokens, self._special_tokens
+        most, special, around = context.tokens, self._special_tokens, options.add_special_tokens
+        if options.truncate_tokens is not None:
+            most *= _LONGEST_TRUNCATED
         characters = 0 if isinstance(prompt, TokenPrompt) else size_of(prompt)
         await self._turns.wait(0 if characters > LONG_CHARACTERS else characters)
         try:
             match prompt:
                 case TextPrompt(text):
-                    encode = partial(model.tokenizer.encode, text, most, special=special != "none")
-                    return await self._threads.run(encode, characters)
-                case ChatPrompt(messages):
-                    encode_chat = partial(
-                        model.tokenizer.encode_chat, messages, most, special=special == "all"
+                    encode = partial(
+                        model.tokenizer.encode,
+                        text,
+                        most,
+                        special=special != "none",
+                        around=around is not False,
                     )
-                    return await self._threads.run(encode_chat, characters)
+                    found = await self._threads.run(encode, characters)
+                case ChatPrompt(messages, template):
+                    encode_chat = partial(
+                        model.tokenizer.encode_chat,
+                        messages,
+                        most,
+                        special=special == "all",
+                        around=bool(around),
+                        options=template,
+                    )
+                    found = await self._threads.run(encode_chat, characters)
                 case TokenPrompt(ids):
                     if len(ids) > most:
                         raise TooManyTokensError
-                    return list(ids)
+                    found = list(ids)
         except TooManyTokensError:
             raise validate.too_long(prompt, context, f"more than {most}") from None
+        return _truncated(found, options, context.tokens - (max_tokens or 1))
+
+
+def _truncated(ids: list[int], options: PromptOptions, room: int) -> list[int]:
+    """Return the ids that a prompt keeps; `room` leaves a place for its output."""
+    kept = options.truncate_tokens
+    if kept is None:
+        return ids
+    if kept == -1:
+        kept = max(1, room)
+    return ids[:kept] if options.keep_first else ids[-kept:]
 
 
 def size_of(prompt: Prompt) -> int:

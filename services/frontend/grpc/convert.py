@@ -33,6 +33,7 @@ def generation_request(
         model=context.model,
         prompt=_prompt(request, max_messages),
         sampling=SamplingParams.from_proto(request.sampling),
+        given=frozenset(each.name for each, _ in request.sampling.ListFields()),
         n=request.n or 1,
         resume=resume,
         take_over=resume is not None or context.attempt > 0,

@@ -6,10 +6,17 @@ Choices are numbered through all prompts of a body: prompt by prompt, n each.
 from collections.abc import Sequence
 from typing import Any
 
-from baton.stream_events import ChoiceFinished, Delta, Event, Finished
+from baton.stream_events import (
+    ChoiceFinished,
+    Delta,
+    Event,
+    Finished,
+    PromptLogprobs,
+    TokenLogprob,
+)
 from services.frontend.http.responses import DONE, encode
-from services.frontend.openai.logprobs import Logprobs
-from services.frontend.openai.response import ResponseOptions, UsageSum
+from services.frontend.openai.logprobs import Logprobs, prompt_logprobs
+from services.frontend.openai.response import ResponseOptions, UsageSum, usage_body
 from services.frontend.openai.templates import Template
 from services.frontend.requests.request import ResolvedRequest
 
@@ -23,23 +30,23 @@ class WholeEncoder:
         self._template = template
         self._options = options
         self._requests = requests
-        self._choices = [
-            _Choice(template, request) for request in requests for _ in range(options.n)
-        ]
+        self._choices = [_Choice() for _ in requests for _ in range(options.drawn)]
+        self._prompt_logprobs: list[list[TokenLogprob]] = [[] for _ in requests]
         self._usage = UsageSum()
 
     def take(self, prompt: int, event: Event) -> None:
         """Add an event of a prompt, by its index."""
         match event:
             case Delta():
-                choice = self._choices[prompt * self._options.n + event.choice]
+                choice = self._choices[prompt * self._options.drawn + event.choice]
                 choice.texts.append(event.text)
                 choice.token_ids.extend(event.token_ids)
-                if self._options.logprobs:
-                    choice.add_logprobs(event)
+                choice.logprobs.extend(event.logprobs)
             case ChoiceFinished():
-                choice = self._choices[prompt * self._options.n + event.choice]
-                choice.finish_reason = event.reason.value
+                choice = self._choices[prompt * self._options.drawn + event.choice]
+                choice.finished = event
+            case PromptLogprobs():
+                self._prompt_logprobs[prompt].extend(event.entries)
             case Finished():
                 self._usage.add(event.usage)
 
@@ -51,40 +58,78 @@ class WholeEncoder:
             "object": self._template.object,
             "created": options.created,
             "model": options.model,
-            "choices": [self._entry(index, choice) for index, choice in enumerate(self._choices)],
+            "system_fingerprint": options.fingerprint,
+            "choices": [self._entry(index, choice) for index, choice in enumerate(self._chosen())],
             "usage": self._usage.body(),
         }
         if not options.exact_continuation:
             body["exact_continuation"] = False
         if options.token_ids and not self._template.prompt_ids_in_choice:
             body["prompt_token_ids"] = self._requests[0].prompt
+        if options.prompt_logprobs and not self._template.prompt_ids_in_choice:
+            body["prompt_logprobs"] = self._of_prompt(0)
         return body
 
+    def _chosen(self) -> list["_Choice"]:
+        """Return the choices that are given: all, or the likeliest of each prompt."""
+        given, drawn = self._options.n, self._options.drawn
+        if drawn == given:
+            return self._choices
+        chosen: list[_Choice] = []
+        for at in range(0, len(self._choices), drawn):
+            of_prompt = self._choices[at : at + drawn]
+            chosen += sorted(of_prompt, key=_Choice.mean_logprob, reverse=True)[:given]
+        return chosen
+
     def _entry(self, index: int, choice: "_Choice") -> dict[str, Any]:
+        options, prompt = self._options, index // self._options.n
+        request = self._requests[prompt]
+        text = "".join([*options.echo[prompt : prompt + 1], *choice.texts])
+        finished = choice.finished
         entry = {
             "index": index,
-            **self._template.message("".join(choice.texts)),
-            "logprobs": choice.logprobs if self._options.logprobs else None,
-            "finish_reason": choice.finish_reason,
+            **self._template.message(text),
+            "logprobs": None,
+            "finish_reason": "" if finished is None else finished.reason.value,
+            "stop_reason": None if finished is None else stop_reason(finished),
         }
-        if self._options.token_ids:
+        if options.logprobs:
+            token_ids, logprobs = choice.token_ids, list[TokenLogprob | None](choice.logprobs)
+            if options.echo_logprobs:
+                token_ids = [*request.prompt, *token_ids]
+                logprobs = [None, *self._prompt_logprobs[prompt], *logprobs]
+            counter = self._template.logprobs(request.model.tokenizer, as_ids=options.tokens_as_ids)
+            entry["logprobs"] = counter.take(token_ids, logprobs)
+        if options.token_ids:
             entry["token_ids"] = choice.token_ids
             if self._template.prompt_ids_in_choice:
-                entry["prompt_token_ids"] = self._requests[index // self._options.n].prompt
+                entry["prompt_token_ids"] = request.prompt
+        if options.prompt_logprobs and self._template.prompt_ids_in_choice:
+            entry["prompt_logprobs"] = self._of_prompt(prompt)
         return entry
+
+    def _of_prompt(self, prompt: int) -> list[dict[str, Any] | None]:
+        request = self._requests[prompt]
+        entries = self._prompt_logprobs[prompt]
+        return prompt_logprobs(request.prompt, entries, request.model.tokenizer)
 
 
 class _Choice:
-    def __init__(self, template: Template, request: ResolvedRequest) -> None:
+    def __init__(self) -> None:
         self.texts: list[str] = []
         self.token_ids: list[int] = []
-        self.finish_reason = ""
-        self._counter = template.logprobs(request.model.tokenizer)
-        self.logprobs = self._counter.take((), ())
+        self.logprobs: list[TokenLogprob] = []
+        self.finished: ChoiceFinished | None = None
 
-    def add_logprobs(self, delta: Delta) -> None:
-        for name, values in self._counter.take(delta.token_ids, delta.logprobs).items():
-            self.logprobs[name].extend(values)
+    def mean_logprob(self) -> float:
+        """Return the mean over its tokens."""
+        total = sum(entry.logprob for entry in self.logprobs)
+        return total / max(1, len(self.logprobs))
+
+
+def stop_reason(finished: ChoiceFinished) -> int | str | None:
+    """Return what ended a choice, if that was one of the request's stop strings or stop tokens."""
+    return finished.stop_string or finished.stop_token_id
 
 
 class ChunkEncoder:
@@ -103,12 +148,17 @@ class ChunkEncoder:
         self._requests = requests
         self._n = options.n
         self._usage = UsageSum()
+        self._prompt_tokens = sum(len(request.prompt) for request in requests)
+        self._output_tokens = 0
+        self._prompt_logprobs: list[list[TokenLogprob]] = [[] for _ in requests]
         self._tail = b',"usage":null}\n\n' if options.usage else b"}\n\n"
-        self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,%b"choices":[' % (
+        beside = b'"system_fingerprint":%b,' % encode(options.fingerprint)
+        self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,%b%b"choices":[' % (
             encode(options.id),
             encode(template.chunk_object),
             options.created,
             encode(options.model),
+            beside,
             b"" if options.exact_continuation else b'"exact_continuation":false,',
         )
         self._text_heads = [
@@ -118,14 +168,17 @@ class ChunkEncoder:
         self._text_tail = (
             template.text_after + b',"logprobs":null,"finish_reason":null}]' + self._tail
         )
-        self._plain = not (options.logprobs or options.token_ids)
+        self._plain = not (options.logprobs or options.token_ids or options.continuous_usage)
         self._logprobs: list[Logprobs] = []
         if options.logprobs:
-            self._logprobs = [template.logprobs(requests[0].model.tokenizer) for _ in range(total)]
+            tokenizer = requests[0].model.tokenizer
+            self._logprobs = [
+                template.logprobs(tokenizer, as_ids=options.tokens_as_ids) for _ in range(total)
+            ]
         self._total = total
         self._unopened = set(range(total))
         """Choices that have had no chunk, where the first one is special."""
-        if template.opening is None and not options.token_ids:
+        if template.opening is None and not options.token_ids and not options.echo:
             self._unopened.clear()
 
     def take(self, prompt: int, event: Event) -> bytes:
@@ -141,8 +194,14 @@ class ChunkEncoder:
             return self._opening(index) + chunk if index in self._unopened else chunk
         if type(event) is ChoiceFinished:
             index = prompt * self._n + event.choice
-            last = self._chunk(index, self._template.last_delta, event.reason.value)
-            return self._opening(index) + last
+            opening = self._opening(index)
+            more = {"stop_reason": stop_reason(event)}
+            return opening + self._chunk(
+                index, self._template.last_delta, event.reason.value, more=more
+            )
+        if type(event) is PromptLogprobs:
+            self._prompt_logprobs[prompt].extend(event.entries)
+            return b""
         if type(event) is Finished:
             self._usage.add(event.usage)
         return b""
@@ -155,17 +214,38 @@ class ChunkEncoder:
 
     def _opening(self, index: int) -> bytes:
         """Return the chunk that comes before all others of a choice, if there is one."""
-        opening = self._template.opening
-        if opening is None or index not in self._unopened:
+        opening, echo = self._template.opening, self._options.echo
+        if (opening is None and not echo) or index not in self._unopened:
             return b""
+        if opening is None:
+            return self._echo(index)
         beside = b""
         if self._options.token_ids and len(self._unopened) == self._total:
             beside = b',"prompt_token_ids":' + encode(self._requests[0].prompt)
         self._unopened.discard(index)
-        return self._chunk(index, opening, beside=beside)
+        first = self._chunk(index, opening, beside=beside)
+        return first + self._echo(index) if echo else first
+
+    def _echo(self, index: int) -> bytes:
+        """Return the chunk of what comes before a choice's output."""
+        options, prompt = self._options, index // self._n
+        request = self._requests[prompt]
+        logprobs = None
+        if options.logprobs and options.echo_logprobs:
+            entries = (None, *self._prompt_logprobs[prompt])
+            logprobs = self._logprobs[index].take(request.prompt, entries)
+        more: dict[str, Any] = {}
+        if options.token_ids and index in self._unopened:
+            more["prompt_token_ids"] = request.prompt
+        self._unopened.discard(index)
+        content = self._template.delta(options.echo[prompt])
+        return self._chunk(index, content, logprobs=logprobs, more=more)
 
     def _rich(self, index: int, delta: Delta) -> bytes:
         """Return the chunk of a delta that is more than text."""
+        self._output_tokens += len(delta.token_ids)
+        if not (delta.token_ids or delta.text):
+            return b""
         opening, logprobs = self._opening(index), None
         more: dict[str, Any] = {}
         if self._options.logprobs:
@@ -195,4 +275,8 @@ class ChunkEncoder:
             "finish_reason": finish_reason,
             **(more or {}),
         }
-        return self._head + encode(entry) + b"]" + beside + self._tail
+        tail = self._tail
+        if self._options.continuous_usage:
+            so_far = usage_body(self._prompt_tokens, self._output_tokens)
+            tail = b',"usage":%b}\n\n' % encode(so_far)
+        return self._head + encode(entry) + b"]" + beside + tail

@@ -1,5 +1,6 @@
 """From JSON bodies to requests of the frontend's own kind."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,14 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.sampling import PARAMETERS, SamplingParams
 from services.frontend.http.json_body import decode_body, not_json
 from services.frontend.openai.schema import (
+    ANY_CHAT,
+    ANY_COMPLETION,
+    CHAT,
+    COMPLETION,
     ChatBody,
     Common,
     CompletionBody,
+    DetokenizeBody,
     MessageBody,
     TokenizeBody,
     refuse_unsupported,
@@ -20,43 +26,68 @@ from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
     Prompt,
+    PromptOptions,
     TextPrompt,
     TokenPrompt,
 )
 from services.frontend.requests.validate import check_messages, unsupported
-from services.frontend.text.chat_template import Message
+from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
 
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of text completions that do not say it, as OpenAI documents."""
 
+_MAX_EFFORT = 64
+"""Characters of the name of an effort."""
+
 _CHAT_NAMES = {"logprobs": "top_logprobs"}
 _NEW_CHAT_NAMES = {**_CHAT_NAMES, "max_tokens": "max_completion_tokens"}
 
-_chat = msgspec.json.Decoder(ChatBody)
-_completion = msgspec.json.Decoder(CompletionBody)
+_OF_TEMPLATE = frozenset(
+    (
+        *("messages", "tools", "documents", "reasoning_effort", "chat_template"),
+        *("add_generation_prompt", "continue_final_message", "bos_token", "eos_token"),
+        *("raise_exception", "strftime_now", "tokenize", "return_dict"),
+    )
+)
+"""What `chat_template_kwargs` cannot say: bodies have fields for it, or it is the template's."""
+_TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
+
+_chat = (msgspec.json.Decoder(CHAT), msgspec.json.Decoder(ANY_CHAT))
+_completion = (msgspec.json.Decoder(COMPLETION), msgspec.json.Decoder(ANY_COMPLETION))
+"""Without and with fields that are not known."""
 _tokenize = msgspec.json.Decoder(TokenizeBody)
+_detokenize = msgspec.json.Decoder(DetokenizeBody)
 _text = msgspec.json.Decoder(str)
 _texts = msgspec.json.Decoder(list[str])
 _ids = msgspec.json.Decoder(list[int])
 _id_lists = msgspec.json.Decoder(list[list[int]])
 
 
-def read_chat(data: bytes) -> ChatBody:
+def read_chat(data: bytes, *, unknown: bool = False) -> ChatBody:
     """Decode the body of a chat completion.
 
+    Args:
+        data: the body.
+        unknown: whether fields that are not known are ignored.
+
     Raises:
-        BatonError: it is no JSON, a type is wrong, or a parameter is not supported.
+        BatonError: it is no JSON, a type is wrong, or a field is not known or not supported.
     """
-    body = decode_body(_chat, data)
+    body = decode_body(_chat[unknown], data)
     refuse_unsupported(body)
     return body
 
 
-def read_completion(data: bytes) -> CompletionBody:
-    """Decode the body of a text completion; errors as of `read_chat`."""
-    body = decode_body(_completion, data)
+def read_completion(data: bytes, *, unknown: bool = False) -> CompletionBody:
+    """Decode the body of a text completion; the rest as of `read_chat`."""
+    body = decode_body(_completion[unknown], data)
     refuse_unsupported(body)
     return body
+
+
+def read_detokenize(data: bytes) -> DetokenizeBody:
+    """Decode the body of a detokenize request; errors as of `read_chat`."""
+    return decode_body(_detokenize, data)
 
 
 def read_tokenize(data: bytes) -> TokenizeBody:
@@ -71,13 +102,15 @@ def chat_request(body: ChatBody, request_id: str, max_messages: int) -> Generati
         BatonError: as of `conversation`; logprobs are asked for in a way that makes no sense.
     """
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:
         raise invalid_field("top_logprobs", "needs logprobs to be true")
+    _check_stream(body)
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     return GenerationRequest(
         model=body.model or "",
-        prompt=conversation(body.messages or (), max_messages),
-        sampling=_sampling(body, logprobs=logprobs, max_tokens=limit),
+        prompt=conversation(body.messages or (), max_messages, _template_options(body)),
+        **_sampling(body, logprobs=logprobs, max_tokens=limit),
+        prompt_options=_prompt_options(body),
         n=1 if body.n is None else body.n,
         request_id=request_id,
         tenant=body.tenant or "",
@@ -93,32 +126,126 @@ def completion_requests(
     Raises:
         BatonError: prompts times `n` is more than `max_outputs`.
     """
+    _check_stream(body)
     limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
-    sampling = _sampling(body, max_tokens=limit)
-    n = 1 if body.n is None else body.n
+    n = drawn_choices(body)
+    logprobs, prompt_logprobs = body.logprobs, body.prompt_logprobs
+    if body.echo and logprobs is not None and prompt_logprobs is None:
+        prompt_logprobs = logprobs
+    if n > (body.n or 1) and logprobs is None:
+        logprobs = 0  # by which the best are chosen
+    given = _sampling(body, logprobs=logprobs, prompt_logprobs=prompt_logprobs, max_tokens=limit)
+    options = _prompt_options(body)
     prompts = _prompts(body.prompt, n, max_outputs)
     return [
         GenerationRequest(
             model=body.model or "",
             prompt=prompt,
-            sampling=sampling,
+            **given,
+            prompt_options=options,
             n=n,
             request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
             tenant=body.tenant or "",
+            names={"n": "best_of"} if body.best_of else {},
         )
         for index, prompt in enumerate(prompts)
     ]
 
 
-def conversation(messages: Sequence[MessageBody], max_messages: int) -> ChatPrompt:
-    """Return the prompt that a body's messages are.
+def drawn_choices(body: CompletionBody) -> int:
+    """Return how many outputs a text completion needs of each prompt, of which `n` are given.
+
+    Raises:
+        BatonError: `best_of` is less than `n`, or the answer is to be streamed.
+    """
+    n = 1 if body.n is None else body.n
+    if not body.best_of or body.best_of == n:
+        return n
+    if body.best_of < n:
+        raise invalid_field("best_of", f"{body.best_of} is out of range: at least n, {n}")
+    if body.stream:
+        raise invalid_field("best_of", "the best are known at the end: it does not go with stream")
+    return body.best_of
+
+
+def conversation(
+    messages: Sequence[MessageBody],
+    max_messages: int,
+    options: TemplateOptions = PLAIN,
+) -> ChatPrompt:
+    """Return the prompt that a body's messages are, with what it asks of the template.
 
     Raises:
         BatonError: there are more than `max_messages`; one has no content, or content that is no
             text.
     """
     check_messages(len(messages), max_messages)
-    return ChatPrompt([_message(index, message) for index, message in enumerate(messages)])
+    return ChatPrompt([_message(index, one) for index, one in enumerate(messages)], options)
+
+
+def tokenized(body: TokenizeBody, max_messages: int) -> tuple[Prompt, PromptOptions]:
+    """Return what a tokenize request is about, and how to tokenize it; errors as of
+    `conversation`."""
+    options = PromptOptions(add_special_tokens=body.add_special_tokens)
+    if body.messages is not None and not body.prompt:
+        return conversation(body.messages, max_messages, template_options(body, {})), options
+    return TextPrompt(body.prompt or ""), options
+
+
+def template_options(body: ChatBody | TokenizeBody, variables: dict[str, Any]) -> TemplateOptions:
+    """Return what a body asks of the chat template; `variables` are those of other fields.
+
+    Raises:
+        BatonError: INVALID_FIELD, a variable is not the client's to say, or both an open last
+            message and a new turn are asked for.
+    """
+    own = body.chat_template_kwargs or {}
+    for name in own:
+        if name in _OF_TEMPLATE:
+            field = f"chat_template_kwargs.{name}"
+            raise invalid_field(
+                field, "is no variable of its own; the body may have a field for it"
+            )
+    continues = bool(body.continue_final_message)
+    if continues and body.add_generation_prompt:
+        raise invalid_field(
+            "continue_final_message",
+            "does not go with add_generation_prompt: it is a turn's own end",
+        )
+    return TemplateOptions(
+        add_generation_prompt=body.add_generation_prompt is not False and not continues,
+        continue_final_message=continues,
+        variables={**variables, **own},
+    )
+
+
+def _template_options(body: ChatBody) -> TemplateOptions:
+    variables: dict[str, Any] = {}
+    if body.documents is not None:
+        variables["documents"] = body.documents
+    effort = body.reasoning_effort
+    if effort is not None:
+        if len(effort) > _MAX_EFFORT:
+            raise invalid_field("reasoning_effort", f"has more than {_MAX_EFFORT} characters")
+        variables["reasoning_effort"] = effort
+        variables["enable_thinking"] = effort != "none"
+    return template_options(body, variables)
+
+
+def _prompt_options(body: Common) -> PromptOptions:
+    return PromptOptions(
+        add_special_tokens=body.add_special_tokens,
+        truncate_tokens=body.truncate_prompt_tokens,
+        keep_first=body.truncation_side == "right",
+    )
+
+
+def _check_stream(body: ChatBody | CompletionBody) -> None:
+    options = body.stream_options
+    if options is not None and options.continuous_usage_stats and not options.include_usage:
+        raise invalid_field("stream_options.continuous_usage_stats", "needs include_usage")
+    if body.stream and body.prompt_logprobs is not None:
+        raise invalid_field("prompt_logprobs", "does not go with stream")
 
 
 def _message(index: int, message: MessageBody) -> Message:
@@ -177,9 +304,28 @@ def _check_outputs(prompts: int, n: int, max_outputs: int) -> None:
         )
 
 
-def _sampling(body: Common, **other: Any) -> SamplingParams:
-    """Return the parameters of a body; `other` are those that it has in another shape."""
+def _sampling(body: Common, **other: Any) -> dict[str, Any]:
+    """Return the parameters of a body, and which it says, by the names of `GenerationRequest`.
+
+    Args:
+        body: what was sent.
+        other: parameters that it has in another shape.
+
+    Raises:
+        BatonError: INVALID_FIELD, a key of logit_bias is no token id.
+    """
     given = {each.name: getattr(body, each.name, None) for each in PARAMETERS} | other
     if given["top_k"] == -1:  # vLLM's other way to say all
         given["top_k"] = 0
-    return SamplingParams.from_options(given)
+    if body.logit_bias is not None:
+        given["logit_bias"] = {
+            _token_id(key): value for key, value in body.logit_bias.items() if value
+        }
+    said = frozenset(name for name, value in given.items() if value is not None)
+    return {"sampling": SamplingParams.from_options(given), "given": said}
+
+
+def _token_id(key: str) -> int:
+    if not _TOKEN_ID.fullmatch(key):
+        raise invalid_field("logit_bias", f"{key[:64]!r} is not a token id")
+    return int(key)

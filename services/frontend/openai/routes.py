@@ -1,10 +1,10 @@
 """What stands behind each path. Errors are raised as BatonErrors; the middleware answers them."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from baton import __version__
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits, HttpSettings
 from baton.telemetry.context import request_id
@@ -21,21 +21,22 @@ from services.frontend.http.values import check_values
 from services.frontend.models.model import Model
 from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
+from services.frontend.openai.options import response_options
 from services.frontend.openai.parse import (
     chat_request,
     completion_requests,
-    conversation,
     read_chat,
     read_completion,
+    read_detokenize,
     read_tokenize,
+    tokenized,
 )
-from services.frontend.openai.response import ResponseOptions
 from services.frontend.openai.schema import ChatBody, CompletionBody
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.openai.templates import CHAT, COMPLETION
 from services.frontend.organization.routes import OrganizationRoutes, find, is_organization
 from services.frontend.requests import record
-from services.frontend.requests.request import GenerationRequest, Prompt, TextPrompt
+from services.frontend.requests.request import GenerationRequest
 
 _MODEL = "/v1/models/"
 
@@ -49,29 +50,44 @@ class Handlers:
         self._inference = inference
         self._limits = limits
         self._settings = settings
+        self._unknown = settings.unknown_fields == "ignore"
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a conversation, whole or as server-sent events."""
-        body = read_chat(await self._read(scope, receive))
+        body = read_chat(await self._read(scope, receive), unknown=self._unknown)
         requests = [chat_request(body, request_id.get(), self._limits.max_messages)]
         await self._complete(body, requests, scope, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Continue prompts, whole or as server-sent events."""
-        body = read_completion(await self._read(scope, receive))
+        body = read_completion(await self._read(scope, receive), unknown=self._unknown)
         requests = completion_requests(body, request_id.get(), self._limits.max_outputs)
         await self._complete(body, requests, scope, send)
 
     async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return the token ids of a prompt or of messages, and the model's context."""
         body = read_tokenize(await self._read(scope, receive))
-        prompt: Prompt = TextPrompt(body.prompt or "")
-        if body.messages is not None and not body.prompt:
-            prompt = conversation(body.messages, self._limits.max_messages)
+        prompt, options = tokenized(body, self._limits.max_messages)
         async with WhileConnected(connection_of(scope)):  # it may wait for others' prompts
-            model, ids = await self._inference.tokenize(body.model or "", prompt, record.current())
+            model, ids = await self._inference.tokenize(
+                body.model or "", prompt, record.current(), options
+            )
         answer = {"count": len(ids), "max_model_len": model.context_tokens, "tokens": ids}
+        if body.return_token_strs:
+            pieces = map(model.tokenizer.piece, ids)
+            answer["token_strs"] = [piece.decode(errors="replace") for piece in pieces]
         await send_json(send, answer)
+
+    async def detokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Return the text of token ids, special tokens included."""
+        body = read_detokenize(await self._read(scope, receive))
+        async with WhileConnected(connection_of(scope)):
+            text = await self._inference.detokenize(body.model or "", body.tokens, record.current())
+        await send_json(send, {"prompt": text})
+
+    async def version(self, _: Scope, __: Receive, send: Send) -> None:
+        """Say which release this is."""
+        await send_json(send, {"version": __version__})
 
     async def models(self, _: Scope, __: Receive, send: Send) -> None:
         """List the models that can be asked now, each before its adapters."""
@@ -133,16 +149,7 @@ class Handlers:
             async with WhileConnected(wire):  # a long prompt may wait to be tokenized
                 await batch.start(self._inference, requests, record.current())
             resolved = [generation.request for generation in batch.generations]
-            options = ResponseOptions(
-                id=template.id_prefix + request_id.get(),
-                created=int(time.time()),
-                model=resolved[0].named,
-                n=resolved[0].n,
-                logprobs=resolved[0].sampling.HasField("logprobs"),
-                token_ids=bool(body.return_token_ids),
-                usage=body.stream_options is not None and bool(body.stream_options.include_usage),
-                exact_continuation=all(request.exact_continuation for request in resolved),
-            )
+            options = response_options(body, template, requests, resolved)
             if body.stream:
                 chunks = ChunkEncoder(template, options, resolved)
                 await answer_stream(batch, chunks, wire, send, self._settings.keep_alive_seconds)
@@ -190,7 +197,10 @@ class Routes:
             "/v1/completions": _Route("POST", "text_completion", handlers.completions),
             "/v1/tokenize": _Route("POST", "tokenize", handlers.tokenize),
             "/tokenize": _Route("POST", "tokenize", handlers.tokenize),
+            "/v1/detokenize": _Route("POST", "detokenize", handlers.detokenize),
+            "/detokenize": _Route("POST", "detokenize", handlers.detokenize),
             "/v1/models": _Route("GET", "list_models", handlers.models),
+            "/version": _Route("GET", none, handlers.version),
             "/health": _Route("GET", none, handlers.ready, None),
             "/health/live": _Route("GET", none, handlers.live, None),
             "/health/ready": _Route("GET", none, handlers.ready, None),

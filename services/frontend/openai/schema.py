@@ -1,19 +1,21 @@
-"""Bodies of the OpenAI API that are read, as far as this server knows them.
+"""Bodies of the OpenAI API that are read.
 
 Types are checked here, values by the validator. Defaults are those of the OpenAI API; what is
-`null` is as if it were not there. Parameters that are documented nowhere are ignored.
+`null` is as if it were not there. What becomes of every other field stands in `fields`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 
 from baton.sampling import PARAMETERS
+from services.frontend.openai.fields import FIELDS, Body, Field, Treatment
 from services.frontend.requests.validate import STRUCTURED_OUTPUT, unsupported
 
 
 class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class ContentPart(msgspec.Struct):
@@ -30,6 +32,11 @@ class MessageBody(msgspec.Struct):
     audio: Any = None
 
 
+_OTHER_SHAPE = (
+    *("bad_words", "grammar", "logit_bias", "logprobs", "max_tokens", "prompt_logprobs"),
+    "stop",
+)
+
 if TYPE_CHECKING:
     _Parameters = msgspec.Struct
 else:
@@ -38,7 +45,7 @@ else:
         [
             (each.name, each.type | None, None)
             for each in PARAMETERS
-            if each.name not in ("grammar", "logprobs", "max_tokens", "stop")
+            if each.name not in _OTHER_SHAPE
         ],
         kw_only=True,
     )
@@ -54,109 +61,103 @@ class Common(_Parameters, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop: str | list[str] | None = None
+    bad_words: str | list[str] | None = None
+    logit_bias: dict[str, float] | None = None
+    prompt_logprobs: int | None = None
+    echo: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    truncation_side: Literal["left", "right"] | None = None
+    add_special_tokens: bool | None = None
     # Not OpenAI's; as vLLM has it.
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     # Nobody's: who names a tenant that is not the key's is told so.
     tenant: str | None = None
-    # Refused unless they ask for nothing; see `refuse_unsupported`.
-    best_of: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    prompt_logprobs: Any = None
-    response_format: Any = None
-    structured_outputs: Any = None
-    use_beam_search: Any = None
 
 
 class ChatBody(Common, kw_only=True):
     messages: list[MessageBody] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    # Refused unless they ask for nothing.
-    audio: Any = None
-    function_call: Any = None
-    functions: Any = None
-    modalities: Any = None
-    parallel_tool_calls: Any = None
-    prediction: Any = None
-    reasoning_effort: Any = None
-    tool_choice: Any = None
-    tools: Any = None
-    verbosity: Any = None
-    web_search_options: Any = None
+    documents: list[Any] | None = None
+    reasoning_effort: str | None = None
 
 
 class CompletionBody(Common, kw_only=True):
     prompt: msgspec.Raw = msgspec.Raw()
     logprobs: int | None = None
-    # Refused unless they ask for nothing.
-    echo: Any = None
-    suffix: Any = None
+    best_of: int | None = None
 
 
-class TokenizeBody(msgspec.Struct):
+class TokenizeBody(msgspec.Struct, kw_only=True):
     """As vLLM has it."""
 
     model: str | None = None
     prompt: str | None = None
     messages: list[MessageBody] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
 
 
-_NOTHING: dict[str, tuple[Any, ...]] = {
-    "audio": (),
-    "best_of": (1,),
-    "echo": (False,),
-    "function_call": ("none",),
-    "functions": ([],),
-    "guided_choice": ([],),
-    "guided_grammar": ("",),
-    "guided_json": (),
-    "guided_regex": ("",),
-    "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
-    "prediction": (),
-    "prompt_logprobs": (),
-    "reasoning_effort": (),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
-    "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
-    "use_beam_search": (False,),
-    "verbosity": (),
-    "web_search_options": (),
-}
-"""Documented parameters that are not supported, and the values with which they ask for nothing."""
+class DetokenizeBody(msgspec.Struct, kw_only=True):
+    """As vLLM has it."""
 
-_FEATURES = dict.fromkeys(
-    (
-        "guided_choice",
-        "guided_grammar",
-        "guided_json",
-        "guided_regex",
-        "response_format",
-        "structured_outputs",
-    ),
-    STRUCTURED_OUTPUT,
-)
-"""The feature that a parameter asks for, where its own name is not that of the feature."""
+    model: str | None = None
+    tokens: list[int] = []
+
+
+B = TypeVar("B", ChatBody, CompletionBody)
+
+
+def _others(body: Body) -> list[Field]:
+    return [
+        each for each in FIELDS if each.treatment is not Treatment.SERVED and each.belongs_to(body)
+    ]
+
+
+def _with_others(base: type[B], body: Body) -> type[B]:
+    """Return the body with the fields that are not served, of any type."""
+    fields = [(each.name, Any, None) for each in _others(body)]
+    made = msgspec.defstruct(base.__name__, fields, bases=(base,), kw_only=True)
+    return cast("type[B]", made)
+
+
+def _strict(base: type[B]) -> type[B]:
+    """Return the body that has no field besides."""
+    name = base.__name__
+    made = msgspec.defstruct(name, [], bases=(base,), kw_only=True, forbid_unknown_fields=True)
+    return cast("type[B]", made)
+
+
+ANY_CHAT = _with_others(ChatBody, Body.CHAT)
+"""A chat completion with all fields of the table, and any others."""
+ANY_COMPLETION = _with_others(CompletionBody, Body.COMPLETION)
+CHAT = _strict(ANY_CHAT)
+"""A chat completion with fields of the table only."""
+COMPLETION = _strict(ANY_COMPLETION)
 
 _REFUSED = {
-    body: tuple(name for name in _NOTHING if name in body.__struct_fields__)
-    for body in (ChatBody, CompletionBody)
+    body: [each for each in _others(body) if each.treatment is Treatment.REFUSED]
+    for body in (Body.CHAT, Body.COMPLETION)
 }
 
 
 def refuse_unsupported(body: ChatBody | CompletionBody) -> None:
-    """Refuse documented parameters that are not supported, by name.
+    """Refuse fields that are not served, by name, unless they ask for nothing.
 
     Raises:
         BatonError: UNSUPPORTED_PARAMETER.
     """
-    for name in _REFUSED[type(body)]:
-        value = getattr(body, name)
-        if value is not None and value not in _NOTHING[name]:
-            raise unsupported(name, _FEATURES.get(name, ""))
+    for field in _REFUSED[Body.CHAT if isinstance(body, ChatBody) else Body.COMPLETION]:
+        value = getattr(body, field.name)
+        if value is not None and value not in field.nothing:
+            if field.note == STRUCTURED_OUTPUT:
+                raise unsupported(field.name, STRUCTURED_OUTPUT)
+            raise unsupported(field.name, why=field.note)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.frontend.openai.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
-from services.frontend.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Template:
     """The same part, of a chunk that comes before all others of a choice; None: there is none."""
     prompt_ids_in_choice: bool
     """Whether a prompt's token ids stand in its choices, or beside them."""
-    logprobs: Callable[[Tokenizer], Logprobs]
+    logprobs: Callable[..., Logprobs]
 
 
 CHAT = Template(

@@ -27,20 +27,18 @@ class ContextLimit:
             return allowed
         return cls(model.context_tokens)
 
-    @property
-    def whose(self) -> str:
-        """What errors call it, before how long it is."""
-        if self.subject is None:
-            return "the model's context"
-        return f"the context that {whose(self.subject, self.name, self.title)} is allowed"
-
     def exceeded(self, message: str, field: str) -> BatonError:
         """Return the error of a request that is longer, and count it where it is not the model's.
 
+        It begins with OpenAI's words, by which clients tell that a shorter conversation would do.
+
         Args:
-            message: what is too long, and by how much.
+            message: what is too long, by how much, and what to do.
             field: of the request.
         """
+        of_whom = ""
         if self.subject is not None:
             LIMIT_REFUSALS.labels("context_tokens", self.subject.value).inc()
-        return BatonError(Reason.CONTEXT_LENGTH_EXCEEDED, message, field=field)
+            of_whom = f" for {whose(self.subject, self.name, self.title)}"
+        limit = f"This model's maximum context length is {self.tokens} tokens{of_whom}."
+        return BatonError(Reason.CONTEXT_LENGTH_EXCEEDED, f"{limit} {message}", field=field)

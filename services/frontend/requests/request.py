@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
 from services.frontend.models.model import Model
-from services.frontend.text.chat_template import Message
+from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,28 @@ class TokenPrompt:
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     messages: Sequence[Message]
+    options: TemplateOptions = PLAIN
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOptions:
+    """How token ids are made of a prompt."""
+
+    add_special_tokens: bool | None = None
+    """Whether those are added that the tokenizer adds around a text. None: to texts, not to
+    conversations, whose template writes them."""
+    truncate_tokens: int | None = None
+    """Keep so many tokens of a longer prompt; -1: as many as leave room for the output. None: a
+    prompt that is too long is refused."""
+    keep_first: bool = False
+    """Keep the first ones, not the last."""
+
+
+WHOLE_PROMPT = PromptOptions()
+"""All of it, with the special tokens that belong to its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,9 @@ class GenerationRequest:
     model: str
     prompt: Prompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    given: frozenset[str] = frozenset()
+    """Names of the sampling parameters that it says, which the model's defaults do not replace."""
+    prompt_options: PromptOptions = WHOLE_PROMPT
     n: int = 1
     resume: Resume | None = None
     take_over: bool = False
@@ -73,6 +95,14 @@ class ResolvedRequest:
     """As workers get it: seed and max_tokens are set, stop strings are left out."""
     stop: tuple[str, ...]
     n: int
+    no_output: bool = False
+    """Nothing is asked for but the prompt; workers sample one token all the same."""
+    include_stop: bool = False
+    """What ends the output is part of its text."""
+    special_text: bool = False
+    """Special tokens have text."""
+    prompt_logprobs: int | None = None
+    """Alternatives to report with each prompt token's log probability; None: report nothing."""
     output_so_far: tuple[int, ...] = ()
     """Output tokens that the client has from a cut-off stream."""
     plainly_greedy: bool = False
@@ -92,7 +122,8 @@ class ResolvedRequest:
     @property
     def most_tokens(self) -> int:
         """The most tokens of prompt and outputs that it may still come to."""
-        return len(self.prompt) + self.n * self.sampling.max_tokens - len(self.output_so_far)
+        output = 0 if self.no_output else self.n * self.sampling.max_tokens
+        return len(self.prompt) + output - len(self.output_so_far)
 
     @property
     def named(self) -> str:

@@ -57,8 +57,13 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
         raise invalid_field("cache_scope", "the model's policy does not allow a shared cache")
     if request.priority not in _PRIORITIES:
         raise invalid_field("priority", f"{request.priority} is not a priority class")
-    _whole("n", request.n, 1, limits.max_choices)
+    _whole(request.names.get("n", "n"), request.n, 1, limits.max_choices)
     check_prompt(request.prompt, limits)
+    truncated = request.prompt_options.truncate_tokens
+    if truncated is not None and (truncated < -1 or truncated == 0):
+        raise invalid_field(
+            "truncate_prompt_tokens", f"{truncated} is out of range: at least 1, or -1"
+        )
     try:
         sampling.check(request.sampling, request.names)
     except sampling.InvalidParameterError as error:
@@ -133,7 +138,7 @@ def resolve(
     if not prompt:
         raise invalid_field(field, "the prompt has no tokens; at least one is needed")
     room = context.tokens - len(prompt)
-    if room < 1:
+    if room < 1:  # also without an output: a worker samples one token
         raise too_long(request.prompt, context, str(len(prompt)))
     _check_ids(field, prompt, model.vocab_tokens)
     params, resume = request.sampling, request.resume
@@ -145,8 +150,9 @@ def resolve(
     if max_tokens > room:
         name = request.names.get("max_tokens", "max_tokens")
         raise context.exceeded(
-            f"{name} is {max_tokens}, and after a prompt of {len(prompt)} tokens {context.whose} "
-            f"of {context.tokens} has room for {room}; leave it out to use all",
+            f"However, you requested {len(prompt) + max_tokens} tokens: {len(prompt)} in the "
+            f"{_field(request.prompt)} and {max_tokens} for the output. {name} can be at most "
+            f"{room}; leave it out to use all",
             name,
         )
     if resume is not None and len(resume.output_ids) > max_tokens:
@@ -158,9 +164,14 @@ def resolve(
     resolved = replace(
         params,
         seed=drawn_seed if seed is None else seed,
-        max_tokens=max_tokens,
+        max_tokens=max(1, max_tokens),
         min_tokens=min(params.min_tokens, max_tokens),
         stop=(),
+        bad_words=(),
+        bad_word_ids=(*params.bad_word_ids, *found.model.tokenizer.word_runs(params.bad_words)),
+        include_stop_str_in_output=False,
+        skip_special_tokens=True,
+        prompt_logprobs=None,
     )
     return ResolvedRequest(
         context=common_pb2.RequestContext(
@@ -176,6 +187,11 @@ def resolve(
         sampling=resolved.to_proto(),
         stop=params.stop,
         n=request.n,
+        no_output=max_tokens == 0,
+        include_stop=params.include_stop_str_in_output,
+        special_text=not params.skip_special_tokens,
+        # Who resumes has them.
+        prompt_logprobs=None if resume is not None else params.prompt_logprobs,
         output_so_far=() if resume is None else tuple(resume.output_ids),
         plainly_greedy=sampling.is_plainly_greedy(params, request.n),
         adapter_digest=found.adapter_digest,
@@ -212,6 +228,15 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
                     )
 
 
+def check_tokens(ids: Sequence[int], model: Model) -> None:
+    """Check token ids that are to become text.
+
+    Raises:
+        BatonError: INVALID_FIELD, one is outside of the model's vocabulary.
+    """
+    _check_ids("tokens", ids, model.vocab_tokens)
+
+
 def too_long(prompt: Prompt, context: ContextLimit, tokens: str) -> BatonError:
     """Return the error of a prompt that leaves no room for an output.
 
@@ -220,10 +245,11 @@ def too_long(prompt: Prompt, context: ContextLimit, tokens: str) -> BatonError:
         context: that it is longer than.
         tokens: how many the prompt has, as people read it.
     """
+    field = _field(prompt)
     return context.exceeded(
-        f"{context.whose} is {context.tokens} tokens, and at least one is for the output; the "
-        f"prompt has {tokens}",
-        _field(prompt),
+        f"However, your {field} resulted in {tokens} tokens, and at least one is for the output. "
+        f"Reduce the length of the {field}",
+        field,
     )
 
 
@@ -237,16 +263,19 @@ def check_messages(count: int, most: int) -> None:
         raise invalid_field("messages", f"{count} messages, at most {most}")
 
 
-def unsupported(name: str, feature: str = "") -> BatonError:
+def unsupported(name: str, feature: str = "", why: str = "") -> BatonError:
     """Return the error of a parameter that is not served, whichever model is asked.
 
     Args:
         name: the parameter, in the caller's words.
         feature: what it asks for, where that has another name.
+        why: and what to do, where there is more to say than to leave it out.
     """
     what = f"{name}: {feature}" if feature else name
     return BatonError(
-        Reason.UNSUPPORTED_PARAMETER, f"{what} is not supported; leave it out", field=name
+        Reason.UNSUPPORTED_PARAMETER,
+        f"{what} is not supported: {why}" if why else f"{what} is not supported; leave it out",
+        field=name,
     )
 
 

@@ -2,8 +2,8 @@
 
 import datetime
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import jinja2
@@ -24,6 +24,22 @@ class Message:
     role: str
     content: str
     name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateOptions:
+    """What a request asks of the template, besides its messages."""
+
+    add_generation_prompt: bool = True
+    """Write the beginning of the assistant's next turn."""
+    continue_final_message: bool = False
+    """End within the last message, which the output goes on with."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """The model's own, by name, such as Qwen3's `enable_thinking`; plain JSON."""
+
+
+PLAIN = TemplateOptions()
+"""Nothing but a new turn of the assistant."""
 
 
 class ChatTemplate:
@@ -47,25 +63,46 @@ class ChatTemplate:
             except jinja2.TemplateError as error:
                 self._broken = f"the model's chat template does not compile: {_short(error)}"
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """Return the conversation as text, up to where the assistant's next turn begins.
+    def render(self, messages: Sequence[Message], options: TemplateOptions = PLAIN) -> str:
+        """Return the conversation as text, up to where the assistant's next words begin.
 
         Raises:
             BatonError: TEMPLATE_FAILED, with the template's own words where it refused.
         """
         if self._template is None:
             raise BatonError(Reason.TEMPLATE_FAILED, self._broken, field="messages")
+        continues = options.continue_final_message
+        given = {
+            "tools": None,
+            "documents": None,
+            **options.variables,
+            "messages": [_as_dict(message) for message in messages],
+            "add_generation_prompt": options.add_generation_prompt and not continues,
+            **self._tokens,
+        }
         try:
-            return self._template.render(
-                messages=[_as_dict(message) for message in messages],
-                add_generation_prompt=True,
-                tools=None,
-                documents=None,
-                **self._tokens,
-            )
+            text = self._template.render(given)
         except Exception as error:  # a template may fail in any way it likes
             refused = f"the model's chat template failed: {_short(error)}"
             raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
+        return _cut_after(text, messages[-1].content) if continues else text
+
+
+def _cut_after(text: str, final: str) -> str:
+    """Return a rendered conversation up to its last message's end.
+
+    Raises:
+        BatonError: TEMPLATE_FAILED, the template does not write that message as it is.
+    """
+    at = text.rfind(final.strip())
+    if at < 0:
+        raise BatonError(
+            Reason.TEMPLATE_FAILED,
+            "continue_final_message: the model's chat template changes the last message",
+            field="messages",
+        )
+    whole = final.lstrip()  # with the spaces at its end, unless the template takes them away
+    return text[: at + len(whole if text.startswith(whole, at) else final.strip())]
 
 
 class _Generation(Extension):

@@ -64,8 +64,12 @@ class SpecialTokens:
         """Return a text without its marks."""
         return text.replace(_MARK, "")
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, around: bool = False) -> list[int]:
         """Return the token ids of a rendered text. What is marked becomes no special token.
+
+        Args:
+            text: the text.
+            around: whether to add the special tokens that the tokenizer adds itself.
 
         Raises:
             SpecialTokenInTextError: as it says.
@@ -82,17 +86,12 @@ class SpecialTokens:
         if not self._unavoidable.isdisjoint(ids):
             raise SpecialTokenInTextError
         real = self._real_ids
-        return [real.get(token, token) for token in ids]
+        before, after = self._around if around else ([], [])
+        return [*before, *(real.get(token, token) for token in ids), *after]
 
-    def encode_prompt(self, text: str) -> list[int]:
-        """Return the token ids of a text in which nothing is special, between those that the
-        tokenizer adds itself.
-
-        Raises:
-            SpecialTokenInTextError: as it says.
-        """
-        before, after = self._around
-        return [*before, *self.encode(self.mark(text)), *after]
+    def encode_prompt(self, text: str, *, around: bool = True) -> list[int]:
+        """Return the token ids of a text in which nothing is special; the rest as of `encode`."""
+        return self.encode(self.mark(text), around=around)
 
     def _find(self, text: str) -> list[tuple[int, int]]:
         """Return where special tokens begin and end, overlapping ones too, in order.

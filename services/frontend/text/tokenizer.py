@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ import tokenizers
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.tokenizer_files import TokenizerFiles
-from services.frontend.text.chat_template import ChatTemplate, Message
+from services.frontend.text.chat_template import PLAIN, ChatTemplate, Message, TemplateOptions
 from services.frontend.text.detokenizer import (
     ByteDetokenizer,
     Detokenizer,
@@ -53,6 +54,7 @@ class Tokenizer:
         self._pieces: dict[int, bytes] = {}
         self._byte_level = _is_byte_level(backend.decoder)
         self._token_bytes = TokenBytes(self._text_bytes)
+        self._all_bytes = TokenBytes(self.piece)
         self._longest = max(map(len, backend.get_vocab()), default=1)
         """Characters of the longest token ..."""
         self._spelled = self._byte_level or getattr(backend.model, "byte_fallback", False)
@@ -89,13 +91,16 @@ class Tokenizer:
         )
         return cls(backend, template)
 
-    def encode(self, text: str, most: int = _ANY, *, special: bool = True) -> list[int]:
-        """Return the ids of a text prompt, with the special tokens that the tokenizer adds.
+    def encode(
+        self, text: str, most: int = _ANY, *, special: bool = True, around: bool = True
+    ) -> list[int]:
+        """Return the ids of a text prompt.
 
         Args:
             text: the prompt.
             most: tokens that it may have.
             special: whether special tokens' texts in it become special tokens.
+            around: whether to add the special tokens that the tokenizer adds itself.
 
         Raises:
             BatonError: a special token in it cannot be told apart from text.
@@ -103,11 +108,18 @@ class Tokenizer:
         """
         self._refuse_long(text, most)
         if special:
-            return self._encode(text, most, add_special_tokens=True)
-        return self._encode_marked(self._special_tokens.encode_prompt, text, most, "prompt")
+            return self._encode(text, most, add_special_tokens=around)
+        encode = partial(self._special_tokens.encode_prompt, around=around)
+        return self._encode_marked(encode, text, most, "prompt")
 
     def encode_chat(
-        self, messages: Sequence[Message], most: int = _ANY, *, special: bool = False
+        self,
+        messages: Sequence[Message],
+        most: int = _ANY,
+        *,
+        special: bool = False,
+        around: bool = False,
+        options: TemplateOptions = PLAIN,
     ) -> list[int]:
         """Return the ids of a conversation; the template itself writes the special tokens.
 
@@ -115,18 +127,33 @@ class Tokenizer:
             messages: the conversation.
             most: tokens that it may have.
             special: whether special tokens' texts in messages become special tokens, too.
+            around: whether to add those that the tokenizer adds around a text.
+            options: of the template.
 
         Raises:
             BatonError: the template failed, or a special token in a message cannot be told apart
                 from text.
             TooManyTokensError: there are more than `most`.
         """
-        text = self._template.render(messages if special else self._mark(messages))
+        if not special:
+            messages = self._mark(messages)
+            if options.variables:
+                options = replace(options, variables=self._mark_values(options.variables))
+        text = self._template.render(messages, options)
         if special or not self._special_tokens.is_marked(text):
             self._refuse_long(text, most)
-            return self._encode(text, most, add_special_tokens=False)
+            return self._encode(text, most, add_special_tokens=around)
         self._refuse_long(self._special_tokens.unmark(text), most)
-        return self._encode_marked(self._special_tokens.encode, text, most, "messages")
+        encode = partial(self._special_tokens.encode, around=around)
+        return self._encode_marked(encode, text, most, "messages")
+
+    def word_runs(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the runs of tokens that write words, at a text's beginning and behind a space."""
+        runs: dict[tuple[int, ...], None] = {}
+        for word in words:
+            for text in (word, " " + word.lstrip()):
+                runs[tuple(self._encode(text, _ANY, add_special_tokens=False))] = None
+        return tuple(run for run in runs if run)
 
     def _mark(self, messages: Sequence[Message]) -> Sequence[Message]:
         mark = self._special_tokens.mark
@@ -135,6 +162,18 @@ class Tokenizer:
         if all(marked is message.content for message, marked in pairs):
             return messages
         return [replace(message, content=marked) for message, marked in pairs]
+
+    def _mark_values(self, value: Any) -> Any:
+        """Return JSON whose texts, and names, are marked as messages are."""
+        mark = self._special_tokens.mark
+        match value:
+            case str():
+                return mark(value)
+            case list():
+                return [self._mark_values(one) for one in value]
+            case dict():
+                return {mark(name): self._mark_values(one) for name, one in value.items()}
+        return value
 
     def _encode(self, text: str, most: int, *, add_special_tokens: bool) -> list[int]:
         # The library leaves out where in the text each token is only of batches; one text is a
@@ -174,9 +213,9 @@ class Tokenizer:
             if count > most:
                 raise TooManyTokensError
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of ids, without special tokens."""
-        return self._backend.decode(list(token_ids), skip_special_tokens=True)
+    def decode(self, token_ids: Sequence[int], *, special: bool = False) -> str:
+        """Return the text of ids; of special tokens' only if it is asked for."""
+        return self._backend.decode(list(token_ids), skip_special_tokens=not special)
 
     def piece(self, token_id: int) -> bytes:
         """Return the bytes of a token, special tokens included; empty for unknown ids."""
@@ -192,18 +231,29 @@ class Tokenizer:
             self._pieces[token_id] = piece
         return piece
 
-    def detokenizer(self, prompt: Sequence[int] = ()) -> Detokenizer:
-        """Return a detokenizer for one output that continues `prompt`."""
+    def detokenizer(self, prompt: Sequence[int] = (), *, special: bool = False) -> Detokenizer:
+        """Return a detokenizer for one output that continues `prompt`.
+
+        Args:
+            prompt: what comes before.
+            special: whether special tokens have text.
+        """
         if self._byte_level:
-            return ByteDetokenizer(self._token_bytes)
+            return ByteDetokenizer(self._all_bytes if special else self._token_bytes)
         before = prompt[-_PREFIX_TOKENS:]
-        return WindowDetokenizer(self.decode, self._has_text, self._is_byte, before)
+        if not special:
+            return WindowDetokenizer(self.decode, self._has_text, self._is_byte, before)
+        decode = partial(self.decode, special=True)
+        return WindowDetokenizer(decode, self._is_token, self._is_byte, before)
 
     def _text_bytes(self, token_id: int) -> bytes:
         return b"" if token_id in self._special else self.piece(token_id)
 
     def _has_text(self, token_id: int) -> bool:
         return token_id not in self._special and self._backend.id_to_token(token_id) is not None
+
+    def _is_token(self, token_id: int) -> bool:
+        return self._backend.id_to_token(token_id) is not None
 
     def _is_byte(self, token_id: int) -> bool:
         token = self._backend.id_to_token(token_id)

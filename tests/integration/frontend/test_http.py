@@ -1,6 +1,7 @@
 """The OpenAI API over real sockets: shapes, events and headers."""
 
 import json
+import re
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any
@@ -43,6 +44,7 @@ async def test_a_whole_chat_completion(stage: Any, client: httpx.AsyncClient) ->
     assert answer.status_code == 200
     body = answer.json()
     assert body.pop("created") > 1_700_000_000
+    assert re.fullmatch("fp_[0-9a-f]{12}", body.pop("system_fingerprint"))
     assert body == {
         "id": f"chatcmpl-{answer.headers['x-request-id']}",
         "object": "chat.completion",
@@ -53,6 +55,7 @@ async def test_a_whole_chat_completion(stage: Any, client: httpx.AsyncClient) ->
                 "message": {"role": "assistant", "content": stage.said(0, 6), "refusal": None},
                 "logprobs": None,
                 "finish_reason": "length",
+                "stop_reason": None,
             }
         ],
         "usage": {
@@ -212,11 +215,10 @@ async def test_parameters_reach_the_worker(stage: Any, client: httpx.AsyncClient
         ignore_eos=True,
         user="someone",
         metadata={"a": "b"},
-        store=True,
+        store=False,
         service_tier="auto",
         prompt_cache_key="k",
         safety_identifier="s",
-        nobody_documents_this=1,
     )
     assert (await client.post("/v1/chat/completions", json=asked)).status_code == 200
     start = stage.worker("d0").starts()[0]

@@ -234,7 +234,7 @@ async def test_bad_input_is_refused_as_by_a_call(stage: Any, session: Any) -> No
     await client.start(0, generate(stage, 30))
     bad = [generate(stage) for _ in range(4)]
     bad[0].context.model = "no"
-    bad[1].n = 17
+    bad[1].n = 129
     bad[2].text = "x" * 100_000
     bad[3].resume.seed = 4
     bad[3].n = 2

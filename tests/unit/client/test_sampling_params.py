@@ -32,8 +32,12 @@ EXAMPLES: dict[type, Any] = {
 
 def example(name: str, kind: Any) -> Any:
     """A value that is not the default."""
-    if name == "stop":
+    if name in ("stop", "bad_words"):
         return ("END", "\n")
+    if name == "bad_word_ids":
+        return ((4, 2), (3,))
+    if name == "skip_special_tokens":
+        return False
     kinds = [getattr(one, "__origin__", one) for one in getattr(kind, "__args__", ())]
     return EXAMPLES[getattr(kind, "__origin__", None) or (kinds[0] if kinds else kind)]
 
@@ -71,7 +75,8 @@ def test_only_what_leaves_logits_and_their_order_alone_is_plainly_greedy() -> No
     }
     draws = {"top_p", "top_k", "min_p", "seed"}
     ends = {"max_tokens", "stop_token_ids", "ignore_eos", "stop"}
-    assert greedy == draws | ends | {"logprobs"}
+    written = {"include_stop_str_in_output", "skip_special_tokens"}
+    assert greedy == draws | ends | written | {"logprobs", "prompt_logprobs"}
 
 
 def test_what_is_not_given_is_not_sent() -> None:
@@ -80,6 +85,13 @@ def test_what_is_not_given_is_not_sent() -> None:
     # Given with the value that stands for nothing elsewhere.
     sent = SamplingParams.from_options({"temperature": 0.0, "logprobs": 0, "seed": 0}).to_proto()
     assert {field.name for field, _ in sent.ListFields()} == {"temperature", "logprobs", "seed"}
+
+
+def test_what_is_given_is_sent_though_it_has_the_default() -> None:
+    params = SamplingParams.from_options({"temperature": 1.0, "top_k": 0, "stop": []})
+    assert not params.to_proto().ListFields()
+    sent = params.to_proto({"temperature", "top_k", "stop"})
+    assert {field.name for field, _ in sent.ListFields()} == {"temperature", "top_k"}
 
 
 def test_an_empty_list_that_means_something_else_is_not_sent() -> None:
@@ -134,9 +146,10 @@ def test_one_stop_string_may_be_given_alone() -> None:
     [
         ({"temperature": 2.5}, "2.5 is out of range: 0 to 2"),
         ({"temperature": math.nan}, "nan is out of range: 0 to 2"),
-        ({"top_p": 0.0}, "0 is out of range: above 0 and up to 1"),
+        ({"repetition_penalty": 0.0}, "0 is out of range: above 0 and up to 2"),
         ({"top_k": 10**400}, f"{10**400} is out of range: 0 to 2147483647"),
-        ({"max_tokens": 0}, "0 is out of range: at least 1"),
+        ({"max_tokens": -1}, "-1 is out of range: at least 0"),
+        ({"bad_word_ids": [[]]}, "a run of 0 tokens is out of range: 1 to 64"),
         ({"logit_bias": {1: math.inf}}, "inf is out of range: -100 to 100"),
         ({"stop": ["a"] * 5}, "5 entries are out of range: 0 to 4"),
         ({"allowed_token_ids": []}, "0 entries are out of range: 1 to 1024"),
@@ -160,7 +173,12 @@ def test_a_refusal_names_the_parameter_as_its_sender_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "params", [SamplingParams(stop_token_ids=(1, 5)), SamplingParams(logit_bias={-1: 1.0})]
+    "params",
+    [
+        SamplingParams(stop_token_ids=(1, 5)),
+        SamplingParams(logit_bias={-1: 1.0}),
+        SamplingParams(bad_word_ids=((1,), (2, 5))),
+    ],
 )
 def test_token_ids_are_of_the_vocabulary(params: SamplingParams) -> None:
     with pytest.raises(InvalidParameterError, match="outside of the vocabulary, 0 to 4"):

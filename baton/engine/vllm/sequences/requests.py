@@ -10,6 +10,8 @@ from baton.engine.vllm.sampler import draw_argument
 from baton.kv.keys import full_block_key, token_bytes
 from baton.sampling import is_plainly_greedy
 
+_SMALLEST_TOP_P = 1e-9
+
 
 def block_hasher(sequence: LiveSequence, block_tokens: int) -> Callable[[Any], list[bytes]]:
     """Return what names a request's blocks: Baton's keys, which `sequence` keeps."""
@@ -75,9 +77,10 @@ def native_params(sequence: LiveSequence, on_cpu: bool) -> VllmParams:
     done = len(sequence.request.output)
     left = _tokens_left(sequence)
     random = sampling.temperature > 0
-    return VllmParams(
+    params = VllmParams(
         temperature=sampling.temperature,
-        top_p=sampling.top_p if random else 1.0,
+        # It takes no 0, which keeps what is most likely.
+        top_p=(sampling.top_p or _SMALLEST_TOP_P) if random else 1.0,
         top_k=sampling.top_k if random else 0,
         min_p=sampling.min_p if random else 0.0,
         # Its generator counts from the start of the request: with the position in the seed no two
@@ -95,6 +98,9 @@ def native_params(sequence: LiveSequence, on_cpu: bool) -> VllmParams:
         stop_token_ids=sorted(sequence.stops),
         detokenize=False,
     )
+    # vLLM makes these of words with its tokenizer, which it has none of here.
+    params._bad_words_token_ids = [list(run) for run in sampling.bad_word_ids] or None
+    return params
 
 
 def _tokens_left(sequence: LiveSequence) -> int:

@@ -126,11 +126,13 @@ async def test_a_context_beyond_what_is_allowed_is_refused_by_whose_it_is(
         await keys.admin.update_tenant("acme", context_tokens=PROMPT + 5)
     async with within(1):
         await eventually(lambda: _said(keys, secret, max_tokens=6))
-    whose = f"the context that the {subject} {names[subject]} is allowed"
+    whose = f"tokens for the {subject} {names[subject]}."
     said = await _said(keys, secret, max_tokens=6)
     assert said is not None
     assert said["code"] == "context_length_exceeded"
-    assert f"{whose} of {PROMPT + 5} has room for 5" in said["message"]
+    limit = f"This model's maximum context length is {PROMPT + 5} {whose} However, "
+    assert said["message"].startswith(f"{limit}you requested {PROMPT + 6} tokens")
+    assert "max_tokens can be at most 5" in said["message"]
     assert said["param"] == "max_tokens"
     request = chat(keys.stage)
     request.sampling.max_tokens = 6
@@ -143,7 +145,7 @@ async def test_a_context_beyond_what_is_allowed_is_refused_by_whose_it_is(
     long = [{"role": "user", "content": "x" * 50}]
     said = await _said(keys, secret, messages=long)
     assert said is not None
-    assert said["message"].startswith(f"{whose} is {PROMPT + 5} tokens, and at least one is for")
+    assert said["message"].startswith(f"{limit}your messages resulted in")
     assert refusals(keys, "context_tokens", subject) >= 3
 
 
@@ -159,8 +161,10 @@ async def test_a_tier_has_a_context_of_its_own(keys: Keys) -> None:
     _, secret = await keys.key("free")
     said = await _said(keys, secret, max_tokens=32_768)
     assert said is not None
-    allowed = f"the tenant 'free' is allowed of 32768 has room for {32_768 - PROMPT}"
-    assert allowed in said["message"]
+    assert said["message"].startswith(
+        "This model's maximum context length is 32768 tokens for the tenant 'free'."
+    )
+    assert f"at most {32_768 - PROMPT}" in said["message"]
 
 
 async def test_a_changed_limit_is_in_force_within_a_second(keys: Keys) -> None:

@@ -25,7 +25,7 @@ Texts = list[tuple[int, str]]
 
 
 def options(**fields: Any) -> ResponseOptions:
-    base = {"id": 'i"d', "created": 7, "model": "m", "n": 2}
+    base = {"id": 'i"d', "created": 7, "model": "m", "fingerprint": "fp", "n": 2, "drawn": 2}
     return ResponseOptions(
         **{**base, "logprobs": False, "token_ids": False, "usage": True, **fields}
     )
