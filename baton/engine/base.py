@@ -108,6 +108,10 @@ class EngineInfo:
     exact_continuation: bool = True
     """Whether a sampled output that goes on in another engine has the same tokens. Without it only
     greedy ones do."""
+    chunk_tokens: int = 0
+    """Most prompt tokens that a step computes where no stream runs; 0: unknown."""
+    decode_chunk_tokens: int = 0
+    """Most prompt tokens that a step computes beside running streams; 0: unknown."""
 
 
 class QueueFullError(Exception):

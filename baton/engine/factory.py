@@ -76,6 +76,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
     pages = page_count(settings, block_bytes)
     own_context = config.context_tokens if config else _SIM_CONTEXT_TOKENS
     context_tokens, context_limit = context_size(settings, own_context, pages)
+    limits = scheduler_limits(settings)
     info = EngineInfo(
         layout=Layout(
             engine="sim/1",
@@ -95,7 +96,9 @@ def _create_sim(settings: EngineSettings) -> Engine:
         vocab_tokens=vocab,
         eos_token_ids=eos,
         features=(),
-        max_waiting=scheduler_limits(settings).max_waiting,
+        max_waiting=limits.max_waiting,
+        chunk_tokens=limits.chunk_tokens,
+        decode_chunk_tokens=limits.decode_chunk_tokens,
     )
     scale = settings.sim_time_scale
     costs = SimCosts(

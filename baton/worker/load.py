@@ -37,6 +37,8 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
         computed_tokens=stats.computed_tokens,
         cached_tokens=stats.cached_tokens,
         pending_cached_tokens=stats.pending_cached_tokens,
+        chunk_tokens=core.engine.info.chunk_tokens,
+        decode_chunk_tokens=core.engine.info.decode_chunk_tokens,
     )
 
 

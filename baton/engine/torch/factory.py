@@ -58,6 +58,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     block_bytes = values * element.itemsize
     pages = page_count(settings, block_bytes)
     context_tokens, context_limit = context_size(settings, config.context_tokens, pages)
+    limits = scheduler_limits(settings)
     info = EngineInfo(
         layout=layout,
         block_bytes=block_bytes,
@@ -68,7 +69,9 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         vocab_tokens=config.vocab_tokens,
         eos_token_ids=config.eos_token_ids,
         features=("logprobs", "penalties", "logit_bias", "min_p", "bad_words"),
-        max_waiting=scheduler_limits(settings).max_waiting,
+        max_waiting=limits.max_waiting,
+        chunk_tokens=limits.chunk_tokens,
+        decode_chunk_tokens=limits.decode_chunk_tokens,
     )
     model = make_model(config, read_weights(settings.model, config, element, device))
     kv = PagedKv(

@@ -148,4 +148,8 @@ def _info(
         max_waiting=max(1, settings.max_waiting),
         adapters={each.name: each.digest for each in adapters},
         exact_continuation=draws_exactly(settings),
+        chunk_tokens=settings.chunk_tokens,
+        decode_chunk_tokens=min(
+            settings.decode_chunk_tokens or settings.chunk_tokens, settings.chunk_tokens
+        ),
     )

@@ -80,3 +80,7 @@ class LoadReport(NamedTuple):
     tickets: Collection[str] = ()
     """Of the work that lives there."""
     draining: bool = False
+    chunk_tokens: int = 0
+    """Most prompt tokens that a step computes where no stream runs; 0, as of the next: unknown."""
+    decode_chunk_tokens: int = 0
+    """Most prompt tokens that a step computes beside running streams."""

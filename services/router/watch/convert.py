@@ -51,4 +51,6 @@ def report_from_proto(report: worker_pb2.LoadReport) -> LoadReport:
         report.fetch_bytes_per_second,
         report.tickets,
         report.draining,
+        report.chunk_tokens,
+        report.decode_chunk_tokens,
     )

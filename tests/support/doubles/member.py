@@ -41,7 +41,12 @@ class FakeMember(WorkerServiceServicer):
         """It reports no load any more, and stays connected."""
         self._etcd = etcd
         self._cluster = cluster
-        self._report: dict[str, Any] = {"free_pages": 1000, "total_pages": 1000}
+        self._report: dict[str, Any] = {
+            "free_pages": 1000,
+            "total_pages": 1000,
+            "chunk_tokens": 512,
+            "decode_chunk_tokens": 32,
+        }
         self._changed = asyncio.Condition()
         self._running = AsyncExitStack()
 

@@ -11,6 +11,7 @@ from baton.engine.base import EngineStats
 from baton.settings import LoadSettings
 from baton.worker.load import LoadReporter, misleads
 from tests.support.clock import within
+from tests.support.engine.info import engine_info
 from tests.support.manual_loop import ManualLoop
 
 STATS = EngineStats(
@@ -33,7 +34,6 @@ class World:
 
     def __init__(self) -> None:
         self.clock: Any = ManualLoop()
-        layout = SimpleNamespace(block_tokens=16)
         core: Any = SimpleNamespace(
             stats=STATS,
             streams={},
@@ -41,7 +41,7 @@ class World:
             fetch_bytes_per_second=0.0,
             model="m",
             store=SimpleNamespace(leases=0, reservations=0),
-            engine=SimpleNamespace(info=SimpleNamespace(layout=layout)),
+            engine=SimpleNamespace(info=engine_info(16, decode_chunk_tokens=32)),
         )
         self.core = core
         self.reporter = LoadReporter(core, "w", "1", LoadSettings(), self.clock)
