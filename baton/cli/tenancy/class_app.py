@@ -44,7 +44,8 @@ class ClassOptions:
         bool | None, typer.Option("--wait/--refuse", help="What is done that would come too late.")
     ] = None
     max_wait: Annotated[
-        float | None, typer.Option(help="Seconds after which a request is given up; 0: 600.")
+        float | None,
+        typer.Option(help="Seconds after which a request is given up; 0: as routers are set."),
     ] = None
 
     def given(self) -> dict[str, Any]:

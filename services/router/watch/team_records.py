@@ -1,0 +1,113 @@
+"""Tenants' shares and the classes' policies, as their records in etcd have them.
+
+In force from the next request on, within a moment of each change. What is not listed stays as it
+was, so that an etcd that lost its data changes nothing; a record that is deleted is as if it had
+never been.
+"""
+
+import math
+from collections.abc import Callable
+
+from baton.telemetry.logs import get_logger
+from baton.tenancy import class_record
+from baton.tenancy.class_record import CLASSES
+from baton.tenancy.records import Tenant, Tier, parse
+from services.router.admission.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.tenants import DEFAULT_SHARE, TenantShare, TenantShares
+
+log = get_logger(__name__)
+
+TIERS = {Tier.ENTERPRISE: 0, Tier.PRO: 1, Tier.FREE: 2}
+"""Ranks: the lowest goes first."""
+
+
+class TenantRecords:
+    """A `baton.cluster.follow.Listener` of tenants. Lives on the event loop.
+
+    Args:
+        shares: what to keep true.
+    """
+
+    def __init__(self, shares: TenantShares) -> None:
+        self._shares = shares
+
+    def begin(self, revision: int) -> None:
+        """As of `Listener`."""
+
+    def take(self, name: str, value: bytes) -> None:
+        try:
+            tenant = parse(Tenant, name, value)
+        except ValueError as error:
+            log.warning("tenancy.record.unreadable", name=name, error=str(error))
+            return
+        self._shares.set(name, TenantShare(TIERS[tenant.tier], float(tenant.weight or 1)))
+
+    def end(self) -> None:
+        """As of `Listener`."""
+
+    def change(self, name: str, value: bytes | None, revision: int) -> None:  # noqa: ARG002
+        if value is None:
+            self._shares.set(name, DEFAULT_SHARE)
+        else:
+            self.take(name, value)
+
+
+class ClassRecords:
+    """A `baton.cluster.follow.Listener` of priority classes. Lives on the event loop.
+
+    Args:
+        on_change: is given the policy of all classes that holds from now on.
+    """
+
+    def __init__(self, on_change: Callable[[AdmissionPolicy], None]) -> None:
+        self._on_change = on_change
+        self._classes: dict[int, ClassPolicy] = {}
+        self._policy = AdmissionPolicy()
+
+    def begin(self, revision: int) -> None:
+        """As of `Listener`."""
+
+    def take(self, name: str, value: bytes) -> None:
+        try:
+            record = parse(class_record.ClassPolicy, name, value)
+        except ValueError as error:
+            log.warning("tenancy.record.unreadable", name=name, error=str(error))
+            return
+        self._classes[CLASSES[name]] = policy_of(record)
+
+    def end(self) -> None:
+        self._tell()
+
+    def change(self, name: str, value: bytes | None, revision: int) -> None:  # noqa: ARG002
+        if value is not None:
+            self.take(name, value)
+        elif name in CLASSES:
+            self._classes.pop(CLASSES[name], None)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say what changed; floors that cannot be kept together leave all as it was."""
+        try:
+            policy = AdmissionPolicy(dict(self._classes))
+        except ValueError as error:
+            log.warning("router.classes.contradictory", error=str(error))
+            return
+        if policy != self._policy:
+            self._policy = policy
+            self._on_change(policy)
+
+
+def policy_of(record: class_record.ClassPolicy) -> ClassPolicy:
+    """Return what a record says, where 0 says nothing."""
+    default = ClassPolicy()
+    return ClassPolicy(
+        floor=record.floor,
+        ceiling=record.ceiling or default.ceiling,
+        max_running=record.requests_at_once,
+        weight=record.weight or default.weight,
+        deadline=record.deadline_seconds or math.inf,
+        ttft_target=record.ttft_target_seconds or math.inf,
+        itl_target=record.itl_target_seconds,
+        waits=record.waits,
+        max_wait=record.max_wait_seconds or default.max_wait,
+    )
