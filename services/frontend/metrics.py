@@ -41,6 +41,12 @@ WORKER_WAIT = Histogram(
     ["outcome"],
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
 )
+QUEUE_SECONDS = Histogram(
+    "baton_frontend_router_queue_seconds",
+    "How long routers let requests wait for their turn before they placed them; of those that "
+    "waited.",
+    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600),
+)
 PLACEMENT_RETRIES = Counter(
     "baton_frontend_placement_retries_total", "Placements after the first of a request."
 )

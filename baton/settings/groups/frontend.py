@@ -187,6 +187,13 @@ class FrontendPlacement(SettingsGroup):
         description="a router that has not answered for so long is probed, and another one is "
         "asked where there is one",
     )
+    silence_seconds: float = Field(
+        1,
+        ge=0.5,
+        le=60,
+        description="a router that lets requests wait and says nothing for so long is probed, and "
+        "another one is asked where there is one; routers say something every 0.25 s",
+    )
     write_seconds: float = Field(5, gt=0, le=600, description="time for a router to take a message")
     max_pending: int = Field(
         4096, ge=1, le=1_000_000, description="requests that wait for a router; more are refused"

@@ -118,6 +118,7 @@ class WorkerAssignments:
         """Remove a stream that ended, with the usage that its worker reported, if it did."""
         if self.open.pop(stream.stream_id, None) is not None:
             stream.span.end()
+            _count_use(stream, usage, len(self._request.prompt))
             self._usage.add_stream(stream, usage, monotonic())
 
     def lost(self, stream: WorkerStream, error: BatonError) -> None:
@@ -182,7 +183,7 @@ class WorkerAssignments:
         start.prefill.n = self._request.n
         start.prefill.sources.extend(placement.decision.sources)
         start.expected_cached_tokens = placement.decision.prediction.cached_tokens
-        self._start(Phase.PREFILL, 0, placement.decision.prefill, start, True)
+        self._start(Phase.PREFILL, 0, placement, placement.decision.prefill, start, True)
 
     def _start_decode(self, action: StartDecode) -> None:
         decision, choice = action.placement.decision, action.choice
@@ -201,7 +202,7 @@ class WorkerAssignments:
         else:
             start.expected_cached_tokens = decision.prediction.cached_tokens
         exact = action.placement.exact_continuation
-        self._start(Phase.DECODE, choice, decision.decode, start, exact)
+        self._start(Phase.DECODE, choice, action.placement, decision.decode, start, exact)
 
     def _frame(self, placement: Placement, choice: int) -> worker_pb2.Start:
         request, context = self._request, self._context
@@ -214,6 +215,8 @@ class WorkerAssignments:
             sampling=request.sampling,
             suspect=self._suspect,
         )
+        if placement.decision.HasField("order"):
+            start.order.CopyFrom(placement.decision.order)
         start.context.attempt = placement.attempt
         left = max(0.001, context.deadline - monotonic())
         start.timeout.FromNanoseconds(int(left * 1e9))
@@ -223,6 +226,7 @@ class WorkerAssignments:
         self,
         phase: Phase,
         choice: int,
+        placement: Placement,
         target: router_pb2.Target,
         start: worker_pb2.Start,
         exact_continuation: bool,
@@ -230,7 +234,7 @@ class WorkerAssignments:
         connection = self._context.pool.get(target)
         span = self._start_span(phase, choice, target, start)
         stream = WorkerStream(phase, choice, connection, start, span, monotonic())
-        stream.exact_continuation = exact_continuation
+        stream.exact_continuation, stream.use = exact_continuation, placement.use
         try:
             stream.stream_id = connection.start(start, self._buffer)
         except ConnectionLostError:
@@ -250,3 +254,22 @@ class WorkerAssignments:
             span.set_attribute("baton.choice", choice)
         start.traceparent = inject(trace.set_span_in_context(span, self._context.trace))
         return span
+
+
+def _count_use(stream: WorkerStream, usage: common_pb2.Usage | None, prompt_tokens: int) -> None:
+    """Count what an ended stream used as use of its placement.
+
+    Args:
+        stream: the stream.
+        usage: what its worker reported, if it could.
+        prompt_tokens: of the prompt.
+    """
+    stream.use.add_output(stream.tokens)
+    if usage is not None:
+        stream.use.add_prompt(max(0, usage.prompt_tokens - usage.cached_tokens))
+    elif stream.phase is Phase.DECODE and stream.prefilled:
+        stream.use.add_prompt(0)
+    elif stream.first_at is not None and stream.cached_tokens is not None:
+        stream.use.add_prompt(max(0, prompt_tokens - stream.cached_tokens))
+    else:
+        stream.use.add_prompt(None)

@@ -10,18 +10,15 @@ from opentelemetry import trace
 from baton.errors import BatonError, Reason
 from baton.prices import Price
 from baton.stream_events import Event, Finished
-from baton.telemetry.logs import get_logger
-from baton.telemetry.tracing import current_span
 from baton.v1 import common_pb2
 from services.frontend.generation import actions
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.metering import RequestMeter, cost_of
+from services.frontend.generation.placements import RequestPlacements
 from services.frontend.generation.progress import RequestProgress
 from services.frontend.generation.reconcile import reconcile
 from services.frontend.generation.telemetry import record_generation
-from services.frontend.metrics import PLACEMENT_RETRIES
 from services.frontend.placement.placement import Placement
-from services.frontend.placement.waiting import WorkerWait
 from services.frontend.requests.claims import Claim
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
@@ -30,11 +27,6 @@ from services.frontend.workers.event_buffer import EventBuffer, StreamEvent
 Sink = Callable[[list[Event]], bool]
 """Takes events, in order, and returns whether it has enough for now. It is called synchronously by
 the connection that a worker's frames come from: it must not wait."""
-
-TOKEN_BYTES = 40
-"""Roughly what Python spends on a token of a list."""
-
-log = get_logger(__name__)
 
 
 def _nobody(_: list[Event]) -> bool:
@@ -97,17 +89,13 @@ class Generation:
         self._outcome = Reason.CANCELLED.name
         self._state = _State.NEW
         self._progress = RequestProgress(request, context, self.buffer)
-        self._placements: list[Placement] = []
-        self._attempts = 0
-        """Of these, since the last token: the first one and those that a failure made necessary."""
-        self._attempt_tokens = 0
-        """Output tokens at the last of them."""
-        self._failed = 0
-        """Streams that had failed at the last one."""
+        self._placements = RequestPlacements(
+            request, context, self._progress, self._placed, self.buffer.wake, self.end
+        )
         self._place: actions.Place | None = None
         """A placement is needed."""
-        self._worker_wait: WorkerWait | None = None
-        """Set while no worker can take it."""
+        self._begun: list[Event] = []
+        """Told to the sink once it is placed, or waits for a worker."""
         self._sink: Sink = _nobody
         self._enough = False
         """The sink has enough for now."""
@@ -141,14 +129,14 @@ class Generation:
         self._sink, self._enough = sink, False
         try:
             if self._state is _State.NEW:
-                await self._begin()
+                self._begin()
             while not (self._enough or self.finished):
-                if not self._can_be_placed:
+                if self._can_be_placed:
+                    self.take(self.buffer.drain())  # what was lost meanwhile is placed with it
+                if self._place is not None and self._can_be_placed:
+                    self._placements.search(self._place)
+                if not (self._enough or self.finished):
                     await self.buffer.run(self)
-                    continue
-                self.take(self.buffer.drain())  # what was lost meanwhile is placed with it
-                if self._place is not None and self._worker_wait is None:
-                    await self._find_placement(self._place)
         except BatonError as error:
             self._outcome = error.reason.name
             raise
@@ -177,12 +165,13 @@ class Generation:
             usage.cached_tokens,
             progress.output_tokens,
             usage.first_token_seconds,
+            usage.queued_seconds,
         )
 
     @property
     def used_tokens(self) -> int:
         """Tokens of the prompt and of the outputs so far; 0 where no worker was found for it."""
-        if not self._placements:
+        if not len(self._placements):
             return 0
         return len(self.request.prompt) + self._progress.output_tokens
 
@@ -228,6 +217,8 @@ class Generation:
     def take(self, received: list[StreamEvent]) -> bool:
         """Take what is queued, decide what to do, and tell the sink."""
         events: list[Event] = []
+        if self._begun and not self._placements.asking:
+            events, self._begun = self._begun, events
         for event in received:
             self._progress.add_event(event, events)
         self._reconcile(events)
@@ -240,16 +231,16 @@ class Generation:
 
     # What to do: decided by `reconcile`, done here.
 
-    async def _begin(self) -> None:
+    def _begin(self) -> None:
         self._state = _State.RUNNING
         if self._begin_meter is not None:
             self._meter = self._begin_meter()
-        events: list[Event] = []
-        self._progress.begin(events)
-        self._reconcile(events)
+        self._progress.begin(self._begun)
+        self._reconcile(self._begun)
         if self._place is not None:
-            await self._find_placement(self._place)
-        self._enough = self._sink(events)
+            self._placements.search(self._place)
+        else:
+            self.buffer.wake()
 
     def _reconcile(self, events: list[Event], placement: Placement | None = None) -> None:
         if self._state is not _State.RUNNING:
@@ -257,13 +248,11 @@ class Generation:
         self._place = None
         progress, streams = self._progress, self._progress.streams
         failed = len(streams.failed)
-        if progress.output_tokens > self._attempt_tokens:  # whoever fails now does not fail again
-            self._attempts = min(self._attempts, 1)
         for action in reconcile(
             progress.outputs,
             streams.open.values(),
             streams.failed,
-            placements=self._attempts,
+            placements=self._placements.attempts(progress.output_tokens),
             max_placements=self._context.max_placements,
             plainly_greedy=self.request.plainly_greedy,
             placement=placement,
@@ -281,7 +270,7 @@ class Generation:
                 case _:
                     streams.carry_out(action)
         if self._place is None:
-            self._stop_waiting()
+            self._placements.stop_searching()
         if len(streams.failed) > failed:  # a connection was lost before a stream could start
             self._reconcile(events)
 
@@ -300,65 +289,14 @@ class Generation:
         self._recorded = True
         self.buffer.wake()
 
-    async def _find_placement(self, place: actions.Place) -> None:
-        attempt, streams = len(self._placements), self._progress.streams
-        failed, moved = len(streams.failed), streams.handed_over
-        retried = failed > self._failed
-        if retried:
-            reason = streams.failed[-1].error.reason.name
-            log.info("request.placement.retried", attempt=attempt, reason=reason)
-        begun = monotonic()
-        with current_span("route", self._context.trace, trace.SpanKind.CLIENT):
-            try:
-                placement = await self._context.placement_finder.find(
-                    self.request,
-                    self._context.block_key_chains,
-                    attempt=attempt,
-                    excluded=place.excluded,
-                    claim=self._context.claim,
-                    before={stream.instance for stream in (*streams.failed, *moved)},
-                    output_tokens=max(len(one.token_ids) for one in self._progress.outputs),
-                )
-            except BatonError as error:
-                if error.reason is not Reason.NO_WORKER:
-                    raise
-                self._wait_for_worker(error)
-                return
-        if self._state is not _State.RUNNING:  # it ended while the router was asked
-            placement.release()
-            return
-        if retried:
-            PLACEMENT_RETRIES.inc()
-        self._attempts += retried or not attempt
-        self._attempt_tokens = self._progress.output_tokens
-        self._failed = failed
-        self._placements.append(placement)
-        self._progress.usage.add_placement(placement, begun, monotonic())
+    def _placed(self, placement: Placement) -> None:
         self._reconcile([], placement)
+        self.buffer.wake()
 
     @property
     def _can_be_placed(self) -> bool:
-        """Whether a placement is needed, and may be there."""
-        return self._place is not None and self._worker_wait is None
-
-    def _wait_for_worker(self, error: BatonError) -> None:
-        """Go on with what runs, and look for a placement again once there may be one."""
-        if self._state is not _State.RUNNING:  # it ended while the router was asked
-            return
-        request = self.request
-        tokens = len(request.prompt) + sum(len(one.token_ids) for one in self._progress.outputs)
-        self._worker_wait = self._context.waiting.enter(
-            request.model.name, tokens * TOKEN_BYTES, error, self._worker_appeared, self.end
-        )
-
-    def _worker_appeared(self) -> None:
-        self._worker_wait = None
-        self.buffer.wake()
-
-    def _stop_waiting(self) -> None:
-        if self._worker_wait is not None:
-            self._worker_wait.leave()
-            self._worker_wait = None
+        """Whether a placement is needed and not searched for."""
+        return self._place is not None and not self._placements.searching
 
     def _await_reports(self) -> None:
         if self._report_timer is None:
@@ -375,10 +313,8 @@ class Generation:
         if self._state not in (_State.NEW, _State.RUNNING):
             return
         self._state, self._place = state, None
-        self._stop_waiting()
         self._deadline_timer.cancel()
         if self._report_timer is not None:
             self._report_timer.cancel()
         self._progress.streams.release_all()
-        for placement in self._placements:
-            placement.release(finished=state is not _State.RELEASED)
+        self._placements.release(finished=state is not _State.RELEASED)

@@ -166,7 +166,7 @@ class Inference:
         record.principal.require(Scope.INFERENCE)
         limits = self.limits
         if seconds is None:
-            seconds = limits.default_deadline_seconds
+            seconds = request.timeout_seconds or limits.default_deadline_seconds
         deadline = arrived + min(seconds, limits.max_deadline_seconds)
         metering = self._metering
         if metering is not None:

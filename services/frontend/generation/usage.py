@@ -24,6 +24,8 @@ class RequestUsage:
         """Of the decode worker that computed the prompt and had the fewest."""
         self._computed_tokens = 0
         self._queue_seconds = self._kv_byte_seconds = 0.0
+        self.queued_seconds = 0.0
+        """In routers, for all placements."""
 
     @property
     def first_token_seconds(self) -> float | None:
@@ -33,6 +35,10 @@ class RequestUsage:
     def add_placement(self, placement: Placement, begun: float, now: float) -> None:
         """Add the step of a placement that was found."""
         prediction = placement.decision.prediction
+        detail, queued = prediction.reason, placement.queued_seconds
+        if queued:
+            detail = f"after {queued:.3f} s in the router's queue; {detail}"
+            self.queued_seconds += queued
         self._placed_at = now
         self._step(
             "route",
@@ -41,7 +47,7 @@ class RequestUsage:
             now - begun,
             tokens=self._prompt_tokens,
             cached_tokens=prediction.cached_tokens,
-            detail=prediction.reason,
+            detail=detail,
         )
 
     def add_transfer(self, stream: WorkerStream, prepared: worker_pb2.Prepared, now: float) -> None:

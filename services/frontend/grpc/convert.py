@@ -40,6 +40,7 @@ def generation_request(
         request_id=request_id,
         tenant=context.tenant,
         priority=context.priority,
+        ttft_target_seconds=context.ttft_target_seconds,
         adapter=context.adapter,
         cache_scope=context.cache_scope,
     )

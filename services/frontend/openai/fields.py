@@ -121,6 +121,19 @@ FIELDS = (
     ),
     Field("return_token_ids", _BOTH, _SERVED, "token ids beside texts"),
     Field("return_tokens_as_token_ids", _BOTH, _SERVED, "`token_id:N` for a token's text"),
+    Field(
+        "ttft_target_seconds",
+        _BOTH,
+        _SERVED,
+        "the first token is wanted within so long; 0: no such wish; no other server has it",
+    ),
+    Field(
+        "timeout_seconds",
+        _BOTH,
+        _SERVED,
+        "a deadline for the whole answer; 0: `limits.default_deadline_seconds`; no other server "
+        "has it",
+    ),
     Field("tenant", _BOTH, _SERVED, "the API key's own, or refused; no other server has it"),
     # Tools and forms of the output.
     Field("tools", _CHAT, _REFUSED, _NO_TOOLS, ([],)),

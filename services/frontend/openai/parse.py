@@ -114,6 +114,8 @@ def chat_request(body: ChatBody, request_id: str, max_messages: int) -> Generati
         n=1 if body.n is None else body.n,
         request_id=request_id,
         tenant=body.tenant or "",
+        ttft_target_seconds=body.ttft_target_seconds or 0.0,
+        timeout_seconds=body.timeout_seconds or 0.0,
         names=_CHAT_NAMES if body.max_completion_tokens is None else _NEW_CHAT_NAMES,
     )
 
@@ -147,6 +149,8 @@ def completion_requests(
             request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
             tenant=body.tenant or "",
             names={"n": "best_of"} if body.best_of else {},
+            ttft_target_seconds=body.ttft_target_seconds or 0.0,
+            timeout_seconds=body.timeout_seconds or 0.0,
         )
         for index, prompt in enumerate(prompts)
     ]

@@ -71,6 +71,9 @@ class Common(_Parameters, kw_only=True):
     # Not OpenAI's; as vLLM has it.
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    # Baton's; 0 is as if it were not there.
+    timeout_seconds: float | None = None
+    ttft_target_seconds: float | None = None
     # Nobody's: who names a tenant that is not the key's is told so.
     tenant: str | None = None
 

@@ -2,18 +2,20 @@
 
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.telemetry.tracing import inject
 from services.frontend.metrics import RANDOM_PLACEMENTS
 from services.frontend.placement.fallback import random_placement
+from services.frontend.placement.query_times import QueryTimes
 from services.frontend.placement.router_client import KNOWS_NOBODY, RouterClient
 from services.frontend.placement.session import RouterUnavailableError, Ticket
 from services.frontend.requests.claims import Claim
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.pool import WorkerPool
+from services.frontend.workers.ticket_use import TicketUse
 
 _MAX_SOURCES = 16
 """That a store takes for one read."""
@@ -32,11 +34,15 @@ class Placement:
     """Counts the request's placements, from 0."""
     exact_continuation: bool = True
     """Whether the decode worker draws as others of its kind do, for outputs that come or go."""
+    queued_seconds: float = 0.0
+    """For how long routers let the request wait."""
+    use: TicketUse = field(default_factory=TicketUse)
+    """What its streams used so far."""
 
     def release(self, *, finished: bool = False) -> None:
         """Return the ticket, of a request that finished or did not. Idempotent."""
         if self.ticket is not None:
-            self.ticket.release(finished=finished)
+            self.ticket.release(finished=finished, used=self.use.to_proto())
 
 
 class PlacementFinder:
@@ -67,6 +73,7 @@ class PlacementFinder:
         claim: Claim | None = None,
         before: Set[str] = frozenset(),
         output_tokens: int,
+        times: QueryTimes,
     ) -> Placement:
         """Return a placement, on none of the workers that are lost now.
 
@@ -78,6 +85,7 @@ class PlacementFinder:
             claim: told to the router that its key chooses; None: any router is asked.
             before: workers that the request was on: their stores may have KV of its output.
             output_tokens: of the longest output so far.
+            times: of the request.
 
         Raises:
             BatonError: NO_WORKER: none can serve the request now; else why the router refuses it.
@@ -92,14 +100,15 @@ class PlacementFinder:
             traceparent=inject(),
             tokenizer_digest=request.model.tokenizer_digest,
             adapter_digest=request.adapter_digest,
+            expected_output_tokens=_expected_output_tokens(request),
         )
         query.context.attempt = attempt
         if claim is not None:
             query.claim.key, query.claim.execution = claim.key, claim.execution
             query.claim.take_over = claim.take_over and not attempt
-        placement = await self._find(request, query, excluded)
+        placement = await self._find(request, query, excluded, times)
         if placement is None and excluded:
-            placement = await self._find(request, query, frozenset())
+            placement = await self._find(request, query, frozenset(), times)
         if placement is None:
             raise BatonError(
                 Reason.NO_WORKER,
@@ -112,21 +121,32 @@ class PlacementFinder:
         return placement
 
     async def _find(
-        self, request: ResolvedRequest, query: router_pb2.PlaceQuery, excluded: Set[str]
+        self,
+        request: ResolvedRequest,
+        query: router_pb2.PlaceQuery,
+        excluded: Set[str],
+        times: QueryTimes,
     ) -> Placement | None:
         query.excluded_instances[:] = sorted(excluded | self._pool.lost.keys())
         attempt = query.context.attempt
         try:
-            decision, ticket, placed_by = await self._router_client.place(query)
+            placed = await self._router_client.place(query, times)
         except RouterUnavailableError:
             pass
         except BatonError as error:
             if error.reason not in KNOWS_NOBODY:
                 raise
         else:
-            exact = self._exact(request, decision)
-            placement = Placement(decision, ticket, placed_by, attempt, exact)
-            if not (self._pool.lost and self._is_lost(decision)):
+            exact = self._exact(request, placed.decision)
+            placement = Placement(
+                placed.decision,
+                placed.ticket,
+                placed.router_id,
+                attempt,
+                exact,
+                placed.queued_seconds,
+            )
+            if not (self._pool.lost and self._is_lost(placed.decision)):
                 return placement
             placement.release()
         at_random = random_placement(
@@ -161,3 +181,14 @@ class PlacementFinder:
             target.incarnation == lost.get(target.instance_id)
             for target in (decision.prefill, decision.decode)
         )
+
+
+def _expected_output_tokens(request: ResolvedRequest) -> int:
+    """Return how many tokens the outputs will have together, where that is sure; else 0.
+
+    Clients ask for far more than they get, or for all that fits: most outputs end by themselves.
+    """
+    sampling = request.sampling
+    if not sampling.ignore_eos and sampling.min_tokens < sampling.max_tokens:
+        return 0
+    return request.n * (sampling.max_tokens - len(request.output_so_far))

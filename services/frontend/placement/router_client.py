@@ -4,11 +4,14 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence, Set
 from functools import partial
+from typing import NamedTuple
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.rendezvous import choose
 from baton.settings import FrontendPlacement
+from services.frontend.metrics import QUEUE_SECONDS
+from services.frontend.placement.query_times import QueryTimes
 from services.frontend.placement.session import (
     RouterSession,
     RouterTimeoutError,
@@ -18,6 +21,23 @@ from services.frontend.placement.session import (
 
 KNOWS_NOBODY = (Reason.NO_WORKER, Reason.MODEL_NOT_FOUND)
 """Refusals of a router that hears of no worker for a request."""
+
+
+_MAX_ATTEMPTS = 2
+"""Routers that are asked and let no query wait, for one request."""
+_MAX_ASKED = 8
+"""Routers that are asked in all: one that takes queries and is lost each time ends somewhere."""
+
+
+class Placed(NamedTuple):
+    """A placement of a router."""
+
+    decision: router_pb2.Placement
+    ticket: Ticket
+    """To be released when its streams end."""
+    router_id: str
+    queued_seconds: float
+    """For how long routers let the query wait."""
 
 
 def _no_limits(_: str, __: router_pb2.LimitAnswers) -> None:
@@ -74,8 +94,15 @@ class RouterClient:
         if self._open:
             await asyncio.wait(self._open)
 
-    async def place(self, query: router_pb2.PlaceQuery) -> tuple[router_pb2.Placement, Ticket, str]:
-        """Return a placement, its ticket to release when the streams end, and the router's id.
+    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> Placed:
+        """Return a placement, whose ticket is to be released when its streams end.
+
+        A query may wait in a router for long. One that is lost meanwhile is no failed attempt: the
+        next one is told how long the request has waited.
+
+        Args:
+            query: whose times are filled in each time that it is sent.
+            times: of its request.
 
         Raises:
             RouterUnavailableError: no router is there, or none answered.
@@ -83,19 +110,28 @@ class RouterClient:
         """
         failed: set[str] = set()
         refused: BatonError | None = None
-        for _ in range(2):
+        attempts, waited = 0, 0.0
+        for _ in range(_MAX_ASKED):
+            if attempts == _MAX_ATTEMPTS:
+                break
+            attempts += 1
             if query.HasField("claim"):
                 session = self._session_for(query.claim.key, failed)
             else:
                 session = self._connected(failed)
+            times.fill_in(query)
             try:
-                response = await session.place(query)
+                response, queued_seconds = await session.place(query)
             except RouterTimeoutError:
                 raise  # the client has waited for long enough
-            except RouterUnavailableError:
+            except RouterUnavailableError as error:
                 self._suspect(session.instance.id)
                 failed.add(session.instance.id)
+                if error.queued_seconds is not None:
+                    attempts -= 1
+                    waited += error.queued_seconds
                 continue
+            waited += queued_seconds
             if response.WhichOneof("frame") == "failed":
                 refused = BatonError.from_status(response.failed.status)
                 failed.add(session.instance.id)
@@ -104,7 +140,9 @@ class RouterClient:
                 raise refused
             placement = response.placement
             ticket = Ticket(session, placement.ticket, claimed=query.HasField("claim"))
-            return placement, ticket, session.instance.id
+            if waited:
+                QUEUE_SECONDS.observe(waited)
+            return Placed(placement, ticket, session.instance.id, waited)
         raise refused or RouterUnavailableError
 
     def follow(self, instance: cluster_pb2.Instance, *, alive: bool) -> None:

@@ -4,20 +4,19 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2, router_pb2_grpc
 from baton.internal.v1.protocol_pb2 import Hello
 from baton.rpc.channel.channel import Channel
-from baton.rpc.loop_watch import Waiting
 from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
 from baton.settings import FrontendPlacement
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import TICKETS
+from services.frontend.placement.queries import OpenQueries, OpenQuery
 
 _MAX_FRAMES = 64
 _MAX_KEY_BYTES = 1024 * 1024
@@ -26,13 +25,22 @@ reads."""
 _RETURN_SECONDS = 0.005
 """Returned tickets wait so long for queries to travel with."""
 
-_Frame = router_pb2.PlaceQuery | router_pb2.ReturnTickets | router_pb2.LimitAsks | Hello
+_Frame = (
+    router_pb2.PlaceQuery
+    | router_pb2.CancelQuery
+    | router_pb2.ReturnTickets
+    | router_pb2.LimitAsks
+    | Hello
+)
 
 log = get_logger(__name__)
 
 
 class RouterUnavailableError(Exception):
     """No router is available; placement has to do without."""
+
+    queued_seconds: float | None = None
+    """For how long the router had let the query wait; None: it had not."""
 
 
 class RouterTimeoutError(RouterUnavailableError):
@@ -48,30 +56,31 @@ class Ticket:
         self._session: RouterSession | None = session
         TICKETS.inc()
 
-    def release(self, *, finished: bool = False) -> None:
-        """Return it to the router, and whether its request finished. Idempotent."""
+    def release(
+        self, *, finished: bool = False, used: router_pb2.TicketUsage | None = None
+    ) -> None:
+        """Return it to the router. Idempotent.
+
+        Args:
+            finished: its request is done.
+            used: what its work used, but for the ticket's name; None: it is not known.
+        """
         session, self._session = self._session, None
         if session is not None:
             TICKETS.dec()
-            session.return_ticket(self.name, finished=finished and self._claimed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A query that waits."""
-
-    answer: asyncio.Future[router_pb2.FrameFromRouter]
-    waiting: Waiting
-    """How long it does."""
+            if used is not None:
+                used.ticket = self.name
+            session.return_ticket(self.name, finished=finished and self._claimed, used=used)
 
 
 class RouterSession:
     """One Place call. Owned by `RouterClient`; lives on the event loop.
 
-    A router that takes longer than `write_seconds` for a message, or `answer_seconds` for an
-    answer (`suspect_seconds` where there is another router), closes the session; with it go the
-    tickets that the router handed out on it. Queries are bounded by `max_pending`, tickets to
-    return by those that were handed out.
+    A router that takes longer than `write_seconds` for a message, or `answer_seconds` to answer a
+    query or let it wait (`suspect_seconds` where there is another router), closes the session, as
+    does one that lets queries wait and says nothing for so long (`silence_seconds` where there is
+    another router). With it go the tickets that the router handed out on it. Queries are bounded by
+    `max_pending`, tickets to return by those that were handed out.
     """
 
     def __init__(
@@ -91,10 +100,9 @@ class RouterSession:
         self._has_other = has_other
         self._channel = Channel(instance.address)
         self._query_ids = itertools.count(1)
-        self._pending: dict[int, _Pending] = {}
-        """The oldest first."""
+        self._queries = OpenQueries()
         self._watchdog: asyncio.TimerHandle | None = None
-        """Looks after the oldest of them; one timer costs less than two for each."""
+        """Looks after them all; one timer costs less than two for each."""
         self._returns = router_pb2.ReturnTickets()
         self._return_timer: asyncio.TimerHandle | None = None
         stub = self._channel.stub(router_pb2_grpc.RouterServiceStub)
@@ -111,10 +119,13 @@ class RouterSession:
     def closed(self) -> bool:
         return self._call.closed
 
-    async def place(self, query: router_pb2.PlaceQuery) -> router_pb2.FrameFromRouter:
+    async def place(self, query: router_pb2.PlaceQuery) -> tuple[router_pb2.FrameFromRouter, float]:
         """Send a query, with its `correlation_id` filled in, and return the answer.
 
-        A ticket that comes after the caller was cancelled is returned.
+        A query whose caller is cancelled is taken back, and a ticket that comes for it is returned.
+
+        Returns:
+            The answer, and for how long the router let the query wait.
 
         Raises:
             RouterUnavailableError: the session closed.
@@ -123,34 +134,47 @@ class RouterSession:
         """
         if self.closed:
             raise RouterUnavailableError
-        if len(self._pending) >= self._settings.max_pending:
+        if len(self._queries) >= self._settings.max_pending:
             raise BatonError(Reason.OVERLOADED, "too many requests wait", retry_after=1.0)
         number = query.correlation_id = next(self._query_ids)
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[router_pb2.FrameFromRouter] = loop.create_future()
-        self._pending[number] = _Pending(answer, Waiting())
+        sent = self._queries.open(number)
         if self._watchdog is None:
+            loop = asyncio.get_running_loop()
             self._watchdog = loop.call_later(self._settings.suspect_seconds, self._watch)
         self._call.send(query)
         response: router_pb2.FrameFromRouter | None = None
         try:
-            response = await answer
-            return response
+            response = await sent.answer
+            return response, sent.queued_seconds
+        except RouterUnavailableError as error:
+            if sent.queued:
+                error.queued_seconds = sent.waiting.seconds
+            raise
         finally:
-            del self._pending[number]
-            if response is None and answer.done() and not answer.cancelled():
-                self._decline(answer)
+            self._queries.close(number)
+            if response is None:
+                self._take_back(number, sent)
 
     def send_asks(self, asks: router_pb2.LimitAsks) -> None:
         """Send what is to be said of limits; on a closed session it is lost."""
         self._call.send(asks)
 
-    def return_ticket(self, ticket: str, *, finished: bool = False) -> None:
-        """Return a ticket; `finished`: its claim is done. On a closed session it is gone."""
+    def return_ticket(
+        self, ticket: str, *, finished: bool = False, used: router_pb2.TicketUsage | None = None
+    ) -> None:
+        """Return a ticket. On a closed session it is gone.
+
+        Args:
+            ticket: its name.
+            finished: its claim is done.
+            used: what its work used; None: it is not known.
+        """
         if not self.closed:
             self._returns.tickets.append(ticket)
             if finished:
                 self._returns.finished.append(ticket)
+            if used is not None:
+                self._returns.used.append(used)
             if self._return_timer is None:
                 loop = asyncio.get_running_loop()
                 self._return_timer = loop.call_later(_RETURN_SECONDS, self._send_returns)
@@ -169,31 +193,31 @@ class RouterSession:
         for timer in (self._return_timer, self._watchdog):
             if timer is not None:
                 timer.cancel()
-        for pending in self._pending.values():
-            if not pending.answer.done():
-                pending.answer.set_exception(RouterUnavailableError())
+        self._queries.fail_all(RouterUnavailableError)
 
     def _watch(self) -> None:
-        """Suspect a router that is silent, and close the session when it is so for too long."""
+        """Suspect a router that owes an answer, and close the session when it does for too long."""
         self._watchdog = None
-        oldest = next(iter(self._pending.values()), None)
-        if oldest is None:
+        if not len(self._queries):
             return
         loop, settings = asyncio.get_running_loop(), self._settings
-        waited = oldest.waiting.seconds
-        if waited >= settings.answer_seconds:
-            if not oldest.answer.done():
-                oldest.answer.set_exception(RouterTimeoutError())
+        owed, silent = self._queries.owed_seconds, self._queries.silent_seconds
+        longest = max(owed, silent)
+        lost_after = max(settings.answer_seconds, settings.silence_seconds)
+        if owed >= settings.answer_seconds or silent >= lost_after:
+            self._queries.fail_oldest(RouterTimeoutError())
             self.close("no answer came in time")
             return
-        if waited >= settings.suspect_seconds:
+        if owed >= settings.suspect_seconds or silent >= settings.silence_seconds:
             self._suspect()
             if self._has_other():
-                self.close(f"no answer within {settings.suspect_seconds:g} s: another one is asked")
+                self.close(f"silent for {longest:.1f} s: another one is asked")
                 return
-            left = min(settings.suspect_seconds, settings.answer_seconds - waited)
+            left = min(
+                settings.suspect_seconds, settings.answer_seconds - owed, lost_after - silent
+            )
         else:
-            left = settings.suspect_seconds - waited
+            left = min(settings.suspect_seconds - owed, settings.silence_seconds - silent)
         self._watchdog = loop.call_later(left, self._watch)
 
     def _send_returns(self) -> None:
@@ -217,6 +241,8 @@ class RouterSession:
                 message.frames.add().hello.CopyFrom(frame)
             elif isinstance(frame, router_pb2.ReturnTickets):
                 message.frames.add().return_tickets.CopyFrom(frame)
+            elif isinstance(frame, router_pb2.CancelQuery):
+                message.frames.add().cancel_query.CopyFrom(frame)
             elif isinstance(frame, router_pb2.LimitAsks):
                 keys += frame.ByteSize()
                 if message.frames and keys > _MAX_KEY_BYTES:
@@ -234,23 +260,36 @@ class RouterSession:
         if not self._greeted:
             self._greeted = True
             check_hello(response.frames, self.instance.id)
+        self._queries.heard()
         for frame in response.frames:
-            kind = frame.WhichOneof("frame")
-            if kind == "superseded":
-                self._on_superseded(frame.superseded.execution)
-                continue
-            if kind == "limit_answers":
-                self._on_answers(self.instance.incarnation, frame.limit_answers)
-                continue
-            placed = kind == "placement"
-            number = frame.placement.correlation_id if placed else frame.failed.correlation_id
-            pending = self._pending.get(number)
-            if pending is not None and not pending.answer.done():
-                pending.answer.set_result(frame)
-            elif placed and frame.placement.ticket:
-                self.return_ticket(frame.placement.ticket)  # its caller was cancelled
+            match frame.WhichOneof("frame"):
+                case "placement":
+                    self._answer(frame.placement.correlation_id, frame)
+                case "failed":
+                    self._answer(frame.failed.correlation_id, frame)
+                case "queued":
+                    self._queries.let_wait(frame.queued.correlation_id)
+                case "superseded":
+                    self._on_superseded(frame.superseded.execution)
+                case "limit_answers":
+                    self._on_answers(self.instance.incarnation, frame.limit_answers)
 
-    def _decline(self, answer: "asyncio.Future[router_pb2.FrameFromRouter]") -> None:
-        """Return a ticket that came in the moment in which its caller was cancelled."""
-        if answer.exception() is None and answer.result().placement.ticket:
-            self.return_ticket(answer.result().placement.ticket)
+    def _answer(self, number: int, frame: router_pb2.FrameFromRouter) -> None:
+        query = self._queries.get(number)
+        if query is not None and not query.answer.done():
+            query.answer.set_result(frame)
+        elif frame.placement.ticket:
+            self._decline(frame)  # its caller was cancelled
+
+    def _take_back(self, number: int, query: OpenQuery) -> None:
+        """Let the router forget a query whose caller waits no more."""
+        if not query.answer.done() or query.answer.cancelled():
+            if not self.closed:
+                self._call.send(router_pb2.CancelQuery(correlation_id=number))
+        elif query.answer.exception() is None and query.answer.result().placement.ticket:
+            self._decline(query.answer.result())  # it came in the moment of the cancelling
+
+    def _decline(self, frame: router_pb2.FrameFromRouter) -> None:
+        """Return the ticket of a placement that nobody uses."""
+        ticket = frame.placement.ticket
+        self.return_ticket(ticket, used=router_pb2.TicketUsage(ticket=ticket))

@@ -50,6 +50,7 @@ class RequestRecord:
         "output_tokens",
         "principal",
         "prompt_tokens",
+        "queued_seconds",
         "route",
         "served_model",
         "surface",
@@ -79,6 +80,8 @@ class RequestRecord:
         self.prompt_tokens = self.cached_tokens = self.output_tokens = 0
         self.first_token_seconds: float | None = None
         """From arrival to the first token, of any prompt and choice."""
+        self.queued_seconds = 0.0
+        """How long routers let it wait; of several prompts, the longest."""
         self.trace_id = ""
         self.id_source = IdSource.DRAWN
 
@@ -98,8 +101,10 @@ class RequestRecord:
         cached_tokens: int,
         output_tokens: int,
         first_token_seconds: float | None,
+        queued_seconds: float,
     ) -> None:
         """Add what one prompt came to."""
+        self.queued_seconds = max(self.queued_seconds, queued_seconds)
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
         self.output_tokens += output_tokens
@@ -164,6 +169,7 @@ def finish(record: RequestRecord, status: str) -> None:
         prompt_tokens=record.prompt_tokens,
         cached_tokens=record.cached_tokens,
         output_tokens=record.output_tokens,
+        queued_seconds=_rounded(record.queued_seconds),
         ttft_seconds=_rounded(record.first_token_seconds),
         seconds=_rounded(seconds),
         **({"trace_id": record.trace_id} if record.trace_id else {}),

@@ -76,6 +76,10 @@ class GenerationRequest:
     """Never empty for what shall run; see `identify`."""
     tenant: str = ""
     priority: int = common_pb2.PRIORITY_CLASS_UNSPECIFIED
+    ttft_target_seconds: float = 0.0
+    """From its arrival, for its first token; 0: it has no such wish."""
+    timeout_seconds: float = 0.0
+    """That it may take, where its surface has no deadline of calls; 0: the default."""
     adapter: str = ""
     cache_scope: int = common_pb2.CACHE_SCOPE_UNSPECIFIED
     names: Mapping[str, str] = field(default_factory=dict)

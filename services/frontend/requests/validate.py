@@ -58,6 +58,8 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
     if request.priority not in _PRIORITIES:
         raise invalid_field("priority", f"{request.priority} is not a priority class")
     _whole(request.names.get("n", "n"), request.n, 1, limits.max_choices)
+    _seconds("ttft_target_seconds", request.ttft_target_seconds, limits.max_deadline_seconds)
+    _seconds("timeout_seconds", request.timeout_seconds, limits.max_deadline_seconds)
     check_prompt(request.prompt, limits)
     truncated = request.prompt_options.truncate_tokens
     if truncated is not None and (truncated < -1 or truncated == 0):
@@ -181,6 +183,7 @@ def resolve(
             model=model.name,
             adapter=found.adapter,
             cache_scope=common_pb2.CACHE_SCOPE_TENANT,
+            ttft_target_seconds=request.ttft_target_seconds,
         ),
         model=model,
         prompt=prompt,
@@ -297,3 +300,8 @@ def _check_ids(field: str, ids: Sequence[int], vocab_tokens: int) -> None:
 def _whole(field: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise invalid_field(field, f"{value} is out of range: {low} to {high}")
+
+
+def _seconds(field: str, value: float, most: float) -> None:
+    if not 0 <= value <= most:
+        raise invalid_field(field, f"{value} is out of range: seconds up to {most:g}, 0 for none")

@@ -9,6 +9,7 @@ from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2, worker_pb2
 from baton.limits import PROVEN_TOKENS
 from services.frontend.workers.connection import WorkerConnection
+from services.frontend.workers.ticket_use import TicketUse
 
 
 class Phase(Enum):
@@ -79,6 +80,10 @@ class WorkerStream:
         """When its first token came."""
         self.tokens = 0
         """Tokens that it gave and no other stream had given before."""
+        self.prefilled = prepare or start.generate.wait_for_kv
+        """A decode stream whose prompt another worker computes."""
+        self.use = TicketUse()
+        """Of its placement."""
         self.exact_continuation = True
         """Whether its worker draws as others of its kind do."""
         self.cached_tokens: int | None = None

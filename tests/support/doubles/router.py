@@ -70,7 +70,7 @@ class ScriptedRouter(RouterServiceServicer):
                 elif frame.HasField("limit_asks"):
                     if self.answers_limits:
                         context.send(self._answer_limits(frame.limit_asks))
-                else:
+                elif frame.HasField("query"):
                     self.waiting += 1
                     await self.answers.wait()
                     self.waiting -= 1

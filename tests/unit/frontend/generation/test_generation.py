@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -143,7 +144,7 @@ RequestFor = Callable[..., ResolvedRequest]
 
 async def turn() -> None:
     """Let tasks go as far as they can."""
-    for _ in range(5):
+    for _ in range(20):
         await asyncio.sleep(0)
 
 
@@ -269,24 +270,32 @@ async def test_an_end_while_the_router_is_asked_returns_the_placement(
     request_for: RequestFor,
 ) -> None:
     released: list[bool] = []
+    asked = asyncio.Event()
 
     class Ticket:
         name = "t"
 
-        def release(self, *, finished: bool) -> None:
+        def release(self, *, finished: bool, used: router_pb2.TicketUsage) -> None:
             assert not finished
+            assert used == router_pb2.TicketUsage(), "its work never began"
             released.append(True)
 
     class SlowCluster(Cluster):
         async def find(self, *_: Any, **__: Any) -> Placement:
-            run.generation.end(BatonError(Reason.DRAINING, "stopping"))
-            ticket: Any = Ticket()
+            asked.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            ticket: Any = Ticket()  # it crossed with the cancelling
             return Placement(router_pb2.Placement(), ticket, "router", 0)
 
     cluster = SlowCluster()
     run = Run(request_for(), cluster)
+    following = asyncio.create_task(run.to_end())
+    await asked.wait()
+    run.generation.end(BatonError(Reason.DRAINING, "stopping"))
     with pytest.raises(BatonError, match="stopping"):
-        await run.to_end()
+        await following
+    await turn()
     assert released
     assert not any(worker.starts for worker in cluster.workers.values())
 
