@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from services.frontend.generation.generation import Generation
 from services.frontend.generation.suspects import Suspects
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.waiting import WorkerWaitQueue
+from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.connection import ConnectionLostError
 from services.frontend.workers.event_buffer import EventBuffer, StreamLost
@@ -113,6 +115,8 @@ class Run:
             192 * 1024,
         )
         self.events: list[Event] = []
+        self.taken: list[list[Event]] = []
+        """The same as the sink was given them."""
         self.closed = 0
         self.generation = Generation(
             request, context, "chat", trace.INVALID_SPAN, self._close, lambda: meter
@@ -122,6 +126,7 @@ class Run:
         self.closed += 1
 
     def _take(self, events: list[Event]) -> bool:
+        self.taken.append(list(events))
         self.events.extend(events)
         return False
 
@@ -391,6 +396,101 @@ async def test_whatever_ends_its_wait_takes_it_out_of_the_queue(
     reasons = {"deadline": Reason.DEADLINE, "drain": Reason.DRAINING}
     assert caught.value.reason is reasons.get(end, Reason.NO_WORKER)
     assert (caught.value.retry_after is not None) == (end in ("time", "full"))
+
+
+class Queueing(Cluster):
+    """A cluster whose router lets requests wait until `turn` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = asyncio.Event()
+        self.left = 0
+        """Requests that left before their turn."""
+
+    async def find(self, *args: Any, **options: Any) -> Placement:
+        try:
+            await self.turn.wait()
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
+        placed = await super().find(*args, **options)
+        return replace(placed, queued_seconds=1.5)
+
+
+@pytest.mark.parametrize("end", ["deadline", "close", "drain"])
+async def test_whatever_ends_its_wait_in_the_router_takes_it_out_once(
+    request_for: RequestFor, end: str
+) -> None:
+    cluster = Queueing()
+    run = Run(request_for(), cluster, 0.02 if end == "deadline" else 60.0)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    if end == "close":
+        following.cancel()
+    elif end == "drain":
+        run.generation.end(BatonError(Reason.DRAINING, "stopping"))
+    await asyncio.wait([following])
+    await turn()
+    assert cluster.left == 1
+    assert run.kinds == []
+    assert not any(worker.starts for worker in cluster.workers.values())
+
+
+async def test_what_waits_in_the_router_is_followed_on_and_says_for_how_long(
+    request_for: RequestFor,
+) -> None:
+    cluster = Queueing()
+    run = Run(request_for(max_tokens=1), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    ticks = len(run.taken)
+    run.generation.buffer.wake()  # a comment is due that keeps the connection alive
+    assert run.taken[ticks:] == [[]]
+    cluster.turn.set()
+    await turn()
+    cluster.workers["d0"].say([A], 0)
+    stream_id, buffer = stream_of(cluster.workers["d0"])
+    buffer.put(worker_pb2.StreamFinished(stream_id=stream_id, reasons=[LENGTH]))
+    await following
+    assert run.kinds == [Started, Delta, ChoiceFinished, Finished]
+    finished = run.events[-1]
+    assert isinstance(finished, Finished)
+    assert "1.500 s in the router's queue" in finished.steps[0].detail
+    record = RequestRecord("grpc")
+    run.generation.add_to(record)
+    assert record.queued_seconds == 1.5
+
+
+async def test_what_a_placement_used_is_told_with_its_ticket(request_for: RequestFor) -> None:
+    class Ticket:
+        name = "t"
+
+        def release(self, *, finished: bool, used: router_pb2.TicketUsage | None) -> None:
+            tickets.append((finished, used))
+
+    tickets: list[tuple[bool, router_pb2.TicketUsage | None]] = []
+
+    class Ticketed(Cluster):
+        async def find(self, *args: Any, **options: Any) -> Placement:
+            ticket: Any = Ticket()
+            return replace(await super().find(*args, **options), ticket=ticket)
+
+    cluster = Ticketed()
+    run = Run(request_for(max_tokens=3), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    cluster.workers["d0"].say([A], 0)
+    lose(cluster.workers["d0"])
+    await turn()
+    cluster.workers["d1"].say([A, A], 1)
+    stream_id, buffer = stream_of(cluster.workers["d1"])
+    usage = common_pb2.Usage(prompt_tokens=9, cached_tokens=4, output_tokens=2)
+    buffer.put(worker_pb2.StreamFinished(stream_id=stream_id, reasons=[LENGTH], usage=usage))
+    await following
+    lost, done = tickets
+    assert lost == (True, None), "nobody knows what the lost worker computed"
+    expected = router_pb2.TicketUsage(computed_prompt_tokens=5, output_tokens=2)
+    assert done == (True, expected)
 
 
 def stream_of(worker: ScriptedConnection) -> tuple[int, EventBuffer]:
