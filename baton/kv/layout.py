@@ -21,7 +21,7 @@ class Layout:
     backend: str
     """`cpu` or `cuda`."""
     isa: str
-    """Instruction set that the block format depends on; empty where it depends on none."""
+    """Instruction set that the bytes depend on; empty where they depend on none."""
     dtype: str
     """Element type, for example `float32`."""
     layers: int

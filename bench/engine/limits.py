@@ -8,7 +8,7 @@ import torch
 
 from baton.engine.model_config import ModelConfig, read_config
 from baton.engine.torch.checkpoint import Weights, read_weights
-from baton.engine.torch.linear import Linear, make_linear
+from baton.engine.torch.linear import TorchLinear, make_linear
 from baton.engine.torch.model import element_type
 from bench.engine.case import CHUNK_TOKENS, CLOCKS, WARM_UP_STEPS, Case
 
@@ -88,9 +88,9 @@ class PlainChain(Chain):
         keys = config.kv_heads * config.head_size
         shapes = ((queries + 2 * keys, hidden), (hidden, queries), (2 * mlp, hidden), (hidden, mlp))
 
-        def plain(outputs: int, inputs: int) -> Linear:
+        def plain(outputs: int, inputs: int) -> TorchLinear:
             weight = torch.randn(outputs, inputs)
-            return Linear(weight.to(self._embedding.device, self._embedding.dtype), None)
+            return TorchLinear(weight.to(self._embedding.device, self._embedding.dtype), None)
 
         self._maps = []
         for _ in range(config.layers):

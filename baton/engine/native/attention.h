@@ -16,172 +16,276 @@ struct Span {
   int64_t first, count, start;
 };
 
-template <class T>
+// Room for one task's matrices, kept from task to task.
+class Scratch {
+ public:
+  void begin() { used_ = 0; }
+
+  // `count` values of type E, aligned to 64 bytes; good until the next `begin`.
+  template <class E>
+  E* take(int64_t count) {
+    const size_t bytes = (count * sizeof(E) + 63) / 64 * 64;
+    if (used_ == parts_.size()) parts_.emplace_back();
+    auto& part = parts_[used_++];
+    if (part.size() < bytes + 64) part.assign(bytes + 64, 0);
+    const auto at = reinterpret_cast<uintptr_t>(part.data());
+    return reinterpret_cast<E*>((at + 63) / 64 * 64);
+  }
+
+ private:
+  std::vector<std::vector<char>> parts_;
+  size_t used_ = 0;
+};
+
+// Fetches what is read next into the second cache, a few lines between computations: where one core
+// has few misses under way, memory's own prefetching must be led.
+class Prefetch {
+ public:
+  void add(const void* from, int64_t bytes) {
+    if (runs_ < kRuns) run_[runs_++] = {static_cast<const char*>(from), bytes};
+  }
+  INLINE void lines(int64_t count) {
+    if (at_ == runs_) return;
+    auto& run = run_[at_];
+    const int64_t some = std::min(count * 64, run.bytes);
+    for (int64_t byte = 0; byte < some; byte += 64) __builtin_prefetch(run.from + byte, 0, 2);
+    run.from += some;
+    run.bytes -= some;
+    at_ += run.bytes <= 0;
+  }
+
+ private:
+  static constexpr int kRuns = 2 * kKeys;
+  struct {
+    const char* from;
+    int64_t bytes;
+  } run_[kRuns];
+  int runs_ = 0, at_ = 0;
+};
+
+// Attention of each row, a token's head, is a function of its query and of the keys and values before
+// it, in bits: of 64 keys at a time, by their positions, one score is a sum over the head in order, and
+// each sum over keys goes in order. `single` and `chunk` differ in what lies in a vector's lanes only.
+template <class T, class M>
 struct Attention {
+  using C = typename M::C;
+  using E = typename M::E;
+  using V = typename M::V;
+  static constexpr int N = M::kLanes, W = N * kWide, P = M::kValues;
+  static constexpr C kHidden = -std::numeric_limits<C>::infinity();
+
   const Shape& shape;
   const T* qkv;
   const T* pool;
   T* out;
   int64_t layer;
-  Computed<T> scale;
+  C scale;
   const Span* spans;
   const int64_t* table;
   int64_t columns;
 
-  const T* key(int64_t sequence, int64_t position) const {
-    const int64_t page = table[sequence * columns + position / shape.block];
-    return pool + shape.keys(page, layer) + position % shape.block * shape.row;
-  }
-
-  // What a softmax over blocks has found so far, for rows that lie side by side.
-  struct State {
-    const Computed<T>* q;  // scaled
-    Computed<T>* found;
-    Computed<T>* best;
-    Computed<T>* sums;
-  };
-
-  // The next `count` keys of a block for R query rows; `scores` is room for R rows of them.
-  template <int N, int SIZE, int R>
-  void block_of(const T* k, const T* v, int64_t count, State state, Computed<T>* scores) const {
-    using C = Computed<T>;
-    using From = Simd<T, N>;
-    using Own = Simd<C, N>;
-    const int64_t size = SIZE ? SIZE : shape.size, row = shape.row;
-    const int64_t padded = (count + N - 1) / N * N;
-    constexpr C hidden = -std::numeric_limits<C>::infinity();
-    for (int64_t from = 0; from < padded; from += N) {
-      typename Own::V parts[R][N];
-      for (int t = 0; t < N; ++t) {
-        const T* const key = k + std::min(from + t, count - 1) * row;
-        typename Own::V sum[R]{};
-        for (int64_t i = 0; i < size; i += N) {
-          const auto values = From::load(key + i);
-          for (int r = 0; r < R; ++r) sum[r] += values * Own::load(state.q + r * size + i);
-        }
-        for (int r = 0; r < R; ++r) parts[r][t] = sum[r];
+  // Where the keys and values of `count` positions lie, from `from` on.
+  void rows_of(int64_t sequence, int64_t from, int count, int64_t kv_head, const T** k,
+               const T** v) const {
+    const int64_t* page = table + sequence * columns + from / shape.block;
+    int64_t at = from % shape.block;
+    const T* row = pool + shape.keys(*page, layer) + at * shape.row + kv_head * shape.size;
+    for (int j = 0; j < count; ++j) {
+      if (at == shape.block) {
+        row = pool + shape.keys(*++page, layer) + kv_head * shape.size;
+        at = 0;
       }
-      for (int r = 0; r < R; ++r)
-        Own::store(scores + r * padded + from, totals<N, C>(parts[r]));
-    }
-    C shrink[R];
-    for (int r = 0; r < R; ++r) {
-      C* const own = scores + r * padded;
-      std::fill(own + count, own + padded, hidden);
-      typename Own::V most = Own::load(own), sum{};
-      for (int64_t t = N; t < padded; t += N) most = maximum(most, Own::load(own + t));
-      C top = state.best[r];
-      for (int t = 0; t < N; ++t) top = std::max(top, most[t]);
-      for (int64_t t = 0; t < padded; t += N) {
-        const auto weight = exponential<C, N>(Own::load(own + t) - top);
-        Own::store(own + t, weight);
-        sum += weight;
-      }
-      shrink[r] = std::exp(state.best[r] - top);
-      state.best[r] = top;
-      state.sums[r] = state.sums[r] * shrink[r] + total<N, C>(sum);
-    }
-    // Four vectors of values at a time: as many sums as hide an addition's latency.
-    constexpr int G = SIZE ? 4 : 1;
-    for (int64_t i = 0; i < size; i += G * N) {
-      typename Own::V value[R][G];
-      for (int r = 0; r < R; ++r)
-        for (int g = 0; g < G; ++g)
-          value[r][g] = Own::load(state.found + r * size + i + g * N) * shrink[r];
-      for (int64_t t = 0; t < count; ++t)
-        for (int g = 0; g < G; ++g) {
-          const auto values = From::load(v + t * row + i + g * N);
-          for (int r = 0; r < R; ++r) value[r][g] += values * scores[r * padded + t];
-        }
-      for (int r = 0; r < R; ++r)
-        for (int g = 0; g < G; ++g) Own::store(state.found + r * size + i + g * N, value[r][g]);
+      k[j] = row;
+      v[j] = row + shape.block * shape.row;
+      row += shape.row;
+      ++at;
     }
   }
 
-  // A sequence's single token for KV heads [first_head, last_head). Lanes are values of a head, so
-  // that KV is read once and in order: this is bound by memory.
-  template <int N, int SIZE>
-  void single(int64_t sequence, int64_t first_head, int64_t last_head) const {
-    using C = Computed<T>;
-    const int64_t size = SIZE ? SIZE : shape.size, group = shape.group, block = shape.block;
-    const int64_t rows = (last_head - first_head) * group, head = first_head * group;
-    const int64_t padded = (block + N - 1) / N * N;
+  // The same of a whole block of keys. Beyond the last is the last again: hidden, but never another's
+  // garbage.
+  void block_of(int64_t sequence, int64_t from, int count, int64_t kv_head, const T** k,
+                const T** v) const {
+    rows_of(sequence, from, count, kv_head, k, v);
+    for (int j = count; j < kKeys; ++j) k[j] = k[count - 1], v[j] = v[count - 1];
+  }
+
+  // A head's share of the keys and values of a block, by which all heads fetch all of it in order.
+  Prefetch share_of(int64_t sequence, int64_t from, int64_t last, int64_t kv_head) const {
+    Prefetch next;
+    const int64_t bytes = shape.block * shape.row * sizeof(T), lines = bytes / 64;
+    const int64_t line = lines * kv_head / shape.kv_heads * 64;
+    const int64_t share = lines * (kv_head + 1) / shape.kv_heads * 64 - line;
+    const int64_t* const pages = table + sequence * columns;
+    const int64_t beyond = std::min(from + kKeys, last + 1);
+    for (int64_t page = from / shape.block; page * shape.block < beyond && share; ++page) {
+      const T* const keys = pool + shape.keys(pages[page], layer);
+      const auto* const k = reinterpret_cast<const char*>(keys);
+      next.add(k + line, share);
+      next.add(k + bytes + line, share);
+    }
+    return next;
+  }
+
+  // Keys as columns: word s of key t at [t / W][s][t % W].
+  void columns_of(const E* const* rows, int64_t words, int count, E* to, Prefetch& next) const {
+    for (int t = 0; t < count; t += N)
+      for (int64_t s = 0; s < words; s += N) {
+        const int64_t some = std::min<int64_t>(N, words - s);
+        typename Simd<E, N>::V tile[N];
+        if (some == N) {
+#pragma GCC unroll 16
+          for (int i = 0; i < N; ++i) std::memcpy(&tile[i], rows[t + i] + s, sizeof tile[i]);
+        } else {
+          for (int i = 0; i < N; ++i) {
+            tile[i] = typename Simd<E, N>::V{};
+            std::memcpy(&tile[i], rows[t + i] + s, some * sizeof(E));
+          }
+        }
+        transpose<E, N>(tile);
+        next.lines(16);
+        E* const at = to + (t / W * words + s) * W + t % W;
+        for (int64_t i = 0; i < some; ++i) std::memcpy(at + i * W, &tile[i], sizeof tile[i]);
+      }
+  }
+
+  // A softmax over blocks of keys, of rows whose scores lie side by side by key.
+  template <int ROWS>
+  void rows_block(const E* const* queries, const E* keys, const E* values, int count,
+                  int64_t words, int64_t lanes, C* found, C* best, C* sums, C* scores,
+                  E* weights) const {
+    const int used = (count + P - 1) / P * P;
+    const E* of_row[ROWS];
+    C shrink[ROWS];
+    for (int first = 0; first < used; first += W) {
+      V products[ROWS][kWide]{};
+      multiply<M, ROWS>(queries, 1, keys + first * words, W, words, products);
+      for (int r = 0; r < ROWS; ++r)
+        for (int w = 0; w < kWide; ++w) {
+          const V score = products[r][w] * scale;
+          std::memcpy(scores + r * kKeys + first + w * N, &score, sizeof score);
+        }
+    }
+    for (int r = 0; r < ROWS; ++r) {
+      C* const own = scores + r * kKeys;
+      for (int t = count; t < kKeys; ++t) own[t] = kHidden;
+      C most = best[r];
+      for (int t = 0; t < count; ++t) most = std::max(most, own[t]);
+      const V by = exponential<C, N>(V{} + best[r] - most);
+      shrink[r] = by[0];
+      best[r] = most;
+      for (int t = 0; t < used; t += N) {
+        V some;
+        std::memcpy(&some, own + t, sizeof some);
+        some = exponential<C, N>(some - most);
+        std::memcpy(own + t, &some, sizeof some);
+      }
+      M::narrow_weights(own, weights + r * kKeys, used);
+      of_row[r] = weights + r * kKeys;
+    }
+    C some[ROWS];
+    for (int r = 0; r < ROWS; ++r) some[r] = sums[r] * shrink[r];
+    for (int t = 0; t < used; ++t)
+      for (int r = 0; r < ROWS; ++r) some[r] += scores[r * kKeys + t];
+    for (int r = 0; r < ROWS; ++r) sums[r] = some[r];
+    for (int64_t i = 0; i < lanes; i += W) {
+      V products[ROWS][kWide];
+      for (int r = 0; r < ROWS; ++r)
+        for (int w = 0; w < kWide; ++w) {
+          std::memcpy(&products[r][w], found + r * lanes + i + w * N, sizeof(V));
+          products[r][w] *= shrink[r];
+        }
+      multiply<M, ROWS>(of_row, 1, values + i, lanes, used / P, products);
+      for (int r = 0; r < ROWS; ++r)
+        for (int w = 0; w < kWide; ++w)
+          std::memcpy(found + r * lanes + i + w * N, &products[r][w], sizeof(V));
+    }
+  }
+
+  // A sequence's single token for KV heads [first_head, last_head). Lanes are keys, then values of a
+  // head, so that KV is read once and in order: this is bound by memory.
+  void single(int64_t sequence, int64_t first_head, int64_t last_head, Scratch& scratch) const {
+    const int64_t size = shape.size, group = shape.group, words = size / P;
+    const int64_t heads = last_head - first_head, rows = heads * group;
+    const int64_t lanes = (size + W - 1) / W * W;
     const Span span = spans[sequence];
-    const int64_t keys = span.start + 1;
-    std::vector<C> memory(rows * (2 * size + 2) + 2 * padded);
-    C* const q = memory.data();
-    C* const found = q + rows * size;
-    C* const best = found + rows * size;
-    C* const sums = best + rows;
-    C* const scores = sums + rows;
-    widen(qkv + span.first * shape.line + head * size, q, rows * size);
-    for (int64_t i = 0; i < rows * size; ++i) q[i] *= scale;
-    std::fill(best, best + rows, -std::numeric_limits<C>::infinity());
-    for (int64_t from = 0; from < keys; from += block) {
-      const int64_t count = std::min(block, keys - from);
-      const T* const page = key(sequence, from);
-      const T* const next = from + block < keys ? key(sequence, from + block) : page;
-      for (int64_t kv = first_head; kv < last_head; ++kv) {
-        const T* const k = page + kv * size;
-        const T* const v = k + block * shape.row;
-        // The next block's keys and values, in order and a head's share at a time: where one core
-        // has few misses under way, memory's own prefetching must be led.
-        const int64_t share = block * size * sizeof(T), at = kv * share;
-        for (int64_t byte = at; byte < at + share; byte += 64) {
-          __builtin_prefetch(reinterpret_cast<const char*>(next) + byte, 0, 2);
-          __builtin_prefetch(reinterpret_cast<const char*>(next + block * shape.row) + byte, 0, 2);
+    scratch.begin();
+    C* const found = scratch.take<C>(rows * lanes);
+    E* const queries = scratch.take<E>(rows * words);
+    C* const best = scratch.take<C>(rows);
+    C* const sums = scratch.take<C>(rows);
+    E* const keys = scratch.take<E>(kKeys * words);
+    E* const copies = scratch.take<E>(kKeys * size);
+    E* const values = scratch.take<E>(kKeys / P * lanes);
+    C* const scores = scratch.take<C>(kRows * kKeys);
+    E* const weights = scratch.take<E>(kRows * kKeys);
+    const T* const q = qkv + span.first * shape.line + first_head * group * size;
+    for (int64_t i = 0; i < rows * words; ++i) queries[i] = M::element(q + i * P);
+    std::memset(found, 0, rows * lanes * sizeof(C));
+    std::memset(values, 0, kKeys / P * lanes * sizeof(E));
+    std::fill(best, best + rows, kHidden);
+    std::fill(sums, sums + rows, C(0));
+    const int64_t last = span.start;
+    for (int64_t from = 0; from <= last; from += kKeys) {
+      const int count = std::min<int64_t>(kKeys, last + 1 - from);
+      const int used = (count + P - 1) / P * P;
+      for (int64_t head = 0; head < heads; ++head) {
+        const T *k[kKeys], *v[kKeys];
+        const E* of_key[kKeys];
+        block_of(sequence, from, count, first_head + head, k, v);
+        Prefetch next = share_of(sequence, from + kKeys, last, first_head + head);
+        for (int j = 0; j < (count + N - 1) / N * N; ++j)
+          of_key[j] = M::key(k[j], copies + j * size, size);
+        columns_of(of_key, words, count, keys, next);
+        for (int j = 0; j < used; j += P) {
+          M::value(v + j, values + j / P * lanes, size);
+          next.lines(8);
         }
-        const int64_t last = (kv - first_head + 1) * group;
-        int64_t row = last - group;
-        const auto state = [&](int64_t of) {
-          return State{q + of * size, found + of * size, best + of, sums + of};
-        };
-        for (; row + 2 <= last; row += 2) block_of<N, SIZE, 2>(k, v, count, state(row), scores);
-        for (; row < last; ++row) block_of<N, SIZE, 1>(k, v, count, state(row), scores);
+        for (int64_t row = head * group; row < (head + 1) * group;) {
+          const E* of_row[kRows];
+          const int some = std::min<int64_t>(kRows, (head + 1) * group - row);
+          for (int r = 0; r < some; ++r) of_row[r] = queries + (row + r) * words;
+          const auto run = [&](auto count_of) {
+            rows_block<decltype(count_of)::value>(of_row, keys, values, count, words, lanes,
+                                                  found + row * lanes, best + row, sums + row,
+                                                  scores, weights);
+          };
+          if (some == 4) run(std::integral_constant<int, 4>());
+          else if (some == 3) run(std::integral_constant<int, 3>());
+          else if (some == 2) run(std::integral_constant<int, 2>());
+          else run(std::integral_constant<int, 1>());
+          row += some;
+        }
       }
     }
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t i = 0; i < size; ++i) found[row * size + i] /= sums[row];
-    narrow(found, out + span.first * shape.heads * size + head * size, rows * size);
+    T* const to = out + (span.first * shape.heads + first_head * group) * size;
+    for (int64_t row = 0; row < rows; ++row) {
+      const C by = 1 / sums[row];
+      for (int64_t i = 0; i < size; ++i)
+        to[row * size + i] = static_cast<T>(found[row * lanes + i] * by);
+    }
   }
 
-  template <class M>
-  void chunk(int64_t sequence, int64_t kv_head, int64_t tile, std::vector<char>& memory) const;
+  void chunk(int64_t sequence, int64_t kv_head, int64_t tile, Scratch& scratch) const;
 };
 
 // A tile of a chunk's tokens for one KV head. Lanes are rows of the query matrix (tokens by heads of
 // the group), so that the softmax needs nothing across lanes: this is bound by arithmetic.
-template <class T>
-template <class M>
-void Attention<T>::chunk(int64_t sequence, int64_t kv_head, int64_t tile,
-                         std::vector<char>& memory) const {
-  using C = typename M::C;
-  using E = typename M::E;
-  using V = typename M::V;
-  constexpr int N = M::kLanes, W = N * kWide, P = M::kValues;
+template <class T, class M>
+void Attention<T, M>::chunk(int64_t sequence, int64_t kv_head, int64_t tile,
+                            Scratch& scratch) const {
   const int64_t size = shape.size, group = shape.group, line = shape.line;
   const Span span = spans[sequence];
   const int64_t tile_tokens = W / group, first = tile * tile_tokens;
   const int64_t tokens = std::min(tile_tokens, span.count - first);
   const int64_t first_position = span.start + first, last_position = first_position + tokens - 1;
-
-  const int64_t sizes[] = {size * W, size / P * W, kKeys * W, kKeys / P * W, kKeys * size,
-                           kKeys / P * size};
-  int64_t bytes = 64;
-  for (const int64_t each : sizes) bytes += (each * int64_t(sizeof(C)) + 63) / 64 * 64;
-  if (int64_t(memory.size()) < bytes) memory.resize(bytes);
-  char* free = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
-  const auto take = [&](int64_t each) {
-    char* const at = free;
-    free += (each * int64_t(sizeof(C)) + 63) / 64 * 64;
-    return at;
-  };
-  auto* const found = reinterpret_cast<V*>(take(sizes[0]));    // [size, W]
-  auto* const queries = reinterpret_cast<E*>(take(sizes[1]));  // [size / P, W]
-  auto* const scores = reinterpret_cast<V*>(take(sizes[2]));   // [keys, W]
-  auto* const weights = reinterpret_cast<E*>(take(sizes[3]));  // [keys / P, W]
-  auto* const copies = reinterpret_cast<E*>(take(sizes[4]));   // [keys, size]
-  auto* const values = reinterpret_cast<E*>(take(sizes[5]));   // [keys / P, size]
+  scratch.begin();
+  V* const found = scratch.take<V>(size * kWide);
+  E* const queries = scratch.take<E>(size / P * W);
+  V* const scores = scratch.take<V>(kKeys * kWide);
+  E* const weights = scratch.take<E>(kKeys / P * W);
+  E* const copies = scratch.take<E>(kKeys * size);
+  E* const values = scratch.take<E>(kKeys / P * size);
 
   std::memset(found, 0, size * W * sizeof(C));
   std::memset(queries, 0, size / P * W * sizeof(E));
@@ -199,14 +303,9 @@ void Attention<T>::chunk(int64_t sequence, int64_t kv_head, int64_t tile,
 
   for (int64_t from = 0; from <= last_position; from += kKeys) {
     const int count = std::min<int64_t>(kKeys, last_position + 1 - from);
-    const T* k[kKeys];
-    const T* v[kKeys];
+    const T *k[kKeys], *v[kKeys];
     const E* rows[kKeys];
-    for (int j = 0; j < kKeys; ++j) {
-      // Beyond the last key is the last key again: hidden, but never another's garbage.
-      k[j] = key(sequence, from + std::min(j, count - 1)) + kv_head * size;
-      v[j] = k[j] + shape.block * shape.row;
-    }
+    block_of(sequence, from, count, kv_head, k, v);
     for (int j = 0; j < kKeys; ++j) rows[j] = M::key(k[j], copies + j * size, size);
     const int used = (count + kRows - 1) / kRows * kRows;
     const bool masked = from + used - 1 > first_position;
@@ -214,7 +313,7 @@ void Attention<T>::chunk(int64_t sequence, int64_t kv_head, int64_t tile,
     for (int w = 0; w < kWide; ++w) most[w] = best[w];
     for (int j = 0; j < used; j += kRows) {
       V products[kRows][kWide]{};
-      multiply<M>(rows + j, 1, queries, size / P, products);
+      multiply<M>(rows + j, 1, queries, W, size / P, products);
       for (int i = 0; i < kRows; ++i) {
         for (int w = 0; w < kWide; ++w) {
           V score = products[i][w] * scale;
@@ -245,12 +344,12 @@ void Attention<T>::chunk(int64_t sequence, int64_t kv_head, int64_t tile,
     }
     for (int64_t i = 0; i < size; i += kRows) {
       V products[kRows][kWide];
-      const E* columns_of[kRows];
+      const E* value_of[kRows];
       for (int j = 0; j < kRows; ++j) {
-        columns_of[j] = values + i + j;
+        value_of[j] = values + i + j;
         for (int w = 0; w < kWide; ++w) products[j][w] = found[(i + j) * kWide + w] * shrink[w];
       }
-      multiply<M>(columns_of, size, weights, used / P, products);
+      multiply<M>(value_of, size, weights, W, used / P, products);
       std::memcpy(found + i * kWide, products, sizeof products);
     }
   }
@@ -270,8 +369,8 @@ void share(int64_t tasks, const F& run) {
   std::atomic<int64_t> next{0};
   const int64_t threads = std::min<int64_t>(tasks, at::get_num_threads());
   at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
-    std::vector<char> memory;
-    for (int64_t task = next++; task < tasks; task = next++) run(task, memory);
+    Scratch scratch;
+    for (int64_t task = next++; task < tasks; task = next++) run(task, scratch);
   });
 }
 
@@ -282,17 +381,16 @@ struct Task {
 template <class T, class M>
 void attend(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
             const Tensor& table, const Shape& shape, Tensor& out) {
-  Attention<T> attention{shape,
+  Attention<T, M> attention{shape,
                          qkv.const_data_ptr<T>(),
                          pool.const_data_ptr<T>(),
                          out.mutable_data_ptr<T>(),
                          layer,
-                         Computed<T>(1 / std::sqrt(double(shape.size))),
+                         typename M::C(1 / std::sqrt(double(shape.size))),
                          reinterpret_cast<const Span*>(spans.const_data_ptr<int64_t>()),
                          table.const_data_ptr<int64_t>(),
                          table.size(1)};
-  constexpr int N = kLanes<T>;
-  const int64_t rows = N * kWide, sequences = spans.size(0);
+  const int64_t rows = M::kLanes * kWide, sequences = spans.size(0);
   int64_t singles = 0;
   for (int64_t i = 0; i < sequences; ++i) singles += attention.spans[i].count == 1;
   // Few sequences are split by heads, so that every thread has work.
@@ -309,21 +407,13 @@ void attend(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& 
     for (int64_t tile = (count - 1) / (rows / shape.group); tile >= 0; --tile)
       for (int64_t head = 0; head < shape.kv_heads; ++head) tasks.push_back({i, head, tile});
   }
-  share(tasks.size(), [&](int64_t number, std::vector<char>& memory) {
+  share(tasks.size(), [&](int64_t number, Scratch& scratch) {
     const Task task = tasks[number];
-    if (task.tile >= 0) {
-      attention.template chunk<M>(task.sequence, task.head, task.tile, memory);
-      return;
-    }
-    const int64_t last = std::min(task.head + heads, shape.kv_heads);
-    if (shape.size == 64)
-      attention.template single<N, 64>(task.sequence, task.head, last);
-    else if (shape.size == 128)
-      attention.template single<N, 128>(task.sequence, task.head, last);
-    else if (shape.size % N == 0)
-      attention.template single<N, 0>(task.sequence, task.head, last);
+    if (task.tile >= 0)
+      attention.chunk(task.sequence, task.head, task.tile, scratch);
     else
-      attention.template single<8, 0>(task.sequence, task.head, last);
+      attention.single(task.sequence, task.head, std::min(task.head + heads, shape.kv_heads),
+                       scratch);
   });
 }
 

@@ -17,7 +17,15 @@ from baton.engine.native.variants import Variant, compilable, runnable
 
 SOURCE = Path(__file__).parent
 _COMPILERS = ("c++", "g++", "clang++")
-_FLAGS = ("-std=c++20", "-O3", "-fopenmp", "-fPIC", "-shared", "-Wno-ignored-attributes")
+_FLAGS = (
+    "-std=c++20",
+    "-O3",
+    "-fopenmp",
+    "-fPIC",
+    "-shared",
+    "-Wno-ignored-attributes",
+    "-ffp-contract=off",
+)
 _LIBRARIES = ("-lc10", "-ltorch_cpu", "-ltorch")
 _COMPILE_SECONDS = 900
 _SHOWN = 2000  # characters of what a compiler says

@@ -1,17 +1,33 @@
 """Kernels that call the compiled operators."""
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from baton.engine.native.build import built_library
 from baton.engine.torch.attention import AttentionStep, PagedKv
 from baton.engine.torch.kernels import Heads, Kernels
+from baton.engine.torch.linear import Linear, make_linear
 
 _MAX_GROUP = 32
 _HEAD_SIZE_STEP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLinear:
+    """A linear map in bfloat16 whose sums go in order, whatever else is in the batch."""
+
+    panels: Tensor
+    """[out / 64, in / 2, 64] pairs of a weight's values: int32."""
+    bias: Tensor | None
+    """float32 [out]"""
+    outputs: int
+
+    def __call__(self, x: Tensor, /) -> Tensor:
+        found: Tensor = torch.ops.baton_native.linear(x, self.panels, self.bias, self.outputs)
+        return found
 
 
 class NativeKernels(Kernels):
@@ -19,19 +35,37 @@ class NativeKernels(Kernels):
 
     grouped = False
 
-    def __init__(self, library: Path) -> None:
+    def __init__(self, library: Path, *, deterministic: bool = False) -> None:
         """Load the library that `build` made.
+
+        Args:
+            library: its path.
+            deterministic: compute linear maps with the library too, in bfloat16, instead of
+                oneDNN, whose order of sums depends on the number of rows.
 
         Raises:
             OSError: it cannot be loaded.
         """
         _load(library)
         self._ops = torch.ops.baton_native
+        self.deterministic = deterministic
+
+    @property
+    def arithmetic(self) -> str:
+        """Name the instructions that sums in bfloat16 are made of, on which their bits depend."""
+        name: str = self._ops.arithmetic()
+        return name
 
     @staticmethod
     def can_run(heads: int, kv_heads: int, head_size: int) -> bool:
         """Return whether a model of this shape can be computed."""
         return heads // kv_heads <= _MAX_GROUP and head_size % _HEAD_SIZE_STEP == 0
+
+    def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        if not self.deterministic or weight.dtype is not torch.bfloat16:
+            return make_linear(weight, bias)
+        panels: Tensor = self._ops.pack(weight.contiguous())
+        return NativeLinear(panels, None if bias is None else bias.float(), weight.shape[0])
 
     def add_norm(
         self, hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float
@@ -58,12 +92,6 @@ class NativeKernels(Kernels):
             step.table,
         )
         return found
-
-
-def built_kernels() -> NativeKernels | None:
-    """Return the compiled kernels if they were built for a CPU like this."""
-    path = built_library()
-    return NativeKernels(path) if path else None
 
 
 @cache

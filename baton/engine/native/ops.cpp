@@ -7,7 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include "attention.h"
+#include "linear.h"
 
 namespace {
 
@@ -67,10 +67,52 @@ Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
   return out;
 }
 
+Tensor pack_op(const Tensor& weight) {
+  TORCH_CHECK(weight.dim() == 2 && weight.is_contiguous() && weight.scalar_type() == at::kBFloat16,
+              "pack: weight is [outputs, inputs] in bfloat16");
+  const int64_t outputs = weight.size(0), inputs = weight.size(1);
+  const int64_t panels = (outputs + kOutputs - 1) / kOutputs;
+  Tensor out = at::empty({panels, (inputs + 1) / 2, kOutputs}, weight.options().dtype(at::kInt));
+  pack_panels(weight.const_data_ptr<BFloat16>(), outputs, inputs,
+              reinterpret_cast<uint32_t*>(out.mutable_data_ptr<int32_t>()));
+  return out;
+}
+
+Tensor linear_op(const Tensor& x, const Tensor& panels, const std::optional<Tensor>& bias,
+                 int64_t outputs) {
+  TORCH_CHECK(x.dim() == 2 && x.scalar_type() == at::kBFloat16 && panels.dim() == 3 &&
+                  panels.is_contiguous() && panels.scalar_type() == at::kInt &&
+                  panels.size(1) == (x.size(1) + 1) / 2 && panels.size(2) == kOutputs &&
+                  panels.size(0) == (outputs + kOutputs - 1) / kOutputs &&
+                  (!bias || (bias->is_contiguous() && bias->scalar_type() == at::kFloat &&
+                             bias->numel() == outputs)),
+              "linear: x is [tokens, inputs] in bfloat16, panels are what `pack` made of a weight of "
+              "so many inputs and outputs, bias is [outputs] in float");
+  const Tensor rows = x.contiguous();
+  Tensor out = at::empty({x.size(0), outputs}, x.options());
+  multiply_panels(rows.const_data_ptr<BFloat16>(), x.size(0), x.size(1),
+                  reinterpret_cast<const uint32_t*>(panels.const_data_ptr<int32_t>()),
+                  bias ? bias->const_data_ptr<float>() : nullptr, outputs,
+                  out.mutable_data_ptr<BFloat16>());
+  return out;
+}
+
+// What sums are made of: libraries that say the same compute the same bits.
+std::string arithmetic_op() {
+#ifdef __AVX512BF16__
+  return "avx512_bf16";
+#else
+  return "fma";
+#endif
+}
+
 }  // namespace
 
 TORCH_LIBRARY(baton_native, library) {
   library.def("add_norm(Tensor(a!) hidden, Tensor? delta, Tensor weight, float epsilon) -> Tensor");
+  library.def("arithmetic() -> str", arithmetic_op);
+  library.def("pack(Tensor weight) -> Tensor");
+  library.def("linear(Tensor x, Tensor panels, Tensor? bias, int outputs) -> Tensor");
   library.def("gate(Tensor both) -> Tensor");
   library.def(
       "attend(Tensor(a!) qkv, Tensor cosines, Tensor sines, Tensor? q_norm, Tensor? k_norm, "
@@ -80,6 +122,8 @@ TORCH_LIBRARY(baton_native, library) {
 
 TORCH_LIBRARY_IMPL(baton_native, CPU, library) {
   library.impl("add_norm", add_norm_op);
+  library.impl("pack", pack_op);
+  library.impl("linear", linear_op);
   library.impl("gate", gate_op);
   library.impl("attend", attend_op);
 }

@@ -92,6 +92,27 @@ using Computed = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 template <class T>
 constexpr int kLanes = 64 / sizeof(Computed<T>);
 
+// a · b + c, rounded once. Sums are fused where it is said and nowhere else (-ffp-contract=off): what
+// is computed in two ways has the same bits in both.
+template <class C, int N>
+INLINE typename Simd<C, N>::V fused(typename Simd<C, N>::V a, typename Simd<C, N>::V b,
+                                    typename Simd<C, N>::V c) {
+#ifdef __AVX512F__
+  if constexpr (std::is_same_v<C, float> && N == 16)
+    return (typename Simd<C, N>::V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+  if constexpr (std::is_same_v<C, double> && N == 8)
+    return (typename Simd<C, N>::V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#endif
+  typename Simd<C, N>::V sum;
+  for (int i = 0; i < N; ++i) {
+    if constexpr (std::is_same_v<C, float>)
+      sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    else
+      sum[i] = __builtin_fma(a[i], b[i], c[i]);
+  }
+  return sum;
+}
+
 template <class V>
 INLINE V maximum(V a, V b) {
   return a > b ? a : b;
@@ -110,23 +131,59 @@ INLINE C total(V v) {
   }
 }
 
-// Adjacent pairs of a's values added, then of b's.
-template <int N, class C, class V>
-INLINE V fold(V a, V b) {
-  typedef std::conditional_t<sizeof(C) == 4, int32_t, int64_t> I;
-  typename Simd<I, N>::V even, odd;
-  for (int i = 0; i < N; ++i) even[i] = 2 * i, odd[i] = 2 * i + 1;
-  return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
-}
-
-// The sums of N vectors' values: one lane each.
-template <int N, class C, class V>
-INLINE V totals(V (&of)[N]) {
-#pragma GCC unroll 4
-  for (int count = N / 2; count >= 1; count /= 2)
+// Row i of N rows of N values becomes column i.
+template <class E, int N>
+INLINE void transpose(typename Simd<E, N>::V (&rows)[N]) {
+  typedef std::conditional_t<sizeof(E) == 4, int32_t, int64_t> I;
+  using V = typename Simd<E, N>::V;
+#ifdef __AVX512F__
+  if constexpr (sizeof(E) == 4 && N == 16) {
+    // Within 128 bits first: these shuffles need no table of where each word goes.
+    __m512i a[16], b[16];
 #pragma GCC unroll 8
-    for (int i = 0; i < count; ++i) of[i] = fold<N, C>(of[2 * i], of[2 * i + 1]);
-  return of[0];
+    for (int i = 0; i < 16; i += 2) {
+      a[i] = _mm512_unpacklo_epi32((__m512i)rows[i], (__m512i)rows[i + 1]);
+      a[i + 1] = _mm512_unpackhi_epi32((__m512i)rows[i], (__m512i)rows[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+      b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+      b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+      b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+      b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      a[i] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
+      a[i + 4] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xDD);
+      a[i + 8] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
+      a[i + 12] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xDD);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = (V)_mm512_shuffle_i32x4(a[i], a[i + 8], 0x88);
+      rows[i + 8] = (V)_mm512_shuffle_i32x4(a[i], a[i + 8], 0xDD);
+      rows[i + 4] = (V)_mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0x88);
+      rows[i + 12] = (V)_mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0xDD);
+    }
+    return;
+  }
+#endif
+#pragma GCC unroll 4
+  for (int by = 1; by < N; by *= 2) {
+    typename Simd<I, N>::V low, high;
+    for (int i = 0; i < N; ++i) {
+      low[i] = i & by ? N + i - by : i;
+      high[i] = i & by ? N + i : i + by;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) {
+      if (i & by) continue;
+      const V a = rows[i], b = rows[i + by];
+      rows[i] = __builtin_shuffle(a, b, low);
+      rows[i + by] = __builtin_shuffle(a, b, high);
+    }
+  }
 }
 
 template <class C, int N>
@@ -143,18 +200,15 @@ INLINE typename Simd<C, N>::V exponential(typename Simd<C, N>::V x) {
     V bounded = x < least ? least : x;
     bounded = bounded > most ? most : bounded;
     const V magic = V{} + 12582912.0f;  // 1.5 · 2^23: adding it rounds to an integer
-    V n = bounded * 1.44269504088896341f + magic;
+    V n = fused<C, N>(bounded, V{} + 1.44269504088896341f, magic);
     I exponent = ((I)n - (I)magic + 127) << 23;
     n -= magic;
-    V r = bounded - n * 0.693359375f + n * 2.12194440e-4f;
+    V r = fused<C, N>(n, V{} - 0.693359375f, bounded);
+    r = fused<C, N>(n, V{} + 2.12194440e-4f, r);
     V y = V{} + 1.0f / 5040;
-    y = y * r + 1.0f / 720;
-    y = y * r + 1.0f / 120;
-    y = y * r + 1.0f / 24;
-    y = y * r + 1.0f / 6;
-    y = y * r + 0.5f;
-    y = y * r + 1.0f;
-    y = y * r + 1.0f;
+    constexpr float kTerms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+#pragma GCC unroll 8
+    for (int i = 0; i < 7; ++i) y = fused<C, N>(y, r, V{} + kTerms[i]);
     return x < least ? V{} : y * (V)exponent;
   }
 }

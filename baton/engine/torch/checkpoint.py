@@ -13,7 +13,7 @@ from torch import Tensor
 
 from baton.engine.checkpoint_files import files_digest, weight_files
 from baton.engine.model_config import CheckpointError, ModelConfig
-from baton.engine.torch.linear import Linear, make_linear
+from baton.engine.torch.linear import Linear, MakeLinear, make_linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,23 @@ class Weights:
 
 
 def read_weights(
-    directory: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
+    directory: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    linear: MakeLinear = make_linear,
 ) -> Weights:
     """Read a checkpoint's weights.
 
-    Maps that read the same input are joined, so that one product computes them.
+    Maps that read the same input are joined, so that one product computes them; `linear` makes
+    each of its weight and bias.
 
     Raises:
         CheckpointError: a file or a tensor is missing, damaged, or of no use to this engine.
     """
     with ExitStack() as stack:
         files = _open(directory, stack)
-        reader = _Reader(directory, files, dtype, device)
+        reader = _Reader(directory, files, dtype, device, linear)
         weights = _weights(reader, config)
         reader.check_all_used()
     return weights
@@ -93,8 +98,10 @@ class _Reader:
         holders: Mapping[str, Any],
         dtype: torch.dtype,
         device: torch.device,
+        linear: MakeLinear,
     ) -> None:
         self._directory = directory
+        self.make_linear = linear
         self._holders = holders
         self._dtype = dtype
         self._device = device
@@ -127,7 +134,7 @@ class _Reader:
             raise CheckpointError(
                 f"{self._directory} has a bias for some of {', '.join(outputs)} and not for others."
             )
-        return make_linear(_joined(weights), _joined(found) if found else None)
+        return self.make_linear(_joined(weights), _joined(found) if found else None)
 
     def drop(self, name: str) -> None:
         """Ignore a tensor that may be there and is not needed."""
@@ -159,7 +166,7 @@ def _weights(reader: _Reader, config: ModelConfig) -> Weights:
         embedding,
         tuple(_layers(reader, config)),
         reader.tensor("model.norm.weight", hidden),
-        make_linear(head, None),
+        reader.make_linear(head, None),
     )
 
 

@@ -1,12 +1,15 @@
 """Creates the torch engine: a checkpoint's model, its KV pages and the kernels that compute it."""
 
+from pathlib import Path
+
 import torch
 
 from baton.cgroup import usable_threads
 from baton.engine.base import Engine, EngineInfo
 from baton.engine.model_config import ModelConfig, read_config
-from baton.engine.native.build import build
-from baton.engine.native.kernels import NativeKernels, built_kernels
+from baton.engine.native.build import build, built_library
+from baton.engine.native.kernels import NativeKernels
+from baton.engine.native.variants import cpu_features
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.sizing import BLOCK_TOKENS, context_size, page_count, scheduler_limits
 from baton.engine.torch.attention import PagedKv
@@ -19,6 +22,8 @@ from baton.settings import EngineSettings, StartupError
 from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+
+FEATURES = ("logprobs", "penalties", "logit_bias", "min_p", "bad_words")
 
 
 def create_torch_engine(settings: EngineSettings) -> Engine:
@@ -43,10 +48,17 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     if dtype == "float16":
         # Half precision without bfloat16's range: computed in full.
         dtype = "float32"
+    kernels = _choose_kernels(settings, config, dtype)
+    features: tuple[str, ...] = FEATURES
+    isa = ""
+    if isinstance(kernels, NativeKernels) and kernels.deterministic:
+        features = (*FEATURES, "deterministic")
+        # Their KV has other bits than that of other sums, and goes to none that expects those.
+        isa = kernels.arithmetic
     layout = Layout(
         engine="torch/1",
         backend=device.type,
-        isa="",
+        isa=isa,
         dtype=dtype,
         layers=config.layers,
         kv_heads=config.kv_heads,
@@ -68,12 +80,14 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         checkpoint_context_tokens=config.context_tokens,
         vocab_tokens=config.vocab_tokens,
         eos_token_ids=config.eos_token_ids,
-        features=("logprobs", "penalties", "logit_bias", "min_p", "bad_words"),
+        features=features,
         max_waiting=limits.max_waiting,
         chunk_tokens=limits.chunk_tokens,
         decode_chunk_tokens=limits.decode_chunk_tokens,
     )
-    model = make_model(config, read_weights(settings.model, config, element, device))
+    model = make_model(
+        config, read_weights(settings.model, config, element, device, kernels.make_linear)
+    )
     kv = PagedKv(
         pages,
         config.layers,
@@ -83,13 +97,36 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         config.head_size,
         element,
         device,
-        _choose_kernels(settings, config),
+        kernels,
     )
     return PagedEngine(info, TorchRunner(model, kv), pages, scheduler_limits(settings))
 
 
-def _choose_kernels(settings: EngineSettings, config: ModelConfig) -> Kernels:
+def _choose_kernels(settings: EngineSettings, config: ModelConfig, dtype: str) -> Kernels:
     """Return the compiled kernels where they are wanted and available, else the plain ones.
+
+    Raises:
+        StartupError: they are required and not available, or cannot be deterministic.
+    """
+    library = _native_library(settings, config)
+    deterministic = settings.deterministic == "required"
+    if deterministic and (library is None or dtype != "bfloat16"):
+        why = "there are no compiled operators" if library is None else f"the dtype is {dtype}"
+        raise StartupError(
+            f"BATON_ENGINE_DETERMINISTIC is required and {why}: run `make native` on a CPU and "
+            "serve in bfloat16, or set auto. Sums in float32 and float64 are rounded so finely "
+            "that tokens were never, or hardly ever, seen to depend on them."
+        )
+    if library is None:
+        return PlainKernels()
+    if settings.deterministic == "auto":
+        # oneDNN's products on AMX are several times as fast as those of AVX-512.
+        deterministic = dtype == "bfloat16" and "amx_bf16" not in cpu_features()
+    return NativeKernels(library, deterministic=deterministic)
+
+
+def _native_library(settings: EngineSettings, config: ModelConfig) -> Path | None:
+    """Return the path of the compiled operators, or None where they are not wanted or not there.
 
     Raises:
         StartupError: they are required and not available.
@@ -102,17 +139,17 @@ def _choose_kernels(settings: EngineSettings, config: ModelConfig) -> Kernels:
         problem = "there are none for heads of this model's shape"
     elif required:
         try:
-            return NativeKernels(build())
+            return build()
         except (RuntimeError, OSError) as error:
             problem = f"they could not be built: {error}"
     elif settings.native == "auto":
-        kernels = built_kernels()
-        if kernels is not None:
-            return kernels
-        log.info("engine.native.absent", build="python -m baton.engine.native.build")
+        library = built_library()
+        if library is None:
+            log.info("engine.native.absent", build="python -m baton.engine.native.build")
+        return library
     if required:
         raise StartupError(
             f"BATON_ENGINE_NATIVE is required and there are no compiled operators: {problem}. "
             "Install a C++ compiler, or set auto."
         )
-    return PlainKernels()
+    return None

@@ -1,4 +1,4 @@
-"""What a layer computes between its linear maps: plain torch, the reference, or compiled."""
+"""What a layer computes: plain torch, the reference, or compiled operators."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, split
 from torch.nn.functional import rms_norm, silu
 
+from baton.engine.torch.linear import Linear, make_linear
 from baton.engine.torch.rope import rotate
 
 if TYPE_CHECKING:
@@ -26,10 +27,17 @@ class Heads:
 
 
 class Kernels(ABC):
-    """One way to compute what is between a layer's linear maps. Has no state."""
+    """One way to compute a layer. Has no state."""
 
     grouped: bool
     """Whether `attend` needs `AttentionStep.groups`."""
+    deterministic: bool
+    """Whether a token's values depend, in bits, on those before it only: not on what is computed in
+    the same step, nor on how a prompt is cut."""
+
+    @abstractmethod
+    def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        """Return a linear map of a weight [out, in], which may be laid out anew, and a bias."""
 
     @abstractmethod
     def add_norm(
@@ -60,6 +68,10 @@ class PlainKernels(Kernels):
     """Kernels in plain torch, for any device and dtype."""
 
     grouped = True
+    deterministic = False
+
+    def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
+        return make_linear(weight, bias)
 
     def add_norm(
         self, hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float

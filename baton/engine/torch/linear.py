@@ -1,15 +1,28 @@
 """Linear maps; on a CPU in bfloat16 their weights are laid out once the way oneDNN reads them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(Protocol):
     """The map x ↦ x · weightᵀ + bias."""
+
+    def __call__(self, x: Tensor, /) -> Tensor:
+        """[tokens, in] → [tokens, out]"""
+
+
+MakeLinear = Callable[[Tensor, Tensor | None], Linear]
+"""Takes a weight [out, in], which it may lay out anew, and a bias [out] or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class TorchLinear:
+    """A linear map that torch computes."""
 
     weight: Tensor
     """[out, in]; packed, only oneDNN knows what is where."""
@@ -27,16 +40,16 @@ class Linear:
         return found
 
 
-def make_linear(weight: Tensor, bias: Tensor | None) -> Linear:
-    """Return a linear map with weight [out, in], packed where that pays.
+def make_linear(weight: Tensor, bias: Tensor | None) -> TorchLinear:
+    """Return torch's linear map with weight [out, in], packed where that pays.
 
     Plain, oneDNN lays a bfloat16 weight out anew in every call: with few tokens that costs as much
     as the product.
     """
     if not packs(weight):
-        return Linear(weight, bias)
+        return TorchLinear(weight, bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-    return Linear(packed, bias, packed=True)
+    return TorchLinear(packed, bias, packed=True)
 
 
 def packs(weight: Tensor) -> bool:

@@ -66,6 +66,11 @@ class EngineSettings(SettingsGroup):
         description="compiled operators on CPU: auto takes them where they were built "
         "(python -m baton.engine.native.build), required builds them at start",
     )
+    deterministic: Literal["auto", "off", "required"] = Field(
+        "auto",
+        description="the same tokens in bfloat16 whatever else is computed and wherever a stream "
+        "goes on, by compiled operators on CPU: auto where that costs nothing (not with AMX)",
+    )
     context_tokens: int = Field(
         0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
     )

@@ -52,19 +52,21 @@ def make_engine(
 ) -> Iterator[MakeEngine]:
     """Makes engines, `torch` in float64 unless told otherwise; closes them after the test.
 
-    The kind `native` is `torch` with the compiled operators.
+    The kind `native` is `torch` with the compiled operators, `bf16` with those that are
+    deterministic, in bfloat16.
     """
     made: list[Engine] = []
 
     def make(kind: str = "torch", family: str = "llama", **settings: object) -> Engine:
-        native = kind == "native"
+        native = kind in ("native", "bf16")
         if native:
             request.getfixturevalue("native_library")
         fields: dict[str, object] = {
             "kind": "torch" if native else kind,
             "native": "required" if native else "off",
             "model": checkpoints[family],
-            "dtype": "float64",
+            "dtype": "bfloat16" if kind == "bf16" else "float64",
+            "deterministic": "required" if kind == "bf16" else "off",
             "sim_time_scale": 0,
             "kv_bytes": 32 * 1024 * 1024,
         } | settings

@@ -21,6 +21,9 @@ ENGINES = [
     ("native", "llama"),
     ("native", "qwen2"),
     ("native", "qwen3"),
+    ("bf16", "llama"),
+    ("bf16", "qwen2"),
+    ("bf16", "qwen3"),
 ]
 OUTPUT = 18
 """Tokens that fill a block, of 16, wherever the prompt ends."""
@@ -48,6 +51,8 @@ SAMPLED = pytest.mark.parametrize(
         pytest.param("native", "llama", GREEDY, id="native-llama-greedy"),
         pytest.param("native", "qwen2", SEEDED, id="native-qwen2-seeded"),
         pytest.param("native", "qwen3", GREEDY, id="native-qwen3-greedy"),
+        pytest.param("bf16", "llama", SEEDED, id="bf16-llama-seeded"),
+        pytest.param("bf16", "qwen3", SEEDED, id="bf16-qwen3-seeded"),
     ],
 )
 """Each kind and each family with each sampling, not all three with all."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from baton.engine.factory import create_engine
 from baton.engine.native import build as native_build
 from baton.engine.native import variants
-from baton.engine.native.kernels import NativeKernels, built_kernels
+from baton.engine.native.kernels import NativeKernels
 from baton.engine.native.variants import VARIANTS
 from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
@@ -148,7 +148,7 @@ def test_without_a_library_the_plain_kernels_serve(
     checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    assert built_kernels() is None
+    assert native_build.built_library() is None
     settings = EngineSettings(model=checkpoints["llama"], kv_bytes=2**20)
     assert settings.native == "auto"
     create_engine(settings).close_engine()
