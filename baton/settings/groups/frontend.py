@@ -196,7 +196,10 @@ class FrontendPlacement(SettingsGroup):
     )
     write_seconds: float = Field(5, gt=0, le=600, description="time for a router to take a message")
     max_pending: int = Field(
-        4096, ge=1, le=1_000_000, description="requests that wait for a router; more are refused"
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="requests that wait for one router's answer or in its queue; more are refused",
     )
 
 

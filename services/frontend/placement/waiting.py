@@ -1,4 +1,7 @@
-"""Requests that no worker can take now: they wait, bounded, until one that may appears."""
+"""Requests for which no worker is known: they wait, bounded, until one that may take them appears.
+
+What waits for workers that are there but busy waits in a router, which knows their load.
+"""
 
 import asyncio
 from collections import deque
@@ -55,9 +58,10 @@ class WorkerWait:
 class WorkerWaitQueue:
     """Holds the requests that wait for a worker, by the model that they name.
 
-    The only place where requests wait for one: new ones, and streams whose worker was lost. Lives
-    on the event loop. Bounded in number and in bytes; a request that finds it full fails at once,
-    as does one that has waited for `wait_for_worker_seconds`, with why it could not run.
+    The only place where requests wait for one to appear: new ones, and streams whose worker was
+    lost. Lives on the event loop. Bounded in number and in bytes; a request that finds it full
+    fails at once, as does one that has waited for `wait_for_worker_seconds`, with why it could not
+    run.
     """
 
     def __init__(
