@@ -10,19 +10,27 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import cli
-from bench.router.studies import fairness, overload, shapes, weights
+from bench.router.studies import fairness, overload, shapes, steps, weights
+from bench.router.studies.runs import CLUSTERS
 from services.router.simulation.traces.trace import load
 
-STUDIES = {"fairness": fairness, "weights": weights, "overload": overload, "shapes": shapes}
+STUDIES = {
+    "fairness": fairness,
+    "weights": weights,
+    "overload": overload,
+    "shapes": shapes,
+    "steps": steps,
+}
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run the studies that are asked for."""
     trace = load(options.trace, limit=options.requests)
     found = {}
+    clusters = {name: CLUSTERS[name] for name in options.cluster}
     for name in options.study:
         print(f"\n{name}", flush=True)
-        found[name] = STUDIES[name].measure(trace)
+        found[name] = STUDIES[name].measure(trace, clusters)
         cli.write(options, found)
     return found
 
@@ -31,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the trace, and which studies to run."""
     parser.add_argument("trace", type=Path, help="one JSON object a line")
     parser.add_argument("--study", nargs="+", choices=STUDIES, default=list(STUDIES))
+    parser.add_argument("--cluster", nargs="+", choices=CLUSTERS, default=list(CLUSTERS))
     parser.add_argument("--requests", type=int, help="the first so many; default: all")
 
 

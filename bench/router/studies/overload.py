@@ -1,10 +1,12 @@
 """Four times the recorded rate, with targets: who is refused, and who of the others is in time."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from bench.harness.table import Table
-from bench.router.studies.runs import CLUSTERS, run
+from bench.router.studies.runs import run
 from services.router.admission.classes import AdmissionPolicy, ClassPolicy
+from services.router.simulation.config import ClusterConfig
 from services.router.simulation.traces.trace import Trace
 from services.router.simulation.traces.workload import spread
 
@@ -14,7 +16,7 @@ LONG = 16_000
 """Tokens of a prompt above which it is a long one."""
 
 
-def measure(trace: Trace) -> list[dict[str, Any]]:
+def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:
     """Print and return what became of the requests."""
     table = Table(
         ("cluster", "<8"),
@@ -28,7 +30,7 @@ def measure(trace: Trace) -> list[dict[str, Any]]:
     )
     found = []
     for times, workload in {"recorded": trace, "spread": spread(trace, 0)}.items():
-        for cluster, config in CLUSTERS.items():
+        for cluster, config in clusters.items():
             for target in TARGETS:
                 admission = AdmissionPolicy({0: ClassPolicy(ttft_target=target)})
                 done = run(workload, config, MULTIPLE, admission=admission)

@@ -9,14 +9,15 @@ traffic, not its every burst.
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench.harness.table import Table
-from bench.router.studies.runs import CLUSTERS
+from services.router.simulation.config import ClusterConfig
 from services.router.simulation.policies.catalog import POLICIES, PolicyEntry
 from services.router.simulation.run import Outcome, find_multiple, simulate
 from services.router.simulation.traces.trace import BLOCK_TOKENS, Trace, parse
@@ -187,9 +188,10 @@ def make(name: str, seed: int) -> Trace:
     return parse(lines(name, seed), name=name)
 
 
-def measure(trace: Trace) -> list[dict[str, Any]]:  # noqa: ARG001  # as other studies have it
+def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:  # noqa: ARG001  # as other studies have it
     """Print and return what each policy carries of each shape, and the queue against the best."""
     table = Table(
+        ("cluster", "<8"),
         ("shape", "<13"),
         ("policy", "<24"),
         ("multiple", "8.2f"),
@@ -197,23 +199,24 @@ def measure(trace: Trace) -> list[dict[str, Any]]:  # noqa: ARG001  # as other s
         ("of best", "7.3f"),
     )
     found = []
-    for shape in SHAPES:
+    for (cluster, config), shape in product(clusters.items(), SHAPES):
         made, best = make(shape, 0), 0.0
         for name in sorted(POLICIES, key=lambda one: one in OWN):
-            outcome = _carried(made, POLICIES[name])
+            outcome = _carried(made, config, POLICIES[name])
             if outcome is None:
-                table.row(shape, name, "none", "", "")
+                table.row(cluster, shape, name, "none", "", "")
                 continue
             ratio = outcome.multiple / best if best else 1.0
-            table.row(shape, name, outcome.multiple, outcome.p90, ratio)
-            found.append({"shape": shape, "policy": name, "multiple": outcome.multiple})
+            table.row(cluster, shape, name, outcome.multiple, outcome.p90, ratio)
+            found.append(
+                {"cluster": cluster, "shape": shape, "policy": name, "multiple": outcome.multiple}
+            )
             if name not in OWN and not POLICIES[name].shared_cache:
                 best = max(best, outcome.multiple)
     return found
 
 
-def _carried(trace: Trace, policy: PolicyEntry) -> Outcome | None:
-    config = CLUSTERS["combined"]
+def _carried(trace: Trace, config: ClusterConfig, policy: PolicyEntry) -> Outcome | None:
     return find_multiple(
         lambda multiple: simulate(trace, config, policy, multiple=multiple, give_up=True)
     )[0]

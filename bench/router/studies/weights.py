@@ -1,11 +1,13 @@
 """Tenants of weights 1, 2 and 4 that always wait are given tokens as 1 : 2 : 4."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from bench.harness.table import Table
-from bench.router.studies.runs import CLUSTERS, run
+from bench.router.studies.runs import run
 from services.router.admission.fairness import FairShares
 from services.router.admission.waiting import QueueSettings
+from services.router.simulation.config import ClusterConfig
 from services.router.simulation.policies.baton_queue import Tenant
 from services.router.simulation.traces.trace import Trace
 from services.router.simulation.traces.workload import split_tenants, spread
@@ -18,7 +20,7 @@ WARM_UP = 30.0
 SETTINGS = QueueSettings(max_tenant=100_000, max_total=100_000, max_wait=240.0)
 
 
-def measure(trace: Trace) -> list[dict[str, Any]]:
+def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[str, Any]]:
     """Print and return what each tenant was given while requests came in."""
     table = Table(
         ("cluster", "<8"),
@@ -31,7 +33,7 @@ def measure(trace: Trace) -> list[dict[str, Any]]:
     shares = FairShares()
     workload = spread(split_tenants(trace, len(WEIGHTS), 0), 0)
     until = workload.seconds / MULTIPLE
-    for cluster, config in CLUSTERS.items():
+    for cluster, config in clusters.items():
         tenants = {name: Tenant(weight) for name, weight in WEIGHTS.items()}
         done = run(workload, config, MULTIPLE, settings=SETTINGS, tenants=tenants)
         tokens = dict.fromkeys(WEIGHTS, 0)

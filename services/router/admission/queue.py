@@ -36,6 +36,8 @@ from services.router.admission.waiting import (
 
 RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
+REFRESHED = 16
+"""Estimates that each change makes again, at most: a long queue does not slow the router down."""
 
 
 class AdmissionQueue:
@@ -234,7 +236,7 @@ class AdmissionQueue:
     def _refresh(self, planner: Planner[P], now: float) -> None:
         """Estimate those again that were estimated longest ago: blocks came and went since."""
         due = now - self._settings.refresh
-        for _ in range(min(self._settings.window, len(self._estimated))):
+        for _ in range(min(REFRESHED, len(self._estimated))):
             number, at = next(iter(self._estimated.items()))
             if at > due:
                 return

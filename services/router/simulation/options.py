@@ -87,6 +87,12 @@ def parser() -> argparse.ArgumentParser:
     add("--step-seconds", type=_positive, default=_COSTS.step_seconds, help="default: %(default)s")
     add("--stream-seconds", type=_not_negative, default=0.0, help="that each stream adds to a step")
     add("--chunk-tokens", type=_count, default=0, help="of prompts, in steps beside streams")
+    add(
+        "--beside",
+        choices=("sum", "longer"),
+        default=_COSTS.beside,
+        help="what such steps take of chunk and batch; default: %(default)s",
+    )
     output = made.add_argument_group("output")
     output.add_argument("--json", type=Path, metavar="FILE", help="write all runs")
     output.add_argument(
@@ -121,6 +127,7 @@ def cluster_config(options: argparse.Namespace) -> ClusterConfig:
             step_seconds=options.step_seconds,
             stream_seconds=options.stream_seconds,
             chunk_tokens=options.chunk_tokens,
+            beside=options.beside,
         ),
         ordering=Ordering(options.order, options.age),
         slow_workers=options.slow_workers,

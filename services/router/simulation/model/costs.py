@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Order = Literal["fifo", "shortest"]
+Beside = Literal["sum", "longer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,9 @@ class CostModel:
     """That each further stream adds to a step."""
     chunk_tokens: int = 0
     """Prompt tokens that a step computes beside the batch; 0: neither delays the other."""
+    beside: Beside = "sum"
+    """What such a step takes. sum: the chunk and the batch's own step. longer: the longer of the
+    two, and the KV of each stream: weights are read once, while the chunk is computed."""
 
     def prefill_seconds(self, tokens: int, context: int, speed: float = 1.0) -> float:
         """Return the time to compute the last `tokens` of a prompt of `context` tokens.
@@ -48,6 +52,17 @@ class CostModel:
     def batch_step_seconds(self, streams: int) -> float:
         """Return how long a decode step of so many streams takes; 0 without streams."""
         return self.step_seconds + self.stream_seconds * (streams - 1) if streams else 0.0
+
+    def mixed_step_seconds(self, chunk: float, streams: int) -> float:
+        """Return how long a step takes that computes a chunk beside streams.
+
+        Args:
+            chunk: seconds to compute the chunk alone.
+            streams: in the batch.
+        """
+        if self.beside == "longer" and streams:
+            return max(chunk, self.step_seconds) + self.stream_seconds * streams
+        return chunk + self.batch_step_seconds(streams)
 
 
 @dataclass(frozen=True, slots=True)

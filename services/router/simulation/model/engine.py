@@ -107,7 +107,8 @@ class Engine:
         if self._job is not None:
             self._chunk_seconds = self._chunk_work
             if beside:
-                self._chunk_seconds = self._step_seconds = self._chunk_work + batch
+                mixed = self._costs.mixed_step_seconds(self._chunk_work, len(self._streams))
+                self._chunk_seconds = self._step_seconds = mixed
         self._plan += 1
         due, ends = float("inf"), float("inf")
         if self._job is not None:

@@ -133,6 +133,14 @@ def test_a_chunk_lengthens_the_steps_of_streams_and_they_the_prompt() -> None:
     assert ends.steps.percentile(99) == pytest.approx(0.37)
 
 
+def test_a_chunk_beside_streams_may_take_the_longer_of_both() -> None:
+    costs = CostModel(step_seconds=0.03, stream_seconds=0.002, beside="longer")
+    assert costs.mixed_step_seconds(0.05, 4) == pytest.approx(0.058)
+    assert costs.mixed_step_seconds(0.01, 4) == pytest.approx(0.038)
+    assert costs.mixed_step_seconds(0.01, 0) == 0.01
+    assert CostModel(step_seconds=0.03).mixed_step_seconds(0.05, 1) == pytest.approx(0.08)
+
+
 def test_a_stream_that_joins_slows_the_prompt_from_then_on() -> None:
     ends = Ends(CostModel(step_seconds=0.5, chunk_tokens=100))
     ends.prefill(0.0, 1, tokens=1000, work=10.0)
