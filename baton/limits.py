@@ -5,6 +5,8 @@ Those of sampling and stopping parameters stand with the parameters, in `baton.s
 
 MAX_CHOICES = 128
 """Outputs of one prompt, `n`."""
+MAX_PROMPT_LOGPROBS = 20
+"""Alternatives to report with each prompt token."""
 MAX_ADAPTERS = 64
 """LoRA adapters of one worker."""
 

@@ -47,6 +47,9 @@ class SequenceRequest:
     """Output tokens so far of a stream that another worker began. Prompt and these together are the
     context: its blocks are matched in the prefix cache, named in Admitted and may be written.
     Empty with `prefill_only`."""
+    prompt_logprobs: int | None = None
+    """Report the log probability of each prompt token but the first, with so many alternatives: all
+    of the prompt is computed then, and nothing of it is taken from the prefix cache. None: none."""
     adapter: str = ""
     """A LoRA adapter of `EngineInfo.adapters`; empty: the base model. Its digest is in `root`."""
     order: WorkOrder = BY_ARRIVAL

@@ -40,6 +40,16 @@ class SampledTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptScored:
+    """Log probabilities of prompt tokens, in order; all of them come before the first token."""
+
+    id: int
+    position: int
+    """Of the first one within the prompt, from 1."""
+    logprobs: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BlocksReady:
     """KV blocks that are complete and will not change while the sequence is open.
 
@@ -91,4 +101,4 @@ class SequenceEnded:
     """What went wrong, for the log; empty unless the reasons are ERROR."""
 
 
-Event = Admitted | SampledTokens | BlocksReady | BlocksEvicted | SequenceEnded
+Event = Admitted | PromptScored | SampledTokens | BlocksReady | BlocksEvicted | SequenceEnded

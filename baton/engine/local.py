@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from baton.engine.base import Engine, SequenceRequest
-from baton.engine.events import Admitted, SampledTokens, SequenceEnded
+from baton.engine.events import Admitted, PromptScored, SampledTokens, SequenceEnded
 from baton.stream_events import TokenLogprob
 
 
@@ -16,6 +16,8 @@ class LocalOutput:
     """Output tokens by choice."""
     logprobs: dict[int, list[TokenLogprob]] = field(default_factory=dict)
     """By choice, where the request asked for them."""
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    """Of the prompt's tokens but the first, where the request asked for them."""
     ended: SequenceEnded | None = None
 
 
@@ -36,6 +38,8 @@ def run_local(engine: Engine, requests: Iterable[SequenceRequest]) -> list[Local
             match event:
                 case Admitted():
                     engine.start(event.id, event.cached_tokens)
+                case PromptScored():
+                    outputs[event.id].prompt_logprobs.extend(event.logprobs)
                 case SampledTokens():
                     output = outputs[event.id]
                     output.tokens.setdefault(event.choice, []).extend(event.token_ids)

@@ -3,11 +3,11 @@
 import math
 
 from baton.engine.base import EngineInfo, QueueFullError, SequenceRequest, UnsupportedFeatureError
-from baton.engine.events import Admitted, EndReason, SequenceEnded
+from baton.engine.events import Admitted, EndReason, PromptScored, SequenceEnded
 from baton.engine.work_order import AGE, BY_ARRIVAL, WorkOrder
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
-from baton.limits import MAX_CHOICES
+from baton.limits import MAX_CHOICES, MAX_PROMPT_LOGPROBS
 from baton.sampling import (
     InvalidParameterError,
     SamplingParams,
@@ -89,6 +89,11 @@ def sequence_request(
             "expected_cached_tokens",
             f"{start.expected_cached_tokens} is out of range: at least 0",
         )
+    if not 0 <= start.prompt_logprobs <= MAX_PROMPT_LOGPROBS:
+        raise invalid_field(
+            "prompt_logprobs",
+            f"{start.prompt_logprobs} is out of range: 0 to {MAX_PROMPT_LOGPROBS}",
+        )
     return SequenceRequest(
         id=sequence_id,
         root=root,
@@ -97,6 +102,7 @@ def sequence_request(
         output=output,
         choices=tuple(range(start.prefill.n)) if prefill else (start.choice,),
         prefill_only=prefill,
+        prompt_logprobs=start.prompt_logprobs if start.HasField("prompt_logprobs") else None,
         adapter=start.context.adapter,
         order=order,
         expected_cached_tokens=start.expected_cached_tokens,
@@ -184,6 +190,17 @@ def prepared_frame(
             fetched_bytes=fetched.bytes,
             fetch_seconds=fetched.seconds,
             transport=fetched.transport,
+        )
+    )
+
+
+def prompt_logprobs_frame(stream_id: int, scored: PromptScored) -> worker_pb2.FrameFromWorker:
+    """Return the frame of what an engine told of a stream's prompt."""
+    return worker_pb2.FrameFromWorker(
+        prompt_logprobs=worker_pb2.PromptLogprobs(
+            stream_id=stream_id,
+            position=scored.position,
+            entries=[entry.to_proto() for entry in scored.logprobs],
         )
     )
 

@@ -10,7 +10,14 @@ from typing import Protocol, TypeVar
 from opentelemetry import trace
 
 from baton.engine.base import Engine, QueueFullError, SequenceRequest
-from baton.engine.events import Admitted, BlocksReady, Event, SampledTokens, SequenceEnded
+from baton.engine.events import (
+    Admitted,
+    BlocksReady,
+    Event,
+    PromptScored,
+    SampledTokens,
+    SequenceEnded,
+)
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
 from baton.telemetry.context import request_id
@@ -22,6 +29,7 @@ from baton.worker.convert import (
     finished_frame,
     handed_over_frame,
     prepared_frame,
+    prompt_logprobs_frame,
     refused,
 )
 from baton.worker.engine_loop import EngineFailedError, EngineLoop
@@ -167,6 +175,8 @@ class WorkStream:
                 self._sink.add_tokens(self.stream_id, event)
             case BlocksReady():
                 self._publish(event)
+            case PromptScored():
+                self._sink.send(prompt_logprobs_frame(self.stream_id, event))
             case Admitted():
                 _resolve(self._admitted, event)
             case SequenceEnded():

@@ -9,6 +9,7 @@ from baton.engine.events import (
     BlocksReady,
     CachedBlock,
     Event,
+    PromptScored,
 )
 from baton.engine.paged.copies import BlockCopier
 from baton.engine.paged.page_pool import PagePool
@@ -172,12 +173,20 @@ class PagedEngine(Engine):
             self._cached_tokens += sequence.cached_tokens
         if sequence.registered > sequence.reported:
             self._report_blocks(sequence, events)
+        if sequence.scores_prompt:
+            self._report_scored(sequence, events)
         if not sampled:
             return
         reasons = report_sampled(sequence, sampled, events)
         if reasons is not None:
             self._scheduler.end(sequence, now)
             report_ended(sequence, reasons, self.info.block_bytes, events)
+
+    def _report_scored(self, sequence: LiveSequence, events: list[Event]) -> None:
+        scored = self._runner.take_prompt_logprobs(sequence.id)
+        if scored:
+            events.append(PromptScored(sequence.id, sequence.scored_tokens, scored))
+            sequence.scored_tokens += len(scored)
 
     def _report_blocks(self, sequence: LiveSequence, events: list[Event]) -> None:
         first = sequence.reported

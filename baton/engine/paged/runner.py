@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.sampling.draw import Sampled
+from baton.stream_events import TokenLogprob
 
 SCRATCH_BYTES = 1024 * 1024
 """Stays in the core's cache while it is filled, checked and copied on."""
@@ -35,6 +36,11 @@ class Runner(ABC):
         KV of positions below the sequence's `num_computed_tokens` is in place: read, not written.
         Return, for each chunk, one token per choice if it samples, else nothing.
         """
+
+    def take_prompt_logprobs(self, sequence_id: int) -> tuple[TokenLogprob, ...]:  # noqa: ARG002
+        """Return, once, what the last batch told of a sequence's prompt: of the tokens from its
+        `scored_tokens` on, as far as the chunk went."""
+        return ()
 
     @abstractmethod
     def forget(self, sequence_id: int) -> None:

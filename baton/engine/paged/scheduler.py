@@ -176,9 +176,10 @@ class Scheduler:
         if sequence.waits_for is not None and self._busy(sequence, sequence.waits_for):
             return _Admission.WAITS_FOR_BLOCK
         sequence.waits_for = None
-        found = self.pool.match(sequence.keys)
+        scores = sequence.scores_prompt  # no forward pass, no log probability
+        found = [] if scores else self.pool.match(sequence.keys)
         missing = sequence.keys[len(found) :]
-        if missing and self._busy(sequence, missing[0]):
+        if missing and not scores and self._busy(sequence, missing[0]):
             sequence.waits_for = missing[0]
             return _Admission.WAITS_FOR_BLOCK
         more = self._limits.blocks(len(sequence.tokens)) - len(found)

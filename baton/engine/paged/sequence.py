@@ -79,6 +79,8 @@ class LiveSequence:
     """Positions that went through a forward pass, also those that did so twice."""
     first_computed: int | None = None
     """Lowest position ever computed."""
+    scored_tokens: int = 1
+    """Leading prompt tokens that need no log probability any more; the first has none."""
     sampled_tokens: int = 0
     """Output tokens sampled here, over all choices."""
     queue_seconds: float = 0.0
@@ -106,6 +108,11 @@ class LiveSequence:
         if self.started:
             return 0
         return min(self.request.expected_cached_tokens, self.prompt_tokens - 1)
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether log probabilities of its prompt are still to be reported."""
+        return self.request.prompt_logprobs is not None and self.scored_tokens < self.prompt_tokens
 
     @property
     def output_tokens(self) -> int:
@@ -239,6 +246,8 @@ def open_sequence(
     sampling = request.sampling
     if sampling.grammar is not None and "grammar" not in info.features:
         raise UnsupportedFeatureError("grammar")
+    if request.prompt_logprobs is not None and "prompt_logprobs" not in info.features:
+        raise UnsupportedFeatureError("prompt_logprobs")
     tokens = [*request.prompt, *request.output]
     if not request.prompt:
         raise ValueError("the prompt is empty")

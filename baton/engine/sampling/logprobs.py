@@ -21,15 +21,26 @@ def logprobs(
     if not asked:
         return {}
     rows = [row for row, _ in asked]
-    logs = raw[rows].float().log_softmax(dim=-1)
-    chosen = torch.tensor([[tokens[row]] for row in rows], device=raw.device)
+    found = token_logprobs(raw[rows], [tokens[row] for row in rows], [count for _, count in asked])
+    return dict(zip(rows, found, strict=True))
+
+
+def token_logprobs(raw: Tensor, tokens: Sequence[int], counts: Sequence[int]) -> list[TokenLogprob]:
+    """Return the log probability of a token of each row, and of the row's likeliest.
+
+    Args:
+        raw: logits [rows, vocab], any float type; taken as float32.
+        tokens: one per row.
+        counts: how many of the likeliest of each row.
+    """
+    logs = raw.float().log_softmax(dim=-1)
+    chosen = torch.tensor(tokens, device=raw.device).unsqueeze(1)
     own = logs.gather(1, chosen).squeeze(1).tolist()
-    most = min(max(count for _, count in asked), raw.shape[1])
-    values, ids = logs.topk(most)
-    answer = {}
-    for (row, count), logprob, ids_of, values_of in zip(
-        asked, own, ids.tolist(), values.tolist(), strict=True
+    values, ids = logs.topk(min(max(counts), raw.shape[1]))
+    answer = []
+    for count, logprob, ids_of, values_of in zip(
+        counts, own, ids.tolist(), values.tolist(), strict=True
     ):
         best = sorted(zip(ids_of, values_of, strict=True), key=lambda pair: (-pair[1], pair[0]))
-        answer[row] = TokenLogprob(logprob, tuple(best[:count]))
+        answer.append(TokenLogprob(logprob, tuple(best[:count])))
     return answer

@@ -23,7 +23,7 @@ from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)
 
-FEATURES = ("logprobs", "penalties", "logit_bias", "min_p", "bad_words")
+FEATURES = ("logprobs", "penalties", "logit_bias", "min_p", "bad_words", "prompt_logprobs")
 
 
 def create_torch_engine(settings: EngineSettings) -> Engine:

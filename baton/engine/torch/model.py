@@ -29,10 +29,10 @@ def make_model(config: ModelConfig, weights: Weights) -> TransformerModel:
     return TransformerModel(config, weights, frequencies.to(weights.norm.device))
 
 
-def forward(
+def last_hidden(
     model: TransformerModel, kv: PagedKv, tokens: Tensor, step: AttentionStep, rows: Tensor
 ) -> Tensor:
-    """Compute a batch, write its KV and return its logits.
+    """Compute a batch, write its KV and return what the model's head makes logits of.
 
     Args:
         model: the model.
@@ -42,7 +42,7 @@ def forward(
         rows: which tokens' logits are wanted.
 
     Returns:
-        Logits [rows, vocab] in the weights' dtype.
+        Hidden states [rows, hidden] behind the last norm, in the weights' dtype.
     """
     config, weights, kernels = model.config, model.weights, kv.kernels
     hidden = embedding(tokens, weights.embedding)
@@ -56,10 +56,10 @@ def forward(
             # After the last layer's KV only these rows are needed.
             hidden, attended = hidden[rows], attended[rows]
             if not rows.numel():
-                return hidden.new_empty(0, config.vocab_tokens)
+                return hidden
         normed = kernels.add_norm(hidden, layer.o(attended), layer.mlp_norm, config.norm_epsilon)
         delta = layer.down(kernels.gate(layer.gate_up(normed)))
-    return weights.head(kernels.add_norm(hidden, delta, weights.norm, config.norm_epsilon))
+    return kernels.add_norm(hidden, delta, weights.norm, config.norm_epsilon)
 
 
 def element_type(name: str) -> torch.dtype:

@@ -11,11 +11,15 @@ from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, Runner, scratch_size
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.counts import TokenCounts, has_penalties
 from baton.engine.sampling.draw import Draw, Sampled
+from baton.engine.sampling.logprobs import token_logprobs
 from baton.engine.sampling.sample import sample
 from baton.engine.torch.attention import AttentionStep, PagedKv, Query
-from baton.engine.torch.model import TransformerModel, forward
+from baton.engine.torch.model import TransformerModel, last_hidden
+from baton.stream_events import TokenLogprob
 
 _WARM_TOKENS = (1, 64)
+_SCORED_LOGITS = 1 << 22
+"""Logits that are held at once of a prompt whose tokens are scored: 16 MB."""
 
 
 class TorchRunner(Runner):
@@ -30,6 +34,8 @@ class TorchRunner(Runner):
         self._on_cpu = kv.pool.device.type == "cpu"
         self._counts: dict[int, TokenCounts] = {}
         """By sequence, of those that have penalties."""
+        self._scored: dict[int, tuple[TokenLogprob, ...]] = {}
+        """By sequence, of its prompt, until it is taken."""
 
     @torch.inference_mode()
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
@@ -40,23 +46,36 @@ class TorchRunner(Runner):
         rows: list[int] = []
         draws: list[Draw] = []
         sampled_for: list[int] = []
+        scored: list[tuple[LiveSequence, range]] = []
+        scored_rows: list[int] = []
         for index in (index for group in groups for index in group):
             chunk = batch[index]
             tokens.extend(chunk.sequence.tokens[chunk.start : chunk.end])
+            if chunk.sequence.scores_prompt:
+                positions = _scored_positions(chunk)
+                scored.append((chunk.sequence, positions))
+                before = len(tokens) - chunk.end - 1  # a token's logits are those of the one before
+                scored_rows.extend(before + position for position in positions)
             if chunk.samples:
                 choices = self._draws(chunk.sequence)
                 draws.extend(choices)
                 rows.extend([len(tokens) - 1] * len(choices))
                 sampled_for.extend([index] * len(choices))
         found: list[list[Sampled]] = [[] for _ in batch]
-        logits = self._forward(tokens, step, rows)
+        hidden = self._forward(tokens, step, rows + scored_rows)
         if draws:
+            logits = self._model.weights.head(hidden[: len(rows)])
             for index, sampled in zip(sampled_for, sample(logits, draws), strict=True):
                 found[index].append(sampled)
+        self._score(hidden[len(rows) :], scored)
         return [tuple(each) for each in found]
+
+    def take_prompt_logprobs(self, sequence_id: int) -> tuple[TokenLogprob, ...]:
+        return self._scored.pop(sequence_id, ())
 
     def forget(self, sequence_id: int) -> None:
         self._counts.pop(sequence_id, None)
+        self._scored.pop(sequence_id, None)
 
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
         if kept_tokens and pages:
@@ -101,7 +120,7 @@ class TorchRunner(Runner):
         for tokens in _WARM_TOKENS:
             pages = [self._kv.scratch_page] * -(-tokens // self._kv.block_tokens)
             step = self._kv.plan([[Query(pages, 0, tokens, 0)]])
-            self._forward([0] * tokens, step, [0]).argmax().item()
+            self._model.weights.head(self._forward([0] * tokens, step, [0])).argmax().item()
 
     def close(self) -> None:
         del self._model, self._kv, self._bytes
@@ -127,15 +146,44 @@ class TorchRunner(Runner):
             for choice in request.choices
         ]
 
+    def _score(self, hidden: Tensor, scored: Sequence[tuple[LiveSequence, range]]) -> None:
+        """Keep the log probabilities of prompt tokens, whose rows follow each other."""
+        if not scored:
+            return
+        tokens = [sequence.tokens[at] for sequence, positions in scored for at in positions]
+        counts = [
+            sequence.request.prompt_logprobs or 0
+            for sequence, positions in scored
+            for _ in positions
+        ]
+        size = max(1, _SCORED_LOGITS // self._model.config.vocab_tokens)
+        found: list[TokenLogprob] = []
+        for at in range(0, len(tokens), size):
+            rows = slice(at, at + size)
+            logits = self._model.weights.head(hidden[rows])
+            found += token_logprobs(logits, tokens[rows], counts[rows])
+        at = 0
+        for sequence, positions in scored:
+            self._scored[sequence.id] = tuple(found[at : at + len(positions)])
+            at += len(positions)
+
     def _forward(self, tokens: Sequence[int], step: AttentionStep, rows: Sequence[int]) -> Tensor:
         device = self._kv.pool.device
-        return forward(
+        return last_hidden(
             self._model,
             self._kv,
             torch.tensor(tokens, device=device),
             step,
             torch.tensor(rows, dtype=torch.int64, device=device),
         )
+
+
+def _scored_positions(chunk: ScheduledChunk) -> range:
+    """Return the positions of prompt tokens that a chunk's logits are of, and that were not scored
+    before."""
+    sequence = chunk.sequence
+    first = max(chunk.start + 1, sequence.scored_tokens)
+    return range(first, min(chunk.end + 1, sequence.prompt_tokens))
 
 
 def _query(chunk: ScheduledChunk) -> Query:

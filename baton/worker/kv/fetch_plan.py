@@ -33,6 +33,8 @@ def plan_fetch(
     Streams wait for the prompt's KV for `wait_seconds`, unless the frontend says that prefill is
     done.
     """
+    if request.prompt_logprobs is not None:  # which only a forward pass has
+        return FetchPlan((), (), 0.0)
     prompt = len(request.prompt)
     blocks = (prompt + len(request.output)) // block_tokens
     wait = 0.0

@@ -183,6 +183,7 @@ class WorkerAssignments:
         start.prefill.n = self._request.n
         start.prefill.sources.extend(placement.decision.sources)
         start.expected_cached_tokens = placement.decision.prediction.cached_tokens
+        self._score_prompt(start)
         self._start(Phase.PREFILL, 0, placement, placement.decision.prefill, start, True)
 
     def _start_decode(self, action: StartDecode) -> None:
@@ -201,8 +202,16 @@ class WorkerAssignments:
             start.expected_cached_tokens = len(self._request.prompt)
         else:
             start.expected_cached_tokens = decision.prediction.cached_tokens
+            if choice == 0 and not self._outputs[0].token_ids:
+                self._score_prompt(start)
         exact = action.placement.exact_continuation
         self._start(Phase.DECODE, choice, action.placement, decision.decode, start, exact)
+
+    def _score_prompt(self, start: worker_pb2.Start) -> None:
+        """Have the prompt's log probabilities reported, if the request asks for them."""
+        if self._request.prompt_logprobs is not None:
+            start.prompt_logprobs = self._request.prompt_logprobs
+            start.expected_cached_tokens = 0
 
     def _frame(self, placement: Placement, choice: int) -> worker_pb2.Start:
         request, context = self._request, self._context

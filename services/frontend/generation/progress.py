@@ -5,7 +5,14 @@ from time import monotonic
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
-from baton.stream_events import ChoiceFinished, Event, FinishReason, Started
+from baton.stream_events import (
+    ChoiceFinished,
+    Event,
+    FinishReason,
+    PromptLogprobs,
+    Started,
+    TokenLogprob,
+)
 from baton.v1 import common_pb2
 from services.frontend.generation.assignments import GenerationContext, WorkerAssignments
 from services.frontend.generation.output import Output
@@ -41,6 +48,8 @@ class RequestProgress:
     ) -> None:
         self.request = request
         self.outputs = [Output(request, choice) for choice in range(request.n)]
+        self._scored_tokens = 1
+        """Leading prompt tokens whose log probabilities the client has; the first has none."""
         self.usage = RequestUsage(len(request.prompt), context.arrived)
         self.streams = WorkerAssignments(request, self.outputs, context, buffer, self.usage)
 
@@ -125,6 +134,12 @@ class RequestProgress:
         if isinstance(event, worker_pb2.Prepared):
             stream.awaits_kv = False
             self.usage.add_transfer(stream, event, monotonic())
+        elif isinstance(event, worker_pb2.PromptLogprobs):
+            known = self._scored_tokens - event.position
+            if 0 <= known < len(event.entries):
+                entries = [TokenLogprob.from_proto(one) for one in event.entries[known:]]
+                events.append(PromptLogprobs(self._scored_tokens, entries))
+                self._scored_tokens += len(entries)
         elif isinstance(event, worker_pb2.Begun):
             stream.begun = True
         elif isinstance(event, worker_pb2.StreamFinished):

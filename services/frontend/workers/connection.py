@@ -126,6 +126,10 @@ class WorkerConnection:
                 buffer = self._buffers.get(frame.prepared.stream_id)
                 if buffer is not None:
                     buffer.put(frame.prepared)
+            elif kind == "prompt_logprobs":
+                buffer = self._buffers.get(frame.prompt_logprobs.stream_id)
+                if buffer is not None:
+                    buffer.put(frame.prompt_logprobs)
             elif kind == "begun":
                 buffer = self._buffers.get(frame.begun.stream_id)
                 if buffer is not None:

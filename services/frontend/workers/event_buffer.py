@@ -62,6 +62,7 @@ StreamEvent = (
     | WorkerProbed
     | worker_pb2.Prepared
     | worker_pb2.Begun
+    | worker_pb2.PromptLogprobs
     | worker_pb2.StreamFinished
     | worker_pb2.StreamFailed
     | worker_pb2.StreamHandedOver

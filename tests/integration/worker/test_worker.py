@@ -325,7 +325,7 @@ async def test_a_worker_that_stops_hands_over_what_runs(start_service, open_run,
             Reason.INVALID_FIELD,
             "max_tokens",
         ),
-        ({"generate": None, "prefill": Prefill(n=17)}, Reason.INVALID_FIELD, "n"),
+        ({"generate": None, "prefill": Prefill(n=129)}, Reason.INVALID_FIELD, "n"),
         ({"generate": None}, Reason.INVALID_FIELD, "work"),
         (
             {"context": common_pb2.RequestContext(model="other")},

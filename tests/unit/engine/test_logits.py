@@ -12,7 +12,7 @@ from baton.engine.native.kernels import NativeKernels
 from baton.engine.torch.attention import PagedKv, Query
 from baton.engine.torch.checkpoint import read_weights
 from baton.engine.torch.kernels import Kernels, PlainKernels
-from baton.engine.torch.model import forward, make_model
+from baton.engine.torch.model import last_hidden, make_model
 
 LENGTHS = (1, 15, 16, 17, 33, 500, 3000)
 CPU = torch.device("cpu")
@@ -46,7 +46,8 @@ def logits(
             end = min(len(tokens), start + chunk)
             step = kv.plan([[Query(pages, start, end, num_computed_tokens=start)]])
             part = torch.tensor(tokens[start:end])
-            parts.append(forward(model, kv, part, step, torch.arange(end - start)))
+            hidden = last_hidden(model, kv, part, step, torch.arange(end - start))
+            parts.append(model.weights.head(hidden))
     return torch.cat(parts)
 
 

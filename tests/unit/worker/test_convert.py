@@ -37,7 +37,7 @@ def test_what_is_expected_to_be_found_reaches_the_engine(info: EngineInfo) -> No
     assert caught.value.field == "expected_cached_tokens"
 
 
-@pytest.mark.parametrize("choice", [-1, 16])
+@pytest.mark.parametrize("choice", [-1, 128])
 def test_a_choice_out_of_range_is_refused(info: EngineInfo, choice: int) -> None:
     with pytest.raises(BatonError) as caught:
         sequence_request(_start(choice=choice), 1, b"root", info)
@@ -50,7 +50,7 @@ def test_a_choice_out_of_range_is_refused(info: EngineInfo, choice: int) -> None
         ("temperature", -1.0),
         ("temperature", math.nan),
         ("temperature", math.inf),
-        ("top_p", 0.0),
+        ("top_p", -0.1),
         ("top_p", math.nan),
         ("top_k", -1),
         ("min_p", 1.5),

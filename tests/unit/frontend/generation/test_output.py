@@ -1,6 +1,7 @@
 """Where outputs end, and what their text is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,3 +91,35 @@ def test_the_size_of_steps_changes_nothing(
         joined, at = joined + delta.text, at + size
     assert (joined, parts.token_ids) == (text, whole.token_ids)
     assert (parts.reason, parts.stop_string) == (whole.reason, whole.stop_string)
+
+
+def test_what_ends_it_may_be_part_of_its_text(request_for: RequestFor) -> None:
+    output = Output(replace(request_for("bc"), include_stop=True), 0)
+    assert output.push(ids("abcd")).text == "abc"
+    assert output.stop_string == "bc"
+    output = Output(replace(request_for(stop_token_ids=ids("c")), include_stop=True), 0)
+    assert output.push(ids("abcd")).text == "abc"
+    assert (output.reason, output.stop_token_id) == (STOP, ids("c")[0])
+
+
+def test_only_the_requests_own_stop_tokens_are_told(request_for: RequestFor) -> None:
+    output = Output(request_for(stop_token_ids=[0, 5]), 0)
+    output.push([0])  # the model's end of sequence, too
+    assert (output.reason, output.stop_token_id) == (STOP, None)
+    output = Output(request_for(stop_token_ids=[0, 5], ignore_eos=True), 0)
+    output.push([0])
+    assert output.stop_token_id == 0
+
+
+def test_an_output_of_no_tokens(request_for: RequestFor) -> None:
+    output = Output(replace(request_for(max_tokens=1), no_output=True), 0)
+    delta = output.push(ids("a"))
+    assert (delta.text, list(delta.token_ids), output.token_ids) == ("", [], [])
+    assert output.reason == LENGTH
+
+
+def test_special_tokens_have_text_if_that_is_asked_for(request_for: RequestFor) -> None:
+    special = request_for().model.tokenizer.encode("<eos>")
+    for shown, text in ((False, "a"), (True, "a<eos>")):
+        output = Output(replace(request_for(ignore_eos=True), special_text=shown), 0)
+        assert output.push([*ids("a"), *special]).text == text

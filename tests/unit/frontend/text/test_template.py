@@ -5,7 +5,7 @@ import datetime
 import pytest
 
 from baton.errors import BatonError, Reason
-from services.frontend.text.chat_template import ChatTemplate, Message
+from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions
 
 HELLO = [Message("user", "<hi> & 'é'", "ann")]
 
@@ -49,3 +49,39 @@ def test_a_template_that_fails_is_an_error_of_the_request(source: str | None, sa
     with pytest.raises(BatonError, match=said) as caught:
         render(source)
     assert (caught.value.reason, caught.value.field) == (Reason.TEMPLATE_FAILED, "messages")
+
+
+def test_variables_of_a_model_are_the_requests_to_say() -> None:
+    template = ChatTemplate(
+        "{{ enable_thinking }} {{ documents }} {{ messages | length }} {{ bos_token }}", "<s>", ""
+    )
+    asked = {"enable_thinking": False, "documents": ["d"], "messages": [], "bos_token": "x"}
+    assert template.render(HELLO, TemplateOptions(variables=asked)) == "False ['d'] 1 <s>"
+
+
+SAYS_ALL = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "final", "expected"),
+    [
+        (SAYS_ALL, "Once ", "<user>x</><assistant>Once "),
+        # A template that takes away spaces at the end.
+        (SAYS_ALL.replace("m.content", "m.content | trim"), "Once ", "<user>x</><assistant>Once"),
+        # The last time that it stands there.
+        (SAYS_ALL, "x", "<user>x</><assistant>x"),
+    ],
+)
+def test_a_last_message_is_gone_on_with(source: str, final: str, expected: str) -> None:
+    template = ChatTemplate(source + "{% if add_generation_prompt %}new{% endif %}", "", "")
+    messages = [Message("user", "x"), Message("assistant", final)]
+    options = TemplateOptions(continue_final_message=True)
+    assert template.render(messages, options) == expected
+    new = template.render(messages, TemplateOptions(add_generation_prompt=False))
+    assert template.render(messages) == new + "new"
+
+
+def test_a_last_message_that_the_template_changes_is_refused() -> None:
+    template = ChatTemplate("{{ messages[-1].content | upper }}", "", "")
+    with pytest.raises(BatonError, match="continue_final_message"):
+        template.render([Message("user", "x")], TemplateOptions(continue_final_message=True))
