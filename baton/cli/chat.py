@@ -89,7 +89,8 @@ def models(address: str, options: FrontendOptions, console: Console) -> None:
         CommandError: there is no frontend.
     """
     numbers = ("context", "vocabulary")
-    table = TextTable(("model", *numbers, "features", "adapters"), right=frozenset(numbers))
+    columns = ("model", *numbers, "features", "adapters", "defaults")
+    table = TextTable(columns, right=frozenset(numbers))
     with Client(address, credentials=options.credentials()) as client:
         try:
             for model in client.models(timeout=10.0):
@@ -99,6 +100,7 @@ def models(address: str, options: FrontendOptions, console: Console) -> None:
                     str(model.vocab_tokens),
                     ", ".join(model.features),
                     ", ".join(model.adapters),
+                    ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items()),
                 )
         except BatonClientError as error:
             raise _sentence(error, address) from error

@@ -2,13 +2,15 @@
 
 import sys
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from baton.client.requests import Message, Options, chat_request, check_names, generate_request
 from baton.client.retry import Attempts, RetryPolicy
 from baton.client.state import Request, StreamState
-from baton.v1 import inference_pb2
+from baton.sampling import SamplingParams
+from baton.v1 import common_pb2, inference_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Model:
     """Whether sampled outputs go on with the same tokens at another worker."""
     adapters: tuple[str, ...]
     """Names of the adapters that it can be asked with, sorted."""
+    sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of requests that do not say them, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +125,16 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
             model.created_seconds,
             model.exact_continuation or not model.HasField("exact_continuation"),
             tuple(model.adapters),
+            _options(model.sampling_defaults),
         )
         for model in response.models
     )
+
+
+def _options(params: common_pb2.SamplingParams) -> dict[str, Any]:
+    """Return what a message says, by the names of `SamplingOptions`."""
+    values = SamplingParams.from_proto(params)
+    return {each.name: getattr(values, each.name) for each, _ in params.ListFields()}
 
 
 def tokens_of(response: inference_pb2.TokenizeResponse) -> Tokens:

@@ -9,6 +9,8 @@ from baton.cluster.etcd.certificate import connect
 from baton.cluster.registration import Registration
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
+from baton.engine.model_config import CheckpointError
+from baton.engine.sampling_defaults import read_sampling_defaults
 from baton.internal.v1 import cluster_pb2, worker_pb2_grpc
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
@@ -18,6 +20,7 @@ from baton.process.lifecycle import Process
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.rpc.tls.access import WORKERS
+from baton.sampling import SamplingParams
 from baton.settings import EngineSettings, StartupError, WorkerSettings
 from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
@@ -26,7 +29,7 @@ from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.load import LoadReporter
 from baton.worker.readiness import ROUTERS, STORE, wait_routers, wait_store
-from baton.worker.records import adapter_records, check_names, model_card
+from baton.worker.records import NO_DEFAULTS, adapter_records, check_names, model_card
 from baton.worker.service import WorkerService
 
 DECODE_CHUNK_TOKENS = 32
@@ -137,7 +140,7 @@ async def compose(
     store_id = store.store_id or settings.kv.store_id
     instance = _instance(process, settings, engine, model, server.address, store_id)
     instance.shm_domain = store.shm_domain
-    card = model_card(engine.info, model)
+    card = model_card(engine.info, model, _sampling_defaults(settings.engine))
     if tokenizer is not None:
         instance.tokenizer_digest = card.tokenizer_digest = tokenizer.digest
         card.tokenizer_bytes = tokenizer.size
@@ -221,6 +224,20 @@ def _read_tokenizer(directory: Path | None) -> TokenizerFiles | None:
         return TokenizerFiles.read(directory)
     except (OSError, ValueError) as error:
         raise StartupError(f"The model's tokenizer cannot be served: {error}.") from error
+
+
+def _sampling_defaults(settings: EngineSettings) -> SamplingParams:
+    """Return the parameters of requests that do not say them.
+
+    Raises:
+        StartupError: the checkpoint recommends what cannot be.
+    """
+    if settings.model is None or settings.sampling_defaults == "none":
+        return NO_DEFAULTS
+    try:
+        return read_sampling_defaults(settings.model)
+    except CheckpointError as error:
+        raise StartupError(str(error)) from error
 
 
 def _instance(

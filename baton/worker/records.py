@@ -3,10 +3,15 @@
 import time
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from baton.engine.base import ContextLimit, EngineInfo
 from baton.internal.v1 import cluster_pb2
+from baton.sampling import SamplingParams, needed_features
 from baton.settings import StartupError
 
+NO_DEFAULTS = SamplingParams()
+"""A model recommends nothing."""
 _CONTEXT_LIMITS = {
     ContextLimit.CHECKPOINT: cluster_pb2.CONTEXT_LIMIT_CHECKPOINT,
     ContextLimit.SETTING: cluster_pb2.CONTEXT_LIMIT_SETTING,
@@ -14,8 +19,21 @@ _CONTEXT_LIMITS = {
 }
 
 
-def model_card(info: EngineInfo, model: str) -> cluster_pb2.ModelCard:
-    """Return the card of a model, without its tokenizer."""
+def model_card(
+    info: EngineInfo, model: str, defaults: SamplingParams = NO_DEFAULTS
+) -> cluster_pb2.ModelCard:
+    """Return the card of a model, without its tokenizer.
+
+    Args:
+        info: of the engine.
+        model: its name.
+        defaults: of requests' parameters; what the engine does not support is left out.
+    """
+    unsupported = {
+        name: getattr(NO_DEFAULTS, name)
+        for name, feature in needed_features(defaults)
+        if feature not in info.features
+    }
     return cluster_pb2.ModelCard(
         name=model,
         weights_digest=info.weights_digest,
@@ -29,6 +47,7 @@ def model_card(info: EngineInfo, model: str) -> cluster_pb2.ModelCard:
         eos_token_ids=info.eos_token_ids,
         features=info.features,
         created_seconds=int(time.time()),
+        sampling_defaults=replace(defaults, **unsupported).to_proto(),
     )
 
 

@@ -74,6 +74,11 @@ class EngineSettings(SettingsGroup):
     context_tokens: int = Field(
         0, ge=0, description="longest prompt plus output; 0: the checkpoint's"
     )
+    sampling_defaults: Literal["checkpoint", "none"] = Field(
+        "checkpoint",
+        description="parameters of requests that do not say them: those of the checkpoint's "
+        "generation_config.json, or none",
+    )
     adapters: Adapters = Field(
         {},
         description="LoRA adapters, directories as PEFT writes them by the names that clients "

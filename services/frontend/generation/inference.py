@@ -298,6 +298,7 @@ class Inference:
         validate.check(request, self.limits, record.principal)
         found = await self._find_model(request.model, request.adapter, request.prompt, deadline)
         record.served_model, record.adapter = found.model.name, found.adapter
+        request = validate.with_defaults(request, found.model)
         validate.check_model(request, found.model)
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
         context = ContextLimit.of(found.model, allowed)

@@ -9,6 +9,7 @@ from baton.rpc.request_id import REQUEST_ID_KEY
 from baton.rpc.server.call import ServerCall
 from baton.rpc.server.guard import CallEnd
 from baton.rpc.server.methods import UNKNOWN_METHOD
+from baton.sampling import SamplingParams
 from baton.stream_events import Event, event_to_proto
 from baton.telemetry.context import request_id
 from baton.tenancy.principal import Principal
@@ -124,6 +125,9 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     created_seconds=model.created_seconds,
                     exact_continuation=model.exact_continuation,
                     adapters=adapters,
+                    sampling_defaults=SamplingParams.from_options(
+                        model.sampling_defaults
+                    ).to_proto(),
                 )
                 for model in self._inference.registry.listed()
                 if (adapters := list(filter(who.may_use, sorted(model.adapters))))

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from baton.internal.v1 import cluster_pb2
+from baton.sampling import SamplingParams, needed_features
 from services.frontend.text.tokenizer import Tokenizer
 
 
@@ -49,6 +50,18 @@ class Model:
     def features(self) -> tuple[str, ...]:
         """What every live worker can do, sorted."""
         return tuple(sorted(set.intersection(*(set(card.features) for card in self.cards))))
+
+    @cached_property
+    def sampling_defaults(self) -> Mapping[str, Any]:
+        """Parameters of requests that do not say them, by name; what every live worker supports."""
+        card = self.cards[0].sampling_defaults
+        params = SamplingParams.from_proto(card)
+        needed = dict(needed_features(params))
+        return {
+            field.name: getattr(params, field.name)
+            for field, _ in card.ListFields()
+            if needed.get(field.name) in (None, *self.features)
+        }
 
     @cached_property
     def created_seconds(self) -> int:

@@ -250,4 +250,5 @@ def _model(model: Model, adapter: str) -> dict[str, Any]:
         "parent": model.name if adapter else None,
         "max_model_len": model.context_tokens,
         "exact_continuation": model.exact_continuation,
+        "sampling_defaults": model.sampling_defaults,
     }

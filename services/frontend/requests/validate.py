@@ -4,6 +4,7 @@ Every refusal names the field, the limit and what was given. `check` needs nothi
 `check_model` and `resolve` need the model. Fields have the names of the OpenAI API.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 
@@ -82,6 +83,18 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
             )
 
 
+def with_defaults(request: GenerationRequest, model: Model) -> GenerationRequest:
+    """Return the request with the model's own parameters where it says none."""
+    missing = {
+        name: value
+        for name, value in model.sampling_defaults.items()
+        if name not in request.given and name != "max_tokens"  # which depends on the prompt
+    }
+    if not missing:
+        return request
+    return dataclasses.replace(request, sampling=replace(request.sampling, **missing))
+
+
 def check_model(request: GenerationRequest, model: Model) -> None:
     """Check what depends on the model, but the prompt: token ids, and what its workers can do.
 
@@ -146,9 +159,9 @@ def resolve(
     params, resume = request.sampling, request.resume
     max_tokens = params.max_tokens
     if max_tokens is None:
-        max_tokens = room
+        max_tokens = min(room, model.sampling_defaults.get("max_tokens", room))
         if most_tokens is not None:
-            max_tokens = max(1, min(room, (most_tokens - len(prompt)) // request.n))
+            max_tokens = max(1, min(max_tokens, (most_tokens - len(prompt)) // request.n))
     if max_tokens > room:
         name = request.names.get("max_tokens", "max_tokens")
         raise context.exceeded(

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from baton import __version__
 from baton.errors import BatonError, Reason
 from tests.support.clock import within
 
@@ -254,6 +255,14 @@ async def test_models_and_tokenize(stage: Any, client: httpx.AsyncClient) -> Non
         answer = (await client.post(path, json={"model": stage.model, "prompt": "ab"})).json()
         ids = [stage.letter_id("a"), stage.letter_id("b")]
         assert answer == {"count": 2, "max_model_len": stage.context, "tokens": ids}
+    asked: dict[str, Any] = {"model": stage.model, "prompt": "ab", "return_token_strs": True}
+    answer = (await client.post("/tokenize", json=asked)).json()
+    assert answer["token_strs"] == ["a", "b"]
+    asked = {"model": stage.model, "tokens": answer["tokens"]}
+    assert (await client.post("/detokenize", json=asked)).json() == {"prompt": "ab"}
+    wrong = await client.post("/detokenize", json={**asked, "tokens": [1, 257]})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "tokens")
+    assert (await client.get("/version")).json() == {"version": __version__}
     messages = [{"role": "user", "content": "hi"}]
     asked = {"model": stage.model, "messages": messages}
     assert (await client.post("/v1/tokenize", json=asked)).json()["count"] == 18
