@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import cli
-from bench.router.studies import fairness, overload, shapes, steps, weights
+from bench.router.studies import fairness, overload, rows, shapes, steps, weights
 from bench.router.studies.runs import CLUSTERS
 from services.router.simulation.traces.trace import load
 
 STUDIES = {
+    "rows": rows,
     "fairness": fairness,
     "weights": weights,
     "overload": overload,

@@ -13,7 +13,7 @@ from services.router.simulation.traces.workload import split_tenants, spread
 LOAD = 2.5
 """Of saturation."""
 TIMES_MORE = 50
-GATES = (0.0, 0.05, 0.1)
+GATES = (0.0, 0.1)
 MAX_WAIT = 120.0
 """Seconds: what waits longer is not of the tenant that is looked at."""
 SEEDS = 4

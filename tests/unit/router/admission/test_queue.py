@@ -31,7 +31,9 @@ def test_a_request_waits_until_a_worker_has_no_more_than_the_gate_to_do(gate: fl
 def test_the_least_left_to_compute_goes_first_and_waiting_makes_up_for_work() -> None:
     workers = Workers({"a": 9.0})
     # 20 s of work count as much as 10 s after 200 s of waiting.
-    queue = made(waiting(1, 2000, 0), waiting(2, 999, 200), waiting(3, 1001, 200), workers=workers)
+    queue = made(
+        waiting(1, 2000, 0), waiting(2, 999, 200), waiting(3, 1001, 200), workers=workers, age=0.05
+    )
     assert list(queue.order()) == [2, 1, 3]
 
 
