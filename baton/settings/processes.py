@@ -22,6 +22,7 @@ from baton.settings.groups import (
     RecordingSettings,
     RouterLimits,
     RouterPlacement,
+    RouterQueue,
     SettingsGroup,
     StateSettings,
     StoreLimits,
@@ -91,6 +92,7 @@ class RouterSettings(ProcessSettings):
 
     limits: RouterLimits = RouterLimits()
     placement: RouterPlacement = RouterPlacement()
+    queue: RouterQueue = RouterQueue()
     watch: WatchSettings = WatchSettings()
     recording: RecordingSettings = RecordingSettings()
 

@@ -4,6 +4,7 @@ import random
 
 from baton.internal.v1 import router_pb2
 from baton.kv.keys import pack
+from services.router.admission.waiting import QueueSettings
 from services.router.prefix_index.blocks.table import new_table
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
@@ -12,6 +13,8 @@ from services.router.state.instances import InstanceState, LoadReport, ModelLayo
 from services.router.state.tickets import TicketTable
 
 LAYOUT = b"L" * 16
+NO_GATE = QueueSettings(gate=3600.0)
+"""No request waits: the reports of these workers are never renewed."""
 BLOCKS = 64
 CHAINS = 2_000
 Roles = list[Role]

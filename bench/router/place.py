@@ -19,12 +19,33 @@ from baton.rpc.protocol import hello
 from bench.harness import cli
 from bench.harness.child import helper
 from bench.harness.table import Table
-from bench.router.fleet import CHAINS, FLEETS, Roles, chains, fleet, query
-from services.router.api.placer import Placer
-from services.router.explanation.decision_log import DecisionLog
+from bench.router.fleet import CHAINS, FLEETS, NO_GATE, Roles, chains, fleet, query
+from services.router.api.dispatcher import QueryDispatcher
 from services.router.placement.service import PlacementService
 
 WARM_UP = 200
+
+
+class _Asker:
+    """A session that keeps the last frame."""
+
+    number = 1
+
+    def frame(self) -> router_pb2.FrameFromRouter:
+        self.told = router_pb2.FrameFromRouter()
+        return self.told
+
+    def flush(self) -> None:
+        """Nothing is sent."""
+
+    def beat(self) -> None:
+        """Nothing is sent."""
+
+    def answered(self, correlation_id: int) -> None:
+        """Nothing waits."""
+
+    def tell_superseded(self, execution: int) -> None:
+        """Nothing is claimed."""
 
 
 def pure(roles: Roles, seconds: float) -> tuple[float, float]:
@@ -37,14 +58,14 @@ def pure(roles: Roles, seconds: float) -> tuple[float, float]:
     Returns:
         (by the clock, by CPU time: what an otherwise idle core would do).
     """
-    placements = PlacementService(fleet(roles))
-    placer = Placer(placements, DecisionLog())
+    dispatcher = QueryDispatcher(PlacementService(fleet(roles)), NO_GATE)
+    asker = _Asker()
+    dispatcher.open_session(asker)
     queries = [query(number, chain) for number, chain in enumerate(chains())]
 
     def place(asked: router_pb2.PlaceQuery) -> None:
-        answer = router_pb2.FrameFromRouter()
-        placer.place(asked, 1, 0.0, answer.placement)
-        placements.return_tickets(1, [answer.placement.ticket])
+        dispatcher.ask(asker, asked)
+        dispatcher.return_tickets(1, [asker.told.placement.ticket], (), {})
 
     return _rate(place, queries, seconds)
 

@@ -8,7 +8,8 @@ import uvloop
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings
 from baton.telemetry import logs
-from bench.router.fleet import FLEETS, Roles, fleet
+from bench.router.fleet import FLEETS, NO_GATE, Roles, fleet
+from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.placement.service import PlacementService
 
@@ -17,7 +18,7 @@ async def serve(roles: Roles) -> None:
     """Serve a fleet until standard input ends; prints the address."""
     logs.configure("bench", "bench", "warning")
     async with Server(GrpcSettings(port=0), "bench") as server:
-        service = RouterService(PlacementService(fleet(roles)))
+        service = RouterService(QueryDispatcher(PlacementService(fleet(roles)), NO_GATE))
         server.add(service.register, SERVICE_NAME)
         await server.start()
         service.open()

@@ -2,16 +2,21 @@
 
 import asyncio
 
+from baton.cluster import keys
 from baton.cluster.discovery import Discovery
 from baton.cluster.etcd.certificate import connect
+from baton.cluster.follow import follow
 from baton.cluster.registration import Registration
 from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
 from baton.process.lifecycle import Process
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
-from baton.settings import RouterSettings, StartupError
+from baton.settings import RouterQueue, RouterSettings, StartupError
 from baton.telemetry.logs import get_logger
+from services.router.admission.tenants import TenantShares
+from services.router.admission.waiting import QueueSettings
 from services.router.api.budget_records import BudgetRecords
+from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.placement.service import PlacementService
@@ -25,6 +30,7 @@ from services.router.state.fleet import Fleet
 from services.router.state.rates import Bandwidths
 from services.router.state.tickets import TicketTable
 from services.router.watch.cluster_watch import ClusterWatch
+from services.router.watch.team_records import ClassRecords, TenantRecords
 
 log = get_logger(__name__)
 
@@ -47,7 +53,8 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     limits, placement, recording = settings.limits, settings.placement, settings.recording
     bandwidths = Bandwidths(placement.remote_bytes_per_second, placement.local_bytes_per_second)
     policy = Policy(
-        disaggregation=placement.disaggregation, max_queue_seconds=placement.max_queue_seconds
+        disaggregation=placement.disaggregation,
+        max_queue_seconds=placement.max_queue_seconds,
     )
     silence = settings.watch.silence_seconds
     recorder = None
@@ -61,7 +68,24 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     else:
         index = PrefixIndex(table=_table())
         fleet = Fleet(index, TicketTable(router_id), bandwidths, silence)
-    watch = ClusterWatch(discovery, fleet, settings.watch, process.instance_id)
+    placements = (
+        PlacementService(fleet, policy)
+        if recorder is None
+        else RecordedPlacements(fleet, policy, recorder.write)
+    )
+    tenants = TenantShares()
+    dispatcher = QueryDispatcher(placements, _queue_settings(settings.queue), tenants.of)
+    classes = ClassRecords(dispatcher.set_policy)
+    process.spawn(follow(etcd, keys.tenants(cluster), TenantRecords(tenants)), "tenants' records")
+    process.spawn(follow(etcd, keys.classes(cluster), classes), "classes' records")
+    watch = ClusterWatch(
+        discovery,
+        fleet,
+        settings.watch,
+        process.instance_id,
+        dispatcher.wake,
+        dispatcher.set_gauges,
+    )
     process.spawn(watch.run(), "cluster watch")
     process.spawn(watch.run_maintenance(), "maintenance")
 
@@ -82,12 +106,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     buckets.on_unread = budgets.wake
     process.spawn(budgets.keep_reading(), "budgets' records")
     process.spawn(budgets.keep_writing(), "budgets' spending")
-    placements = (
-        PlacementService(fleet, policy)
-        if recorder is None
-        else RecordedPlacements(fleet, policy, recorder.write)
-    )
-    service = RouterService(placements, limits, buckets)
+    service = RouterService(dispatcher, limits, buckets)
     server.add(service.register, SERVICE_NAME)
     await server.start()
     await watch.wait_ready(limits.ready_seconds)
@@ -109,6 +128,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
 
     async def drain() -> None:
         await registration.update(draining=True)
+        service.begin_drain()
         # Frontends see that the router drains and move to another one before their streams end.
         await asyncio.sleep(limits.drain_notice_seconds)
         service.stop()
@@ -116,6 +136,18 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         await server.drain(limits.drain_flush_seconds)
 
     process.on_drain(drain)
+
+
+def _queue_settings(queue: RouterQueue) -> QueueSettings:
+    return QueueSettings(
+        gate=queue.gate_seconds,
+        age=queue.age,
+        window=queue.window,
+        refresh=queue.refresh_seconds,
+        max_wait=queue.max_wait_seconds,
+        max_tenant=queue.max_tenant,
+        max_total=queue.max_total,
+    )
 
 
 def _table() -> BlockTable:

@@ -1,5 +1,7 @@
 """The router's metrics."""
 
+from collections.abc import Mapping
+
 from baton.internal.v1 import router_pb2
 from baton.telemetry.metrics import Counter, Gauge, Histogram, latency_buckets
 
@@ -12,6 +14,18 @@ PLACE_SECONDS = Histogram(
     "baton_router_place_seconds",
     "Time to decide a place query",
     buckets=(2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 1e-1),
+)
+QUEUE_LENGTH = Gauge(
+    "baton_router_queue_length",
+    "Requests that wait in this router until a worker is about to run dry",
+    ["model", "class"],
+)
+QUEUE_SECONDS = Histogram(
+    "baton_router_queue_seconds",
+    "Time that requests waited, where they did not go at once, also in other routers, by outcome: "
+    "placed, cancelled, session (its frontend is gone), or the reason of a refusal",
+    ["class", "outcome"],
+    buckets=latency_buckets(),
 )
 PREDICTED_SECONDS = Histogram(
     "baton_router_predicted_ttft_seconds",
@@ -62,8 +76,9 @@ class PlacementMetrics:
         self._predicted = PREDICTED_SECONDS.labels(model)
         self._cached = PROMPT_TOKENS.labels(model, "cached")
         self._computed = PROMPT_TOKENS.labels(model, "computed")
+        self._model = model
 
-    def count(self, query: router_pb2.PlaceQuery, placement: router_pb2.Placement) -> None:
+    def count(self, prompt_tokens: int, placement: router_pb2.Placement) -> None:
         """Count a placement."""
         prediction = placement.prediction
         (self._remote if placement.HasField("prefill") else self._local).inc()
@@ -71,4 +86,13 @@ class PlacementMetrics:
             prediction.queue_seconds + prediction.transfer_seconds + prediction.prefill_seconds
         )
         self._cached.inc(prediction.cached_tokens)
-        self._computed.inc(query.prompt_tokens - prediction.cached_tokens)
+        self._computed.inc(prompt_tokens - prediction.cached_tokens)
+
+    def set_waiting(self, counts: Mapping[str, int]) -> None:
+        """Say how many requests wait.
+
+        Args:
+            counts: by the name of their priority class.
+        """
+        for name, count in counts.items():
+            QUEUE_LENGTH.labels(self._model, name).set(count)

@@ -25,6 +25,7 @@ from baton.settings.groups.router import (
     RecordingSettings,
     RouterLimits,
     RouterPlacement,
+    RouterQueue,
     WatchSettings,
 )
 from baton.settings.groups.state import StateSettings
@@ -51,6 +52,7 @@ __all__ = [
     "RecordingSettings",
     "RouterLimits",
     "RouterPlacement",
+    "RouterQueue",
     "SettingsGroup",
     "StateSettings",
     "StoreLimits",

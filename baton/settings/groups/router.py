@@ -32,6 +32,53 @@ class RouterPlacement(SettingsGroup):
     )
 
 
+class RouterQueue(SettingsGroup):
+    """Requests that wait in the router until a worker is about to run dry."""
+
+    gate_seconds: float = Field(
+        0.1,
+        ge=0,
+        le=86_400,
+        description="a worker with no more than this to compute is given one more request; 0: one "
+        "that is idle; above placement.max_queue_seconds: none waits here",
+    )
+    age: float = Field(
+        0.05,
+        ge=0,
+        le=100,
+        description="short prompts go first: seconds of computing that a second of waiting makes "
+        "up for; the same in all routers",
+    )
+    window: int = Field(
+        64,
+        ge=1,
+        le=10_000,
+        description="requests, the first to go, that are planned at each change",
+    )
+    refresh_seconds: float = Field(
+        0.5,
+        ge=0,
+        le=3600,
+        description="how old an estimate of what is cached of a waiting prompt may be",
+    )
+    max_wait_seconds: float = Field(
+        600, gt=0, le=86_400, description="a request that waited for so long is refused"
+    )
+    max_tenant: int = Field(
+        2_000,
+        ge=1,
+        le=1_000_000,
+        description="requests of one tenant that may wait for a model; one more is refused, or the "
+        "last of a lower class",
+    )
+    max_total: int = Field(
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="requests that may wait for a model; likewise",
+    )
+
+
 class RouterLimits(SettingsGroup):
     """What frontends may leave waiting, and how long starting and stopping take."""
 

@@ -26,6 +26,8 @@ class Lines:
         self._classes = classes
         self._lines: dict[tuple[tuple[int, int], int], dict[str, list[Entry]]] = {}
         """By rank and class, then by tenant."""
+        self.leads: dict[str, float] = {}
+        """`FairShares.leads` as `groups` was last asked."""
 
     def __len__(self) -> int:
         """Return the number of requests in all lines."""
@@ -56,7 +58,8 @@ class Lines:
         Args:
             held: whether those last ones are wanted.
         """
-        classes, leads = self._classes, self._shares.leads()
+        classes = self._classes
+        leads = self.leads = self._shares.leads()
         ranks = [(classes.held(rank[1]), not classes.owed(rank[1]), *rank) for rank in self._lines]
         for is_held, _, rank, priority_class in sorted(ranks):
             if is_held and not held:

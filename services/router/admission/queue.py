@@ -29,6 +29,7 @@ from services.router.admission.waiting import (
     Charge,
     Due,
     P,
+    Plan,
     Planner,
     QueueSettings,
     Waiting,
@@ -100,6 +101,60 @@ class AdmissionQueue:
                 raise
         return self.remove(gives_way) if gives_way is not None else None
 
+    @property
+    def next_bound(self) -> float:
+        """When the next request is given up; infinite: nothing waits."""
+        return self._bounds[0][0] if self._bounds else math.inf
+
+    def priority_classes(self) -> Iterator[int]:
+        """Yield the priority class of each request that waits."""
+        return (waiting.priority_class for waiting in self._waiting.values())
+
+    def admit(
+        self, waiting: Waiting, plan: Plan, queue_seconds: float, planner: Planner[P], now: float
+    ) -> Charge | None:
+        """Let a request go at once, and charge for it, where it has not to wait.
+
+        It has to where others wait, or its worker has more to compute than the gate, or its class
+        has as much as it may have.
+
+        Args:
+            waiting: the request, whose times and key are set.
+            plan: where it would go now.
+            queue_seconds: its worker computes what was placed there for so long.
+            planner: knows the workers.
+            now: a monotonic clock, in seconds.
+
+        Returns:
+            What it was charged; None: it has to wait.
+
+        Raises:
+            BatonError: OVERLOADED: its first token would come too late.
+        """
+        waiting.work = plan.prefill_seconds
+        self._set_times(waiting)
+        if self._waiting or queue_seconds > self._settings.gate:
+            return None
+        if now + plan.ttft_seconds > waiting.due:
+            raise _late(plan.ttft_seconds, waiting.due - now)
+        if self._classes.limited:
+            self._classes.fill(now, planner.tokens_per_second())
+        tenant, priority_class = waiting.tenant, waiting.priority_class
+        self._classes.join(priority_class)
+        if self._classes.held(priority_class):
+            self._classes.leave(priority_class)
+            return None
+        self._shares.join(tenant, waiting.weight)
+        return self._charge(waiting, plan.uncached_tokens)
+
+    def charge(self, waiting: Waiting, plan: Plan) -> Charge:
+        """Charge for a request that never waits, such as a stream that goes on."""
+        waiting.work = plan.prefill_seconds
+        self._set_times(waiting)
+        self._shares.join(waiting.tenant, waiting.weight)
+        self._classes.join(waiting.priority_class)
+        return self._charge(waiting, plan.uncached_tokens)
+
     def remove(self, number: int) -> Waiting | None:
         """Take a request out that was cancelled; None: it does not wait."""
         if number not in self._waiting:
@@ -163,7 +218,8 @@ class AdmissionQueue:
                 self.remove(number)
                 yield Due(waiting, _late(plan.ttft_seconds, waiting.deadline - now), None)
                 continue
-            yield Due(waiting, plan, self._begin(waiting, plan.uncached_tokens))
+            charge = self._begin(waiting, plan.uncached_tokens)
+            yield Due(waiting, plan, charge, self._lines.leads.get(waiting.tenant, 0.0))
             queues = planner.queue_seconds()
 
     def settle(
@@ -273,6 +329,10 @@ class AdmissionQueue:
     def _begin(self, waiting: Waiting, uncached_tokens: int) -> Charge:
         """Take out a request that goes now, and charge for it."""
         self._take(waiting.number)
+        return self._charge(waiting, uncached_tokens)
+
+    def _charge(self, waiting: Waiting, uncached_tokens: int) -> Charge:
+        """Charge for a request that has joined."""
         tenant, priority_class = waiting.tenant, waiting.priority_class
         weight = self._classes.policy.of(priority_class).weight
         tokens = self._cost(uncached_tokens, waiting.output_tokens, weight)

@@ -143,3 +143,5 @@ class Due(NamedTuple, Generic[P]):
     """Where it goes, or why it can go nowhere."""
     charge: Charge | None
     """What `AdmissionQueue.settle` is given when its ticket is back; None with an error."""
+    tenant_lead: float = 0.0
+    """Tokens by weight that its tenant was given beyond the one that was given least."""

@@ -12,13 +12,10 @@ from baton.internal.v1.router_pb2_grpc import (
 )
 from baton.rpc.server.call import ServerCall
 from baton.settings import RouterLimits
+from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.explain import Explainer
 from services.router.api.limits import LimitBuckets
-from services.router.api.placer import Placer
 from services.router.api.session import PlaceSession
-from services.router.explanation.decision_log import DecisionLog
-from services.router.placement.service import PlacementService
-from services.router.state.executions import Executions
 
 SERVICE_NAME = "baton.internal.v1.RouterService"
 
@@ -27,26 +24,23 @@ class RouterService(RouterServiceServicer):
     """Opens a session for each Place call, and ends them all when the router stops.
 
     Args:
-        placements: what decides.
+        dispatcher: answers queries.
         limits: how many answers may wait for a frontend, and for how long.
         buckets: of the limits that this router owns; None: nothing is answered of limits.
     """
 
     def __init__(
         self,
-        placements: PlacementService,
+        dispatcher: QueryDispatcher,
         limits: RouterLimits = RouterLimits(),
         buckets: LimitBuckets | None = None,
     ) -> None:
-        self._placements = placements
+        self._dispatcher = dispatcher
         self._limits = limits
         self._buckets = buckets
-        decisions = DecisionLog()
-        self._placer = Placer(placements, decisions)
-        self._explainer = Explainer(placements, decisions)
+        self._explainer = Explainer(dispatcher.placements, dispatcher.decisions)
         self._numbers = itertools.count(1)
         self._sessions: dict[int, PlaceSession] = {}
-        self._executions = Executions()
         self._open = False
         self._stopping = False
 
@@ -58,11 +52,18 @@ class RouterService(RouterServiceServicer):
         """Begin to serve: the cluster is known. Calls that came before were refused."""
         self._open = True
 
+    def begin_drain(self) -> None:
+        """Refuse what waits with DRAINING, and what would have to: another router has time for it.
+
+        What can be placed at once still is.
+        """
+        self._dispatcher.drain(draining())
+
     def stop(self) -> None:
         """End every Place call with DRAINING once its answers are out, and every later one."""
         self._stopping = True
         for session in self._sessions.values():
-            session.drain(_draining())
+            session.drain(draining())
 
     async def Place(  # type: ignore[override]  # noqa: N802  # stubs know no handler that writes
         self, _: object, context: ServerCall
@@ -75,14 +76,11 @@ class RouterService(RouterServiceServicer):
         if not self._open:
             raise _unready()
         if self._stopping:
-            raise _draining()
+            raise draining()
         number = next(self._numbers)
         session = self._sessions[number] = PlaceSession(
             number,
-            self._placements,
-            self._placer,
-            self._executions,
-            self._tell_superseded,
+            self._dispatcher,
             self._limits,
             self._buckets,
         )
@@ -105,10 +103,6 @@ class RouterService(RouterServiceServicer):
             raise _unready()
         return self._explainer.explain(request)
 
-    def _tell_superseded(self, session: int, execution: int) -> None:
-        if session in self._sessions:
-            self._sessions[session].tell_superseded(execution)
-
 
 def _unready() -> BatonError:
     return BatonError(
@@ -116,5 +110,6 @@ def _unready() -> BatonError:
     )
 
 
-def _draining() -> BatonError:
+def draining() -> BatonError:
+    """Return what a router that stops answers."""
     return BatonError(Reason.DRAINING, "this router is stopping", retry_after=0.1)

@@ -1,10 +1,15 @@
 """The router's objects, which also record what is called on them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from baton.errors import BatonError
-from services.router.placement.service import Placed, PlacementRequest, PlacementService
-from services.router.policy.costs import Policy
+from services.router.placement.service import (
+    Placed,
+    PlacementPlan,
+    PlacementRequest,
+    PlacementService,
+)
+from services.router.policy.costs import Policy, Turn
 from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.records import (
     FORMAT,
@@ -117,15 +122,27 @@ class RecordedPlacements(PlacementService):
         super().__init__(fleet, policy)
         self._write = write
 
-    def place(self, request: PlacementRequest, session: int, now: float) -> Placed:
-        """Choose a placement and open its ticket."""
+    def plan(
+        self, request: PlacementRequest, turns: Mapping[str, Turn] | None = None
+    ) -> PlacementPlan:
+        """Choose a placement; a refusal is recorded, and a plan once its ticket is opened."""
         try:
-            placed = super().place(request, session, now)
+            return super().plan(request, turns)
         except BatonError as error:
             refused = PlacementOutcome(refused=error.reason.name)
-            self._write(RequestPlaced(request, session, now, refused))
+            self._write(RequestPlaced(request, 0, 0.0, refused, dict(turns or {})))
             raise
-        self._write(RequestPlaced(request, session, now, outcome(placed)))
+
+    def commit(self, plan: PlacementPlan, session: int, now: float) -> Placed:
+        """Open the ticket of a plan."""
+        request, turns = plan.request, plan.turns_by_worker()
+        try:
+            placed = super().commit(plan, session, now)
+        except BatonError as error:
+            refused = PlacementOutcome(refused=error.reason.name)
+            self._write(RequestPlaced(request, session, now, refused, turns))
+            raise
+        self._write(RequestPlaced(request, session, now, outcome(placed), turns))
         return placed
 
     def return_tickets(self, session: int, tickets: Sequence[str]) -> None:

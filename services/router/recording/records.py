@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from services.router.placement.service import PlacementRequest
-from services.router.policy.costs import Policy
+from services.router.policy.costs import Policy, Turn
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout
 from services.router.state.rates import Bandwidths
 
@@ -91,12 +91,14 @@ class PlacementOutcome(NamedTuple):
 
 
 class RequestPlaced(_Record, frozen=True, tag="place"):
-    """`PlacementService.place`."""
+    """`PlacementService.plan` and `commit`; where the first refused, session and time are 0."""
 
     request: PlacementRequest
     session: int
     now: float
     outcome: PlacementOutcome
+    turns: dict[str, Turn] = {}
+    """That it was planned with."""
 
 
 class TicketsReturned(_Record, frozen=True, tag="return"):

@@ -75,7 +75,8 @@ def replay(records: Iterable[Record]) -> Replayed:
 
 def _place(service: PlacementService, record: RequestPlaced) -> PlacementOutcome:
     try:
-        return outcome(service.place(record.request, record.session, record.now))
+        plan = service.plan(record.request, record.turns)
+        return outcome(service.commit(plan, record.session, record.now))
     except BatonError as error:
         return PlacementOutcome(refused=error.reason.name)
 

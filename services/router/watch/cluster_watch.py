@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from baton.cluster.discovery import Discovery
@@ -30,15 +31,25 @@ class ClusterWatch:
         fleet: what to keep up to date.
         settings: when a stream is broken.
         router_id: instance id of this router.
+        on_change: called when something changed that a placement depends on.
+        on_tended: called after each time that the fleet was tended.
     """
 
     def __init__(
-        self, discovery: Discovery, fleet: Fleet, settings: WatchSettings, router_id: str
+        self,
+        discovery: Discovery,
+        fleet: Fleet,
+        settings: WatchSettings,
+        router_id: str,
+        on_change: Callable[[], None],
+        on_tended: Callable[[], None],
     ) -> None:
         self._discovery = discovery
         self._fleet = fleet
         self._settings = settings
         self._router_id = router_id
+        self._on_change = on_change
+        self._on_tended = on_tended
         self._watch_streams: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -46,6 +57,7 @@ class ClusterWatch:
         async with asyncio.TaskGroup() as group:
             async for change in self._discovery.changes():
                 self._apply(change, group)
+                self._on_change()
 
     async def wait_ready(self, limit: float) -> None:
         """Wait until the cluster is known: etcd was listed and every worker reported its load.
@@ -73,6 +85,8 @@ class ClusterWatch:
             while more:
                 more = fleet.tend(time.monotonic()).more
                 await asyncio.sleep(0)
+            self._on_change()
+            self._on_tended()
             metrics.TICKETS.set(len(fleet.tickets))
             metrics.INDEX_BLOCKS.set(len(fleet.index))
             counts = fleet.role_counts()
@@ -104,6 +118,7 @@ class ClusterWatch:
                         instance,
                         self._fleet,
                         self._discovery.report_unreachable,
+                        self._on_change,
                         self._settings,
                         self._router_id,
                     )

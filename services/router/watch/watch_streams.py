@@ -32,6 +32,7 @@ async def watch_instance(
     instance: Instance,
     fleet: Fleet,
     on_broken: Callable[[str], None],
+    on_report: Callable[[], None],
     settings: WatchSettings,
     router_id: str,
 ) -> None:
@@ -41,6 +42,7 @@ async def watch_instance(
         instance: what to watch.
         fleet: what to keep up to date; it knows the instance already.
         on_broken: called with the instance's id whenever a stream from it broke.
+        on_report: called when a worker has reported its load.
         settings: when a stream is broken, and how soon it is opened again.
         router_id: of this router: a worker counts as ready once it is watched by all.
     """
@@ -51,7 +53,7 @@ async def watch_instance(
             if ROLES[instance.role].is_worker:
                 request = worker_pb2.WatchLoadRequest(router_id=router_id)
                 group.create_task(
-                    _watch_load(channel, request, instance, fleet, on_broken, settings)
+                    _watch_load(channel, request, instance, fleet, on_broken, on_report, settings)
                 )
     finally:
         await channel.close()
@@ -63,12 +65,14 @@ async def _watch_load(
     instance: Instance,
     fleet: Fleet,
     on_broken: Callable[[str], None],
+    on_report: Callable[[], None],
     settings: WatchSettings,
 ) -> None:
     stub = channel.stub(WorkerServiceStub)
 
     async def apply(message: worker_pb2.WatchLoadResponse) -> bool:
         fleet.apply_report(report_from_proto(message.report), time.monotonic())
+        on_report()
         return True
 
     def broken(instance_id: str) -> None:

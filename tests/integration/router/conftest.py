@@ -124,6 +124,7 @@ class World:
             "grpc.port": int(address.rpartition(":")[2]),
             "etcd.endpoints": self.etcd.endpoints,
             "etcd.cluster": self.cluster,
+            "queue.gate_seconds": 86_400,  # members do no work: what waited would wait for ever
             "watch.silence_seconds": 30,  # a machine that stands still is no member that is gone
         }
         router = LocalService("router", {**joined, **settings})

@@ -21,7 +21,7 @@ async def pools(world):
     for number, store in enumerate(("store-a", "store-b"), 1):
         await world.prefill(f"p{number}", store)
         decode = await world.decode(f"d{number}", store)
-        await decode.load(running=40, decode_step_seconds=0.01)
+        await decode.load(running=40, decode_step_seconds=0.03)
     frontend = world.frontend(await world.router())
 
     async def everybody() -> bool:

@@ -13,6 +13,7 @@ from baton.tenancy.limits.messages import Answer, Ask
 from baton.tenancy.limits.owner import SETTLE_SECONDS
 from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject
 from baton.tenancy.limits.wire import answer_from_proto, ask_to_proto
+from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.limits import FORGET_SECONDS, LimitBuckets
 from services.router.api.service import RouterService
 from services.router.placement.service import PlacementService
@@ -154,7 +155,8 @@ def made() -> Buckets:
 
 async def begin(made: Buckets) -> tuple[Stream, "asyncio.Task[None]"]:
     service = RouterService(
-        PlacementService(Fleet(PrefixIndex(), TicketTable("r"))), buckets=made.buckets
+        QueryDispatcher(PlacementService(Fleet(PrefixIndex(), TicketTable("r")))),
+        buckets=made.buckets,
     )
     service.open()
     stream: Any = Stream()

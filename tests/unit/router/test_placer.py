@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.kv.keys import pack
-from services.router.api.placer import Placer
-from services.router.explanation.decision_log import DecisionLog
+from services.router.api.dispatcher import QueryDispatcher
 from services.router.placement.service import PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
+from tests.support.doubles.asker import Asker
 
 LAYOUT = b"L" * 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
@@ -68,16 +68,14 @@ class Router:
     """A router's answers to place queries about a fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._placer = Placer(PlacementService(fleet), DecisionLog())
+        self._dispatcher = QueryDispatcher(PlacementService(fleet), clock=lambda: 0.0)
+        self._askers: dict[int, Asker] = {}
 
     def place(self, query: router_pb2.PlaceQuery, session: int = 1) -> router_pb2.Placement:
-        answer = router_pb2.FrameFromRouter()
-        try:
-            self._placer.place(query, session, 0.0, answer.placement)
-        except BatonError:
-            assert not answer.HasField("placement")
-            raise
-        return answer.placement
+        asker = self._askers.get(session)
+        if asker is None:
+            asker = self._askers[session] = Asker(self._dispatcher, session)
+        return asker.place(query)
 
 
 def test_a_placement_names_workers_as_they_are_registered(fleet: Fleet) -> None:
@@ -166,7 +164,7 @@ def test_a_model_whose_workers_left_has_no_worker(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("prompt_tokens", 0), ("prompt_tokens", -1), ("max_tokens", 0), ("n", 17), ("n", -1)],
+    [("prompt_tokens", 0), ("prompt_tokens", -1), ("max_tokens", 0), ("n", 129), ("n", -1)],
 )
 def test_fields_out_of_range_are_named(fleet: Fleet, field: str, value: int) -> None:
     query = ask()

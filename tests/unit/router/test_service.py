@@ -10,6 +10,8 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
 from baton.rpc.protocol import VERSION, hello
 from baton.settings import RouterLimits
+from services.router.admission.waiting import QueueSettings
+from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.service import RouterService
 from services.router.placement.service import PlacementService
 from services.router.prefix_index.index import PrefixIndex
@@ -21,6 +23,7 @@ from tests.support.doubles.call import ScriptedCall
 from tests.support.wait import eventually
 
 LAYOUT = b"L" * 16
+NO_GATE = QueueSettings(gate=1e9)
 
 MAX_ANSWERS = RouterLimits().max_answers
 
@@ -71,7 +74,7 @@ def fleet() -> Fleet:
 
 
 def serving(fleet: Fleet, **options: Any) -> RouterService:
-    service = RouterService(PlacementService(fleet), **options)
+    service = RouterService(QueryDispatcher(PlacementService(fleet), NO_GATE), **options)
     service.open()
     return service
 
@@ -170,7 +173,9 @@ async def test_stopping_does_not_wait_for_a_frontend_that_reads_nothing(fleet: F
 
 async def test_a_router_that_does_not_know_the_cluster_refuses_sessions(fleet: Fleet) -> None:
     assert (
-        await refusal(begin(RouterService(PlacementService(fleet)), Stream(1)))
+        await refusal(
+            begin(RouterService(QueryDispatcher(PlacementService(fleet), NO_GATE)), Stream(1))
+        )
         is Reason.UNAVAILABLE
     )
 

@@ -117,7 +117,7 @@ class BatonQueueRouter(BatonRouter):
         for expired in self._queue.expire(now):
             del self._held[expired.number]
         answer = None
-        for waiting, plan, charge in self._queue.due(self._planner, now):
+        for waiting, plan, charge, _ in self._queue.due(self._planner, now):
             request = self._held.pop(waiting.number)
             if isinstance(plan, BatonError) or charge is None:
                 continue

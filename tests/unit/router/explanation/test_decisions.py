@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2
+from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.explain import Explainer
-from services.router.api.placer import Placer
 from services.router.explanation.decision_log import DecisionLog, DecisionRecord, Turn
 from services.router.placement.service import PlacementPlan, PlacementRequest, PlacementService
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.state.fleet import Fleet
 from services.router.state.instances import LoadReport
+from tests.support.doubles.asker import Asker
 from tests.unit.router.test_placer import CHAIN, ask, make_fleet
 
 NOW = 50.0
@@ -27,15 +28,18 @@ class Router:
         self.fleet = fleet
         self.placements = PlacementService(fleet)
         self.decisions = DecisionLog()
-        self._placer = Placer(self.placements, self.decisions)
+        self._now = 0.0
+        dispatcher = QueryDispatcher(
+            self.placements, decisions=self.decisions, clock=lambda: self._now
+        )
+        self._asker = Asker(dispatcher)
         self._explainer = Explainer(
             self.placements, self.decisions, clock=lambda: NOW, wall_clock=lambda: 1000.0 + NOW
         )
 
     def place(self, query: router_pb2.PlaceQuery, now: float = 1.0) -> router_pb2.Placement:
-        answer = router_pb2.Placement()
-        self._placer.place(query, 1, now, answer)
-        return answer
+        self._now = now
+        return self._asker.place(query)
 
     def explain(
         self, request_id: str = "", query: router_pb2.PlaceQuery | None = None

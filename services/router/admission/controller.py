@@ -1,0 +1,291 @@
+"""Which requests are placed at once, which wait, and what each outcome is told to.
+
+Everything that a router does with a request between its query and its ticket's return, without
+I/O and without a clock: one queue per model, what tenants were charged, and who is answered.
+Each request that waits is answered exactly once, whatever ends its wait.
+"""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from baton.errors import BatonError, Reason
+from services.router.admission.class_shares import ClassShares
+from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
+from services.router.admission.fairness import FairShares
+from services.router.admission.planner import FleetPlanner
+from services.router.admission.queue import RETRY_SECONDS, AdmissionQueue
+from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
+from services.router.placement.service import Placed, PlacementService
+
+MAX_CHARGES = 100_000
+"""Of placements whose tickets are not back, by session: of more, the oldest is settled."""
+
+
+class Usage(NamedTuple):
+    """What the work of a ticket used, in tokens."""
+
+    computed_prompt_tokens: int
+    output_tokens: int
+
+
+class Admitted(NamedTuple):
+    """A request that was placed."""
+
+    placed: Placed
+    tenant_lead: float
+    """Tokens by weight that its tenant was given beyond the one that was given least."""
+
+
+class _Model:
+    """What one model's requests share."""
+
+    def __init__(self, placements: PlacementService, name: str, settings: QueueSettings) -> None:
+        self.shares = FairShares()
+        self.classes = ClassShares()
+        self.queue = AdmissionQueue(self.shares, settings, self.classes)
+        self.planner = FleetPlanner(placements, name)
+
+
+class AdmissionController:
+    """Admits requests to the workers of all models. One loop owns it.
+
+    Args:
+        placements: what decides where requests go.
+        on_answer: is given each request that waited, and where it was placed or why it was not;
+            never from within `submit` of that request.
+        settings: of each model's queue.
+    """
+
+    def __init__(
+        self,
+        placements: PlacementService,
+        on_answer: Callable[[Waiting, Admitted | BatonError], None],
+        settings: QueueSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        self._placements = placements
+        self._on_answer = on_answer
+        self._settings = settings
+        self._policy = DEFAULT_ADMISSION
+        self._models: dict[str, _Model] = {}
+        self._where: dict[int, _Model] = {}
+        """Of each request that waits."""
+        self._charges: dict[int, dict[str, tuple[_Model, Charge]]] = {}
+        """By session, then by ticket."""
+        self._draining: BatonError | None = None
+        self._numbers = itertools.count(1)
+
+    def __len__(self) -> int:
+        """Return the number of requests that wait."""
+        return len(self._where)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, no ticket is out, and nothing is remembered of tenants."""
+        return not (
+            self._where
+            or self._charges
+            or any(len(model.shares) or len(model.queue) for model in self._models.values())
+        )
+
+    @property
+    def policy(self) -> AdmissionPolicy:
+        """Of the classes; a new one holds from the next request on."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: AdmissionPolicy) -> None:
+        self._policy = policy
+        for model in self._models.values():
+            model.classes.policy = policy
+
+    def next_number(self) -> int:
+        """Return the number of a new request."""
+        return next(self._numbers)
+
+    def waiting(self, model: str) -> int:
+        """Return the number of requests that wait for a model."""
+        known = self._models.get(model)
+        return len(known.queue) if known is not None else 0
+
+    def waiting_by_class(self) -> Counter[tuple[str, int]]:
+        """Return the number of requests that wait, by model and priority class."""
+        return Counter(
+            (name, priority_class)
+            for name, model in self._models.items()
+            for priority_class in model.queue.priority_classes()
+        )
+
+    def submit(self, waiting: Waiting, now: float, *, may_wait: bool = True) -> Admitted | None:
+        """Place a request at once, or let it wait: None.
+
+        Args:
+            waiting: the request, with a number of `next_number`.
+            now: a monotonic clock, in seconds.
+            may_wait: False: it is placed at once, however long its worker's queue is.
+
+        Raises:
+            BatonError: no worker can take it, its deadline cannot be kept, the queue is full, or
+                the router drains and it would wait.
+        """
+        placements, request = self._placements, waiting.request
+        plan = placements.plan(request)
+        model = self._models.get(request.model)
+        if model is None:
+            model = self._models[request.model] = _Model(placements, request.model, self._settings)
+            model.classes.policy = self._policy
+        queue = model.queue
+        if may_wait:
+            charge = queue.admit(waiting, plan, plan.queue_seconds, model.planner, now)
+        else:
+            charge = queue.charge(waiting, plan)
+        if charge is not None:
+            try:
+                placed = placements.commit(plan, waiting.session, now)
+            except BatonError:
+                queue.settle(charge, 0, 0)
+                raise
+            self._remember(model, charge, waiting.session, placed.ticket)
+            return Admitted(placed, 0.0)
+        if self._draining is not None:
+            raise self._draining
+        gave_way = queue.add(waiting, model.planner, now)
+        self._where[waiting.number] = model
+        if gave_way is not None:
+            self._answer(
+                gave_way,
+                BatonError(
+                    Reason.OVERLOADED,
+                    "the router's queue is full, and a more urgent request came",
+                    retry_after=RETRY_SECONDS,
+                ),
+            )
+        return None
+
+    def cancel(self, number: int) -> bool:
+        """Take a request out, which is not answered; return whether it waited."""
+        model = self._where.pop(number, None)
+        if model is None:
+            return False
+        model.queue.remove(number)
+        return True
+
+    def refuse(self, number: int, error: BatonError) -> None:
+        """Take a request out, and answer it with an error; one that does not wait is left alone."""
+        model = self._where.get(number)
+        waiting = model.queue.remove(number) if model is not None else None
+        if waiting is not None:
+            self._answer(waiting, error)
+
+    def advance(self, now: float) -> None:
+        """Place what may go now, and give up what has waited for too long."""
+        for model in self._models.values():
+            if not len(model.queue):
+                continue
+            for waiting in model.queue.expire(now):
+                self._answer(waiting, _too_long(waiting, now))
+            if len(model.queue):
+                self._place(model, now)
+
+    def next_bound(self) -> float:
+        """Return when the next request is given up; infinite: nothing waits."""
+        return min((model.queue.next_bound for model in self._models.values()), default=math.inf)
+
+    def return_tickets(
+        self, session: int, tickets: Sequence[str], usage: Mapping[str, Usage]
+    ) -> None:
+        """End tickets of a session; unknown ones and those of other sessions are left alone.
+
+        Args:
+            session: whose they are.
+            tickets: their ids.
+            usage: what their work used, as far as it is known; the others', as predicted.
+        """
+        self._placements.return_tickets(session, tickets)
+        charges = self._charges.get(session)
+        if charges is None:
+            return
+        for ticket in tickets:
+            self._settle(charges, ticket, usage.get(ticket))
+        if not charges:
+            del self._charges[session]
+
+    def end_session(self, session: int) -> list[Waiting]:
+        """Take out what a session waits for, unanswered, and end its tickets.
+
+        Returns:
+            What waited.
+        """
+        gone = [
+            waiting
+            for model in self._models.values()
+            for waiting in model.queue.end_session(session)
+        ]
+        for waiting in gone:
+            del self._where[waiting.number]
+        self._placements.end_session(session)
+        charges = self._charges.pop(session, {})
+        for ticket in list(charges):
+            self._settle(charges, ticket, None)
+        return gone
+
+    def drain(self, error: BatonError) -> None:
+        """Answer all that waits with an error, and from now on what would have to wait."""
+        self._draining = error
+        for number in list(self._where):
+            self.refuse(number, error)
+
+    def _place(self, model: _Model, now: float) -> None:
+        for waiting, plan, charge, lead in model.queue.due(model.planner, now):
+            if isinstance(plan, BatonError) or charge is None:
+                assert isinstance(plan, BatonError)
+                self._answer(waiting, plan)
+                continue
+            try:
+                placed = model.planner.place(plan, waiting.session, now)
+            except BatonError as error:
+                model.queue.settle(charge, 0, 0)
+                self._answer(waiting, error)
+                continue
+            self._remember(model, charge, waiting.session, placed.ticket)
+            self._answer(waiting, Admitted(placed, lead))
+
+    def _answer(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
+        del self._where[waiting.number]
+        self._on_answer(waiting, outcome)
+
+    def _remember(self, model: _Model, charge: Charge, session: int, ticket: str) -> None:
+        charges = self._charges.setdefault(session, {})
+        if len(charges) >= MAX_CHARGES:
+            self._settle(charges, next(iter(charges)), None)
+        charges[ticket] = model, charge
+
+    @staticmethod
+    def _settle(
+        charges: dict[str, tuple[_Model, Charge]], ticket: str, usage: Usage | None
+    ) -> None:
+        known = charges.pop(ticket, None)
+        if known is None:
+            return
+        model, charge = known
+        if usage is None:
+            model.queue.settle(charge)
+        else:
+            model.queue.settle(charge, usage.computed_prompt_tokens, usage.output_tokens)
+
+
+def _too_long(waiting: Waiting, now: float) -> BatonError:
+    waited = now - waiting.arrival
+    if now >= waiting.deadline:
+        return BatonError(
+            Reason.DEADLINE,
+            f"no worker was free for the request's first token before its deadline, after "
+            f"{waited:.1f} s",
+        )
+    return BatonError(
+        Reason.OVERLOADED,
+        f"no worker was free for the request in {waited:.0f} s",
+        retry_after=RETRY_SECONDS,
+    )

@@ -1,0 +1,397 @@
+"""Queries of all Place streams: placed at once, or held until their turn comes, and answered.
+
+The queue is planned again when something changed that could let a request go: a query, a ticket
+that came back, a report of a worker. Changes of one turn of the loop are one, and planning takes
+no more than a quarter of the loop's time, however many workers report.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from opentelemetry.trace import Span
+
+from baton.errors import BatonError, Reason
+from baton.internal.v1 import router_pb2
+from services.router import metrics
+from services.router.admission.classes import AdmissionPolicy
+from services.router.admission.controller import AdmissionController, Admitted, Usage
+from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, Waiting
+from services.router.api import outcomes
+from services.router.api.queries import (
+    CLASS_NAMES,
+    ShareOf,
+    claim_from_proto,
+    fill_order,
+    fill_placement,
+    waiting_from_proto,
+)
+from services.router.explanation.decision_log import DecisionLog, DecisionRecord, Turn
+from services.router.metrics import PlacementMetrics
+from services.router.placement.service import PlacementService
+from services.router.state.executions import Claim, Executions
+
+BEAT_SECONDS = 0.1
+"""A session that was told nothing for two of these is told that the router lives."""
+_MIN_PAUSE = 0.001
+_PAUSES = 3.0
+"""Times what planning took, before it is planned again."""
+
+
+class Asker(Protocol):
+    """A session whose queries are answered."""
+
+    number: int
+
+    def frame(self) -> router_pb2.FrameFromRouter:
+        """Return a frame to fill in, of those that are sent together."""
+
+    def flush(self) -> None:
+        """Send the frames."""
+
+    def beat(self) -> None:
+        """Say that the router lives, if nothing was said since the last beat."""
+
+    def answered(self, correlation_id: int) -> None:
+        """Note that a query that waited is answered."""
+
+    def tell_superseded(self, execution: int) -> None:
+        """Tell that another execution took over from one of this session."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingQuery:
+    """What is needed of a query to answer it."""
+
+    asker: Asker
+    waiting: Waiting
+    correlation_id: int
+    request_id: str
+    claim: Claim | None
+    span: Span | None
+    ahead: int = 0
+    """Requests that waited for its model when it came."""
+
+
+class QueryDispatcher:
+    """Answers place queries. Lives on the event loop.
+
+    Args:
+        placements: what decides where requests go.
+        settings: of the queue.
+        share_of: of each tenant.
+        decisions: where each decision is kept, to be explained.
+        clock: a monotonic clock, in seconds.
+        loop: for timers; by default the loop that runs when the first request waits.
+    """
+
+    def __init__(
+        self,
+        placements: PlacementService,
+        settings: QueueSettings = DEFAULT_SETTINGS,
+        share_of: ShareOf = lambda _: (0, 1.0),
+        decisions: DecisionLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.placements = placements
+        self._controller = AdmissionController(placements, self._answer_late, settings)
+        self._age = settings.age
+        self._share_of = share_of
+        self.decisions = decisions if decisions is not None else DecisionLog()
+        self._clock = clock
+        self._loop = loop
+        self._executions = Executions()
+        self._sessions: dict[int, Asker] = {}
+        self._pending: dict[int, PendingQuery] = {}
+        """By number; those that wait."""
+        self._claims: dict[bytes, PendingQuery] = {}
+        """Of those that wait."""
+        self._waiters: dict[int, int] = {}
+        """Queries that wait, by session."""
+        self._to_flush: dict[int, Asker] = {}
+        self._records: dict[str, PlacementMetrics] = {}
+        """By model; those that have workers, or had them."""
+        self._planning: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._not_before = 0.0
+        """When it may be planned again."""
+        self._beat: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Return the number of queries that wait."""
+        return len(self._pending)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, no ticket is out, and nobody is charged anything."""
+        return not self._pending and not self._claims and self._controller.idle
+
+    def set_policy(self, policy: AdmissionPolicy) -> None:
+        """Let the policies of classes hold from the next request on."""
+        self._controller.policy = policy
+        self.wake()
+
+    def open_session(self, asker: Asker) -> None:
+        """Begin with a session, until `end_session`."""
+        self._sessions[asker.number] = asker
+
+    def end_session(self, number: int) -> None:
+        """Forget a session, what waits of it and its tickets."""
+        del self._sessions[number]
+        self._to_flush.pop(number, None)
+        self._executions.end_session(number)
+        for waiting in self._controller.end_session(number):
+            self._forget(waiting.number, "session")
+        self.wake()
+
+    def ask(self, asker: Asker, query: router_pb2.PlaceQuery, *, may_wait: bool = True) -> int:
+        """Answer a query at once, or say that it waits.
+
+        Args:
+            asker: the session that it came on, which is told.
+            query: as received.
+            may_wait: False: the session's frontend knows of no waiting.
+
+        Returns:
+            Its number while it waits, for `cancel`; 0: it is answered.
+        """
+        began, now = time.perf_counter(), self._clock()
+        controller, claim = self._controller, claim_from_proto(query)
+        span = outcomes.begin_span(query)
+        request_id, correlation_id = query.context.request_id, query.correlation_id
+        pending: PendingQuery | None = None
+        try:
+            waiting = waiting_from_proto(
+                query, controller.next_number(), asker.number, self._share_of, now
+            )
+            pending = PendingQuery(asker, waiting, correlation_id, request_id, claim, span)
+            older = self._check(claim, now)
+            pending.ahead = controller.waiting(waiting.request.model)
+            admitted = controller.submit(
+                waiting, now, may_wait=may_wait and not query.output_tokens
+            )
+        except BatonError as error:
+            model = query.context.model
+            outcomes.refuse(asker.frame().failed, model, request_id, correlation_id, error)
+            if pending is not None:
+                self._keep_refusal(pending, error, now)
+            outcomes.end_span(span, {"error.type": error.reason.name.lower()})
+            metrics.PLACE_SECONDS.observe(time.perf_counter() - began)
+            return 0
+        if older is not None:
+            self._supersede(older)
+        number = 0
+        if admitted is None:
+            number = waiting.number
+            self._hold(pending)
+            queued = asker.frame().queued
+            queued.correlation_id, queued.ahead = correlation_id, pending.ahead
+        else:
+            self._place(pending, admitted, now)
+        if self._to_flush:
+            # Of those that gave way; this session sends its own answers.
+            self._to_flush.pop(asker.number, None)
+            self._flush()
+        metrics.PLACE_SECONDS.observe(time.perf_counter() - began)
+        return number
+
+    def cancel(self, number: int) -> None:
+        """Take a query out that waits; it is not answered."""
+        if self._controller.cancel(number):
+            self._forget(number, "cancelled")
+
+    def return_tickets(
+        self,
+        session: int,
+        tickets: Sequence[str],
+        finished: Sequence[str],
+        usage: Mapping[str, Usage],
+    ) -> None:
+        """End tickets of a session.
+
+        Args:
+            session: whose they are.
+            tickets: their ids.
+            finished: those of claims that finished.
+            usage: what their work used, as far as it is known.
+        """
+        now, done = self._clock(), set(finished)
+        for ticket in tickets:
+            self._executions.end_ticket(session, ticket, now, finished=ticket in done)
+        self._controller.return_tickets(session, tickets, usage)
+        self.wake()
+
+    def drain(self, error: BatonError) -> None:
+        """Answer all that waits with an error, and from now on what would have to wait."""
+        self._controller.drain(error)
+        self._flush()
+
+    def wake(self) -> None:
+        """Plan soon what waits: something changed."""
+        if self._planning is not None or not self._pending:
+            return
+        loop = self._running_loop()
+        pause = self._not_before - self._clock()
+        if pause > 0:
+            self._planning = loop.call_later(pause, self._advance)
+        else:
+            self._planning = loop.call_soon(self._advance)
+
+    def set_gauges(self) -> None:
+        """Say how many queries wait."""
+        counts = self._controller.waiting_by_class()
+        for model, record in self._records.items():
+            record.set_waiting(
+                {name: counts[model, number] for number, name in CLASS_NAMES.items()}
+            )
+
+    def _advance(self) -> None:
+        self._planning = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        began = self._clock()
+        self._controller.advance(began)
+        self._flush()
+        now = self._clock()
+        self._not_before = now + max(_MIN_PAUSE, _PAUSES * (now - began))
+        bound = self._controller.next_bound()
+        if bound < math.inf:
+            wait = max(bound, self._not_before) - now
+            self._timer = self._running_loop().call_later(wait, self.wake)
+
+    def _answer_late(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
+        """Answer a query that waited."""
+        pending, now = self._pending[waiting.number], self._clock()
+        asker = pending.asker
+        if isinstance(outcome, BatonError):
+            model, request_id = waiting.request.model, pending.request_id
+            self._forget(waiting.number, outcome.reason.name.lower())
+            failed = asker.frame().failed
+            outcomes.refuse(failed, model, request_id, pending.correlation_id, outcome)
+            self._keep_refusal(pending, outcome, now)
+            outcomes.end_span(pending.span, {"error.type": outcome.reason.name.lower()})
+        else:
+            self._forget(waiting.number, "placed")
+            self._place(pending, outcome, now)
+        asker.answered(pending.correlation_id)
+        self._to_flush[asker.number] = asker
+
+    def _place(self, pending: PendingQuery, admitted: Admitted, now: float) -> None:
+        """Answer a query with its placement."""
+        waiting, placed, claim = pending.waiting, admitted.placed, pending.claim
+        request, model = waiting.request, waiting.request.model
+        answer = pending.asker.frame().placement
+        answer.correlation_id = pending.correlation_id
+        fill_placement(answer, placed, self.placements)
+        since_epoch = time.time() - time.monotonic()
+        fill_order(answer.order, waiting, admitted.tenant_lead, self._age, since_epoch)
+        if claim is not None:
+            replaced = self._executions.begin(claim, pending.asker.number, placed.ticket)
+            if replaced is not None and replaced[0] in self._sessions:
+                self._sessions[replaced[0]].tell_superseded(replaced[1])
+        turn = None
+        if pending.ahead:
+            turn = Turn(
+                *waiting.rank,
+                admitted.tenant_lead,
+                waiting.key,
+                pending.ahead,
+                pending.ahead,
+                waiting.weight,
+            )
+        self.decisions.add(
+            DecisionRecord(
+                pending.request_id,
+                request,
+                now,
+                now - waiting.arrival,
+                turn,
+                placed.plan,
+                placed.decision.reason,
+            )
+        )
+        record = self._records.get(model)
+        if record is None:
+            record = self._records[model] = PlacementMetrics(model)
+        record.count(request.prompt_tokens, answer)
+        if pending.span is not None:
+            waited = now - waiting.arrival
+            attributes = outcomes.placement_attributes(pending.request_id, model, answer, waited)
+            outcomes.end_span(pending.span, attributes)
+
+    def _check(self, claim: Claim | None, now: float) -> PendingQuery | None:
+        """Check that a claim may run; return the query that waits with it, to take over from.
+
+        Raises:
+            BatonError: ALREADY_EXISTS.
+        """
+        if claim is None:
+            return None
+        older = self._claims.get(claim.key)
+        if older is not None and older.claim is not None:
+            other = older.claim.execution != claim.execution
+            if other and not claim.take_over:
+                raise BatonError(Reason.ALREADY_EXISTS, "a request of this id waits already")
+        self._executions.check(claim, now)
+        return older
+
+    def _supersede(self, older: PendingQuery) -> None:
+        """Answer a query that waits, and whose claim another one has now."""
+        assert older.claim is not None
+        error = BatonError(Reason.ABORTED, "another execution of the request took over")
+        older.asker.tell_superseded(older.claim.execution)
+        self._controller.refuse(older.waiting.number, error)
+
+    def _hold(self, pending: PendingQuery) -> None:
+        self._pending[pending.waiting.number] = pending
+        number = pending.asker.number
+        self._waiters[number] = self._waiters.get(number, 0) + 1
+        if pending.claim is not None:
+            self._claims[pending.claim.key] = pending
+        if self._beat is None:
+            self._beat = self._running_loop().call_later(BEAT_SECONDS, self._tell_alive)
+        self.wake()
+
+    def _forget(self, number: int, outcome: str) -> None:
+        """Note that a query waits no longer."""
+        pending = self._pending.pop(number)
+        asker, claim, waiting = pending.asker, pending.claim, pending.waiting
+        left = self._waiters.pop(asker.number) - 1
+        if left:
+            self._waiters[asker.number] = left
+        if claim is not None and self._claims.get(claim.key) is pending:
+            del self._claims[claim.key]
+        waited = self._clock() - waiting.arrival
+        metrics.QUEUE_SECONDS.labels(CLASS_NAMES[waiting.priority_class], outcome).observe(waited)
+        if outcome in ("cancelled", "session"):
+            outcomes.end_span(pending.span, {"error.type": outcome})
+
+    def _keep_refusal(self, pending: PendingQuery, error: BatonError, now: float) -> None:
+        waiting = pending.waiting
+        self.decisions.add(
+            DecisionRecord(
+                pending.request_id, waiting.request, now, now - waiting.arrival, refusal=error
+            )
+        )
+
+    def _tell_alive(self) -> None:
+        self._beat = None
+        for number in self._waiters:
+            self._sessions[number].beat()
+        if self._waiters:
+            self._beat = self._running_loop().call_later(BEAT_SECONDS, self._tell_alive)
+
+    def _flush(self) -> None:
+        while self._to_flush:
+            _, asker = self._to_flush.popitem()
+            asker.flush()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop

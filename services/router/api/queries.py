@@ -1,0 +1,147 @@
+"""Place queries and placements, between the wire and plain values."""
+
+import math
+from collections.abc import Callable
+from zlib import crc32
+
+from baton.errors import invalid_field
+from baton.internal.v1 import router_pb2, worker_pb2
+from baton.v1 import common_pb2
+from services.router.admission.waiting import Waiting
+from services.router.placement.service import Chain, Placed, PlacementRequest, PlacementService
+from services.router.state.executions import Claim
+from services.router.state.worker import Worker
+
+MAX_SOURCES = 16
+
+ShareOf = Callable[[str], tuple[int, float]]
+"""Rank of a tenant's tier, and its weight."""
+
+_RANKS: dict[int, int] = {
+    common_pb2.PRIORITY_CLASS_PREMIUM: 0,
+    common_pb2.PRIORITY_CLASS_INTERACTIVE: 1,
+    common_pb2.PRIORITY_CLASS_BATCH: 2,
+}
+CLASS_NAMES: dict[int, str] = {
+    common_pb2.PRIORITY_CLASS_PREMIUM: "premium",
+    common_pb2.PRIORITY_CLASS_INTERACTIVE: "interactive",
+    common_pb2.PRIORITY_CLASS_BATCH: "batch",
+}
+
+
+def request_from_proto(query: router_pb2.PlaceQuery) -> PlacementRequest:
+    """Return what a query asks."""
+    context = query.context
+    return PlacementRequest(
+        context.model,
+        query.prompt_tokens,
+        query.max_tokens,
+        [Chain(chain.layout_id, chain.keys) for chain in query.chains],
+        query.n or 1,
+        query.output_tokens,
+        frozenset(query.excluded_instances),
+        query.tokenizer_digest,
+        (context.adapter, query.adapter_digest) if context.adapter else None,
+        context.tenant,
+        crc32(context.request_id.encode(), query.correlation_id & 0xFFFFFFFF),
+    )
+
+
+def waiting_from_proto(
+    query: router_pb2.PlaceQuery, number: int, session: int, share_of: ShareOf, now: float
+) -> Waiting:
+    """Return a query as the queue takes it.
+
+    Args:
+        query: as received.
+        number: of the request.
+        session: that it came on.
+        share_of: the tenant's share.
+        now: a monotonic clock, in seconds.
+
+    Raises:
+        BatonError: INVALID_FIELD.
+    """
+    waited, deadline = query.waited_seconds, query.deadline_seconds
+    target, expected = query.ttft_target_seconds, query.expected_output_tokens
+    for field, value in (
+        ("waited_seconds", waited),
+        ("deadline_seconds", deadline),
+        ("ttft_target_seconds", target),
+        ("expected_output_tokens", expected),
+    ):
+        if not 0 <= value < math.inf:
+            raise invalid_field(field, f"{value} is out of range: 0 or more")
+    context = query.context
+    # Frontends say which; those of the release before leave it to the tenant's default.
+    priority = context.priority or common_pb2.PRIORITY_CLASS_INTERACTIVE
+    tier, weight = share_of(context.tenant)
+    return Waiting(
+        number,
+        request_from_proto(query),
+        session,
+        now - waited,
+        (tier, _RANKS.get(priority, _RANKS[common_pb2.PRIORITY_CLASS_INTERACTIVE])),
+        priority,
+        weight,
+        now + deadline if deadline else math.inf,
+        waited + target if target else math.inf,
+        expected,
+    )
+
+
+def claim_from_proto(query: router_pb2.PlaceQuery) -> Claim | None:
+    """Return what a query claims; None: its request has a new id."""
+    if not query.HasField("claim"):
+        return None
+    claim = query.claim
+    return Claim(claim.key, claim.execution, claim.take_over)
+
+
+def fill_placement(
+    answer: router_pb2.Placement, placed: Placed, placements: PlacementService
+) -> None:
+    """Write a placement into an answer."""
+    # In place: a message that is given to another one's constructor is copied.
+    decision = placed.decision
+    answer.ticket = placed.ticket
+    if decision.prefill_worker is not None:
+        _fill_target(answer.prefill, decision.prefill_worker)
+    _fill_target(answer.decode, decision.decode_worker)
+    for store_id in decision.sources[:MAX_SOURCES]:
+        address = placements.fleet.store_address(store_id)
+        if address:
+            answer.sources.add(store_id=store_id, address=address)
+    prediction, ttft = answer.prediction, decision.ttft
+    prediction.queue_seconds = ttft.queue_seconds
+    prediction.transfer_seconds = ttft.transfer_seconds
+    prediction.prefill_seconds = ttft.prefill_seconds
+    prediction.cached_tokens = decision.prefill.cached_tokens
+    prediction.reason = decision.reason
+
+
+def fill_order(
+    order: worker_pb2.WorkOrder,
+    waiting: Waiting,
+    tenant_lead: float,
+    age: float,
+    since_epoch: float,
+) -> None:
+    """Write a request's place in the waiting lines of workers.
+
+    Args:
+        order: to be filled.
+        waiting: the request.
+        tenant_lead: of its tenant.
+        age: seconds of computing that a second of waiting makes up for.
+        since_epoch: Unix seconds less those of the clock that the request's arrival is of.
+    """
+    order.tier, order.priority_class = waiting.rank
+    order.tenant_lead = tenant_lead
+    order.key = waiting.key + age * since_epoch
+
+
+def _fill_target(target: router_pb2.Target, worker: Worker) -> None:
+    target.instance_id = worker.id
+    target.incarnation = worker.incarnation
+    target.address = worker.address
