@@ -135,6 +135,9 @@ class RouterClient:
             if response.WhichOneof("frame") == "failed":
                 refused = BatonError.from_status(response.failed.status)
                 failed.add(session.instance.id)
+                if refused.reason is Reason.DRAINING:  # it gives back what waits
+                    refused, attempts = None, attempts - 1
+                    continue
                 if refused.reason in KNOWS_NOBODY and self._usable(failed):
                     continue
                 raise refused

@@ -122,7 +122,7 @@ async def test_what_is_answered_at_once_has_not_waited_and_says_its_times(router
     assert (await asked).queued_seconds == 0.0
 
 
-@pytest.mark.parametrize("how", ["silent", "drains", "dies"])
+@pytest.mark.parametrize("how", ["silent", "gives back", "drains", "dies"])
 async def test_another_router_is_asked_with_the_time_that_was_waited(
     routers: Routers, how: str
 ) -> None:
@@ -130,7 +130,10 @@ async def test_another_router_is_asked_with_the_time_that_was_waited(
     first, second = routers.doubles
     asked = await routers.queue("a", "b")
     await beat(first, 0.1)
-    if how == "drains":
+    if how == "gives back":  # its record does not say yet that it drains
+        for name in ("a", "b"):
+            first.refuse(name, BatonError(Reason.DRAINING, "this router is stopping"))
+    elif how == "drains":
         routers.alive[0].draining = True
         first.end(BatonError(Reason.DRAINING, "this router is stopping"))
     elif how == "dies":
@@ -138,7 +141,7 @@ async def test_another_router_is_asked_with_the_time_that_was_waited(
         del routers.alive[0]
     await eventually(lambda: len(second.open) == 2)
     assert all(query.waited_seconds >= 0.1 for query in second.asked)
-    assert routers.suspected[:1] == ["r0"]
+    assert routers.suspected[:1] == ([] if how == "gives back" else ["r0"])
     assert first.taken_back == []
     for name in ("b", "a"):
         second.let_wait(name)

@@ -107,7 +107,7 @@ def test_work_goes_by_its_router_s_order_or_else_by_class_and_seconds(info: Engi
             ({"context": RequestContext(priority=common_pb2.PRIORITY_CLASS_BATCH)}, 0.0),
         )
     )
-    assert short < long < later < batch, "100 s of waiting make up for 5 s of computing"
+    assert short < long < later < batch, "a class comes before seconds, and seconds before time"
     assert long == (0, 1, 0.0, 10.0)
     unknown = [work_order(_start(prompt_token_ids=prompt), 0.0, now) for now in (1.0, 2.0)]
     assert unknown == sorted(unknown), "first come, first served while no rate is known"
