@@ -210,6 +210,10 @@ def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> Non
             value = value.values() if isinstance(value, dict) else value
         for one in value if limits.items is not None else (value,):
             _check_one(name, limits, one)
+    if params.grammar is not None and params.allowed_token_ids:
+        raise InvalidParameterError(
+            "allowed_token_ids", "is not supported together with a grammar; leave one of them out"
+        )
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         most = names.get("max_tokens", "max_tokens")
         raise InvalidParameterError(

@@ -26,6 +26,7 @@ from baton.engine.events import CachedBlock, Event
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.kv.layout import Layout
 from baton.sampling import SamplingParams
+from baton.structured.grammars import Grammars
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,9 @@ class Engine(ABC):
     """Room for one or more blocks in memory that the engine copies from fastest, writable, for one
     thread at a time: where fetched blocks are checked before `write_blocks`. Copies of as many
     blocks per call as it holds are the fastest."""
+    grammars: Grammars | None = None
+    """Compiles the grammars of sequences, which any thread may ask for; `add` does not wait for
+    what was compiled before. None: the engine has not the feature `grammar`."""
 
     @abstractmethod
     def add(self, request: SequenceRequest) -> None:
@@ -153,6 +157,8 @@ class Engine(ABC):
         Raises:
             QueueFullError: too many wait already; nothing was queued.
             UnsupportedFeatureError: it needs `adapters` or `grammar`, and this engine has none.
+            GrammarError: the grammar cannot be kept.
+            GrammarsBusyError: too many grammars wait to be compiled.
             ValueError: the prompt cannot ever fit, a field is out of range (names the limit), or
                 there is no such adapter (names it).
         """

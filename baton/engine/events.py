@@ -99,6 +99,8 @@ class SequenceEnded:
     kv_byte_seconds: float
     error: str = ""
     """What went wrong, for the log; empty unless the reasons are ERROR."""
+    error_field: str = ""
+    """The request's field that is why: its sender is told `error`. Empty: it is the engine's."""
 
 
 Event = Admitted | PromptScored | SampledTokens | BlocksReady | BlocksEvicted | SequenceEnded

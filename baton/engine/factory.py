@@ -5,6 +5,7 @@ from hashlib import sha256
 import msgspec
 
 from baton.engine.base import Engine, EngineInfo
+from baton.engine.grammars import GRAMMAR, read_grammars
 from baton.engine.model_config import CheckpointError, read_config
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
@@ -18,6 +19,7 @@ from baton.engine.sizing import (
 from baton.engine.vllm.environment import check_version, is_cpu_build, prepare
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
+from baton.structured.masks import Masks
 
 _SIM_VOCAB_TOKENS = 32_000
 _SIM_CONTEXT_TOKENS = 32_768
@@ -77,6 +79,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
     own_context = config.context_tokens if config else _SIM_CONTEXT_TOKENS
     context_tokens, context_limit = context_size(settings, own_context, pages)
     limits = scheduler_limits(settings)
+    grammars = read_grammars(settings.model, vocab, eos)
     info = EngineInfo(
         layout=Layout(
             engine="sim/1",
@@ -95,7 +98,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
         checkpoint_context_tokens=own_context,
         vocab_tokens=vocab,
         eos_token_ids=eos,
-        features=(),
+        features=(GRAMMAR,) if grammars else (),
         max_waiting=limits.max_waiting,
         chunk_tokens=limits.chunk_tokens,
         decode_chunk_tokens=limits.decode_chunk_tokens,
@@ -108,5 +111,6 @@ def _create_sim(settings: EngineSettings) -> Engine:
     )
     weights = int.from_bytes(digest[:8], "little")
     kill_token = settings.sim_kill_token
-    runner = SimRunner(pages, block_tokens, vocab, eos, weights, costs, kill_token)
-    return PagedEngine(info, runner, pages, scheduler_limits(settings))
+    masks = Masks(grammars.vocabulary) if grammars else None
+    runner = SimRunner(pages, block_tokens, vocab, eos, weights, costs, kill_token, masks)
+    return PagedEngine(info, runner, pages, scheduler_limits(settings), grammars=grammars)

@@ -3,8 +3,8 @@
 Its KV is 16 bytes per token: a hash of all full blocks before the token's own, the position and the
 token. The next token is a hash of the KV bytes that are in the sequence's pages, the position, and,
 above temperature 0, seed and choice. So a wrong byte anywhere changes what follows, as it would in
-a model. It samples no end-of-sequence token: outputs are as long as they are asked to be. Other
-parameters of sampling change nothing.
+a model. It samples no end-of-sequence token, unless a grammar allows nothing else: outputs are as
+long as they are asked to be. Other parameters of sampling change nothing.
 """
 
 import mmap
@@ -15,12 +15,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import xxhash
 
+from baton.engine.paged.guided import Words, begin_masks
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.paged.runner import Runner
 from baton.engine.paged.sequence import LiveSequence
-from baton.engine.sampling.draw import Sampled
+from baton.engine.sampling.draw import NotSampled, Sampled
+from baton.structured.masks import Masks
 
 TOKEN_BYTES = 16
 _KV = struct.Struct("<16sqI")
@@ -63,6 +66,7 @@ class SimRunner(Runner):
         weights: int,
         costs: SimCosts,
         kill_token: int = -1,
+        masks: Masks | None = None,
     ) -> None:
         """Take memory for the pages, lazily.
 
@@ -74,6 +78,7 @@ class SimRunner(Runner):
             weights: stands in for a model's weights: other numbers, other tokens.
             costs: how long steps take.
             kill_token: computing this one kills the process; -1: none does.
+            masks: of the model's vocabulary; closed with this.
         """
         self._block_tokens = block_tokens
         self._page_bytes = block_tokens * TOKEN_BYTES
@@ -84,10 +89,12 @@ class SimRunner(Runner):
         self._weights = weights
         self._costs = costs
         self._kill_token = kill_token
+        self._masks = masks
         self._readings: dict[int, _Reading] = {}
 
-    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
+    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...] | NotSampled]:
         began = time.monotonic()
+        masks = begin_masks(batch, self._masks)
         prompt = 0
         decoding = 0
         for chunk in batch:
@@ -98,7 +105,11 @@ class SimRunner(Runner):
             else:
                 decoding += 1
         # All is written before anything is sampled: pages that two sequences share wrongly show.
-        sampled = [self._sample(chunk) if chunk.samples else () for chunk in batch]
+        allowed = masks.wait()
+        sampled = [
+            self._sample(chunk, allowed.get(chunk.sequence.id)) if chunk.samples else ()
+            for chunk in batch
+        ]
         rest = began + self._costs.of(prompt, decoding) - time.monotonic()
         if rest > 0:
             time.sleep(rest)
@@ -132,6 +143,8 @@ class SimRunner(Runner):
         self._memory.release()
         self._map.close()
         self._readings.clear()
+        if self._masks is not None:
+            self._masks.close()
 
     def _write(self, chunk: ScheduledChunk) -> None:
         """Compute KV of the chunk's tokens that is not in place."""
@@ -160,7 +173,11 @@ class SimRunner(Runner):
             reading.blocks += 1
         return reading.digest
 
-    def _sample(self, chunk: ScheduledChunk) -> tuple[Sampled, ...]:
+    def _sample(
+        self, chunk: ScheduledChunk, mask: Words | NotSampled | None
+    ) -> tuple[Sampled, ...] | NotSampled:
+        if isinstance(mask, NotSampled):
+            return mask
         sequence = chunk.sequence
         end = len(sequence.tokens)
         # The last block may be full now and is read as if it were not: it may still be the last.
@@ -177,7 +194,10 @@ class SimRunner(Runner):
             if len(avoided) >= self._vocab_tokens:  # nothing would be left to sample
                 avoided = self._eos
         allowed = sampling.allowed_token_ids
-        if allowed:
+        if mask is not None:
+            kept = np.unpackbits(mask.view(np.uint8), bitorder="little").nonzero()[0].tolist()
+            allowed = tuple(token for token in kept if token not in self._eos) or tuple(kept)
+        elif allowed:
             allowed = tuple(sorted(set(allowed) - avoided or set(allowed)))  # never nothing
         tokens = []
         for choice in sequence.request.choices:

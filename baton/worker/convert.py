@@ -15,6 +15,7 @@ from baton.sampling import (
     check_token_ids,
     check_vocabulary,
 )
+from baton.structured.errors import GrammarError, GrammarsBusyError
 from baton.v1 import common_pb2
 from baton.worker.kv.fetch import FetchResult
 
@@ -156,8 +157,12 @@ def adapter_digest(context: common_pb2.RequestContext, info: EngineInfo) -> byte
     return digest
 
 
-def refused(error: QueueFullError | ValueError) -> BatonError:
+def refused(error: QueueFullError | GrammarsBusyError | ValueError) -> BatonError:
     """Return what a frontend is told of a sequence that the engine did not take."""
+    if isinstance(error, GrammarsBusyError):
+        return BatonError(Reason.OVERLOADED, str(error), retry_after=1.0)
+    if isinstance(error, GrammarError):
+        return invalid_field("grammar", str(error))
     if isinstance(error, QueueFullError):
         return BatonError(Reason.OVERLOADED, "the worker's queue is full", retry_after=1.0)
     if isinstance(error, UnsupportedFeatureError):
@@ -175,6 +180,8 @@ def engine_failure(ended: SequenceEnded) -> BatonError | None:
     """
     if EndReason.ERROR not in ended.reasons:
         return None
+    if ended.error_field:
+        return invalid_field(ended.error_field, ended.error)
     return BatonError(Reason.INTERNAL, "the engine could not go on with this request")
 
 

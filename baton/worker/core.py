@@ -156,6 +156,7 @@ class WorkerCore:
             self.limits.default_deadline_seconds,
             info.exact_continuation or is_plainly_greedy(request.sampling, 1),
             self._suspects,
+            self.engine.grammars,
         )
         self.streams[stream.sequence_id] = stream
         metrics.STREAMS.set(len(self.streams))

@@ -20,6 +20,8 @@ from baton.engine.events import (
 )
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
+from baton.structured.errors import GrammarsBusyError
+from baton.structured.grammars import Grammars
 from baton.telemetry.context import request_id
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import extract, tracer
@@ -73,6 +75,7 @@ class WorkStream:
         default_timeout: float,
         exact_continuation: bool,
         suspects: asyncio.Lock,
+        grammars: Grammars | None,
     ) -> None:
         self._probation = Probation(suspects, start, sink.send)
         self._kv_wait_seconds = kv_wait_seconds
@@ -86,6 +89,7 @@ class WorkStream:
         self._engine = engine_loop
         self._block_tokens = block_tokens
         self._fetch = fetch
+        self._grammars = grammars
         self._publisher = publisher
         self._publishing = SequencePublish(request.id, start.context.tenant)
         self._sink = sink
@@ -245,8 +249,12 @@ class WorkStream:
         if self._cancelled:
             raise asyncio.CancelledError
         try:
+            grammar = self._request.sampling.grammar
+            if grammar is not None and self._grammars is not None:
+                # Here, so that the engine's step need not wait for it.
+                await self._grammars.check(grammar)
             await self._engine.call(self._add)
-        except (QueueFullError, ValueError) as error:
+        except (GrammarsBusyError, QueueFullError, ValueError) as error:
             raise refused(error) from error
         admitted = await self._admitted
         span.add_event("admitted")

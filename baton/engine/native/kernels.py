@@ -1,12 +1,15 @@
 """Kernels that call the compiled operators."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from baton.engine.sampling.masks import Words
 from baton.engine.torch.attention import AttentionStep, PagedKv
 from baton.engine.torch.kernels import Heads, Kernels
 from baton.engine.torch.linear import Linear, make_linear
@@ -92,6 +95,10 @@ class NativeKernels(Kernels):
             step.table,
         )
         return found
+
+    def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
+        masks = torch.from_numpy(words.view(np.int32))
+        self._ops.mask_logits(logits, torch.tensor(rows), masks)
 
 
 @cache

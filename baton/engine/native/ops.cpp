@@ -1,4 +1,4 @@
-// The torch engine's operators on a CPU: norms, gates, rotation, and attention over paged KV.
+// The torch engine's operators on a CPU: norms, gates, rotation, attention over paged KV, and masks.
 //
 // Each does what its counterpart in baton/engine/kernels.py does, which is the reference. Vectors are
 // the compiler's own (GCC and Clang), so the same source serves every CPU; one inner product also
@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "linear.h"
+#include "masks.h"
 
 namespace {
 
@@ -106,6 +107,15 @@ std::string arithmetic_op() {
 #endif
 }
 
+void mask_logits_op(Tensor& logits, const Tensor& rows, const Tensor& words) {
+  TORCH_CHECK(logits.dim() == 2 && logits.is_contiguous() && logits.scalar_type() == at::kFloat &&
+                  rows.dim() == 1 && rows.is_contiguous() && words.is_contiguous() &&
+                  words.dim() == 2 && words.size(0) == rows.size(0) &&
+                  words.size(1) == (logits.size(1) + 31) / 32,
+              "mask_logits: logits are float [rows, vocab], words is int32 [masked, vocab / 32]");
+  mask_logits(logits, rows, words);
+}
+
 }  // namespace
 
 TORCH_LIBRARY(baton_native, library) {
@@ -118,6 +128,7 @@ TORCH_LIBRARY(baton_native, library) {
       "attend(Tensor(a!) qkv, Tensor cosines, Tensor sines, Tensor? q_norm, Tensor? k_norm, "
       "float epsilon, Tensor(b!) pool, int layer, int heads, Tensor slots, Tensor spans, "
       "Tensor table) -> Tensor");
+  library.def("mask_logits(Tensor(a!) logits, Tensor rows, Tensor words) -> ()");
 }
 
 TORCH_LIBRARY_IMPL(baton_native, CPU, library) {
@@ -126,4 +137,5 @@ TORCH_LIBRARY_IMPL(baton_native, CPU, library) {
   library.impl("linear", linear_op);
   library.impl("gate", gate_op);
   library.impl("attend", attend_op);
+  library.impl("mask_logits", mask_logits_op);
 }

@@ -8,6 +8,7 @@ from baton.engine.events import (
     BlocksEvicted,
     BlocksReady,
     CachedBlock,
+    EndReason,
     Event,
     PromptScored,
 )
@@ -19,7 +20,8 @@ from baton.engine.paged.reports import admitted, report_ended, report_sampled
 from baton.engine.paged.runner import Runner
 from baton.engine.paged.scheduler import Scheduler
 from baton.engine.paged.sequence import LiveSequence, open_sequence
-from baton.engine.sampling.draw import Sampled
+from baton.engine.sampling.draw import NotSampled, Sampled
+from baton.structured.grammars import Grammars
 
 
 class PagedEngine(Engine):
@@ -32,6 +34,7 @@ class PagedEngine(Engine):
         pages: int,
         limits: SchedulerLimits,
         clock: Callable[[], float] = time.monotonic,
+        grammars: Grammars | None = None,
     ) -> None:
         """Prepare the engine.
 
@@ -41,8 +44,10 @@ class PagedEngine(Engine):
             pages: how many the runner has.
             limits: of the scheduler.
             clock: returns monotonic seconds.
+            grammars: of the model; closed with the engine.
         """
         self.info = info
+        self.grammars = grammars
         self.scratch = runner.allocate_scratch(info.block_bytes)
         self._runner = runner
         self._clock = clock
@@ -61,7 +66,7 @@ class PagedEngine(Engine):
         if request.id in self._sequences:
             raise ValueError(f"sequence {request.id} is open already")
         now = self._clock()
-        sequence = open_sequence(request, self._order, now, self.info)
+        sequence = open_sequence(request, self._order, now, self.info, self.grammars)
         self._scheduler.add(sequence, now)
         self._sequences[request.id] = sequence
         self._order += 1
@@ -154,6 +159,8 @@ class PagedEngine(Engine):
 
     def close_engine(self) -> None:
         self._runner.close()
+        if self.grammars is not None:
+            self.grammars.close()
 
     def _admitted(self, sequence: LiveSequence, events: list[Event]) -> None:
         if sequence.started:
@@ -162,7 +169,11 @@ class PagedEngine(Engine):
         events.append(admitted(sequence, self._block_tokens))
 
     def _computed(
-        self, chunk: ScheduledChunk, sampled: tuple[Sampled, ...], now: float, events: list[Event]
+        self,
+        chunk: ScheduledChunk,
+        sampled: tuple[Sampled, ...] | NotSampled,
+        now: float,
+        events: list[Event],
     ) -> None:
         """Record what one chunk brought."""
         sequence = chunk.sequence
@@ -176,6 +187,13 @@ class PagedEngine(Engine):
         if sequence.scores_prompt:
             self._report_scored(sequence, events)
         if not sampled:
+            return
+        if isinstance(sampled, NotSampled):
+            self._scheduler.end(sequence, now)
+            given_up = (EndReason.ERROR,) * len(sequence.request.choices)
+            report_ended(
+                sequence, given_up, self.info.block_bytes, events, sampled.error, sampled.field
+            )
             return
         reasons = report_sampled(sequence, sampled, events)
         if reasons is not None:

@@ -50,6 +50,7 @@ def report_ended(
     block_bytes: int,
     events: list[Event],
     error: str = "",
+    error_field: str = "",
 ) -> None:
     """Report the end, and before it a prefill's partial block, unless an error ended it."""
     request = sequence.request
@@ -66,5 +67,6 @@ def report_ended(
             queue_seconds=sequence.queue_seconds,
             kv_byte_seconds=sequence.page_seconds * block_bytes,
             error=error,
+            error_field=error_field,
         )
     )

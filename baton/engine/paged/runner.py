@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from baton.engine.paged.plan import ScheduledChunk
-from baton.engine.sampling.draw import Sampled
+from baton.engine.sampling.draw import NotSampled, Sampled
 from baton.stream_events import TokenLogprob
 
 SCRATCH_BYTES = 1024 * 1024
@@ -30,11 +30,11 @@ class Runner(ABC):
         return memoryview(bytearray(scratch_size(block_bytes)))
 
     @abstractmethod
-    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
-        """Compute a batch; sequences are only read.
+    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...] | NotSampled]:
+        """Compute a batch; sequences are only read, but for the state of their grammars.
 
         KV of positions below the sequence's `num_computed_tokens` is in place: read, not written.
-        Return, for each chunk, one token per choice if it samples, else nothing.
+        Return, for each chunk, one token per choice if it samples, else nothing; or why it cannot.
         """
 
     def take_prompt_logprobs(self, sequence_id: int) -> tuple[TokenLogprob, ...]:  # noqa: ARG002

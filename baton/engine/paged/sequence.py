@@ -8,6 +8,8 @@ from baton.engine.base import EngineInfo, SequenceRequest, UnsupportedFeatureErr
 from baton.engine.events import EndReason
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
+from baton.structured.grammars import Grammars
+from baton.structured.state import GrammarState
 
 OVERDUE_SECONDS = 60.0
 """What has waited for so long goes before what has not, whatever their orders are."""
@@ -54,6 +56,10 @@ class LiveSequence:
     """Prompt plus output at which it ends for length."""
     stops: frozenset[int]
     """Tokens that end the output, all of them within the vocabulary."""
+    grammar_ends: frozenset[int]
+    """Tokens that end an output which its grammar lets end there; empty without a grammar."""
+    grammar: GrammarState | None
+    """Where the output is in its grammar."""
     keys: list[bytes]
     """Keys of the full blocks known so far, in chain order."""
     partial_key: bytes | None
@@ -120,9 +126,14 @@ class LiveSequence:
 
     @property
     def forbidden_tokens(self) -> frozenset[int]:
-        """Tokens that may not come next, because the output is shorter than min_tokens."""
-        short = self.output_tokens < self.request.sampling.min_tokens
-        return self.stops if short else frozenset()
+        """Tokens that may not come next, because the output is shorter than min_tokens.
+
+        With a grammar and ignore_eos neither may what ends it, unless nothing else can come.
+        """
+        sampling = self.request.sampling
+        if self.output_tokens < sampling.min_tokens:
+            return self.stops | self.grammar_ends
+        return self.grammar_ends if sampling.ignore_eos else frozenset()
 
     @property
     def cached_tokens(self) -> int:
@@ -205,6 +216,8 @@ class LiveSequence:
 
     def end_reason(self, token: int, position: int) -> EndReason | None:
         """Return why the output ends with a token sampled for a position; None if it goes on."""
+        if token in self.grammar_ends:
+            return EndReason.STOP
         # One that comes before min_tokens came because nothing else was left to sample.
         if token in self.stops and position >= self.request.sampling.min_tokens:
             return EndReason.STOP
@@ -222,7 +235,11 @@ class LiveSequence:
 
 
 def open_sequence(
-    request: SequenceRequest, order: int, now: float, info: EngineInfo
+    request: SequenceRequest,
+    order: int,
+    now: float,
+    info: EngineInfo,
+    grammars: Grammars | None = None,
 ) -> LiveSequence:
     """Check a request and return its state.
 
@@ -231,8 +248,10 @@ def open_sequence(
         order: rank by arrival.
         now: seconds on the engine's clock.
         info: of the engine that is to run it.
+        grammars: of that engine; None: it has not the feature.
 
     Raises:
+        GrammarError, GrammarsBusyError: as of `Engine.add`.
         UnsupportedFeatureError: it has a grammar, or an adapter, and the engine takes none.
         ValueError: a field is out of range; the text names it and its limit.
     """
@@ -244,7 +263,7 @@ def open_sequence(
             f"there is no adapter {request.adapter!r}: this engine has {', '.join(info.adapters)}"
         )
     sampling = request.sampling
-    if sampling.grammar is not None and "grammar" not in info.features:
+    if sampling.grammar is not None and grammars is None:
         raise UnsupportedFeatureError("grammar")
     if request.prompt_logprobs is not None and "prompt_logprobs" not in info.features:
         raise UnsupportedFeatureError("prompt_logprobs")
@@ -267,6 +286,10 @@ def open_sequence(
     stops = set(sampling.stop_token_ids)
     if not sampling.ignore_eos:
         stops.update(info.eos_token_ids)
+    grammar, grammar_ends = None, frozenset[int]()
+    if sampling.grammar is not None and grammars is not None:
+        grammar = grammars.begin(sampling.grammar)
+        grammar_ends = frozenset(info.eos_token_ids)
     named = prompt_keys(request.root, tokens, info.layout.block_tokens)
     return LiveSequence(
         request=request,
@@ -275,6 +298,8 @@ def open_sequence(
         context_tokens=len(tokens),
         length_limit=min(len(request.prompt) + (sampling.max_tokens or max_tokens), max_tokens),
         stops=frozenset(token for token in stops if 0 <= token < vocab_tokens),
+        grammar_ends=grammar_ends,
+        grammar=grammar,
         keys=list(named.full),
         partial_key=named.partial,
         waiting_since=now,

@@ -4,10 +4,15 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 from baton.engine.sampling.counts import TokenCounts
 from baton.sampling import SamplingParams
 from baton.stream_events import TokenLogprob
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _MASK_64 = (1 << 64) - 1
 
@@ -25,6 +30,9 @@ class Draw:
     """Tokens that may not be drawn."""
     counts: TokenCounts | None = None
     """Of the very tokens, kept from draw to draw; None: they are counted where penalties ask."""
+    mask: "NDArray[np.uint32] | None" = None
+    """The only tokens that may be drawn, at least one, as bits: i % 32 of word i // 32 for token i.
+    What is forbidden has been taken out of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,15 @@ class Sampled:
 
     token: int
     logprob: TokenLogprob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotSampled:
+    """No token: the request asks for what cannot be done, and the others go on."""
+
+    field: str
+    """Of the request."""
+    error: str
 
 
 def uniform(seed: int, choice: int, position: int) -> float:

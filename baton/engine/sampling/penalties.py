@@ -11,12 +11,13 @@ from torch import Tensor
 from baton.engine.sampling.bad_words import forbidden as forbidden_tokens
 from baton.engine.sampling.counts import TokenCounts, has_penalties
 from baton.engine.sampling.draw import Draw
+from baton.engine.sampling.masks import MaskLogits, mask_logits
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
 
-def adjust(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+def adjust(logits: Tensor, draws: Sequence[Draw], mask: MaskLogits = mask_logits) -> Tensor:
     """Return logits as penalties, then bias, then forbidden or allowed tokens change them.
 
     Only the tokens concerned are touched, those of all rows at once.
@@ -24,6 +25,7 @@ def adjust(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     Args:
         logits: float32 [rows, vocab]. Not changed.
         draws: one per row.
+        mask: applies masks, where draws have any.
 
     Returns:
         The logits themselves where nothing changes.
@@ -34,6 +36,9 @@ def adjust(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     _penalize(out, draws)
     _bias(out, draws)
     _restrict(out, draws)
+    masked = [(row, draw.mask) for row, draw in enumerate(draws) if draw.mask is not None]
+    if masked:
+        mask(out, [row for row, _ in masked], np.stack([words for _, words in masked]))
     return out
 
 
@@ -44,6 +49,7 @@ def _changes(draw: Draw) -> bool:
         or sampling.allowed_token_ids
         or draw.forbidden
         or sampling.bad_word_ids
+        or draw.mask is not None
         or has_penalties(sampling)
     )
 
@@ -103,6 +109,8 @@ def _restrict(out: Tensor, draws: Sequence[Draw]) -> None:
     rows: list[int] = []
     forbidden: list[Ids] = []
     for row, draw in enumerate(draws):
+        if draw.mask is not None:
+            continue  # what is forbidden has been taken out of it
         barred = forbidden_tokens(draw)
         if draw.sampling.allowed_token_ids:
             every = set(draw.sampling.allowed_token_ids)

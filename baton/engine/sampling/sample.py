@@ -2,7 +2,8 @@
 
 The definition, in float32 unless it says otherwise:
 
-1. Penalties, logit bias, tokens forbidden or not allowed change the logits (`penalties`).
+1. Penalties, logit bias, tokens forbidden or not allowed, and a grammar's mask change the logits
+   (`penalties`).
 2. At temperature 0 the token is the best, of equals the first. Else each token's weight is the
    integer round(2^34 * exp((logit - best) * (1 / temperature))): the best weighs 2^34, and what has
    less than 2^-35 of its probability weighs nothing.
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from baton.engine.sampling.draw import Draw, Sampled, uniform
 from baton.engine.sampling.logprobs import logprobs
+from baton.engine.sampling.masks import MaskLogits, mask_logits
 from baton.engine.sampling.penalties import adjust
 from baton.engine.sampling.select_device import select_rows_on_device
 from baton.engine.sampling.select_host import select_rows
@@ -37,21 +39,22 @@ _DEVICE_TILE = 1 << 24
 """The same elsewhere, where sorting and summing take 32 bytes for each."""
 
 
-def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Sampled]:
+def sample(logits: Tensor, draws: Sequence[Draw], mask: MaskLogits = mask_logits) -> list[Sampled]:
     """Draw one token per row.
 
     Args:
         logits: [rows, vocab], any float type, any device; taken as float32. Not changed. A row
             whose best logit is not finite gives a token all the same.
         draws: one per row.
+        mask: applies masks, where draws have any.
 
     Waits for the device once, and again where log probabilities are asked for.
     """
     greedy = [row for row, draw in enumerate(draws) if draw.sampling.temperature == 0]
     random = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
-    found = [_best(_adjusted(logits, draws, tile)) for tile in _tiles(greedy, logits)]
+    found = [_best(_adjusted(logits, draws, tile, mask)) for tile in _tiles(greedy, logits)]
     found += [
-        _draw(_adjusted(logits, draws, tile), [draws[row] for row in tile])
+        _draw(_adjusted(logits, draws, tile, mask), [draws[row] for row in tile])
         for tile in _tiles(random, logits)
     ]
     tokens = dict(zip(greedy + random, torch.cat(found).tolist(), strict=True)) if found else {}
@@ -68,13 +71,15 @@ def _tiles(rows: Sequence[int], logits: Tensor) -> Iterator[Sequence[int]]:
         yield rows[at : at + size]
 
 
-def _adjusted(logits: Tensor, draws: Sequence[Draw], rows: Sequence[int]) -> Tensor:
+def _adjusted(
+    logits: Tensor, draws: Sequence[Draw], rows: Sequence[int], mask: MaskLogits
+) -> Tensor:
     """Return rows as float32 with their penalties: the logits' own memory if nothing changes."""
     if rows[-1] - rows[0] == len(rows) - 1:
         taken = logits[rows[0] : rows[-1] + 1]
     else:
         taken = logits.index_select(0, torch.tensor(rows, device=logits.device))
-    return adjust(taken.float(), [draws[row] for row in rows])
+    return adjust(taken.float(), [draws[row] for row in rows], mask)
 
 
 def _best(logits: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 
 from baton.cgroup import usable_threads
 from baton.engine.base import Engine, EngineInfo
+from baton.engine.grammars import GRAMMAR, read_grammars
 from baton.engine.model_config import ModelConfig, read_config
 from baton.engine.native.build import build, built_library
 from baton.engine.native.kernels import NativeKernels
@@ -19,6 +20,7 @@ from baton.engine.torch.model import element_type, make_model
 from baton.engine.torch.runner import TorchRunner
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
+from baton.structured.masks import Masks
 from baton.telemetry.logs import get_logger
 
 log = get_logger(__name__)
@@ -71,6 +73,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
     pages = page_count(settings, block_bytes)
     context_tokens, context_limit = context_size(settings, config.context_tokens, pages)
     limits = scheduler_limits(settings)
+    grammars = read_grammars(settings.model, config.vocab_tokens, config.eos_token_ids)
     info = EngineInfo(
         layout=layout,
         block_bytes=block_bytes,
@@ -80,7 +83,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         checkpoint_context_tokens=config.context_tokens,
         vocab_tokens=config.vocab_tokens,
         eos_token_ids=config.eos_token_ids,
-        features=features,
+        features=(*features, *([GRAMMAR] if grammars else [])),
         max_waiting=limits.max_waiting,
         chunk_tokens=limits.chunk_tokens,
         decode_chunk_tokens=limits.decode_chunk_tokens,
@@ -99,7 +102,8 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         device,
         kernels,
     )
-    return PagedEngine(info, TorchRunner(model, kv), pages, scheduler_limits(settings))
+    runner = TorchRunner(model, kv, Masks(grammars.vocabulary) if grammars else None)
+    return PagedEngine(info, runner, pages, scheduler_limits(settings), grammars=grammars)
 
 
 def _choose_kernels(settings: EngineSettings, config: ModelConfig, dtype: str) -> Kernels:

@@ -1,12 +1,14 @@
 """What a layer computes: plain torch, the reference, or compiled operators."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor, split
 from torch.nn.functional import rms_norm, silu
 
+from baton.engine.sampling.masks import Words, mask_logits
 from baton.engine.torch.linear import Linear, make_linear
 from baton.engine.torch.rope import rotate
 
@@ -63,6 +65,10 @@ class Kernels(ABC):
             [tokens, heads · head_size]
         """
 
+    @abstractmethod
+    def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
+        """Leave tokens out of rows of logits, in place, as of `sampling.masks`."""
+
 
 class PlainKernels(Kernels):
     """Kernels in plain torch, for any device and dtype."""
@@ -93,3 +99,6 @@ class PlainKernels(Kernels):
             k = rms_norm(k, heads.k_norm.shape, heads.k_norm, heads.epsilon)
         q, k = rotate(q, *heads.rotation), rotate(k, *heads.rotation)
         return kv.attend(heads.layer, step, q, k, v)
+
+    def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
+        mask_logits(logits, rows, words)

@@ -4,18 +4,21 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from baton.engine.paged.guided import begin_masks
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, Runner, scratch_size
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.counts import TokenCounts, has_penalties
-from baton.engine.sampling.draw import Draw, Sampled
+from baton.engine.sampling.draw import Draw, NotSampled, Sampled
 from baton.engine.sampling.logprobs import token_logprobs
 from baton.engine.sampling.sample import sample
 from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.model import TransformerModel, last_hidden
 from baton.stream_events import TokenLogprob
+from baton.structured.masks import Masks
 
 _WARM_TOKENS = (1, 64)
 _SCORED_LOGITS = 1 << 22
@@ -25,8 +28,9 @@ _SCORED_LOGITS = 1 << 22
 class TorchRunner(Runner):
     """Runs a model over its pages, as of `Runner`."""
 
-    def __init__(self, model: TransformerModel, kv: PagedKv) -> None:
+    def __init__(self, model: TransformerModel, kv: PagedKv, masks: Masks | None = None) -> None:
         self._model = model
+        self._masks = masks
         self._kv = kv
         pages = kv.pool.shape[0]
         self._bytes = kv.pool.view(pages, -1).view(torch.uint8)
@@ -38,14 +42,14 @@ class TorchRunner(Runner):
         """By sequence, of its prompt, until it is taken."""
 
     @torch.inference_mode()
-    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...]]:
+    def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...] | NotSampled]:
+        masks = begin_masks(batch, self._masks)
         queries = [_query(chunk) for chunk in batch]
         groups = self._kv.group(queries)
         step = self._kv.plan([[queries[i] for i in group] for group in groups])
         tokens: list[int] = []
         rows: list[int] = []
-        draws: list[Draw] = []
-        sampled_for: list[int] = []
+        sampling: list[int] = []
         scored: list[tuple[LiveSequence, range]] = []
         scored_rows: list[int] = []
         for index in (index for group in groups for index in group):
@@ -57,18 +61,32 @@ class TorchRunner(Runner):
                 before = len(tokens) - chunk.end - 1  # a token's logits are those of the one before
                 scored_rows.extend(before + position for position in positions)
             if chunk.samples:
-                choices = self._draws(chunk.sequence)
-                draws.extend(choices)
-                rows.extend([len(tokens) - 1] * len(choices))
-                sampled_for.extend([index] * len(choices))
-        found: list[list[Sampled]] = [[] for _ in batch]
+                rows.append(len(tokens) - 1)
+                sampling.append(index)
         hidden = self._forward(tokens, step, rows + scored_rows)
+        drawn: dict[int, list[Sampled]] = {}
+        not_drawn: dict[int, NotSampled] = {}
+        draws: list[Draw] = []
+        rows_of: list[int] = []
+        allowed = masks.wait()
+        for row, index in enumerate(sampling):
+            sequence = batch[index].sequence
+            mask = allowed.get(sequence.id)
+            if isinstance(mask, NotSampled):
+                not_drawn[index] = mask
+                continue
+            choices = self._draws(sequence, mask)
+            draws.extend(choices)
+            rows_of.extend([row] * len(choices))
         if draws:
             logits = self._model.weights.head(hidden[: len(rows)])
-            for index, sampled in zip(sampled_for, sample(logits, draws), strict=True):
-                found[index].append(sampled)
+            if rows_of != list(range(len(rows))):
+                logits = logits[torch.tensor(rows_of, device=logits.device)]
+            sampled = sample(logits, draws, self._kv.kernels.mask_logits)
+            for row, one in zip(rows_of, sampled, strict=True):
+                drawn.setdefault(sampling[row], []).append(one)
         self._score(hidden[len(rows) :], scored)
-        return [tuple(each) for each in found]
+        return [not_drawn.get(at) or tuple(drawn.get(at, ())) for at in range(len(batch))]
 
     def take_prompt_logprobs(self, sequence_id: int) -> tuple[TokenLogprob, ...]:
         return self._scored.pop(sequence_id, ())
@@ -124,8 +142,10 @@ class TorchRunner(Runner):
 
     def close(self) -> None:
         del self._model, self._kv, self._bytes
+        if self._masks is not None:
+            self._masks.close()
 
-    def _draws(self, sequence: LiveSequence) -> list[Draw]:
+    def _draws(self, sequence: LiveSequence, mask: NDArray[np.uint32] | None) -> list[Draw]:
         """Return what decides the next token of each choice."""
         request = sequence.request
         counts = None
@@ -142,6 +162,7 @@ class TorchRunner(Runner):
                 sequence.prompt_tokens,
                 sequence.forbidden_tokens,
                 counts,
+                mask,
             )
             for choice in request.choices
         ]

@@ -89,7 +89,7 @@ class VllmEngine(Engine):
             raise ValueError(f"sequence {request.id} is open already")
         if len(request.choices) > 1 and not self.info.exact_continuation:
             raise ValueError("several choices need exact draws, which this engine does not make")
-        sequence = open_sequence(request, self._order, self._clock(), self.info)
+        sequence = open_sequence(request, self._order, self._clock(), self.info, self.grammars)
         self._held.check_room(self.info.max_waiting)
         name = f"{request.id}.{self._order}"
         exact = self.info.exact_continuation

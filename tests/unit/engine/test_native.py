@@ -3,6 +3,7 @@
 import platform
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -120,6 +121,24 @@ def test_gates_of_any_size_stay_numbers(native_library: Path) -> None:
     gates = torch.tensor([-1e30, -200.0, -88.0, -1e-20, 0.0, 1e-20, 88.0, 200.0, 1e30]).repeat(1, 3)
     both = torch.cat((gates, torch.ones_like(gates)), dim=1)
     assert_near(NativeKernels(native_library).gate(both), PlainKernels().gate(both))
+
+
+@pytest.mark.parametrize("vocab", [512, 4099, 31, 64])
+def test_masks_leave_out_what_the_plain_ones_leave_out(native_library: Path, vocab: int) -> None:
+    logits = random(6, vocab, dtype=torch.float32, seed=vocab)
+    words = np.random.default_rng(vocab).integers(0, 2**32, (3, -(-vocab // 32)), np.uint32)
+    words[1] = 0xFFFFFFFF
+    words[2, :1] = 0
+    rows = [4, 0, 3]
+    found, expected = logits.clone(), logits.clone()
+    NativeKernels(native_library).mask_logits(found, rows, words)
+    PlainKernels().mask_logits(expected, rows, words)
+    assert torch.equal(found, expected)
+    bits = np.unpackbits(words.view(np.uint8), axis=1, count=vocab, bitorder="little")
+    for row, kept in zip(rows, bits, strict=True):
+        assert torch.equal(expected[row].isfinite(), torch.from_numpy(kept == 1))
+        assert torch.equal(expected[row][kept == 1], logits[row][kept == 1])
+    assert torch.equal(expected[[1, 2, 5]], logits[[1, 2, 5]])
 
 
 @pytest.mark.parametrize("biased", [False, True])

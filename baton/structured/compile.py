@@ -1,0 +1,134 @@
+"""From a grammar's text to what masks are computed with, or to what is wrong with it."""
+
+import json
+import re
+import time
+from typing import Any
+
+import msgspec
+import numpy as np
+from llguidance import LLMatcher
+
+from baton.grammar import Grammar
+from baton.structured.errors import GrammarError
+from baton.structured.limits import BLAME_SECONDS, MAX_INTERSECTED, MAX_LARK_ALTERNATIVES
+from baton.structured.schema import check_repeats, check_schema, parse_schema, shown, walk
+from baton.structured.vocabulary import Vocabulary
+
+_EMBEDDED = re.compile(r"%json\s*(?=\{)")
+_SHOWN = 400  # characters of what the library says
+_ONE_OF = "oneOf constraints"
+_REWORDED = {
+    _ONE_OF: "branches of oneOf could not be told apart; use anyOf, or give each a required "
+    "property with a const of its own",
+    "NoExtension": "no text is complete: it refers to itself without an end",
+}
+
+
+class CompiledGrammar:
+    """A grammar for one vocabulary, at its beginning. Not changed: any thread may copy it."""
+
+    def __init__(self, vocabulary: Vocabulary, matcher: LLMatcher) -> None:
+        self.vocabulary = vocabulary
+        self._matcher = matcher
+
+    def begin(self) -> LLMatcher:
+        """Return a matcher of its own for one output."""
+        return self._matcher.deep_copy()
+
+
+def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar:
+    """Compile a grammar that `Grammar.check` took. Blocks for milliseconds; see `limits`.
+
+    Raises:
+        GrammarError: what it asks for cannot be kept, or costs too much.
+    """
+    schema = None
+    match grammar.kind:
+        case "json_schema":
+            schema = parse_schema(grammar.text)
+            check_schema(schema)
+            written = LLMatcher.grammar_from_json_schema(grammar.text)
+        case "regex":
+            check_repeats(grammar.text, "regex")
+            written = LLMatcher.grammar_from_regex(grammar.text)
+        case "choice":
+            # One terminal: as alternatives of a rule each would be an item of the parser.
+            options = " | ".join(msgspec.json.encode(one).decode() for one in grammar.options())
+            written = LLMatcher.grammar_from_lark(f"start: OPTION\nOPTION: {options}")
+        case _:
+            _check_lark(grammar.text)
+            written = LLMatcher.grammar_from_lark(grammar.text)
+    matcher = vocabulary.matcher(written)
+    if not matcher.is_error():
+        # What cannot begin shows with its first mask, which is then known to all that begin.
+        mask = np.zeros(vocabulary.words, np.uint32)
+        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if not matcher.is_error() and not mask.any():
+            raise GrammarError(f"{grammar.kind}: no token of the model begins such a text")
+    if matcher.is_error():
+        raise GrammarError(_told(vocabulary, grammar.kind, schema, matcher.get_error()))
+    return CompiledGrammar(vocabulary, matcher)
+
+
+def _check_lark(text: str) -> None:
+    check_repeats(text, "lark")
+    if '"x-guidance"' in text:
+        raise GrammarError("lark: x-guidance is not supported in an embedded schema; leave it out")
+    if text.count("&") > MAX_INTERSECTED:
+        raise GrammarError(f"lark: more than {MAX_INTERSECTED} intersections (&)")
+    decoder = json.JSONDecoder()
+    rest = []
+    at = 0
+    for found in _EMBEDDED.finditer(text):
+        if found.start() < at:
+            continue
+        try:
+            _, end = decoder.raw_decode(text, found.end())
+        except (ValueError, RecursionError):
+            raise GrammarError(
+                "lark: what follows %json is not a JSON Schema, or is nested too deep"
+            ) from None
+        try:
+            check_schema(parse_schema(text[found.end() : end]))
+        except GrammarError as error:
+            raise GrammarError(f"lark: in %json, {error}") from None
+        rest.append(text[at : found.start()])
+        at = end
+    rest.append(text[at:])
+    bars = sum(part.count("|") for part in rest)
+    if bars > MAX_LARK_ALTERNATIVES:
+        raise GrammarError(
+            f"lark: {bars} alternatives; at most {MAX_LARK_ALTERNATIVES}, or the form choice"
+        )
+
+
+def _told(vocabulary: Vocabulary, kind: str, schema: Any, error: str) -> str:
+    """Return what a client is told of the library's error."""
+    text = next((said for mark, said in _REWORDED.items() if error.startswith(mark)), "")
+    where = kind
+    if isinstance(schema, dict) and (found := _blamed(vocabulary, schema, error)):
+        where = found
+    if not text:
+        text = " ".join(error.replace("<non-verbose/>", "").split())[:_SHOWN]
+    return f"{where}: {text}"
+
+
+def _blamed(vocabulary: Vocabulary, schema: dict[str, Any], error: str) -> str:
+    """Return the path of the innermost subschema that fails alone in the same way."""
+    definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    blamed: tuple[str | int, ...] = ()
+    until = time.monotonic() + BLAME_SECONDS
+    for path, each in walk(schema):
+        if time.monotonic() > until:
+            break
+        if path[:1] in (("$defs",), ("definitions",)) or len(path) <= len(blamed):
+            continue
+        if "#/properties" in str(each.get("$ref", "")):
+            continue
+        text = json.dumps(definitions | dict(each))
+        alone = vocabulary.matcher(LLMatcher.grammar_from_json_schema(text))
+        if alone.is_error() and alone.get_error()[:40] == error[:40]:
+            blamed = path
+    keyword = "oneOf" if error.startswith(_ONE_OF) else ""
+    return shown((*blamed, keyword) if keyword else blamed) if blamed or keyword else ""

@@ -1,0 +1,271 @@
+"""What a JSON Schema may not ask for, by keyword and JSON path. Pure; knows no tokenizer."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from baton.structured.errors import GrammarError
+from baton.structured.limits import (
+    MAX_ALTERNATIVES,
+    MAX_DEPTH,
+    MAX_INTERSECTED,
+    MAX_ITEMS,
+    MAX_OPTIONAL_PROPERTIES,
+    MAX_PROPERTIES,
+    MAX_REPEATS,
+)
+
+_UNSUPPORTED = (
+    "not",
+    "if",
+    "then",
+    "else",
+    "uniqueItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "propertyNames",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$recursiveRef",
+    "$recursiveAnchor",
+    # Options of llguidance, one of which makes it ignore what it cannot keep.
+    "x-guidance",
+)
+"""Keywords that limit documents in a way that is not kept."""
+FORMATS = frozenset(
+    {
+        *("date-time", "time", "date", "duration", "email"),
+        *("hostname", "ipv4", "ipv6", "uuid", "uri"),
+    }
+)
+_ONE = ("items", "additionalItems", "additionalProperties")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_BOUND = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class _Totals:
+    properties: int = 0
+    items: int = 0
+    alternatives: int = 0
+
+
+def parse_schema(text: str) -> Any:
+    """Return the value of a schema's text.
+
+    Raises:
+        GrammarError: it is no JSON, no schema, or nested too deep.
+    """
+    try:
+        schema = msgspec.json.decode(text)
+    except RecursionError:
+        raise GrammarError(_too_deep()) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise GrammarError(f"the schema is not JSON: {error}") from None
+    if not isinstance(schema, dict | bool):
+        raise GrammarError("the schema is neither an object nor true or false")
+    if _deeper_than(schema, MAX_DEPTH):
+        raise GrammarError(_too_deep())
+    return schema
+
+
+def check_schema(schema: Any) -> None:
+    """Refuse what is not kept, or costs too much to keep.
+
+    Args:
+        schema: as of `parse_schema`.
+
+    Raises:
+        GrammarError: the first such keyword, with its path.
+    """
+    totals = _Totals()
+    for path, each in walk(schema):
+        _check_keywords(path, each)
+        _check_object(path, each, totals)
+        _check_sizes(path, each, totals)
+        if _intersected(each, schema, MAX_INTERSECTED + 1) > MAX_INTERSECTED:
+            raise GrammarError(
+                f"{shown(path)}: more than {MAX_INTERSECTED} patterns and formats for one value; "
+                "write them as one pattern"
+            )
+
+
+def walk(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Yield each subschema that is an object, with its path; what is data in it is no schema."""
+    waiting: list[tuple[Path, Any]] = [(path, schema)]
+    while waiting:
+        path, each = waiting.pop()
+        if not isinstance(each, dict):
+            continue
+        yield path, each
+        inner: list[tuple[Path, Any]] = []
+        for name in _MAPS:
+            if isinstance(found := each.get(name), dict):
+                inner += [((*path, name, key), value) for key, value in found.items()]
+        for name in _LISTS:
+            if isinstance(found := each.get(name), list):
+                inner += [((*path, name, at), value) for at, value in enumerate(found)]
+        for name in _ONE:
+            if isinstance(found := each.get(name), dict):
+                inner.append(((*path, name), found))
+        waiting += reversed(inner)
+
+
+def shown(path: Path) -> str:
+    """Return a path as JSONPath."""
+    text = "$"
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            plain = _NAME.fullmatch(step) is not None
+            text += f".{step}" if plain else f"[{msgspec.json.encode(step).decode()}]"
+    return text
+
+
+def check_repeats(text: str, where: str) -> None:
+    """Refuse a repetition with a great bound, in a regular expression or in Lark.
+
+    Raises:
+        GrammarError: there is one.
+    """
+    for found in _BOUND.finditer(text):
+        most = max(int(number) for number in found.groups() if number)
+        if most > MAX_REPEATS:
+            raise GrammarError(f"{where}: a repetition of {most}; at most {MAX_REPEATS}")
+
+
+def _check_keywords(path: Path, schema: Mapping[str, Any]) -> None:
+    for name in _UNSUPPORTED:
+        if name in schema:
+            raise GrammarError(
+                f"{shown(path)}: the keyword {name} is not supported; leave it out, or check the "
+                "answer against it"
+            )
+    form = schema.get("format")
+    if isinstance(form, str) and form not in FORMATS:
+        raise GrammarError(
+            f"{shown((*path, 'format'))}: {form[:64]!r} is not supported; supported are "
+            f"{', '.join(sorted(FORMATS))}"
+        )
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str):
+        check_repeats(pattern, shown((*path, "pattern")))
+
+
+def _check_object(path: Path, schema: Mapping[str, Any], totals: _Totals) -> None:
+    properties = schema.get("properties")
+    names = properties if isinstance(properties, dict) else {}
+    required = schema.get("required")
+    needed = set(required) if isinstance(required, list) and _strings(required) else set()
+    totals.properties += len(names)
+    if totals.properties > MAX_PROPERTIES:
+        raise GrammarError(
+            f"{shown((*path, 'properties'))}: more than {MAX_PROPERTIES} properties in the schema"
+        )
+    optional = len(names.keys() - needed)
+    if optional > MAX_OPTIONAL_PROPERTIES:
+        raise GrammarError(
+            f"{shown((*path, 'properties'))}: {optional} optional properties; at most "
+            f"{MAX_OPTIONAL_PROPERTIES} of one object: list others in required"
+        )
+    least = schema.get("minProperties")
+    if isinstance(least, int | float) and least > max(1, len(needed)):
+        # Names beyond those listed may repeat, and are then one.
+        raise GrammarError(
+            f"{shown((*path, 'minProperties'))}: {least} is not supported above the number of "
+            "required properties"
+        )
+
+
+def _check_sizes(path: Path, schema: Mapping[str, Any], totals: _Totals) -> None:
+    totals.items += max(_count(schema.get(name)) for name in ("minItems", "maxItems"))
+    if totals.items > MAX_ITEMS:
+        raise GrammarError(
+            f"{shown(path)}: minItems and maxItems of the schema's arrays come to more than "
+            f"{MAX_ITEMS}; leave out bounds that no answer reaches"
+        )
+    for name in ("anyOf", "oneOf"):
+        if isinstance(branches := schema.get(name), list):
+            totals.alternatives += len(branches)
+    if totals.alternatives > MAX_ALTERNATIVES:
+        raise GrammarError(
+            f"{shown(path)}: anyOf and oneOf of the schema have more than {MAX_ALTERNATIVES} "
+            "branches; use enum for plain values"
+        )
+
+
+def _intersected(schema: Any, root: Any, most: int, seen: frozenset[str] = frozenset()) -> int:
+    """Return how many patterns and formats apply to one value at once, up to `most`."""
+    if not isinstance(schema, dict):
+        return 0
+    found = ("pattern" in schema) + ("format" in schema)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in seen:
+        found += _intersected(_at(root, reference), root, most, seen | {reference})
+    branches = schema.get("allOf")
+    for branch in branches if isinstance(branches, list) else ():
+        if found >= most:
+            break
+        found += _intersected(branch, root, most, seen)
+    for name in ("anyOf", "oneOf"):
+        branches = schema.get(name)
+        if isinstance(branches, list) and branches and found < most:
+            found += max(_intersected(each, root, most, seen) for each in branches[:64])
+    return min(found, most)
+
+
+def _at(root: Any, reference: str) -> Any:
+    """Return what a reference within the schema points at; None for any other."""
+    if not reference.startswith("#/"):
+        return root if reference == "#" else None
+    found = root
+    for step in reference[2:].split("/"):
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found
+
+
+def _deeper_than(value: Any, most: int) -> bool:
+    level = [value]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep() -> str:
+    return f"the schema is nested deeper than {MAX_DEPTH} levels; use $defs and $ref"
+
+
+def _strings(values: list[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _count(value: Any) -> int:
+    return min(int(value), MAX_ITEMS + 1) if isinstance(value, int | float) else 0

@@ -1,0 +1,52 @@
+"""Where an output is in its grammar: a function of the grammar and the output alone."""
+
+from collections.abc import Sequence
+from itertools import islice
+
+from llguidance import LLMatcher
+
+from baton.structured.compile import CompiledGrammar
+
+
+class GrammarState:
+    """The state of one output, which it is shown token by token, or all at once.
+
+    One thread uses it at a time. It lives as long as its sequence; another one that is shown the
+    same output allows the same tokens, in any process.
+    """
+
+    def __init__(self, compiled: CompiledGrammar) -> None:
+        self._matcher = compiled.begin()
+        self._consumed = 0
+        self.error = ""
+        """Why it cannot go on; empty: it can."""
+
+    def advance(self, tokens: Sequence[int], begin: int = 0) -> LLMatcher | None:
+        """Take what is new of an output.
+
+        Args:
+            tokens: of which the output is a part; what it was shown before has not changed.
+            begin: where in them the output begins.
+
+        Returns:
+            The matcher, which computes the next mask; None after an error.
+        """
+        if self.error:
+            return None
+        new = list(islice(tokens, begin + self._consumed, None))
+        if new and not self._matcher.consume_tokens(new):
+            self.fail(f"the output so far is not of the grammar: {self._matcher.get_error()}")
+            return None
+        self._consumed += len(new)
+        return self._matcher
+
+    def fail(self, error: str) -> None:
+        """Record that no more can come."""
+        self.error = " ".join(error.replace("<non-verbose/>", "").split())[:400]
+
+
+def state(compiled: CompiledGrammar, output: Sequence[int]) -> GrammarState:
+    """Return the state after an output."""
+    made = GrammarState(compiled)
+    made.advance(output)
+    return made

@@ -1,0 +1,75 @@
+"""A model's tokens as grammars see them: their bytes, and those that end an output."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from llguidance import LLMatcher, LLTokenizer
+
+from baton.structured.limits import PARSER
+
+
+class Vocabulary:
+    """What is shared by all grammars of a model. Any thread may use it.
+
+    Masks are rows of 32-bit words, bit i % 32 of word i // 32 for token i.
+    """
+
+    def __init__(self, tokenizer: LLTokenizer, tokens: int) -> None:
+        """Prepare.
+
+        Args:
+            tokenizer: of the model.
+            tokens: how many ids the model has: at least the tokenizer's, padding behind them.
+        """
+        self._tokenizer = tokenizer
+        self.tokens = tokens
+        self.words = -(-tokens // 32)
+        """Length of a mask."""
+
+    @classmethod
+    def load(
+        cls, tokenizer: bytes, tokens: int | None = None, end_token_ids: Sequence[int] = ()
+    ) -> "Vocabulary":
+        """Read the vocabulary out of tokenizer.json; takes a second for 131,072 tokens.
+
+        Args:
+            tokenizer: the file's bytes.
+            tokens: how many ids the model has; None: as many as the tokenizer.
+            end_token_ids: what ends an output; empty: what the tokenizer says, which is enough to
+                check grammars.
+
+        Raises:
+            ValueError: it is no tokenizer that grammars can be kept with; the text says why.
+        """
+        try:
+            ends = list(end_token_ids) or None
+            made = LLTokenizer(tokenizer.decode(), n_vocab=tokens, eos_token=ends)
+        except Exception as error:
+            raise ValueError(f"tokenizer.json cannot be used for grammars: {error}") from error
+        return cls(made, made.vocab_size)
+
+    @classmethod
+    def read(cls, directory: Path, tokens: int, end_token_ids: Sequence[int]) -> "Vocabulary":
+        """Read that of a checkpoint, as `load` does.
+
+        Raises:
+            ValueError: as of `load`, or there is no tokenizer.json, or nothing ends an output.
+        """
+        if not end_token_ids:
+            raise ValueError("the checkpoint names no end of sequence, which ends what is complete")
+        try:
+            data = (directory / "tokenizer.json").read_bytes()
+        except OSError as error:
+            raise ValueError(f"{directory / 'tokenizer.json'}: {error.strerror}") from error
+        return cls.load(data, tokens, end_token_ids)
+
+    def matcher(self, grammar: str) -> LLMatcher:
+        """Return a matcher at the beginning of a grammar, as llguidance writes it.
+
+        It tells what is wrong with the grammar by `is_error`.
+        """
+        return LLMatcher(self._tokenizer, grammar, log_level=0, limits=PARSER)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        return self._tokenizer.tokenize_str(text)
