@@ -15,8 +15,9 @@ from baton.errors import BatonError, Reason
 from services.router.admission.class_shares import ClassShares
 from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.fairness import FairShares
+from services.router.admission.in_time import RETRY_SECONDS
 from services.router.admission.planner import FleetPlanner
-from services.router.admission.queue import RETRY_SECONDS, AdmissionQueue
+from services.router.admission.queue import AdmissionQueue
 from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
 from services.router.placement.service import Placed, PlacementService
 

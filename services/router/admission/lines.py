@@ -1,9 +1,10 @@
 """What waits, in order: by class and rank, by tenants' shares, by key."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import groupby
+from typing import NamedTuple
 
 from services.router.admission.class_shares import ClassShares
 from services.router.admission.fairness import FairShares
@@ -11,6 +12,24 @@ from services.router.admission.waiting import Waiting
 
 Entry = tuple[float, int]
 """Key and number of a request."""
+
+
+class Group(NamedTuple):
+    """Requests that are equal but for their keys. Valid until a line changes."""
+
+    rank: tuple[int, int]
+    priority_class: int
+    lines: Mapping[str, Sequence[Entry]]
+    """By tenant, in order."""
+
+    def merged(self) -> Iterator[Entry]:
+        """Yield the requests in order."""
+        return merge(*self.lines.values())
+
+    def holds(self, waiting: Waiting) -> bool:
+        """Return whether a request that waits is one of these."""
+        own = waiting.rank == self.rank and waiting.priority_class == self.priority_class
+        return own and waiting.tenant in self.lines
 
 
 class Lines:
@@ -49,7 +68,7 @@ class Lines:
             if not lines:
                 del self._lines[rank]
 
-    def groups(self, *, held: bool) -> Iterator[Iterator[Entry]]:
+    def groups(self, *, held: bool) -> Iterator[Group]:
         """Yield what waits in order, in groups of those that are equal but for their keys.
 
         Classes that are owed go first, by rank; then the others, by rank; those that have as much
@@ -67,7 +86,7 @@ class Lines:
             lines = self._lines[rank, priority_class]
             tenants = sorted(lines, key=leads.__getitem__)
             for _, equal in groupby(tenants, key=leads.__getitem__):
-                yield merge(*(lines[tenant] for tenant in equal))
+                yield Group(rank, priority_class, {tenant: lines[tenant] for tenant in equal})
 
     def last(self, tenant: str | None) -> int:
         """Return the number of the last one to go of the lowest rank.

@@ -22,7 +22,7 @@ from itertools import chain, islice
 from baton.errors import BatonError, Reason
 from services.router.admission.class_shares import ClassShares
 from services.router.admission.fairness import FairShares
-from services.router.admission.forecast import Forecast
+from services.router.admission.in_time import RETRY_SECONDS, check_in_time, too_late
 from services.router.admission.lines import Lines
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
@@ -35,8 +35,6 @@ from services.router.admission.waiting import (
     Waiting,
 )
 
-RETRY_SECONDS = 1.0
-MAX_RETRY_SECONDS = 60.0
 REFRESHED = 16
 """Estimates that each change makes again, at most: a long queue does not slow the router down."""
 
@@ -95,7 +93,7 @@ class AdmissionQueue:
         self._enter(waiting, now)
         if waiting.due < math.inf:
             try:
-                self._check_in_time(waiting, planner, now)
+                check_in_time(waiting, self._waiting, self._lines, planner, now)
             except BatonError:
                 self.remove(waiting.number)
                 raise
@@ -136,7 +134,7 @@ class AdmissionQueue:
         if self._waiting or queue_seconds > self._settings.gate:
             return None
         if now + plan.ttft_seconds > waiting.due:
-            raise _late(plan.ttft_seconds, waiting.due - now)
+            raise too_late(plan.ttft_seconds, waiting.due - now)
         if self._classes.limited:
             self._classes.fill(now, planner.tokens_per_second())
         tenant, priority_class = waiting.tenant, waiting.priority_class
@@ -197,7 +195,7 @@ class AdmissionQueue:
         queues = planner.queue_seconds()
         if queues and min(queues.values()) > gate:
             return
-        first = chain.from_iterable(self._lines.groups(held=False))
+        first = chain.from_iterable(one.merged() for one in self._lines.groups(held=False))
         for _, number in list(islice(first, self._settings.window)):
             if queues and min(queues.values()) > gate:
                 return
@@ -216,7 +214,7 @@ class AdmissionQueue:
                 continue
             if now + plan.ttft_seconds > waiting.deadline:
                 self.remove(number)
-                yield Due(waiting, _late(plan.ttft_seconds, waiting.deadline - now), None)
+                yield Due(waiting, too_late(plan.ttft_seconds, waiting.deadline - now), None)
                 continue
             charge = self._begin(waiting, plan.uncached_tokens)
             yield Due(waiting, plan, charge, self._lines.leads.get(waiting.tenant, 0.0))
@@ -249,8 +247,9 @@ class AdmissionQueue:
 
         Those of classes that have as much as they may have come last.
         """
-        for _, number in chain.from_iterable(self._lines.groups(held=True)):
-            yield number
+        for group in self._lines.groups(held=True):
+            for _, number in group.merged():
+                yield number
 
     def _set_times(self, waiting: Waiting) -> None:
         policy, settings = self._classes.policy.of(waiting.priority_class), self._settings
@@ -262,32 +261,6 @@ class AdmissionQueue:
         longest = min(settings.max_wait, policy.max_wait)
         waiting.bound = min(waiting.deadline, arrival + longest)
         waiting.key = waiting.work + settings.age * arrival
-
-    def _check_in_time(self, newcomer: Waiting, planner: Planner[P], now: float) -> None:
-        """Refuse a request that would be late, or make one late that is equal but for its key."""
-        queues = planner.queue_seconds()
-        if not queues:
-            return
-        plan, forecast = planner.plan(newcomer, {}), Forecast(queues.values())
-        before = 0.0
-        for group in self._lines.groups(held=True):
-            reached = False
-            for _, number in group:
-                other = self._waiting[number]
-                if other is newcomer:
-                    reached = True
-                    begins = forecast.begins(before)
-                    seconds = max(begins + plan.prefill_seconds, plan.ttft_seconds)
-                    if now + seconds > newcomer.due:
-                        raise _late(seconds, newcomer.due - now)
-                elif reached and other.due < math.inf:
-                    latest = other.due - other.work - now
-                    without = forecast.begins(before - newcomer.work)
-                    if forecast.begins(before) > latest >= without:
-                        raise _late(forecast.begins(before) + other.work, other.due - now)
-                before += other.work
-            if reached:
-                return
 
     def _refresh(self, planner: Planner[P], now: float) -> None:
         """Estimate those again that were estimated longest ago: blocks came and went since."""
@@ -368,13 +341,3 @@ class AdmissionQueue:
         if left:
             self._tenants[waiting.tenant] = left
         return waiting
-
-
-def _late(seconds: float, wanted: float) -> BatonError:
-    """Return why a request is refused whose first token would come in so many seconds."""
-    too_late = seconds - wanted
-    return BatonError(
-        Reason.OVERLOADED,
-        f"the first token would come in {seconds:.1f} s, and is wanted in {max(0.0, wanted):.1f} s",
-        retry_after=min(MAX_RETRY_SECONDS, max(RETRY_SECONDS, too_late)),
-    )

@@ -75,7 +75,7 @@ def _study(options: argparse.Namespace) -> int:
             for multiple in options.multiple or ():
                 study.run(POLICIES[name], multiple)
             if options.find or not options.multiple:
-                study.find(POLICIES[name])
+                study.find(POLICIES[name], tuple(options.between))
     if options.json is not None:
         write_json(options.json, _setup(options), study.found, study.runs)
     if options.plot is not None:

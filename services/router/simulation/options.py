@@ -8,7 +8,7 @@ from pathlib import Path
 from services.router.simulation.config import MAX_WORKERS, ClusterConfig
 from services.router.simulation.model.costs import CostModel, Ordering
 from services.router.simulation.policies.catalog import POLICIES
-from services.router.simulation.run import Targets
+from services.router.simulation.run import HIGHEST, LOWEST, Targets
 from services.router.simulation.traces.trace import BLOCK_TOKENS
 from services.router.simulation.traces.workload import TICK_SECONDS
 
@@ -49,6 +49,14 @@ def parser() -> argparse.ArgumentParser:
     add = load.add_argument
     add("--multiple", type=_positive, nargs="+", help="of the recorded rate; one run for each")
     add("--find", action="store_true", help="the highest multiple; default without --multiple")
+    add(
+        "--between",
+        type=_positive,
+        nargs=2,
+        default=(LOWEST, HIGHEST),
+        metavar=("LOW", "HIGH"),
+        help="where to look first; default: %(default)s",
+    )
     add("--p90", type=_positive, default=_TARGETS.p90, help="target, s; default: %(default)s")
     add("--p99", type=_positive, default=_TARGETS.p99, help="target, s; default: %(default)s")
     add(
@@ -108,6 +116,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = made.parse_args(arguments)
     if (options.trace is None) == (options.replay is None):
         made.error("name a TRACE or a recording to --replay, one of them")
+    if not options.between[0] < options.between[1]:
+        made.error("--between needs the lower multiple first")
     if options.requests_json is not None and not options.multiple:
         made.error("--requests-json needs --multiple: a search has no one run")
     return options

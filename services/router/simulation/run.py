@@ -13,6 +13,8 @@ from services.router.simulation.policies.holdings import block_keys
 from services.router.simulation.request import Request
 from services.router.simulation.traces.trace import Trace
 
+LOWEST, HIGHEST = 0.1, 6.4
+"""Multiples of the recorded rate between which is looked first."""
 MAX_MULTIPLE = 1e4
 """Of a recorded rate, that is looked for."""
 
@@ -125,7 +127,11 @@ class _Watch:
 
 
 def find_multiple(
-    run: Callable[[float], Outcome], *, low: float = 0.1, high: float = 6.4, within: float = 0.005
+    run: Callable[[float], Outcome],
+    *,
+    low: float = LOWEST,
+    high: float = HIGHEST,
+    within: float = 0.005,
 ) -> tuple[Outcome | None, list[Outcome]]:
     """Return the run with the highest multiple that is carried, and all runs that were made.
 

@@ -10,9 +10,6 @@ from services.router.simulation.request import Request
 from services.router.simulation.run import Outcome, Targets, find_multiple, simulate
 from services.router.simulation.traces.trace import Trace
 
-LOWEST = 0.1
-"""Multiple of the recorded rate from which on is searched."""
-
 
 class Study:
     """Collects what its runs gave.
@@ -52,13 +49,14 @@ class Study:
         if self._requests_file is not None:
             write_requests(self._requests_file, outcome, requests)
 
-    def find(self, policy: PolicyEntry) -> None:
-        """Find the highest multiple that a policy carries."""
+    def find(self, policy: PolicyEntry, between: tuple[float, float]) -> None:
+        """Find the highest multiple that a policy carries; look between two of them first."""
+        low, high = between
         best, _ = find_multiple(
-            lambda multiple: self._simulate(policy, multiple, give_up=True), low=LOWEST
+            lambda multiple: self._simulate(policy, multiple, give_up=True), low=low, high=high
         )
         if best is None:
-            print_failure(policy.name, LOWEST)
+            print_failure(policy.name, low)
         else:
             self.found.append(best)
             print_row(best)
