@@ -170,12 +170,14 @@ def event_from_proto(response: Response) -> Event | None:
         if delta.logprobs:
             logprobs = tuple(map(TokenLogprob.from_proto, delta.logprobs))
         token_ids = tuple(delta.token_ids)
-        return Delta(delta.choice, delta.position, token_ids, delta.text, logprobs)
+        parts: Sequence[Part] = ()
+        if delta.parts:
+            parts = [part for one in delta.parts if (part := _part_from_proto(one)) is not None]
+        return Delta(delta.choice, delta.position, token_ids, delta.text, logprobs, parts)
     match response.WhichOneof("event"):
         case "choice_finished":
             ended = response.choice_finished
-            length = ended.reason == common_pb2.FINISH_REASON_LENGTH
-            reason = FinishReason.LENGTH if length else FinishReason.STOP
+            reason = _REASONS.get(ended.reason, FinishReason.STOP)
             stop_token_id = ended.stop_token_id if ended.HasField("stop_token_id") else None
             return ChoiceFinished(ended.choice, reason, ended.stop_string, stop_token_id)
         case "started":
@@ -216,6 +218,8 @@ def event_to_proto(event: Event, response: Response) -> None:
             delta.text = event.text
             if event.logprobs:
                 delta.logprobs.extend(entry.to_proto() for entry in event.logprobs)
+            for part in event.parts:
+                _part_to_proto(part, delta.parts.add())
         case ChoiceFinished():
             ended = response.choice_finished
             ended.choice = event.choice
@@ -245,4 +249,40 @@ def event_to_proto(event: Event, response: Response) -> None:
 _FINISH_REASONS = {
     FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
     FinishReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
+    FinishReason.TOOL_CALLS: common_pb2.FINISH_REASON_TOOL_CALLS,
 }
+_REASONS = {value: reason for reason, value in _FINISH_REASONS.items()}
+
+
+def _part_from_proto(part: inference_pb2.DeltaPart) -> Part | None:
+    """Return a part; None: it is of a later release."""
+    match part.WhichOneof("part"):
+        case "text":
+            return Text(part.text)
+        case "reasoning":
+            return Reasoning(part.reasoning)
+        case "call_begun":
+            begun = part.call_begun
+            return CallBegun(begun.index, begun.id, begun.name)
+        case "call_arguments":
+            return CallArguments(part.call_arguments.index, part.call_arguments.text)
+        case "call_ended":
+            return CallEnded(part.call_ended.index)
+        case _:
+            return None
+
+
+def _part_to_proto(part: Part, message: inference_pb2.DeltaPart) -> None:
+    match part:
+        case Text():
+            message.text = part.text
+        case Reasoning():
+            message.reasoning = part.text
+        case CallBegun():
+            begun = message.call_begun
+            begun.index, begun.id, begun.name = part.index, part.id, part.name
+        case CallArguments():
+            message.call_arguments.index = part.index
+            message.call_arguments.text = part.text
+        case CallEnded():
+            message.call_ended.index = part.index

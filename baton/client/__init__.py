@@ -10,7 +10,7 @@
 Every call has a deadline. What a call can raise stands at the head of `baton.client.errors`.
 """
 
-from baton.client.answer import Answer, Choice
+from baton.client.answer import Answer, Choice, ToolCall
 from baton.client.call import Model, Tokens
 from baton.client.client import AsyncClient, Client
 from baton.client.errors import (
@@ -32,16 +32,22 @@ from baton.client.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from baton.client.requests import Message, Options
+from baton.client.requests import ChatOptions, Message, Options
 from baton.client.stream import AsyncStream, Stream
+from baton.client.tools import Tool, ToolCallMessage, ToolChoice
 from baton.stream_events import (
+    CallArguments,
+    CallBegun,
+    CallEnded,
     ChoiceFinished,
     Delta,
     Event,
     Finished,
     FinishReason,
+    Reasoning,
     Started,
     Step,
+    Text,
     TokenLogprob,
     Usage,
 )
@@ -53,8 +59,12 @@ __all__ = [
     "AsyncStream",
     "AuthenticationError",
     "BatonClientError",
+    "CallArguments",
+    "CallBegun",
+    "CallEnded",
     "CancelledError",
     "CapacityError",
+    "ChatOptions",
     "Choice",
     "ChoiceFinished",
     "Client",
@@ -74,12 +84,18 @@ __all__ = [
     "Options",
     "PermissionDeniedError",
     "ProtocolError",
+    "Reasoning",
     "Started",
     "Step",
     "Stream",
     "StreamClosedError",
+    "Text",
     "TokenLogprob",
     "Tokens",
+    "Tool",
+    "ToolCall",
+    "ToolCallMessage",
+    "ToolChoice",
     "UnavailableError",
     "UnsupportedError",
     "Usage",

@@ -4,15 +4,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from baton.stream_events import (
+    CallArguments,
+    CallBegun,
     ChoiceFinished,
     Delta,
     Finished,
     FinishReason,
+    Reasoning,
     Started,
     Step,
     TokenLogprob,
     Usage,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON, as the model wrote it; the beginning of it, where `max_tokens` cut it off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +37,9 @@ class Choice:
     logprobs: tuple[TokenLogprob, ...]
     reason: FinishReason
     stop_string: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    """What the model thought before it answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,11 @@ class Answer:
         return self.choices[0].text
 
     @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """Calls of the first choice."""
+        return self.choices[0].tool_calls
+
+    @property
     def token_ids(self) -> tuple[int, ...]:
         """Tokens of the first choice."""
         return self.choices[0].token_ids
@@ -59,6 +80,10 @@ class Output:
     texts: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[CallBegun] = field(default_factory=list)
+    arguments: list[list[str]] = field(default_factory=list)
+    """Of each call."""
     end: ChoiceFinished | None = None
 
     def add(self, delta: Delta) -> None:
@@ -66,6 +91,15 @@ class Output:
         self.token_ids += delta.token_ids
         if delta.logprobs:
             self.logprobs += delta.logprobs
+        for part in delta.parts:
+            match part:
+                case Reasoning():
+                    self.reasoning.append(part.text)
+                case CallBegun():
+                    self.calls.append(part)
+                    self.arguments.append([])
+                case CallArguments():
+                    self.arguments[part.index].append(part.text)
 
     def choice(self) -> Choice:
         """Return the finished choice.
@@ -81,6 +115,11 @@ class Output:
             tuple(self.logprobs),
             self.end.reason,
             self.end.stop_string,
+            tuple(
+                ToolCall(call.id, call.name, "".join(arguments))
+                for call, arguments in zip(self.calls, self.arguments, strict=True)
+            ),
+            "".join(self.reasoning),
         )
 
 

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from baton.client.requests import Message, Options, chat_request, check_names, generate_request
+from baton.client.requests import (
+    ChatOptions,
+    Message,
+    Options,
+    chat_request,
+    check_names,
+    generate_request,
+)
 from baton.client.retry import Attempts, RetryPolicy
 from baton.client.state import Request, StreamState
 from baton.sampling import SamplingParams
@@ -74,7 +81,7 @@ class Calls:
         return self._state(request, options, now)
 
     def chat(
-        self, messages: str | Sequence[Message], model: str, options: Options, now: float
+        self, messages: str | Sequence[Message], model: str, options: ChatOptions, now: float
     ) -> StreamState:
         """Begin a stream.
 
@@ -82,7 +89,7 @@ class Calls:
             TypeError: an unknown option, or one of a wrong type.
             ValueError: an option that no request can carry.
         """
-        check_names(options)
+        check_names(options, chat=True)
         request = chat_request(messages, model, _request_id(options), options)
         return self._state(request, options, now)
 

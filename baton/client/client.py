@@ -20,7 +20,7 @@ from baton.client.call import (
 )
 from baton.client.channels import AsyncChannels, BlockingChannels
 from baton.client.errors import StreamClosedError, client_error
-from baton.client.requests import Message, Options, tokenize_request
+from baton.client.requests import ChatOptions, Message, Options, tokenize_request
 from baton.client.retry import RetryPolicy
 from baton.client.session.pool import AsyncCalls, BlockingCalls
 from baton.client.stream import AsyncStream, Stream
@@ -78,7 +78,7 @@ class Client:
         return Stream(state, self._streams.open)
 
     def chat(
-        self, messages: str | Sequence[Message], *, model: str, **options: Unpack[Options]
+        self, messages: str | Sequence[Message], *, model: str, **options: Unpack[ChatOptions]
     ) -> Stream:
         """Ask for the next turn of a conversation; a string is one user message."""
         state = self._calls.chat(messages, model, options, time.monotonic())
@@ -150,7 +150,7 @@ class AsyncClient:
         return AsyncStream(state, self._streams.open)
 
     def chat(
-        self, messages: str | Sequence[Message], *, model: str, **options: Unpack[Options]
+        self, messages: str | Sequence[Message], *, model: str, **options: Unpack[ChatOptions]
     ) -> AsyncStream:
         """Ask for the next turn of a conversation; a string is one user message."""
         state = self._calls.chat(messages, model, options, time.monotonic())

@@ -3,6 +3,14 @@
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict, get_type_hints
 
+from baton.client.tools import (
+    Tool,
+    ToolCallMessage,
+    ToolChoice,
+    call_messages,
+    tool_choice_message,
+    tool_messages,
+)
 from baton.sampling import SamplingOptions, SamplingParams
 from baton.v1 import common_pb2, inference_pb2
 
@@ -14,6 +22,12 @@ class Message(TypedDict):
     """`system`, `user`, `assistant` or `tool`."""
     content: str
     name: NotRequired[str]
+    tool_calls: NotRequired[Sequence[ToolCallMessage]]
+    """Of the assistant."""
+    tool_call_id: NotRequired[str]
+    """Of a tool: the call that it answers."""
+    reasoning: NotRequired[str]
+    """Of the assistant: what it thought."""
 
 
 class Options(SamplingOptions, total=False):
@@ -33,7 +47,19 @@ class Options(SamplingOptions, total=False):
     n = 1."""
 
 
+class ChatOptions(Options, total=False):
+    """Those of `chat`."""
+
+    tools: Sequence[Tool]
+    """Functions that the model may call."""
+    tool_choice: str | ToolChoice
+    """`auto`, `none`, `required`, or the name of the tool to call. Default: auto."""
+    parallel_tool_calls: bool
+    """Whether an answer may have more than one call. Default: true."""
+
+
 _NAMES = frozenset(get_type_hints(Options))
+_CHAT_NAMES = frozenset(get_type_hints(ChatOptions))
 
 
 def generate_request(
@@ -54,15 +80,21 @@ def generate_request(
 
 
 def chat_request(
-    messages: str | Sequence[Message], model: str, request_id: str, options: Options
+    messages: str | Sequence[Message], model: str, request_id: str, options: ChatOptions
 ) -> inference_pb2.ChatRequest:
     """Ask for the next assistant turn. A string is one user message."""
-    return inference_pb2.ChatRequest(
+    request = inference_pb2.ChatRequest(
         context=_context(model, request_id, options),
         messages=chat_messages(messages),
         sampling=SamplingParams.from_options(options).to_proto(_given(options)),
         n=options.get("n", 0),
+        tools=tool_messages(options.get("tools") or ()),
+        parallel_tool_calls=options.get("parallel_tool_calls"),
     )
+    choice = options.get("tool_choice")
+    if choice is not None:
+        request.tool_choice.CopyFrom(tool_choice_message(choice))
+    return request
 
 
 def tokenize_request(text: str | Sequence[Message], model: str) -> inference_pb2.TokenizeRequest:
@@ -78,7 +110,12 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
         return [inference_pb2.ChatMessage(role="user", content=messages)]
     return [
         inference_pb2.ChatMessage(
-            role=message["role"], content=message["content"], name=message.get("name", "")
+            role=message["role"],
+            content=message["content"],
+            name=message.get("name", ""),
+            tool_calls=call_messages(message.get("tool_calls", ())),
+            tool_call_id=message.get("tool_call_id", ""),
+            reasoning=message.get("reasoning", ""),
         )
         for message in messages
     ]
@@ -94,12 +131,12 @@ def _context(model: str, request_id: str, options: Options) -> common_pb2.Reques
     )
 
 
-def check_names(options: Options) -> None:
+def check_names(options: Options, *, chat: bool = False) -> None:
     """Refuse a misspelt option, which the wire would silently lose.
 
     Raises:
-        TypeError: an option is not one of `Options`.
+        TypeError: an option is not one of `Options`, or, of a chat, of `ChatOptions`.
     """
-    unknown = options.keys() - _NAMES
+    unknown = options.keys() - (_CHAT_NAMES if chat else _NAMES)
     if unknown:
         raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")

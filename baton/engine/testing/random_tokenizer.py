@@ -14,11 +14,31 @@ SPECIAL_TOKENS = (END_OF_TEXT, TURN_START, TURN_END)
 MIN_VOCAB = 256 + len(SPECIAL_TOKENS)
 
 CHAT_TEMPLATE = """\
+{%- if tools -%}
+{{- '<|im_start|>system\\n' -}}
+{%- if messages[0].role == 'system' -%}
+{{- messages[0].content ~ '\\n\\n' -}}
+{%- endif -%}
+{{- 'You can call these functions:\\n<tools>' -}}
+{%- for tool in tools -%}
+{{- '\\n' ~ (tool | tojson) -}}
+{%- endfor -%}
+{{- '\\n</tools>\\nA call is <tool_call>\\n{"name": ..., "arguments": ...}\\n</tool_call>' -}}
+{{- '<|im_end|>\\n' -}}
+{%- endif -%}
 {%- for message in messages -%}
 {%- if message.role not in ['system', 'user', 'assistant', 'tool'] -%}
 {{- raise_exception('unknown role ' ~ message.role) -}}
 {%- endif -%}
-{{- '<|im_start|>' ~ message.role ~ '\\n' ~ message.content ~ '<|im_end|>\\n' -}}
+{%- if not (tools and loop.first and message.role == 'system') -%}
+{{- '<|im_start|>' ~ message.role ~ '\\n' ~ message.content -}}
+{%- for call in message.tool_calls or [] -%}
+{%- if message.content or not loop.first -%}{{- '\\n' -}}{%- endif -%}
+{{- '<tool_call>\\n{"name": "' ~ call.function.name ~ '", "arguments": ' -}}
+{{- (call.function.arguments | tojson) ~ '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
 {{- '<|im_start|>assistant\\n' -}}

@@ -163,6 +163,17 @@ class TextSettings(SettingsGroup):
         description="texts in which `<|im_end|>` and the like become special tokens: prompts of "
         "text completions, as vLLM reads them, or messages too; elsewhere they are text",
     )
+    tool_format: Literal[
+        "auto", "none", "hermes", "qwen3_coder", "llama3", "mistral", "mistral_args"
+    ] = Field(
+        "auto",
+        description="how models write calls of tools; auto: as their chat templates show",
+    )
+    reasoning_format: Literal["auto", "none", "think"] = Field(
+        "auto",
+        description="whether models think between `<think>` and `</think>` before they answer; "
+        "auto: where their chat templates have these tags",
+    )
 
 
 class FrontendPlacement(SettingsGroup):

@@ -17,6 +17,7 @@ from baton.telemetry.tracing import tracer
 from baton.tenancy.limits.limit_set import LimitSet, Reservation
 from baton.tenancy.records import Scope
 from baton.v1 import common_pb2
+from services.frontend.generation.answers import Answers
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.block_keys import block_key_chains
 from services.frontend.generation.generation import Generation
@@ -133,6 +134,7 @@ class Inference:
         self.turns = LoopTurns(_BEGIN_PER_TURN)
         """For what begins many at once."""
         self._prompts = PromptEncoder(threads, self.turns, settings.text.special_tokens)
+        self._answers = Answers(settings.text)
 
     async def idle(self) -> None:
         """Return once no request runs."""
@@ -306,8 +308,13 @@ class Inference:
         prompt = await self._prompts.encode(
             found.model, request.prompt, context, options, max_tokens
         )
-        seed = secrets.randbits(63)
-        return validate.resolve(request, found, prompt, seed, record.principal, context, most)
+        drawn = secrets.randbits(63)
+        seed = request.sampling.seed if request.resume is None else request.resume.seed
+        seed = drawn if seed is None else seed
+        reader = self._answers.reader(request, found.model, prompt, seed)
+        return validate.resolve(
+            request, found, prompt, seed, record.principal, context, most, reader
+        )
 
     async def _find_model(
         self, name: str, adapter: str, prompt: Prompt, deadline: float

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from baton.stream_events import Delta, FinishReason, TokenLogprob
+from baton.stream_events import Delta, FinishReason, Text, TokenLogprob
 from baton.v1 import common_pb2
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.stop_strings import StopScanner
+from services.frontend.tools.lexer import Lexer
 
 
 class Output:
@@ -40,6 +41,8 @@ class Output:
         tokenizer = request.model.tokenizer
         self._detokenizer = tokenizer.detokenizer(request.prompt, special=request.special_text)
         self._scanner = StopScanner(request.stop) if request.stop else None
+        self._lexer = None if request.reader is None else request.reader.lexer(choice)
+        """Reads the text that comes out of the scanner."""
 
     @property
     def ended(self) -> bool:
@@ -65,7 +68,11 @@ class Output:
                     self._say(self._detokenizer.push(token), pieces)
                 self._end(FinishReason.STOP, pieces)
                 break
-            text = self._detokenizer.push(token)
+            if self._lexer is not None and token in self._lexer.markers:
+                self._mark(self._lexer, token, pieces)
+                text = ""
+            else:
+                text = self._detokenizer.push(token)
             if self._scanner is None:
                 pieces.append(text)
             else:
@@ -78,6 +85,8 @@ class Output:
         entries: Sequence[TokenLogprob] = ()
         if logprobs:
             entries = [TokenLogprob.from_proto(entry) for entry in logprobs[: count - position]]
+        if self._lexer is not None:
+            return self._read(self._lexer, position, mine[position:], text, entries)
         return Delta(self.choice, position, mine[position:], text, entries)
 
     def end(self, reason: FinishReason) -> Delta:
@@ -85,7 +94,42 @@ class Output:
         pieces: list[str] = []
         if self.reason is None:
             self._end(reason, pieces)
-        return Delta(self.choice, len(self.token_ids), (), "".join(pieces), ())
+        text = "".join(pieces)
+        if self._lexer is not None:
+            return self._read(self._lexer, len(self.token_ids), (), text, ())
+        return Delta(self.choice, len(self.token_ids), (), text, ())
+
+    def _mark(self, lexer: Lexer, token: int, pieces: list[str]) -> None:
+        """Give the lexer a special token, behind all text before it."""
+        self._say(self._detokenizer.flush(), pieces)
+        if self.reason is None:
+            if self._scanner is not None:
+                pieces.append(self._scanner.flush())
+            lexer.push("".join(pieces))
+            pieces.clear()
+            lexer.push_marker(lexer.markers[token])
+
+    def _read(
+        self,
+        lexer: Lexer,
+        position: int,
+        token_ids: Sequence[int],
+        text: str,
+        logprobs: Sequence[TokenLogprob],
+    ) -> Delta:
+        """Return the delta of what the lexer makes of text."""
+        lexer.push(text)
+        if self.reason is not None:
+            lexer.end(cut=self.reason is FinishReason.LENGTH)
+            if lexer.calls and self.reason is FinishReason.STOP and not self.stop_string:
+                self.reason = FinishReason.TOOL_CALLS
+        parts = lexer.take()
+        if not parts:
+            return Delta(self.choice, position, token_ids, "", logprobs)
+        if len(parts) == 1 and type(parts[0]) is Text:
+            return Delta(self.choice, position, token_ids, parts[0].text, logprobs)
+        text = "".join([part.text for part in parts if type(part) is Text])
+        return Delta(self.choice, position, token_ids, text, logprobs, parts)
 
     def _say(self, text: str, pieces: list[str]) -> None:
         if self._scanner is None:

@@ -24,7 +24,9 @@ from services.frontend.text.tokenizer import (
 _LONGEST_TRUNCATED = 8
 """Contexts. Of a longer prompt nothing is kept: to tokenize it for a part of it costs too much."""
 _TEMPLATE_CHARACTERS = 32
-"""What a chat template writes around a message, about."""
+"""What a chat template writes around a message, about ..."""
+_TOOL_CHARACTERS = 512
+"""... and of a tool."""
 
 
 class PromptEncoder:
@@ -112,8 +114,12 @@ def size_of(prompt: Prompt) -> int:
     match prompt:
         case TextPrompt(text):
             return len(text)
-        case ChatPrompt(messages):
+        case ChatPrompt(messages, options):
             written = sum(len(message.content) + len(message.name) for message in messages)
+            for message in messages:
+                if message.tool_calls:
+                    written += sum(len(call.arguments) for call in message.tool_calls)
+            written += _TOOL_CHARACTERS * len(options.tools)
             return written + _TEMPLATE_CHARACTERS * len(messages)
         case TokenPrompt(ids):
             return TOKEN_BYTES * len(ids)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
+from services.frontend.grpc.tools import calls_of, tool_use_of, tools_of
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -13,7 +14,7 @@ from services.frontend.requests.request import (
     TokenPrompt,
 )
 from services.frontend.requests.validate import check_messages
-from services.frontend.text.chat_template import Message
+from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
 
 
 def generation_request(
@@ -24,7 +25,7 @@ def generation_request(
     """Return the request that a client sent, unchecked.
 
     Raises:
-        BatonError: as of `messages_of`.
+        BatonError: as of `messages_of` and `tool_use_of`.
     """
     context, resume = request.context, None
     if request.HasField("resume"):
@@ -34,6 +35,7 @@ def generation_request(
         prompt=_prompt(request, max_messages),
         sampling=SamplingParams.from_proto(request.sampling),
         given=frozenset(each.name for each, _ in request.sampling.ListFields()),
+        tools=tool_use_of(request) if isinstance(request, inference_pb2.ChatRequest) else None,
         n=request.n or 1,
         resume=resume,
         take_over=resume is not None or context.attempt > 0,
@@ -46,21 +48,37 @@ def generation_request(
     )
 
 
-def messages_of(messages: Sequence[inference_pb2.ChatMessage], max_messages: int) -> ChatPrompt:
-    """Return the prompt of a conversation.
+def messages_of(
+    messages: Sequence[inference_pb2.ChatMessage],
+    tools: Sequence[inference_pb2.Tool],
+    max_messages: int,
+) -> ChatPrompt:
+    """Return the prompt of a conversation, with the tools that the model is told of.
 
     Raises:
-        BatonError: it has more than `max_messages`.
+        BatonError: it has more than `max_messages`; or as of `tools_of`.
     """
     check_messages(len(messages), max_messages)
-    return ChatPrompt([Message(one.role, one.content, one.name) for one in messages])
+    made = [
+        Message(
+            one.role,
+            one.content,
+            one.name,
+            calls_of(one.tool_calls),
+            one.tool_call_id,
+            one.reasoning,
+        )
+        for one in messages
+    ]
+    options = TemplateOptions(tools=[tool.definition for tool in tools_of(tools)])
+    return ChatPrompt(made, options if tools else PLAIN)
 
 
 def _prompt(
     request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, max_messages: int
 ) -> Prompt:
     if isinstance(request, inference_pb2.ChatRequest):
-        return messages_of(request.messages, max_messages)
+        return messages_of(request.messages, request.tools, max_messages)
     if request.WhichOneof("prompt") == "token_ids":
         return TokenPrompt(request.token_ids.ids)
     return TextPrompt(request.text)

@@ -101,7 +101,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         record = self._begin("Tokenize", context)
         context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
         prompt = (
-            messages_of(request.messages, self._inference.limits.max_messages)
+            messages_of(request.messages, request.tools, self._inference.limits.max_messages)
             if request.messages and not request.text
             else TextPrompt(request.text)
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.stream_events import (
+    CallBegun,
     ChoiceFinished,
     Delta,
     Event,
@@ -16,6 +17,7 @@ from baton.stream_events import (
 )
 from services.frontend.http.responses import DONE, encode
 from services.frontend.openai.logprobs import Logprobs, prompt_logprobs
+from services.frontend.openai.parts import AnswerParts, deltas_of
 from services.frontend.openai.response import ResponseOptions, UsageSum, usage_body
 from services.frontend.openai.templates import Template
 from services.frontend.requests.request import ResolvedRequest
@@ -42,6 +44,7 @@ class WholeEncoder:
                 choice.texts.append(event.text)
                 choice.token_ids.extend(event.token_ids)
                 choice.logprobs.extend(event.logprobs)
+                choice.parts.add(event.parts)
             case ChoiceFinished():
                 choice = self._choices[prompt * self._options.drawn + event.choice]
                 choice.finished = event
@@ -93,6 +96,8 @@ class WholeEncoder:
             "finish_reason": "" if finished is None else finished.reason.value,
             "stop_reason": None if finished is None else stop_reason(finished),
         }
+        if "message" in entry:
+            choice.parts.add_to(entry["message"], reasoning=options.reasoning)
         if options.logprobs:
             token_ids, logprobs = choice.token_ids, list[TokenLogprob | None](choice.logprobs)
             if options.echo_logprobs:
@@ -119,6 +124,7 @@ class _Choice:
         self.texts: list[str] = []
         self.token_ids: list[int] = []
         self.logprobs: list[TokenLogprob] = []
+        self.parts = AnswerParts()
         self.finished: ChoiceFinished | None = None
 
     def mean_logprob(self) -> float:
@@ -187,6 +193,8 @@ class ChunkEncoder:
             index = prompt * self._n + event.choice
             if not self._plain:
                 return self._rich(index, event)
+            if event.parts:
+                return self._of_parts(index, event)
             text = event.text
             if not text:
                 return b""
@@ -212,8 +220,13 @@ class ChunkEncoder:
             return DONE
         return self._head + b'],"usage":' + encode(self._usage.body()) + b"}\n\n" + DONE
 
-    def _opening(self, index: int) -> bytes:
-        """Return the chunk that comes before all others of a choice, if there is one."""
+    def _opening(self, index: int, *, text: bool = True) -> bytes:
+        """Return the chunk that comes before all others of a choice, if there is one.
+
+        Args:
+            index: of the choice.
+            text: whether the answer begins with text, not with a call.
+        """
         opening, echo = self._template.opening, self._options.echo
         if (opening is None and not echo) or index not in self._unopened:
             return b""
@@ -223,6 +236,8 @@ class ChunkEncoder:
         if self._options.token_ids and len(self._unopened) == self._total:
             beside = b',"prompt_token_ids":' + encode(self._requests[0].prompt)
         self._unopened.discard(index)
+        if not text:
+            opening = {"delta": {**opening["delta"], "content": None}}
         first = self._chunk(index, opening, beside=beside)
         return first + self._echo(index) if echo else first
 
@@ -246,7 +261,8 @@ class ChunkEncoder:
         self._output_tokens += len(delta.token_ids)
         if not (delta.token_ids or delta.text):
             return b""
-        opening, logprobs = self._opening(index), None
+        starts_with_call = bool(delta.parts) and type(delta.parts[0]) is CallBegun
+        opening, logprobs = self._opening(index, text=not starts_with_call), None
         more: dict[str, Any] = {}
         if self._options.logprobs:
             logprobs = self._logprobs[index].take(delta.token_ids, delta.logprobs)
@@ -255,8 +271,26 @@ class ChunkEncoder:
             if index in self._unopened:
                 self._unopened.discard(index)
                 more["prompt_token_ids"] = self._requests[index // self._n].prompt
+        if delta.parts:
+            return opening + self._of_parts(index, delta, logprobs, more)
         content = self._template.delta(delta.text)
         return opening + self._chunk(index, content, logprobs=logprobs, more=more)
+
+    def _of_parts(
+        self,
+        index: int,
+        delta: Delta,
+        logprobs: Any = None,
+        more: dict[str, Any] | None = None,
+    ) -> bytes:
+        """Return a chunk for each part of a delta; what is of its tokens is in the first."""
+        chunks = [self._opening(index, text=type(delta.parts[0]) is not CallBegun)]
+        for content in deltas_of(delta.parts, reasoning=self._options.reasoning):
+            chunks.append(self._chunk(index, {"delta": content}, logprobs=logprobs, more=more))
+            logprobs = more = None
+        if logprobs or more:
+            chunks.append(self._chunk(index, {"delta": {}}, logprobs=logprobs, more=more))
+        return b"".join(chunks)
 
     def _chunk(
         self,

@@ -45,7 +45,6 @@ class Field:
 
 _SERVED, _IGNORED, _REFUSED = Treatment.SERVED, Treatment.IGNORED, Treatment.REFUSED
 _CHAT, _COMPLETION, _BOTH = Body.CHAT, Body.COMPLETION, Body.BOTH
-_NO_TOOLS = "this server calls no tools"
 _NO_MEDIA = "prompts are text"
 
 FIELDS = (
@@ -136,18 +135,28 @@ FIELDS = (
     ),
     Field("tenant", _BOTH, _SERVED, "the API key's own, or refused; no other server has it"),
     # Tools and forms of the output.
-    Field("tools", _CHAT, _REFUSED, _NO_TOOLS, ([],)),
-    Field("tool_choice", _CHAT, _REFUSED, _NO_TOOLS, ("none", "auto")),
-    Field("parallel_tool_calls", _CHAT, _REFUSED, _NO_TOOLS, (True, False)),
-    Field("functions", _CHAT, _REFUSED, _NO_TOOLS, ([],)),
-    Field("function_call", _CHAT, _REFUSED, _NO_TOOLS, ("none",)),
-    Field("response_format", _BOTH, _REFUSED, "structured_output", ({"type": "text"},)),
-    Field("structured_outputs", _BOTH, _REFUSED, "structured_output"),
-    Field("guided_json", _BOTH, _REFUSED, "structured_output"),
-    Field("guided_regex", _BOTH, _REFUSED, "structured_output", ("",)),
-    Field("guided_choice", _BOTH, _REFUSED, "structured_output", ([],)),
-    Field("guided_grammar", _BOTH, _REFUSED, "structured_output", ("",)),
-    Field("include_reasoning", _CHAT, _REFUSED, "reasoning is part of the text", (True,)),
+    Field("tools", _CHAT, _SERVED, "functions, at most 128"),
+    Field(
+        "tool_choice",
+        _CHAT,
+        _SERVED,
+        "`none`, `auto`, `required`, a function, or `allowed_tools`",
+    ),
+    Field("parallel_tool_calls", _CHAT, _SERVED, "false: at most one call"),
+    Field("functions", _CHAT, _REFUSED, "send tools, which are its newer form", ([],)),
+    Field("function_call", _CHAT, _REFUSED, "send tool_choice, which is its newer form", ("none",)),
+    Field("response_format", _BOTH, _SERVED, "`text`, `json_object` or `json_schema`"),
+    Field(
+        "structured_outputs",
+        _BOTH,
+        _SERVED,
+        "one of `json`, `regex`, `choice`, `grammar` (Lark) and `json_object`",
+    ),
+    Field("guided_json", _BOTH, _SERVED, "the older name of `structured_outputs.json`"),
+    Field("guided_regex", _BOTH, _SERVED, "the older name of `structured_outputs.regex`"),
+    Field("guided_choice", _BOTH, _SERVED, "the older name of `structured_outputs.choice`"),
+    Field("guided_grammar", _BOTH, _SERVED, "the older name of `structured_outputs.grammar`"),
+    Field("include_reasoning", _CHAT, _SERVED, "false: `reasoning_content` is left out"),
     # What changes no output.
     Field("user", _BOTH, _IGNORED, "who asks is the API key's"),
     Field("safety_identifier", _CHAT, _IGNORED, "who asks is the API key's"),

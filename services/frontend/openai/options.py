@@ -52,6 +52,7 @@ def response_options(
         if body.echo
         else (),
         echo_logprobs=bool(body.echo) and first.prompt_logprobs is not None and not is_chat,
+        reasoning=not isinstance(body, ChatBody) or body.include_reasoning is not False,
         exact_continuation=all(request.exact_continuation for request in resolved),
     )
 

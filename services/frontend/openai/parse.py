@@ -1,14 +1,17 @@
 """From JSON bodies to requests of the frontend's own kind."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from baton.errors import BatonError, Reason, invalid_field
+from baton.errors import invalid_field
 from baton.sampling import PARAMETERS, SamplingParams
 from services.frontend.http.json_body import decode_body, not_json
+from services.frontend.openai.conversation import conversation
+from services.frontend.openai.forms import read_form
 from services.frontend.openai.schema import (
     ANY_CHAT,
     ANY_COMPLETION,
@@ -18,20 +21,18 @@ from services.frontend.openai.schema import (
     Common,
     CompletionBody,
     DetokenizeBody,
-    MessageBody,
     TokenizeBody,
     refuse_unsupported,
 )
+from services.frontend.openai.tools import definitions, read_tool_use
 from services.frontend.requests.request import (
-    ChatPrompt,
     GenerationRequest,
     Prompt,
     PromptOptions,
     TextPrompt,
     TokenPrompt,
 )
-from services.frontend.requests.validate import check_messages, unsupported
-from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
+from services.frontend.text.chat_template import TemplateOptions
 
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of text completions that do not say it, as OpenAI documents."""
@@ -106,17 +107,22 @@ def chat_request(body: ChatBody, request_id: str, max_messages: int) -> Generati
         raise invalid_field("top_logprobs", "needs logprobs to be true")
     _check_stream(body)
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    use = read_tool_use(body)
+    options = _template_options(body)
+    if use is not None:
+        options = replace(options, tools=[tool.definition for tool in use.tools])
+    names = _CHAT_NAMES if body.max_completion_tokens is None else _NEW_CHAT_NAMES
     return GenerationRequest(
         model=body.model or "",
-        prompt=conversation(body.messages or (), max_messages, _template_options(body)),
-        **_sampling(body, logprobs=logprobs, max_tokens=limit),
+        prompt=conversation(body.messages or (), max_messages, options),
+        **_sampling(body, names, logprobs=logprobs, max_tokens=limit),
         prompt_options=_prompt_options(body),
+        tools=use,
         n=1 if body.n is None else body.n,
         request_id=request_id,
         tenant=body.tenant or "",
         ttft_target_seconds=body.ttft_target_seconds or 0.0,
         timeout_seconds=body.timeout_seconds or 0.0,
-        names=_CHAT_NAMES if body.max_completion_tokens is None else _NEW_CHAT_NAMES,
     )
 
 
@@ -136,7 +142,10 @@ def completion_requests(
         prompt_logprobs = logprobs
     if n > (body.n or 1) and logprobs is None:
         logprobs = 0  # by which the best are chosen
-    given = _sampling(body, logprobs=logprobs, prompt_logprobs=prompt_logprobs, max_tokens=limit)
+    names = {"n": "best_of"} if body.best_of else {}
+    given = _sampling(
+        body, names, logprobs=logprobs, prompt_logprobs=prompt_logprobs, max_tokens=limit
+    )
     options = _prompt_options(body)
     prompts = _prompts(body.prompt, n, max_outputs)
     return [
@@ -148,7 +157,6 @@ def completion_requests(
             n=n,
             request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
             tenant=body.tenant or "",
-            names={"n": "best_of"} if body.best_of else {},
             ttft_target_seconds=body.ttft_target_seconds or 0.0,
             timeout_seconds=body.timeout_seconds or 0.0,
         )
@@ -172,27 +180,13 @@ def drawn_choices(body: CompletionBody) -> int:
     return body.best_of
 
 
-def conversation(
-    messages: Sequence[MessageBody],
-    max_messages: int,
-    options: TemplateOptions = PLAIN,
-) -> ChatPrompt:
-    """Return the prompt that a body's messages are, with what it asks of the template.
-
-    Raises:
-        BatonError: there are more than `max_messages`; one has no content, or content that is no
-            text.
-    """
-    check_messages(len(messages), max_messages)
-    return ChatPrompt([_message(index, one) for index, one in enumerate(messages)], options)
-
-
 def tokenized(body: TokenizeBody, max_messages: int) -> tuple[Prompt, PromptOptions]:
     """Return what a tokenize request is about, and how to tokenize it; errors as of
     `conversation`."""
     options = PromptOptions(add_special_tokens=body.add_special_tokens)
     if body.messages is not None and not body.prompt:
-        return conversation(body.messages, max_messages, template_options(body, {})), options
+        template = replace(template_options(body, {}), tools=definitions(body))
+        return conversation(body.messages, max_messages, template), options
     return TextPrompt(body.prompt or ""), options
 
 
@@ -252,29 +246,6 @@ def _check_stream(body: ChatBody | CompletionBody) -> None:
         raise invalid_field("prompt_logprobs", "does not go with stream")
 
 
-def _message(index: int, message: MessageBody) -> Message:
-    where = f"messages[{index}]"
-    for name in ("tool_calls", "function_call", "audio"):
-        if getattr(message, name):
-            raise unsupported(f"{where}.{name}")
-    content = message.content
-    if content is None:
-        raise invalid_field(f"{where}.content", "text is needed")
-    if not isinstance(content, str):
-        texts = []
-        for at, part in enumerate(content):
-            if part.type != "text":
-                name = f"{where}.content[{at}].type"
-                raise BatonError(
-                    Reason.UNSUPPORTED_PARAMETER,
-                    f"{name}: {part.type[:64]!r} is not supported; content is text",
-                    field=name,
-                )
-            texts.append(part.text or "")
-        content = "".join(texts)
-    return Message(message.role, content, message.name or "")
-
-
 def _prompts(raw: msgspec.Raw, n: int, max_outputs: int) -> list[Prompt]:
     """A string, a list of strings, token ids, or a list of lists of token ids."""
     data = bytes(raw).lstrip()
@@ -308,16 +279,22 @@ def _check_outputs(prompts: int, n: int, max_outputs: int) -> None:
         )
 
 
-def _sampling(body: Common, **other: Any) -> dict[str, Any]:
-    """Return the parameters of a body, and which it says, by the names of `GenerationRequest`.
+def _sampling(body: Common, names: Mapping[str, str], **other: Any) -> dict[str, Any]:
+    """Return the parameters of a body, which it says, and what it calls them, by the names of
+    `GenerationRequest`.
 
     Args:
         body: what was sent.
+        names: what it calls fields that have another name here.
         other: parameters that it has in another shape.
 
     Raises:
-        BatonError: INVALID_FIELD, a key of logit_bias is no token id.
+        BatonError: INVALID_FIELD, a key of logit_bias is no token id; or as of `read_form`.
     """
+    form = read_form(body)
+    if form is not None:
+        names = {**names, "grammar": form[0]}
+        other["grammar"] = form[1]
     given = {each.name: getattr(body, each.name, None) for each in PARAMETERS} | other
     if given["top_k"] == -1:  # vLLM's other way to say all
         given["top_k"] = 0
@@ -326,7 +303,7 @@ def _sampling(body: Common, **other: Any) -> dict[str, Any]:
             _token_id(key): value for key, value in body.logit_bias.items() if value
         }
     said = frozenset(name for name, value in given.items() if value is not None)
-    return {"sampling": SamplingParams.from_options(given), "given": said}
+    return {"sampling": SamplingParams.from_options(given), "given": said, "names": names}
 
 
 def _token_id(key: str) -> int:

@@ -37,6 +37,8 @@ class ResponseOptions:
     """Texts that come before the outputs, one of each prompt; none: nothing is echoed."""
     echo_logprobs: bool = False
     """The echoed prompts have log probabilities, too."""
+    reasoning: bool = True
+    """Give what the model thinks before it answers."""
     exact_continuation: bool = True
     """Whether the outputs go on with the same tokens at other workers; said where they do not."""
 

@@ -10,7 +10,7 @@ import msgspec
 
 from baton.sampling import PARAMETERS
 from services.frontend.openai.fields import FIELDS, Body, Field, Treatment
-from services.frontend.requests.validate import STRUCTURED_OUTPUT, unsupported
+from services.frontend.requests.validate import unsupported
 
 
 class StreamOptions(msgspec.Struct):
@@ -27,7 +27,10 @@ class MessageBody(msgspec.Struct):
     role: str = ""
     content: str | list[ContentPart] | None = None
     name: str | None = None
-    tool_calls: Any = None
+    tool_calls: list[Any] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     function_call: Any = None
     audio: Any = None
 
@@ -76,6 +79,13 @@ class Common(_Parameters, kw_only=True):
     ttft_target_seconds: float | None = None
     # Nobody's: who names a tenant that is not the key's is told so.
     tenant: str | None = None
+    # The form of the output: see `forms`.
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: Any = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
 
 
 class ChatBody(Common, kw_only=True):
@@ -88,6 +98,10 @@ class ChatBody(Common, kw_only=True):
     top_logprobs: int | None = None
     documents: list[Any] | None = None
     reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
 
 
 class CompletionBody(Common, kw_only=True):
@@ -102,6 +116,7 @@ class TokenizeBody(msgspec.Struct, kw_only=True):
     model: str | None = None
     prompt: str | None = None
     messages: list[MessageBody] | None = None
+    tools: list[Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -161,6 +176,4 @@ def refuse_unsupported(body: ChatBody | CompletionBody) -> None:
     for field in _REFUSED[Body.CHAT if isinstance(body, ChatBody) else Body.COMPLETION]:
         value = getattr(body, field.name)
         if value is not None and value not in field.nothing:
-            if field.note == STRUCTURED_OUTPUT:
-                raise unsupported(field.name, STRUCTURED_OUTPUT)
             raise unsupported(field.name, why=field.note)

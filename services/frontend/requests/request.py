@@ -11,6 +11,8 @@ from baton.sampling import SamplingParams
 from baton.v1 import common_pb2
 from services.frontend.models.model import Model
 from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
+from services.frontend.tools.definitions import ToolUse
+from services.frontend.tools.formats import AnswerReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class GenerationRequest:
     given: frozenset[str] = frozenset()
     """Names of the sampling parameters that it says, which the model's defaults do not replace."""
     prompt_options: PromptOptions = WHOLE_PROMPT
+    tools: ToolUse | None = None
+    """What may be called, in a conversation; None: nothing."""
     n: int = 1
     resume: Resume | None = None
     take_over: bool = False
@@ -107,6 +111,8 @@ class ResolvedRequest:
     """Special tokens have text."""
     prompt_logprobs: int | None = None
     """Alternatives to report with each prompt token's log probability; None: report nothing."""
+    reader: AnswerReader | None = None
+    """Reads reasoning and calls; None: outputs are nothing but text."""
     output_so_far: tuple[int, ...] = ()
     """Output tokens that the client has from a cut-off stream."""
     plainly_greedy: bool = False

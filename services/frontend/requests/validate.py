@@ -25,9 +25,9 @@ from services.frontend.requests.request import (
     TextPrompt,
     TokenPrompt,
 )
+from services.frontend.requests.tools import check_calls, check_tools
+from services.frontend.tools.formats import AnswerReader
 
-STRUCTURED_OUTPUT = "structured_output"
-"""The feature of outputs that keep to a JSON Schema, a regular expression or a grammar."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _INT64 = 2**63 - 1
 _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
@@ -62,6 +62,8 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
     _seconds("ttft_target_seconds", request.ttft_target_seconds, limits.max_deadline_seconds)
     _seconds("timeout_seconds", request.timeout_seconds, limits.max_deadline_seconds)
     check_prompt(request.prompt, limits)
+    if request.tools is not None:
+        check_tools(request.tools)
     truncated = request.prompt_options.truncate_tokens
     if truncated is not None and (truncated < -1 or truncated == 0):
         raise invalid_field(
@@ -103,6 +105,7 @@ def check_model(request: GenerationRequest, model: Model) -> None:
     """
     for field, feature in sampling.needed_features(request.sampling):
         if feature not in model.features:
+            field = request.names.get(field, field)
             raise BatonError(
                 Reason.UNSUPPORTED_PARAMETER,
                 f"{field}: the workers of the model {model.name!r} do not support it",
@@ -130,6 +133,7 @@ def resolve(
     principal: Principal,
     context: ContextLimit | None = None,
     most_tokens: int | None = None,
+    reader: AnswerReader | None = None,
 ) -> ResolvedRequest:
     """Make a good request of a checked one.
 
@@ -142,6 +146,7 @@ def resolve(
         context: the most tokens of prompt and output; None: as the model says.
         most_tokens: of prompt and all outputs, where the request does not say how many: as much as
             limits allow in one moment; None: any.
+        reader: of its answers; None: they are nothing but text.
 
     Raises:
         BatonError: the prompt is empty, too long, leaves less room than max_tokens asks for, or
@@ -203,6 +208,7 @@ def resolve(
         sampling=resolved.to_proto(),
         stop=params.stop,
         n=request.n,
+        reader=reader,
         no_output=max_tokens == 0,
         include_stop=params.include_stop_str_in_output,
         special_text=not params.skip_special_tokens,
@@ -242,6 +248,7 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
                         f"messages[{index}].name",
                         "a name has at most 64 letters, digits, _ and -",
                     )
+            check_calls(messages)
 
 
 def check_tokens(ids: Sequence[int], model: Model) -> None:

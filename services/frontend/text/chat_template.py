@@ -18,12 +18,28 @@ _MAX_ERROR = 300
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool by the assistant."""
+
+    id: str
+    name: str
+    arguments: str
+    """A JSON object, as the model wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One turn of a conversation."""
 
     role: str
     content: str
     name: str = ""
+    tool_calls: Sequence[ToolCall] = ()
+    """Of the assistant; their arguments are JSON objects."""
+    tool_call_id: str = ""
+    """Of a tool: the call that it answers."""
+    reasoning: str = ""
+    """Of the assistant: what it thought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +52,8 @@ class TemplateOptions:
     """End within the last message, which the output goes on with."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """The model's own, by name, such as Qwen3's `enable_thinking`; plain JSON."""
+    tools: Sequence[Mapping[str, Any]] = ()
+    """What the model is told that it can call, as OpenAI writes it; plain JSON."""
 
 
 PLAIN = TemplateOptions()
@@ -76,6 +94,7 @@ class ChatTemplate:
             "tools": None,
             "documents": None,
             **options.variables,
+            **({"tools": list(options.tools)} if options.tools else {}),
             "messages": [_as_dict(message) for message in messages],
             "add_generation_prompt": options.add_generation_prompt and not continues,
             **self._tokens,
@@ -128,18 +147,52 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def _as_dict(message: Message) -> dict[str, str]:
+class _Arguments(dict[str, Any]):
+    """Arguments of a call, which templates take as an object. Where one writes them as JSON, they
+    stand as the model wrote them, so that what it computed is found again."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(json.loads(text or "{}"))
+        self.text = text or "{}"
+
+
+def _as_dict(message: Message) -> dict[str, Any]:
     # `developer` is OpenAI's newer word for `system`; templates know only the older one.
     role = "system" if message.role == "developer" else message.role
-    entry = {"role": role, "content": message.content}
+    entry: dict[str, Any] = {"role": role, "content": message.content}
     if message.name:
         entry["name"] = message.name
+    if message.tool_calls:
+        entry["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if message.tool_call_id:
+        entry["tool_call_id"] = message.tool_call_id
+    if message.reasoning:
+        entry["reasoning_content"] = message.reasoning
     return entry
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": _Arguments(call.arguments)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
     # jinja2's own filter escapes for HTML, which prompts are not.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    if isinstance(value, _Arguments) and indent is None:
+        return value.text
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
 
 
 def _refuse(message: str) -> NoReturn:

@@ -5,6 +5,7 @@ template (or chat_template.jinja beside it) and the names of the special tokens.
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,13 @@ import tokenizers
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.tokenizer_files import TokenizerFiles
-from services.frontend.text.chat_template import PLAIN, ChatTemplate, Message, TemplateOptions
+from services.frontend.text.chat_template import (
+    PLAIN,
+    ChatTemplate,
+    Message,
+    TemplateOptions,
+    ToolCall,
+)
 from services.frontend.text.detokenizer import (
     ByteDetokenizer,
     Detokenizer,
@@ -139,6 +146,8 @@ class Tokenizer:
             messages = self._mark(messages)
             if options.variables:
                 options = replace(options, variables=self._mark_values(options.variables))
+            if options.tools:
+                options = replace(options, tools=self._mark_values(list(options.tools)))
         text = self._template.render(messages, options)
         if special or not self._special_tokens.is_marked(text):
             self._refuse_long(text, most)
@@ -157,11 +166,28 @@ class Tokenizer:
 
     def _mark(self, messages: Sequence[Message]) -> Sequence[Message]:
         mark = self._special_tokens.mark
-        contents = [mark(message.content) for message in messages]
-        pairs = list(zip(messages, contents, strict=True))
-        if all(marked is message.content for message, marked in pairs):
-            return messages
-        return [replace(message, content=marked) for message, marked in pairs]
+        return [
+            replace(
+                message,
+                content=mark(message.content),
+                reasoning=mark(message.reasoning),
+                tool_call_id=mark(message.tool_call_id),
+                tool_calls=[self._mark_call(call) for call in message.tool_calls],
+            )
+            if message.tool_calls or message.tool_call_id or message.reasoning
+            else message
+            if (content := mark(message.content)) is message.content
+            else replace(message, content=content)
+            for message in messages
+        ]
+
+    def _mark_call(self, call: ToolCall) -> ToolCall:
+        """Mark a call's arguments as they are written, unless an escape hides a special token."""
+        text = self._special_tokens.mark(call.arguments or "{}")
+        values = self._mark_values(json.loads(call.arguments or "{}"))
+        if json.loads(text) != values:
+            text = json.dumps(values, ensure_ascii=False)
+        return replace(call, id=self._special_tokens.mark(call.id), arguments=text)
 
     def _mark_values(self, value: Any) -> Any:
         """Return JSON whose texts, and names, are marked as messages are."""

@@ -16,7 +16,14 @@ from services.frontend.tools.states import Expect, Space, Words
 
 AUTO, NONE = "auto", "none"
 FAMILIES = {
-    one.name: one for one in (hermes.FAMILY, qwen3_coder.FAMILY, llama3.FAMILY, mistral.FAMILY)
+    one.name: one
+    for one in (
+        hermes.FAMILY,
+        qwen3_coder.FAMILY,
+        llama3.FAMILY,
+        mistral.LIST_FAMILY,
+        mistral.NAME_FAMILY,
+    )
 }
 THINK, THINK_END = "<think>", "</think>"
 _PLAIN = Family("plain", {"text": Words("text", {})})
@@ -126,7 +133,7 @@ def family_of(template: str) -> Family | None:
     if qwen3_coder.FUNCTION in template:
         return qwen3_coder.FAMILY
     if mistral.OPEN in template:
-        return mistral.FAMILY
+        return mistral.NAME_FAMILY if mistral.ARGS in template else mistral.LIST_FAMILY
     if hermes.OPEN in template:
         return hermes.FAMILY
     if llama3.TAG in template or ("ipython" in template and '"parameters": ' in template):

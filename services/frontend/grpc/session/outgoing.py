@@ -31,7 +31,11 @@ class Outgoing:
     def add(self, request_id: int, events: list[Event]) -> None:
         """Add what a request says next."""
         for event in events:
-            if type(event) is Delta and not event.logprobs and request_id not in self._in_events:
+            if (
+                type(event) is Delta
+                and not (event.logprobs or event.parts)
+                and request_id not in self._in_events
+            ):
                 self._ids.append(request_id)
                 self._choices.append(event.choice)
                 self._positions.append(event.position)

@@ -17,11 +17,35 @@ def short_id(digest: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class CallForm:
+    """How a model of a family writes its calls, for grammars. `{name}` is the tool's."""
+
+    head: str
+    """Before the arguments."""
+    tail: str
+    """After them."""
+    between: str
+    """Between two calls."""
+    tag: str = ""
+    """Before the first call, and nowhere in text; empty: an answer that begins as a call is one."""
+    opening: tuple[str, ...] = ("",)
+    """After the tag, one of these."""
+    close: str = ""
+    """After the last call."""
+    optional_tag: str = ""
+    """A special token that may come before the first call."""
+    xml: bool = False
+    """Arguments are parameters in XML, not JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """How models of one family write calls."""
 
     name: str
     states: Mapping[str, State]
+    form: CallForm | None = None
+    """None: it writes no calls."""
     start: str = "text"
     make_id: Callable[[str], str] = long_id
     """Makes a call's id of a hexadecimal digest."""

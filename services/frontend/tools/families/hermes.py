@@ -5,7 +5,7 @@
 </tool_call>
 """
 
-from services.frontend.tools.families.family import Family
+from services.frontend.tools.families.family import CallForm, Family
 from services.frontend.tools.lexer import State
 from services.frontend.tools.states import Expect, JsonCall, Space, Words
 
@@ -17,4 +17,10 @@ STATES: dict[str, State] = {
     "close": Expect({CLOSE: "after"}, "after"),
     "after": Space("text"),
 }
-FAMILY = Family("hermes", STATES)
+FORM = CallForm(
+    tag=OPEN,
+    head='\n{"name": "{name}", "arguments": ',
+    tail=f"}}\n{CLOSE}",
+    between=f"\n{OPEN}",
+)
+FAMILY = Family("hermes", STATES, FORM)

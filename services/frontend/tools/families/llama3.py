@@ -5,7 +5,7 @@
 Several stand one after the other, with semicolons between them.
 """
 
-from services.frontend.tools.families.family import Family
+from services.frontend.tools.families.family import CallForm, Family
 from services.frontend.tools.lexer import State
 from services.frontend.tools.states import Expect, JsonCall, Space, Words
 
@@ -19,4 +19,5 @@ STATES: dict[str, State] = {
     "again": Expect({"{": "call", TAG: "open"}, "after", tags=True),
     "after": Space("text"),
 }
-FAMILY = Family("llama3", STATES, start="start")
+FORM = CallForm(head='{"name": "{name}", "parameters": ', tail="}", between="; ", optional_tag=TAG)
+FAMILY = Family("llama3", STATES, FORM, start="start")

@@ -6,7 +6,7 @@
 The first is of tokenizers up to v7, the second of later ones, with or without `[ARGS]`.
 """
 
-from services.frontend.tools.families.family import Family, short_id
+from services.frontend.tools.families.family import CallForm, Family, short_id
 from services.frontend.tools.lexer import State
 from services.frontend.tools.states import Expect, JsonArguments, JsonCall, Name, Space, Words
 
@@ -23,4 +23,14 @@ STATES: dict[str, State] = {
     "arguments": JsonArguments("after"),
     "after": Space("text"),
 }
-FAMILY = Family("mistral", STATES, make_id=short_id)
+LIST_FORM = CallForm(
+    tag=OPEN,
+    opening=("[", " ["),
+    head='{"name": "{name}", "arguments": ',
+    tail="}",
+    between=", ",
+    close="]",
+)
+NAME_FORM = CallForm(tag=OPEN, head=f"{{name}}{ARGS}", tail="", between=OPEN)
+LIST_FAMILY = Family("mistral", STATES, LIST_FORM, make_id=short_id)
+NAME_FAMILY = Family("mistral_args", STATES, NAME_FORM, make_id=short_id)

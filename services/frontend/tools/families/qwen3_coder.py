@@ -11,7 +11,7 @@
 The outer tag is sometimes left out.
 """
 
-from services.frontend.tools.families.family import Family
+from services.frontend.tools.families.family import CallForm, Family
 from services.frontend.tools.lexer import State
 from services.frontend.tools.states import Expect, Name, Space, Words
 from services.frontend.tools.xml_arguments import XmlArguments
@@ -27,4 +27,11 @@ STATES: dict[str, State] = {
     "close": Expect({CLOSE: "after"}, "after"),
     "after": Space("text"),
 }
-FAMILY = Family("qwen3_coder", STATES)
+FORM = CallForm(
+    tag=OPEN,
+    head=f"\n{FUNCTION}{{name}}>\n",
+    tail=f"{END}\n{CLOSE}",
+    between=f"\n{OPEN}",
+    xml=True,
+)
+FAMILY = Family("qwen3_coder", STATES, FORM)

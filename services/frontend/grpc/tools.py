@@ -1,0 +1,74 @@
+"""Tools and calls, from the public messages of `baton.v1`."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from baton.errors import invalid_field
+from baton.v1 import inference_pb2
+from services.frontend.requests.tools import check_tools_count
+from services.frontend.text.chat_template import ToolCall
+from services.frontend.tools.definitions import Calls, Tool, ToolUse
+
+_CALLS = {
+    inference_pb2.TOOL_CHOICE_MODE_UNSPECIFIED: Calls.AUTO,
+    inference_pb2.TOOL_CHOICE_MODE_NONE: Calls.NONE,
+    inference_pb2.TOOL_CHOICE_MODE_AUTO: Calls.AUTO,
+    inference_pb2.TOOL_CHOICE_MODE_REQUIRED: Calls.REQUIRED,
+}
+
+
+def tools_of(tools: Sequence[inference_pb2.Tool]) -> tuple[Tool, ...]:
+    """Return the tools of a request; their names and schemas are not checked.
+
+    Raises:
+        BatonError: INVALID_FIELD, there are too many, or the parameters of one are no JSON object.
+    """
+    check_tools_count(len(tools))
+    return tuple(_tool(index, tool) for index, tool in enumerate(tools))
+
+
+def tool_use_of(request: inference_pb2.ChatRequest) -> ToolUse | None:
+    """Return what a request says of tools; None: it has none.
+
+    Raises:
+        BatonError: as of `tools_of`, or INVALID_FIELD, it chooses from no tools.
+    """
+    choice, tools = request.tool_choice, tools_of(request.tools)
+    calls = _CALLS.get(choice.mode)
+    if calls is None:
+        raise invalid_field("tool_choice.mode", f"{choice.mode} is no mode")
+    if not tools:
+        if choice.names or calls is Calls.REQUIRED:
+            raise invalid_field("tool_choice", "there are no tools to choose from")
+        return None
+    parallel = request.parallel_tool_calls or not request.HasField("parallel_tool_calls")
+    if calls is Calls.REQUIRED and len(choice.names) == 1:
+        parallel = False
+    allowed = frozenset(choice.names) if choice.names else None
+    return ToolUse(tools, calls, allowed, parallel)
+
+
+def calls_of(calls: Sequence[inference_pb2.ToolCall]) -> list[ToolCall]:
+    """Return the calls of a message; their arguments are not checked."""
+    return [ToolCall(call.id, call.name, call.arguments) for call in calls]
+
+
+def _tool(index: int, tool: inference_pb2.Tool) -> Tool:
+    parameters: dict[str, Any] | None = None
+    if tool.parameters:
+        try:
+            parameters = json.loads(tool.parameters)
+        except (ValueError, RecursionError):
+            parameters = None
+        if not isinstance(parameters, dict):
+            raise invalid_field(
+                f"tools[{index}].parameters", "a JSON Schema is needed: a JSON object"
+            )
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    if parameters is not None:
+        function["parameters"] = parameters
+    definition = {"type": "function", "function": function}
+    return Tool(tool.name, definition, parameters, tool.strict)

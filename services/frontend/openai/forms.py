@@ -1,0 +1,88 @@
+"""The form that a body asks of the output: OpenAI's `response_format`, and vLLM's fields."""
+
+from typing import Any
+
+import msgspec
+
+from baton.errors import invalid_field
+from baton.grammar import Grammar
+from services.frontend.openai.schema import Common
+from services.frontend.requests.validate import unsupported
+
+_JSON_OBJECT = Grammar.of("json_schema", '{"type":"object"}')
+_GUIDED = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+}
+"""vLLM's older fields, by what they are called in `structured_outputs`."""
+_KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+_FORMATS = "text, json_object or json_schema"
+
+
+def read_form(body: Common) -> tuple[str, Grammar] | None:
+    """Return the field that says a form, and the form; None: the output is any text.
+
+    Raises:
+        BatonError: it is malformed, or two fields say one.
+    """
+    found: dict[str, Grammar] = {}
+    if (form := _response_format(body.response_format)) is not None:
+        found["response_format"] = form
+    if body.structured_outputs is not None:
+        asked = {k: v for k, v in body.structured_outputs.items() if k in _KINDS and v is not None}
+        asked = {k: v for k, v in asked.items() if k != "json_object" or v}
+        if len(asked) != 1:
+            raise invalid_field(
+                "structured_outputs", f"exactly one is needed of {', '.join(_KINDS[:-1])}"
+            )
+        ((kind, value),) = asked.items()
+        found["structured_outputs"] = _form(f"structured_outputs.{kind}", kind, value)
+    for field, kind in _GUIDED.items():
+        value = getattr(body, field)
+        if value not in (None, "", []):
+            found[field] = _form(field, kind, value)
+    if len(found) > 1:
+        raise invalid_field(list(found)[1], f"{next(iter(found))} says a form already")
+    return next(iter(found.items()), None)
+
+
+def _response_format(asked: dict[str, Any] | None) -> Grammar | None:
+    match (asked or {}).get("type", "text"):
+        case "text":
+            return None
+        case "json_object":
+            return _JSON_OBJECT
+        case "json_schema":
+            inner = (asked or {}).get("json_schema")
+            if not isinstance(inner, dict):
+                raise invalid_field("response_format.json_schema", "an object is needed")
+            schema = inner.get("schema")
+            if schema is None:
+                return _JSON_OBJECT
+            return _form("response_format.json_schema.schema", "json", schema)
+        case str() as kind:
+            raise unsupported("response_format.type", why=f"{kind[:64]!r} is none of {_FORMATS}")
+    raise invalid_field("response_format.type", f"one of {_FORMATS} is needed")
+
+
+def _form(field: str, kind: str, value: Any) -> Grammar:
+    match kind, value:
+        case "json", dict() | bool():
+            return Grammar.of("json_schema", msgspec.json.encode(value).decode())
+        case "json", str():
+            return Grammar.of("json_schema", value)
+        case "json_object", True:
+            return _JSON_OBJECT
+        case "regex", str():
+            return Grammar.of("regex", value)
+        case "choice", list() if value and all(isinstance(one, str) for one in value):
+            return Grammar.of_choices(value)
+        case "grammar", str():
+            if "::=" in value:
+                raise unsupported(field, why="grammars are Lark, as llguidance reads it, not GBNF")
+            return Grammar.of("lark", value)
+        case "structural_tag", _:
+            raise unsupported(field, why="send tools, with strict where their schemas are kept")
+    raise invalid_field(field, "is not of the type that it should be")

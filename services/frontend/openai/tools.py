@@ -1,0 +1,139 @@
+"""The tools of a chat completion's body."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from baton.errors import BatonError, Reason, invalid_field
+from services.frontend.openai.schema import ChatBody, TokenizeBody
+from services.frontend.requests.tools import check_tools_count
+from services.frontend.requests.validate import unsupported
+from services.frontend.text.chat_template import ToolCall
+from services.frontend.tools.definitions import Calls, Tool, ToolUse
+
+_MODES = {mode.value: mode for mode in Calls}
+_FUNCTION = "function"
+
+
+class _Function(msgspec.Struct):
+    name: str = ""
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct):
+    id: str = ""
+    type: str | None = None
+    function: _Function | None = None
+
+
+def read_tools(tools: Sequence[Any] | None) -> tuple[Tool, ...]:
+    """Return the tools that a body names; their names and schemas are not checked.
+
+    Raises:
+        BatonError: one is no function, or there are too many.
+    """
+    check_tools_count(len(tools or ()))
+    return tuple(_tool(f"tools[{index}]", tool) for index, tool in enumerate(tools or ()))
+
+
+def read_tool_use(body: ChatBody) -> ToolUse | None:
+    """Return what a body says of tools; None: it has none.
+
+    Raises:
+        BatonError: as of `read_tools`, or `tool_choice` names what is not there.
+    """
+    tools = read_tools(body.tools)
+    choice = body.tool_choice
+    if not tools:
+        if choice not in (None, "none", "auto"):
+            raise invalid_field("tool_choice", "there are no tools to choose from")
+        return None
+    calls, allowed, one = _choice(choice)
+    return ToolUse(tools, calls, allowed, body.parallel_tool_calls is not False and not one)
+
+
+def definitions(body: TokenizeBody) -> list[Mapping[str, Any]]:
+    """Return the tools of a tokenize request, as chat templates take them."""
+    return [tool.definition for tool in read_tools(body.tools)]
+
+
+def read_calls(where: str, calls: Any) -> list[ToolCall]:
+    """Return the calls of a message; their arguments are not checked.
+
+    Args:
+        where: the message.
+        calls: its field `tool_calls`.
+
+    Raises:
+        BatonError: one is no call of a function.
+    """
+    try:
+        read = msgspec.convert(calls or [], list[_Call])
+    except msgspec.ValidationError as error:
+        raise invalid_field(f"{where}.tool_calls", str(error)) from None
+    made = []
+    for index, call in enumerate(read):
+        if call.function is None or call.type not in (None, _FUNCTION):
+            raise _not_a_function(f"{where}.tool_calls[{index}].type", call.type)
+        made.append(ToolCall(call.id, call.function.name, call.function.arguments or ""))
+    return made
+
+
+def _tool(where: str, tool: Any) -> Tool:
+    if not isinstance(tool, dict) or tool.get("type", _FUNCTION) != _FUNCTION:
+        raise _not_a_function(f"{where}.type", tool.get("type") if isinstance(tool, dict) else "")
+    function = tool.get(_FUNCTION)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise invalid_field(f"{where}.function", "an object with a name is needed")
+    parameters, strict = function.get("parameters"), function.get("strict")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise invalid_field(f"{where}.function.parameters", "a JSON Schema is needed: an object")
+    if strict is not None and not isinstance(strict, bool):
+        raise invalid_field(f"{where}.function.strict", "true or false")
+    told = {key: value for key, value in function.items() if key != "strict" and value is not None}
+    definition = {"type": _FUNCTION, _FUNCTION: told}
+    return Tool(function["name"], definition, parameters, bool(strict))
+
+
+def _choice(choice: Any) -> tuple[Calls, frozenset[str] | None, bool]:
+    """Return whether there are calls, which tools may be called, and whether it is one call."""
+    if choice is None:
+        return Calls.AUTO, None, False
+    if isinstance(choice, str) and choice in _MODES:
+        return _MODES[choice], None, False
+    if isinstance(choice, dict):
+        match choice.get("type"):
+            case "function":
+                return Calls.REQUIRED, frozenset({_name("tool_choice", choice)}), True
+            case "allowed_tools":
+                return _allowed(choice.get("allowed_tools", choice))
+    modes = ", ".join(_MODES)
+    raise invalid_field(
+        "tool_choice", f"one of {modes}, or an object of the type function or allowed_tools"
+    )
+
+
+def _allowed(allowed: Any) -> tuple[Calls, frozenset[str], bool]:
+    field = "tool_choice.allowed_tools"
+    if not isinstance(allowed, dict) or allowed.get("mode") not in ("auto", "required"):
+        raise invalid_field(f"{field}.mode", "auto or required")
+    tools = allowed.get("tools")
+    if not isinstance(tools, list) or not tools:
+        raise invalid_field(f"{field}.tools", "a list of at least one tool is needed")
+    names = frozenset(_name(f"{field}.tools[{at}]", one) for at, one in enumerate(tools))
+    return _MODES[allowed["mode"]], names, False
+
+
+def _name(where: str, named: Any) -> str:
+    function = named.get(_FUNCTION) if isinstance(named, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        raise invalid_field(f"{where}.function.name", "the name of a tool is needed")
+    return name
+
+
+def _not_a_function(field: str, kind: Any) -> BatonError:
+    if isinstance(kind, str) and kind:
+        return unsupported(field, why=f"{kind[:64]!r} is no function, and tools are functions")
+    return BatonError(Reason.INVALID_FIELD, f"{field}: a function is needed", field=field)

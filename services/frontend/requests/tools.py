@@ -1,0 +1,71 @@
+"""The validator's part for tools: what is asked of them, and calls in a conversation."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from baton.errors import BatonError, invalid_field
+from services.frontend.text.chat_template import Message
+from services.frontend.tools.definitions import ToolUse
+
+MAX_TOOLS = 128
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAMES = "a name has 1 to 64 letters, digits, _, - and dots"
+
+
+def check_tools_count(count: int) -> None:
+    """Check how many tools a request has, which can be done before any is made.
+
+    Raises:
+        BatonError: INVALID_FIELD, too many.
+    """
+    if count > MAX_TOOLS:
+        raise invalid_field("tools", f"{count} tools, at most {MAX_TOOLS}")
+
+
+def check_tools(use: ToolUse) -> None:
+    """Check the tools of a request.
+
+    Raises:
+        BatonError: the first field that is wrong.
+    """
+    check_tools_count(len(use.tools))
+    names: set[str] = set()
+    for index, tool in enumerate(use.tools):
+        field = f"tools[{index}].function.name"
+        if not _NAME.fullmatch(tool.name):
+            raise invalid_field(field, _NAMES)
+        if tool.name in names:
+            raise invalid_field(field, f"{tool.name!r} is the name of an earlier tool")
+        names.add(tool.name)
+    for name in sorted(use.allowed or ()):
+        if name not in names:
+            raise invalid_field("tool_choice", f"{name[:64]!r} is none of the tools")
+
+
+def check_calls(messages: Sequence[Message]) -> None:
+    """Check the calls in a conversation.
+
+    Raises:
+        BatonError: the first field that is wrong.
+    """
+    for at, message in enumerate(messages):
+        if message.tool_calls and message.role != "assistant":
+            raise invalid_field(f"messages[{at}].tool_calls", "the assistant calls tools")
+        for index, call in enumerate(message.tool_calls):
+            where = f"messages[{at}].tool_calls[{index}].function"
+            if not _NAME.fullmatch(call.name):
+                raise invalid_field(f"{where}.name", _NAMES)
+            if not _is_object(call.arguments):
+                raise _no_object(f"{where}.arguments")
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments or "{}"), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _no_object(field: str) -> BatonError:
+    return invalid_field(field, "a JSON object is needed, as the call was answered with")

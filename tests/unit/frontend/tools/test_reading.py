@@ -1,0 +1,203 @@
+"""What bodies and messages say of tools and forms, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+from baton.errors import BatonError, Reason
+from baton.settings import FrontendLimits
+from baton.tenancy.principal import LOCAL
+from baton.v1 import inference_pb2
+from services.frontend.grpc.convert import generation_request
+from services.frontend.openai.parse import chat_request, read_chat
+from services.frontend.requests.request import GenerationRequest
+from services.frontend.requests.validate import check
+from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions, ToolCall
+from services.frontend.text.tokenizer import Tokenizer
+from services.frontend.tools.definitions import Calls
+from tests.unit.frontend.conftest import byte_level
+from tests.unit.frontend.tools.golden import HARD, TOOLS
+from tests.unit.frontend.tools.test_transcripts import HERE, TRANSCRIPTS
+
+HELLO = [{"role": "user", "content": "hi"}]
+FUNCTION = {"type": "function", "function": {"name": "get_time"}}
+
+
+def asked(**fields: Any) -> GenerationRequest:
+    """Return the checked request of a chat completion's body."""
+    body = {"model": "m", "messages": HELLO, **fields}
+    request = chat_request(read_chat(json.dumps(body).encode()), "r", 100)
+    check(request, FrontendLimits(), LOCAL)
+    return request
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "calls", "allowed", "parallel"),
+    [
+        (None, Calls.AUTO, None, True),
+        ("none", Calls.NONE, None, True),
+        ("required", Calls.REQUIRED, None, True),
+        (FUNCTION, Calls.REQUIRED, {"get_time"}, False),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}},
+            Calls.AUTO,
+            {"get_time"},
+            True,
+        ),
+    ],
+)
+def test_choices(choice: Any, calls: Calls, allowed: set[str] | None, parallel: bool) -> None:
+    use = asked(tools=TOOLS, tool_choice=choice).tools
+    assert use is not None
+    assert (use.calls, use.parallel) == (calls, parallel)
+    assert (None if use.allowed is None else set(use.allowed)) == allowed
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "field"),
+    [
+        ({"tools": [{"type": "custom"}]}, Reason.UNSUPPORTED_PARAMETER, "tools[0].type"),
+        ({"tools": ["f"]}, Reason.INVALID_FIELD, "tools[0].type"),
+        ({"tools": [named("a b")]}, Reason.INVALID_FIELD, "tools[0].function.name"),
+        ({"tools": [FUNCTION, FUNCTION]}, Reason.INVALID_FIELD, "tools[1].function.name"),
+        ({"tools": [FUNCTION] * 129}, Reason.INVALID_FIELD, "tools"),
+        ({"tool_choice": "required"}, Reason.INVALID_FIELD, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": "any"}, Reason.INVALID_FIELD, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": named("no")}, Reason.INVALID_FIELD, "tool_choice"),
+        ({"functions": [{"name": "f"}]}, Reason.UNSUPPORTED_PARAMETER, "functions"),
+        (
+            {"response_format": {"type": "xml"}},
+            Reason.UNSUPPORTED_PARAMETER,
+            "response_format.type",
+        ),
+        ({"structured_outputs": {}}, Reason.INVALID_FIELD, "structured_outputs"),
+        ({"guided_choice": ["a"], "guided_regex": "a"}, Reason.INVALID_FIELD, "guided_choice"),
+        ({"guided_grammar": 'root ::= "a"'}, Reason.UNSUPPORTED_PARAMETER, "guided_grammar"),
+    ],
+)
+def test_refusals_name_the_field(fields: dict[str, Any], reason: Reason, field: str) -> None:
+    with pytest.raises(BatonError) as caught:
+        asked(**fields)
+    assert (caught.value.reason, caught.value.field) == (reason, field)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "text"),
+    [
+        ({"response_format": {"type": "json_object"}}, "json_schema", '{"type":"object"}'),
+        ({"guided_json": {"type": "integer"}}, "json_schema", '{"type":"integer"}'),
+        ({"guided_json": '{"type": "integer"}'}, "json_schema", '{"type": "integer"}'),
+        ({"structured_outputs": {"regex": "a+"}}, "regex", "a+"),
+        ({"structured_outputs": {"json": None, "choice": ["a", "b"]}}, "choice", '["a","b"]'),
+        ({"guided_grammar": 'start: "a"'}, "lark", 'start: "a"'),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a", "strict": True, "schema": {"b": 1, "a": 2}},
+                }
+            },
+            "json_schema",
+            '{"b":1,"a":2}',
+        ),
+    ],
+)
+def test_forms(fields: dict[str, Any], kind: str, text: str) -> None:
+    request = asked(**fields)
+    grammar = request.sampling.grammar
+    assert grammar is not None
+    assert (grammar.kind, grammar.text) == (kind, text)
+    assert request.names["grammar"] == next(iter(fields))
+
+
+def test_grpc_asks_for_the_same() -> None:
+    function = TOOLS[0]["function"]
+    message = inference_pb2.ChatRequest(
+        messages=[
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}]},
+            {"role": "tool", "content": "x", "tool_call_id": "1"},
+        ],
+        tools=[
+            {
+                "name": function["name"],
+                "description": function["description"],
+                "parameters": json.dumps(function["parameters"]),
+                "strict": True,
+            }
+        ],
+        tool_choice={"mode": inference_pb2.TOOL_CHOICE_MODE_REQUIRED},
+        parallel_tool_calls=False,
+    )
+    message.context.model = "m"
+    over_grpc = generation_request(message, "r", 100)
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    over_http = asked(
+        messages=[
+            *HELLO,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "content": [{"type": "text", "text": "x"}], "tool_call_id": "1"},
+        ],
+        tools=[{**TOOLS[0], "function": {**function, "strict": True}}],
+        tool_choice="required",
+        parallel_tool_calls=False,
+    )
+    assert (over_grpc.tools, over_grpc.prompt) == (over_http.tools, over_http.prompt)
+
+
+@pytest.mark.parametrize("transcript", [one for one in TRANSCRIPTS if one["template"] == "hermes"])
+def test_a_conversation_with_calls_is_rendered_as_transformers_does(
+    transcript: dict[str, Any],
+) -> None:
+    calls = [
+        ToolCall(
+            one["id"],
+            one["function"]["name"],
+            json.dumps(one["function"]["arguments"], ensure_ascii=False),
+        )
+        for one in transcript.get("tool_calls", [])
+    ]
+    template = ChatTemplate((HERE / "templates" / "hermes.jinja").read_text(), "", "")
+    messages = [
+        Message("user", "Which tool is it?"),
+        Message(
+            "assistant",
+            transcript["content"],
+            tool_calls=calls,
+            reasoning=transcript.get("reasoning_content", ""),
+        ),
+    ]
+    text = template.render(messages, TemplateOptions(add_generation_prompt=False, tools=TOOLS))
+    assert text == transcript["prompt"] + transcript["text"] + "<|im_end|>\n"
+
+
+@pytest.mark.parametrize("written", ['{"a":1}', '{ "a" : 1 }', '{"a": "\\u00e9"}', ""])
+def test_arguments_stand_in_the_prompt_as_they_were_written(written: str) -> None:
+    call = ToolCall("1", "f", written)
+    template = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments | tojson }}", "", "")
+    assert template.render([Message("assistant", "", tool_calls=[call])]) == (written or "{}")
+
+
+def test_special_tokens_in_calls_and_tools_stay_text() -> None:
+    template = (
+        "{{ tools | tojson }}{% for k, v in messages[0].tool_calls[0].function.arguments | items %}"
+        "{{ v }}{% endfor %}{{ messages[0].tool_calls[0].function.arguments | tojson }}"
+        "{{ messages[1].tool_call_id }}<eos>"
+    )
+    tokenizer = Tokenizer(byte_level(), ChatTemplate(template, "", ""))
+    end = tokenizer.special_token_ids["<eos>"]
+    for hidden in ("<eos>", "\\u003ceos>"):
+        messages = [
+            Message("assistant", "", tool_calls=[ToolCall("1", "f", f'{{"a": "{hidden}"}}')]),
+            Message("tool", "x", tool_call_id="<eos>"),
+        ]
+        ids = tokenizer.encode_chat(
+            messages, options=TemplateOptions(tools=[{"description": "<eos>"}])
+        )
+        assert [at for at, token in enumerate(ids) if token == end] == [len(ids) - 1]
+    assert json.loads(json.dumps(HARD)) == HARD
