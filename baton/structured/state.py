@@ -40,6 +40,21 @@ class GrammarState:
         self._consumed += len(new)
         return self._matcher
 
+    def allows(self, tokens: Sequence[int], begin: int, token: int, ends: frozenset[int]) -> bool:
+        """Return whether a token may come after an output, which is as of `advance`.
+
+        Args:
+            tokens, begin: as of `advance`.
+            token: that may come.
+            ends: tokens that end an output.
+        """
+        matcher = self.advance(tokens, begin)
+        if matcher is None:
+            return False
+        if token in ends:  # which a complete text without a continuation does not validate
+            return matcher.is_accepting()
+        return matcher.validate_tokens([token]) == 1
+
     def fail(self, error: str) -> None:
         """Record that no more can come."""
         self.error = " ".join(error.replace("<non-verbose/>", "").split())[:400]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton.engine.sampling.masks import Words
+from baton.engine.sampling.masks import MaskLogits, Words
 from baton.engine.torch.attention import AttentionStep, PagedKv
 from baton.engine.torch.kernels import Heads, Kernels
 from baton.engine.torch.linear import Linear, make_linear
@@ -97,8 +97,22 @@ class NativeKernels(Kernels):
         return found
 
     def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
-        masks = torch.from_numpy(words.view(np.int32))
-        self._ops.mask_logits(logits, torch.tensor(rows), masks)
+        _mask_logits(logits, rows, words)
+
+
+def load_mask_logits(library: Path) -> MaskLogits:
+    """Return the operator alone, for engines that compute the rest by themselves.
+
+    Raises:
+        OSError: the library cannot be loaded.
+    """
+    _load(library)
+    return _mask_logits
+
+
+def _mask_logits(logits: Tensor, rows: Sequence[int], words: Words) -> None:
+    masks = torch.from_numpy(words.view(np.int32))
+    torch.ops.baton_native.mask_logits(logits, torch.tensor(rows), masks)
 
 
 @cache

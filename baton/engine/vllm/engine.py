@@ -28,6 +28,7 @@ from baton.engine.vllm.sequences.requests import (
 )
 from baton.engine.vllm.sequences.sampled import Draws, SampledReader
 from baton.sampling import SamplingParams
+from baton.structured.grammars import Grammars
 
 
 class VllmEngine(Engine):
@@ -46,6 +47,7 @@ class VllmEngine(Engine):
         engine_id: str,
         adapters: Mapping[str, LoRARequest],
         draws: Draws,
+        grammars: Grammars | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take over what `create_vllm_engine` made.
@@ -58,9 +60,11 @@ class VllmEngine(Engine):
             engine_id: under which `registry` knows `held`.
             adapters: that are loaded, by name.
             draws: what Baton's sampler drew beside the tokens that vLLM sees.
+            grammars: of the model, shared with the sampler; None: it draws without.
             clock: returns monotonic seconds.
         """
         self.info = info
+        self.grammars = grammars
         self.scratch = pages.scratch
         self._core = core
         self._pages = pages

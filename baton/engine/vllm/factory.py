@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 
 import msgspec
@@ -14,6 +15,7 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from baton.engine.base import ContextLimit, Engine, EngineInfo
 from baton.engine.checkpoint_files import files_digest, weight_files
+from baton.engine.grammars import GRAMMAR
 from baton.engine.lora.adapter import Adapter, read_adapters
 from baton.engine.model_config import read_eos_token_ids
 from baton.engine.vllm.config import draws_exactly, make_config, refused
@@ -23,7 +25,7 @@ from baton.engine.vllm.layout import vllm_layout
 from baton.engine.vllm.pages import KvPages, local_pages
 from baton.engine.vllm.ranks.pages import RankListener, RankPages
 from baton.engine.vllm.registry import ADMISSIONS, REGISTERED
-from baton.engine.vllm.sampler import LocalDraws
+from baton.engine.vllm.sampler import LocalDraws, shared_grammars
 from baton.engine.vllm.sequences.held import HeldSequences
 from baton.engine.vllm.sequences.sampled import Draws
 from baton.kv.layout import Layout
@@ -81,7 +83,12 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
             backend, isa = ranks.backend, ranks.isa
         layout = vllm_layout(config, backend, isa)
         info = _info(settings, config, core, layout, pages.block_bytes, digest, adapters, ends)
-        engine = VllmEngine(info, core, pages, held, engine_id, requests, draws)
+        grammars = None
+        if draws_exactly(settings):
+            grammars = shared_grammars(settings.model, info.vocab_tokens)
+        if grammars is not None:
+            info = replace(info, features=(*info.features, GRAMMAR))
+        engine = VllmEngine(info, core, pages, held, engine_id, requests, draws, grammars)
         undo.pop_all()
         return engine
 

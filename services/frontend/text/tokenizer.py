@@ -16,6 +16,8 @@ import msgspec
 import tokenizers
 
 from baton.errors import BatonError, Reason, invalid_field
+from baton.structured.grammars import Grammars
+from baton.structured.vocabulary import Vocabulary
 from baton.tokenizer_files import TokenizerFiles
 from services.frontend.text.chat_template import (
     PLAIN,
@@ -66,6 +68,18 @@ class Tokenizer:
         """Characters of the longest token ..."""
         self._spelled = self._byte_level or getattr(backend.model, "byte_fallback", False)
         """... and no token stands for any number of unknown ones."""
+        self.grammars: Grammars | None = None
+        """Compiles grammars; None until `load_grammars`."""
+
+    def load_grammars(self) -> Grammars:
+        """Read the vocabulary as grammars see it; takes a second, once, on any thread.
+
+        Raises:
+            ValueError: grammars cannot be kept with this tokenizer.
+        """
+        if self.grammars is None:
+            self.grammars = Grammars(Vocabulary.load(self._backend.to_str().encode()))
+        return self.grammars
 
     @property
     def chat_template(self) -> str:

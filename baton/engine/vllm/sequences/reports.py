@@ -1,11 +1,14 @@
 """What happened in a step of vLLM, as the engine contract's events."""
 
+from collections.abc import Sequence
+
 from vllm.v1.engine import EngineCoreOutput, FinishReason
 
 from baton.engine.base import EngineInfo
 from baton.engine.events import BlocksEvicted, BlocksReady, EndReason, Event
 from baton.engine.paged.reports import report_ended, report_sampled
-from baton.engine.paged.sequence import SequenceState
+from baton.engine.paged.sequence import LiveSequence, SequenceState
+from baton.engine.sampling.draw import Sampled
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.prefix_cache import PrefixCache
 from baton.engine.vllm.sequences.held import HeldSequences
@@ -77,10 +80,28 @@ class StepReporter:
             )
             return
         for sampled in self._reader.read(held, output):
+            if unfit := self._unfit(sequence, sampled):
+                given_up = (EndReason.ERROR,) * len(sequence.request.choices)
+                self._end(held, given_up, events, unfit, "grammar")
+                return
             reasons = report_sampled(sequence, sampled, events)
             if reasons is not None:
                 self._end(held, reasons, events)
                 return
+
+    def _unfit(self, sequence: LiveSequence, sampled: Sequence[Sampled]) -> str:
+        """Return why what was sampled is not of the sequence's grammar; empty: it is.
+
+        The processor, which may be in another process, draws an end where nothing can come.
+        """
+        grammar = sequence.grammar
+        if grammar is None:
+            return ""
+        tokens, begin = sequence.tokens, sequence.prompt_tokens
+        ends = sequence.grammar_ends
+        if all(grammar.allows(tokens, begin, one.token, ends) for one in sampled):
+            return ""
+        return grammar.error or "the grammar lets nothing come next, or is too complex"
 
     def _end(
         self,
@@ -88,9 +109,10 @@ class StepReporter:
         reasons: tuple[EndReason, ...],
         events: list[Event],
         error: str = "",
+        error_field: str = "",
     ) -> None:
         self._core.stop(held.request)
         self.ready(held, events)
         self._held.end(held)
         self.unreported.pop(held.name, None)
-        report_ended(held.sequence, reasons, self._block_bytes, events, error)
+        report_ended(held.sequence, reasons, self._block_bytes, events, error, error_field)
