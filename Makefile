@@ -169,6 +169,12 @@ interop: $(DEV) $(GENERATED) ## call a frontend with gRPC of other languages, a 
 		|| { tail -n 15 build/interop/npm.log >&2; exit 1; }
 	@$(BIN)/python -m tests.interop build/interop
 
+.PHONY: interop-python
+interop-python: $(DEV) $(GENERATED) ## call tools with clients and frameworks of Python, a line per case; torch and Baton Tiny
+	@test -x build/interop/python/bin/python || $(BIN)/python -m venv build/interop/python
+	@build/interop/python/bin/pip install --quiet -r tests/interop/requirements.txt
+	@$(BIN)/python -m tests.interop.python_clients build/interop/python/bin/python
+
 .PHONY: soak
 soak: $(DEV) $(GENERATED) ## the long runs: tests, every fault on five seeds and with torch, a load of 30 minutes
 	@$(BIN)/python -m pytest -m soak --timeout 7200

@@ -16,6 +16,8 @@ from baton.structured.schema import check_repeats, check_schema, parse_schema, s
 from baton.structured.vocabulary import Vocabulary
 
 _EMBEDDED = re.compile(r"%json\s*(?=\{)")
+_SPACES = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+"""At most one space, behind commas and colons: a model that may write more can do so for ever."""
 _SHOWN = 400  # characters of what the library says
 _ONE_OF = "oneOf constraints"
 _REWORDED = {
@@ -48,7 +50,7 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
         case "json_schema":
             schema = parse_schema(grammar.text)
             check_schema(schema)
-            written = LLMatcher.grammar_from_json_schema(grammar.text)
+            written = LLMatcher.grammar_from_json_schema(_spaced(schema, grammar.text))
         case "regex":
             check_repeats(grammar.text, "regex")
             written = LLMatcher.grammar_from_regex(grammar.text)
@@ -57,8 +59,7 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
             options = " | ".join(msgspec.json.encode(one).decode() for one in grammar.options())
             written = LLMatcher.grammar_from_lark(f"start: OPTION\nOPTION: {options}")
         case _:
-            _check_lark(grammar.text)
-            written = LLMatcher.grammar_from_lark(grammar.text)
+            written = LLMatcher.grammar_from_lark(_checked_lark(grammar.text))
     matcher = vocabulary.matcher(written)
     if not matcher.is_error():
         # What cannot begin shows with its first mask, which is then known to all that begin.
@@ -71,14 +72,26 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
     return CompiledGrammar(vocabulary, matcher)
 
 
-def _check_lark(text: str) -> None:
+def _spaced(schema: Any, text: str) -> str:
+    """Return a schema's text with what may stand between its values."""
+    if not isinstance(schema, dict):
+        return text
+    return json.dumps({**json.loads(text), "x-guidance": _SPACES}, ensure_ascii=False)
+
+
+def _checked_lark(text: str) -> str:
+    """Return a grammar whose embedded schemas were checked, and say what stands between values.
+
+    Raises:
+        GrammarError: it costs too much, or embeds what is not kept.
+    """
     check_repeats(text, "lark")
     if '"x-guidance"' in text:
         raise GrammarError("lark: x-guidance is not supported in an embedded schema; leave it out")
     if text.count("&") > MAX_INTERSECTED:
         raise GrammarError(f"lark: more than {MAX_INTERSECTED} intersections (&)")
     decoder = json.JSONDecoder()
-    rest = []
+    rest, whole = [], []
     at = 0
     for found in _EMBEDDED.finditer(text):
         if found.start() < at:
@@ -90,17 +103,22 @@ def _check_lark(text: str) -> None:
                 "lark: what follows %json is not a JSON Schema, or is nested too deep"
             ) from None
         try:
-            check_schema(parse_schema(text[found.end() : end]))
+            embedded = text[found.end() : end]
+            schema = parse_schema(embedded)
+            check_schema(schema)
         except GrammarError as error:
             raise GrammarError(f"lark: in %json, {error}") from None
         rest.append(text[at : found.start()])
+        whole += [text[at : found.end()], _spaced(schema, embedded)]
         at = end
     rest.append(text[at:])
+    whole.append(text[at:])
     bars = sum(part.count("|") for part in rest)
     if bars > MAX_LARK_ALTERNATIVES:
         raise GrammarError(
             f"lark: {bars} alternatives; at most {MAX_LARK_ALTERNATIVES}, or the form choice"
         )
+    return "".join(whole)
 
 
 def _told(vocabulary: Vocabulary, kind: str, schema: Any, error: str) -> str:

@@ -1,15 +1,44 @@
-"""How the answers of a request are read."""
+"""How the answers of a request are read, and the grammar that they keep to."""
 
-from collections.abc import Sequence
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from baton.errors import BatonError, Reason
+import msgspec
+
+from baton.errors import BatonError, Reason, invalid_field
+from baton.grammar import Grammar
 from baton.settings import TextSettings
+from baton.structured.errors import GrammarError, GrammarsBusyError
+from baton.structured.grammars import Grammars
+from baton.structured.vocabulary import Vocabulary
 from services.frontend.models.model import Model
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.text.tokenizer import Tokenizer
-from services.frontend.tools.definitions import Calls, ToolUse
-from services.frontend.tools.formats import AnswerFormat, AnswerReader, answer_format
+from services.frontend.tools.definitions import Calls, Tool, ToolUse
+from services.frontend.tools.formats import (
+    THINK,
+    THINK_END,
+    AnswerFormat,
+    AnswerReader,
+    answer_format,
+)
+from services.frontend.tools.grammar import ANY_OBJECT, AnswerGrammar, arguments_schema
+
+_GRAMMAR = "grammar"
+"""The feature of models whose workers keep to grammars."""
+
+
+class Plan(NamedTuple):
+    """A request that says the grammar of its answers, and what reads them."""
+
+    request: GenerationRequest
+    reader: AnswerReader | None
+    """None: they are nothing but text."""
 
 
 class Answers:
@@ -22,11 +51,13 @@ class Answers:
     def __init__(self, settings: TextSettings) -> None:
         self._settings = settings
         self._formats: WeakKeyDictionary[Tokenizer, AnswerFormat] = WeakKeyDictionary()
+        self._grammars: WeakKeyDictionary[Tokenizer, asyncio.Task[Grammars]] = WeakKeyDictionary()
+        """Loaded with the first grammar of a model."""
 
-    def reader(
+    async def plan(
         self, request: GenerationRequest, model: Model, prompt: Sequence[int], seed: int
-    ) -> AnswerReader | None:
-        """Return what reads the answers of a request; None: they are nothing but text.
+    ) -> Plan:
+        """Decide how the answers of a request are written and read.
 
         Args:
             request: what the client sent, checked.
@@ -35,15 +66,105 @@ class Answers:
             seed: of its draws.
 
         Raises:
-            BatonError: UNSUPPORTED_PARAMETER, the model's answers have no calls, or its workers
-                cannot keep to what is asked of them.
+            BatonError: the model's answers have no calls, its workers cannot keep to what is asked
+                of them, or a grammar cannot be kept.
         """
+        form = request.sampling.grammar
         if not isinstance(request.prompt, ChatPrompt):
-            return None
-        found = self._format(model.tokenizer)
-        if request.tools is not None:
-            self._check(request.tools, found, model)
-        return found.reader(request.tools, prompt, seed, request.request_id)
+            if form is not None:
+                await self._compile(model, form, request.names.get(_GRAMMAR, _GRAMMAR))
+            return Plan(request, None)
+        found, use = self._format(model.tokenizer), request.tools
+        if use is not None:
+            _check(use, found, model)
+        reader = found.reader(use, model.tokenizer, prompt, seed, request.request_id)
+        grammar = await self._grammar(request, found, model, prompt)
+        if grammar is not None and grammar is not form:
+            sampling = msgspec.structs.replace(request.sampling, grammar=grammar)
+            request = replace(request, sampling=sampling)
+        return Plan(request, reader)
+
+    async def _grammar(
+        self,
+        request: GenerationRequest,
+        found: AnswerFormat,
+        model: Model,
+        prompt: Sequence[int],
+    ) -> Grammar | None:
+        """Return the grammar of all that an answer is: reasoning, calls, a form."""
+        use, form = request.tools, request.sampling.grammar
+        form_field = request.names.get(_GRAMMAR, _GRAMMAR)
+        written = use if use is not None and found.family is not None else None
+        if _GRAMMAR not in model.features or (written is None and form is None):
+            return form
+        if form is not None:
+            await self._compile(model, form, form_field)
+        start = found.start(model.tokenizer, prompt, found.table)
+        if written is None and not start.startswith("think"):
+            return form
+        markers = found.table.markers
+        tags = {text: token for text, token in model.tokenizer.tags.items() if token in markers}
+        writer, parts = AnswerGrammar(tags), []
+        if start.startswith("think"):
+            parts.append(writer.reasoning(THINK, THINK_END, opened=start == "think_begun"))
+        body = ""
+        if form is not None:
+            try:
+                body = writer.form(form)
+            except ValueError as error:
+                raise invalid_field(form_field, str(error)) from None
+        call_form = found.family.form if found.family is not None else None
+        if written is not None and call_form is not None:
+            if written.calls is not Calls.NONE:
+                schemas = await self._schemas(written, model)
+                tools = written.callable_tools
+                writer.calls(call_form, tools, schemas, parallel=written.parallel)
+            body = writer.answer(call_form, written.calls, body)
+        grammar = writer.write(*parts, body)
+        await self._compile(model, grammar, "tools" if written is not None else form_field)
+        return grammar
+
+    async def _schemas(self, use: ToolUse, model: Model) -> dict[str, Mapping[str, Any]]:
+        """Return the schemas of the arguments; of a tool that is not strict any object, where its
+        own cannot be kept."""
+        schemas: dict[str, Mapping[str, Any]] = {}
+        positions = {tool.name: at for at, tool in enumerate(use.tools)}
+        for tool in use.callable_tools:
+            schemas[tool.name] = await self._schema(tool, positions[tool.name], model)
+        return schemas
+
+    async def _schema(self, tool: Tool, position: int, model: Model) -> Mapping[str, Any]:
+        schema = arguments_schema(tool)
+        field = f"tools[{position}].function.parameters"
+        try:
+            await self._compile(model, Grammar.of("json_schema", json.dumps(schema)), field)
+        except BatonError as error:
+            if tool.strict or error.reason is not Reason.INVALID_FIELD:
+                raise
+            return ANY_OBJECT
+        return schema
+
+    async def _compile(self, model: Model, grammar: Grammar, field: str) -> None:
+        """Refuse a grammar that cannot be kept.
+
+        Raises:
+            BatonError: INVALID_FIELD, or OVERLOADED: too many wait to be compiled.
+        """
+        try:
+            grammar.check()
+            await (await self._grammars_of(model)).check(grammar)
+        except (GrammarError, ValueError) as error:
+            raise invalid_field(field, str(error)) from None
+        except GrammarsBusyError as error:
+            raise BatonError(Reason.OVERLOADED, str(error), retry_after=1.0) from None
+
+    async def _grammars_of(self, model: Model) -> Grammars:
+        loading = self._grammars.get(model.tokenizer)
+        if loading is None or (loading.done() and loading.exception() is not None):
+            load = partial(_load, model.tokenizer, model.vocab_tokens)
+            loading = asyncio.ensure_future(asyncio.to_thread(load))
+            self._grammars[model.tokenizer] = loading
+        return await asyncio.shield(loading)
 
     def _format(self, tokenizer: Tokenizer) -> AnswerFormat:
         found = self._formats.get(tokenizer)
@@ -53,13 +174,34 @@ class Answers:
             self._formats[tokenizer] = found
         return found
 
-    def _check(self, use: ToolUse, found: AnswerFormat, model: Model) -> None:
-        if found.family is None and use.calls is not Calls.NONE:
-            raise _unsupported(
-                "tools",
-                f"the chat template of the model {model.name!r} shows no format of calls that is "
-                "known; the operator can name it with text.tool_format",
-            )
+
+def _load(tokenizer: Tokenizer, tokens: int) -> Grammars:
+    return Grammars(Vocabulary.load(tokenizer.to_json(), tokens))
+
+
+def _check(use: ToolUse, found: AnswerFormat, model: Model) -> None:
+    """Refuse what the model, or its workers, cannot do."""
+    if use.calls is Calls.NONE:
+        return
+    if found.family is None:
+        raise _unsupported(
+            "tools",
+            f"the chat template of the model {model.name!r} shows no format of calls that is "
+            "known; the operator can name it with text.tool_format",
+        )
+    if _GRAMMAR in model.features:
+        return
+    asked = ""
+    if use.calls is Calls.REQUIRED:
+        asked = "tool_choice"
+    elif not use.parallel:
+        asked = "parallel_tool_calls"
+    elif any(tool.strict for tool in use.callable_tools):
+        asked = "tools.function.strict"
+    if asked:
+        raise _unsupported(
+            asked, f"the workers of the model {model.name!r} keep to no grammar; leave it out"
+        )
 
 
 def _unsupported(field: str, why: str) -> BatonError:

@@ -315,7 +315,7 @@ class Inference:
         drawn = secrets.randbits(63)
         seed = request.sampling.seed if request.resume is None else request.resume.seed
         seed = drawn if seed is None else seed
-        reader = self._answers.reader(request, found.model, prompt, seed)
+        request, reader = await self._answers.plan(request, found.model, prompt, seed)
         return validate.resolve(
             request, found, prompt, seed, record.principal, context, most, reader
         )

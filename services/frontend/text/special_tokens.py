@@ -36,6 +36,13 @@ class SpecialTokens:
         self.ids = frozenset(token for token, entry in added.items() if entry.special)
         special = {added[token].content: token for token in sorted(self.ids)}
         special.pop("", None)
+        self.tags = {
+            entry.content: token
+            for token, entry in added.items()
+            if entry.special or (entry.content[:1] == "<" and entry.content[-1:] == ">")
+        }
+        """Tokens that mark something, by their text: special ones, and those that are written as
+        tags, such as Qwen's `<tool_call>`. Grammars know these by id alone."""
         self.ids_by_text = special
         longest_first = sorted(special, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

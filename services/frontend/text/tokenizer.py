@@ -86,10 +86,18 @@ class Tokenizer:
         """The chat template's source; empty: there is none."""
         return self._template.source
 
+    def to_json(self) -> bytes:
+        """Return the tokenizer as tokenizer.json has it. Takes half a second for large ones."""
+        return self._backend.to_str().encode()
+
     @property
-    def special_token_ids(self) -> Mapping[str, int]:
-        """The special tokens, by their text."""
-        return self._special_tokens.ids_by_text
+    def tags(self) -> Mapping[str, int]:
+        """Special tokens, and tokens that are written as tags, by their text."""
+        return self._special_tokens.tags
+
+    def is_special(self, token_id: int) -> bool:
+        """Return whether a token is special, and has no text in an output."""
+        return token_id in self._special
 
     @classmethod
     def load(cls, files: TokenizerFiles) -> "Tokenizer":

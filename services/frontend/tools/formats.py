@@ -35,7 +35,6 @@ _TAIL_TOKENS = 8
 class AnswerFormat:
     """How a model writes reasoning and calls."""
 
-    tokenizer: Tokenizer
     family: Family | None
     """None: its chat template writes no calls that are known here."""
     table: Table
@@ -46,12 +45,18 @@ class AnswerFormat:
     """It may think before it answers."""
 
     def reader(
-        self, use: ToolUse | None, prompt: Sequence[int], seed: int, request_id: str
+        self,
+        use: ToolUse | None,
+        tokenizer: Tokenizer,
+        prompt: Sequence[int],
+        seed: int,
+        request_id: str,
     ) -> "AnswerReader | None":
         """Return what reads the answers of a request; None: they are nothing but text.
 
         Args:
             use: the tools of the request; None: it has none.
+            tokenizer: of the model.
             prompt: its tokens.
             seed: of its draws.
             request_id: its id.
@@ -65,18 +70,18 @@ class AnswerFormat:
         digest.update(token_bytes(prompt))
         return AnswerReader(
             table,
-            self.start(prompt, table),
+            self.start(tokenizer, prompt, table),
             {tool.name: tool.parameters for tool in callable_tools},
             family,
             digest.digest(),
         )
 
-    def start(self, prompt: Sequence[int], table: Table) -> str:
+    def start(self, tokenizer: Tokenizer, prompt: Sequence[int], table: Table) -> str:
         """Return the state that an answer begins in: the prompt may have opened its reasoning, or
         closed it."""
         if not self.reasoning:
             return table.start
-        tail = b"".join(map(self.tokenizer.piece, prompt[-_TAIL_TOKENS:])).rstrip()
+        tail = b"".join(map(tokenizer.piece, prompt[-_TAIL_TOKENS:])).rstrip()
         if tail.endswith(THINK_END.encode()):
             return table.start
         return "think_begun" if tail.endswith(THINK.encode()) else "think_or_not"
@@ -116,14 +121,13 @@ def answer_format(tokenizer: Tokenizer, tool_format: str, reasoning_format: str)
     reasoning = reasoning_format == "think"
     if reasoning_format == AUTO:
         reasoning = THINK_END in template
-    special = tokenizer.special_token_ids
+    tags, is_special = tokenizer.tags, tokenizer.is_special
     plain = _with_reasoning(_PLAIN)
     shown = family or _PLAIN
     return AnswerFormat(
-        tokenizer,
         family,
-        Table.bind(_with_reasoning(shown), shown.start, special),
-        Table.bind(plain, _PLAIN.start, special),
+        Table.bind(_with_reasoning(shown), shown.start, tags, is_special),
+        Table.bind(plain, _PLAIN.start, tags, is_special),
         reasoning,
     )
 

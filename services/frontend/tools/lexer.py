@@ -45,32 +45,41 @@ class Table:
     markers: Mapping[int, str]
     """By token id: what stands for it in the lexer's text."""
     spelled: Mapping[str, str]
-    """By marker: the token's text, for arguments; in the answer's text special tokens have none."""
+    """By marker: the token's text, for arguments."""
+    shown: Mapping[str, str]
+    """By marker: the same, or none for special tokens, for the answer's text."""
 
     @classmethod
     def bind(
-        cls, states: Mapping[str, State], start: str, special_ids: Mapping[str, int]
+        cls,
+        states: Mapping[str, State],
+        start: str,
+        tags: Mapping[str, int],
+        is_special: Callable[[int], bool] = bool,
     ) -> "Table":
         """Make the table of a vocabulary.
 
         Args:
             states: of a family, with terminals as they are written.
             start: the name of the first state.
-            special_ids: of special tokens, by their text; other terminals are text.
+            tags: tokens by their text; other terminals are text.
+            is_special: whether a token is special, and has no text.
         """
         markers: dict[int, str] = {}
         spelled: dict[str, str] = {}
+        shown: dict[str, str] = {}
 
         def bound(terminal: str) -> str:
-            token = special_ids.get(terminal)
+            token = tags.get(terminal)
             if token is None:
                 return terminal
             marker = markers.setdefault(token, chr(_FIRST_MARKER + len(markers)))
             spelled[marker] = terminal
+            shown[marker] = "" if is_special(token) else terminal
             return marker
 
         made = {name: state.bound(bound) for name, state in states.items()}
-        return cls(made, start, markers, spelled)
+        return cls(made, start, markers, spelled, shown)
 
 
 class Lexer:
@@ -194,16 +203,16 @@ class Lexer:
 
     def text(self, text: str) -> None:
         """Give text of the answer."""
-        for marker in self._table.spelled:
-            text = text.replace(marker, "")
+        for marker, shown in self._table.shown.items():
+            text = text.replace(marker, shown)
         if text:
             self.last = text
             self._parts.append(Text(text))
 
     def reasoning(self, text: str) -> None:
         """Give text of the reasoning."""
-        for marker in self._table.spelled:
-            text = text.replace(marker, "")
+        for marker, shown in self._table.shown.items():
+            text = text.replace(marker, shown)
         if text:
             self._parts.append(Reasoning(text))
 

@@ -38,7 +38,9 @@ def request_of(request_for: Callable[..., ResolvedRequest]) -> Callable[..., Res
         template = (HERE / "templates" / "hermes.jinja").read_text()
         tokenizer = Tokenizer(backend, ChatTemplate(template, "", ""))
         request = request_for(*stop, **{"max_tokens": 1000, **sampling})
-        reader = answer_format(tokenizer, "auto", "auto").reader(USE, request.prompt, 1, "r")
+        reader = answer_format(tokenizer, "auto", "auto").reader(
+            USE, tokenizer, request.prompt, 1, "r"
+        )
         return replace(request, model=replace(request.model, tokenizer=tokenizer), reader=reader)
 
     return make

@@ -190,7 +190,7 @@ def test_special_tokens_in_calls_and_tools_stay_text() -> None:
         "{{ messages[1].tool_call_id }}<eos>"
     )
     tokenizer = Tokenizer(byte_level(), ChatTemplate(template, "", ""))
-    end = tokenizer.special_token_ids["<eos>"]
+    end = tokenizer.tags["<eos>"]
     for hidden in ("<eos>", "\\u003ceos>"):
         messages = [
             Message("assistant", "", tool_calls=[ToolCall("1", "f", f'{{"a": "{hidden}"}}')]),
