@@ -1,0 +1,117 @@
+"""What is decided of a request's answers: their grammar, and what reads them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tokenizers
+
+from baton.errors import BatonError, Reason
+from baton.grammar import Grammar
+from baton.internal.v1 import cluster_pb2
+from baton.sampling import SamplingParams
+from baton.settings import TextSettings
+from services.frontend.generation.answers import Answers, Plan
+from services.frontend.models.model import Model
+from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
+from services.frontend.text.chat_template import ChatTemplate, Message
+from services.frontend.text.tokenizer import Tokenizer
+from services.frontend.tools.definitions import Calls, Tool, ToolUse
+from tests.unit.frontend.conftest import byte_level
+from tests.unit.frontend.tools.test_transcripts import HERE, USE
+
+JSON = Grammar.of("json_schema", '{"type":"object"}')
+NOT = {"type": "object", "properties": {"a": {"not": {}}}}
+CHAT = ChatPrompt([Message("user", "hi")])
+
+
+def model(*features: str, template: str = "hermes") -> Model:
+    backend = byte_level()
+    backend.add_special_tokens([tokenizers.AddedToken("[TOOL_CALLS]", special=True)])
+    source = (HERE / "templates" / f"{template}.jinja").read_text() if template else ""
+    tokenizer = Tokenizer(backend, ChatTemplate(source, "", ""))
+    card = cluster_pb2.ModelCard(name="m", context_tokens=99, vocab_tokens=280, features=features)
+    return Model("m", tokenizer, (card,))
+
+
+async def planned(
+    asked: Model, use: ToolUse | None = None, form: Grammar | None = None, **changed: Any
+) -> Plan:
+    sampling = SamplingParams(grammar=form)
+    request = GenerationRequest("m", CHAT, sampling, tools=use, request_id="r", **changed)
+    prompt = asked.tokenizer.encode("assistant\n")
+    return await Answers(TextSettings()).plan(request, asked, prompt, 1)
+
+
+async def test_calls_are_kept_to_where_workers_can() -> None:
+    with_grammars, without = model("grammar"), model()
+    for calls in Calls:
+        plan = await planned(with_grammars, replace(USE, calls=calls))
+        assert plan.request.sampling.grammar is not None
+        assert plan.reader is not None
+    plan = await planned(without, USE)
+    assert plan.request.sampling.grammar is None
+    assert plan.reader is not None
+
+
+@pytest.mark.parametrize(
+    ("use", "field"),
+    [
+        (replace(USE, calls=Calls.REQUIRED), "tool_choice"),
+        (replace(USE, parallel=False), "parallel_tool_calls"),
+        (ToolUse((Tool("f", {}, strict=True),)), "tools.function.strict"),
+    ],
+)
+async def test_what_needs_a_grammar_is_refused_where_there_are_none(
+    use: ToolUse, field: str
+) -> None:
+    with pytest.raises(BatonError, match="keep to no grammar") as caught:
+        await planned(model(), use)
+    assert (caught.value.reason, caught.value.field) == (Reason.UNSUPPORTED_PARAMETER, field)
+
+
+async def test_a_model_that_writes_no_calls_refuses_tools() -> None:
+    with pytest.raises(BatonError, match=r"text\.tool_format") as caught:
+        await planned(model("grammar", template=""), USE)
+    assert caught.value.field == "tools"
+    plan = await planned(model("grammar", template=""), replace(USE, calls=Calls.NONE))
+    assert plan.reader is None
+
+
+async def test_a_schema_that_cannot_be_kept_is_refused_where_strict_and_relaxed_where_not() -> None:
+    asked = model("grammar")
+    with pytest.raises(BatonError, match=r"\$\.properties\.a: the keyword not") as caught:
+        await planned(asked, ToolUse((*USE.tools, Tool("f", {}, NOT, strict=True))))
+    error = caught.value
+    assert (error.reason, error.field) == (Reason.INVALID_FIELD, "tools[2].function.parameters")
+    plan = await planned(asked, ToolUse((Tool("f", {}, NOT),), Calls.REQUIRED))
+    assert plan.request.sampling.grammar is not None
+
+
+async def test_a_form_is_sent_as_it_is_where_nothing_stands_before_it() -> None:
+    plain = model("grammar", template="mistral")
+    assert (await planned(plain, form=JSON)).request.sampling.grammar is JSON
+    thinking = await planned(model("grammar"), form=JSON)
+    assert thinking.request.sampling.grammar not in (None, JSON)
+    text = GenerationRequest("m", TextPrompt("x"), SamplingParams(grammar=JSON))
+    plan = await Answers(TextSettings()).plan(text, model("grammar"), [1], 1)
+    assert (plan.request, plan.reader) == (text, None)
+
+
+async def test_forms_are_refused_by_the_name_that_the_client_gave_them() -> None:
+    names = {"grammar": "response_format"}
+    bad = Grammar.of("json_schema", '{"not": {}}')
+    lark = Grammar.of("lark", 'start: "a"')
+    for form, said in ((bad, "the keyword not"), (lark, "stands alone")):
+        with pytest.raises(BatonError, match=said) as caught:
+            await planned(model("grammar"), form=form, names=names)
+        assert caught.value.field == "response_format"
+
+
+async def test_formats_may_be_named() -> None:
+    asked = model("grammar", template="")
+    settings = TextSettings(tool_format="mistral", reasoning_format="none")
+    request = GenerationRequest("m", CHAT, tools=USE, request_id="r")
+    plan = await Answers(settings).plan(request, asked, [1], 1)
+    assert plan.reader is not None
+    assert plan.reader.family.name == "mistral"
