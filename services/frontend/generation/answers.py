@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -14,8 +14,6 @@ from baton.errors import BatonError, Reason, invalid_field
 from baton.grammar import Grammar
 from baton.settings import TextSettings
 from baton.structured.errors import GrammarError, GrammarsBusyError
-from baton.structured.grammars import Grammars
-from baton.structured.vocabulary import Vocabulary
 from services.frontend.models.model import Model
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.text.tokenizer import Tokenizer
@@ -28,6 +26,9 @@ from services.frontend.tools.formats import (
     answer_format,
 )
 from services.frontend.tools.grammar import ANY_OBJECT, AnswerGrammar, arguments_schema
+
+if TYPE_CHECKING:
+    from baton.structured.grammars import Grammars
 
 _GRAMMAR = "grammar"
 """The feature of models whose workers keep to grammars."""
@@ -51,7 +52,7 @@ class Answers:
     def __init__(self, settings: TextSettings) -> None:
         self._settings = settings
         self._formats: WeakKeyDictionary[Tokenizer, AnswerFormat] = WeakKeyDictionary()
-        self._grammars: WeakKeyDictionary[Tokenizer, asyncio.Task[Grammars]] = WeakKeyDictionary()
+        self._grammars: WeakKeyDictionary[Tokenizer, asyncio.Task[Any]] = WeakKeyDictionary()
         """Loaded with the first grammar of a model."""
 
     async def plan(
@@ -158,13 +159,14 @@ class Answers:
         except GrammarsBusyError as error:
             raise BatonError(Reason.OVERLOADED, str(error), retry_after=1.0) from None
 
-    async def _grammars_of(self, model: Model) -> Grammars:
+    async def _grammars_of(self, model: Model) -> "Grammars":
         loading = self._grammars.get(model.tokenizer)
         if loading is None or (loading.done() and loading.exception() is not None):
             load = partial(_load, model.tokenizer, model.vocab_tokens)
             loading = asyncio.ensure_future(asyncio.to_thread(load))
             self._grammars[model.tokenizer] = loading
-        return await asyncio.shield(loading)
+        grammars: Grammars = await asyncio.shield(loading)
+        return grammars
 
     def _format(self, tokenizer: Tokenizer) -> AnswerFormat:
         found = self._formats.get(tokenizer)
@@ -175,7 +177,11 @@ class Answers:
         return found
 
 
-def _load(tokenizer: Tokenizer, tokens: int) -> Grammars:
+def _load(tokenizer: Tokenizer, tokens: int) -> "Grammars":
+    # They bring numpy: a frontend that is asked for no grammar does without.
+    from baton.structured.grammars import Grammars
+    from baton.structured.vocabulary import Vocabulary
+
     return Grammars(Vocabulary.load(tokenizer.to_json(), tokens))
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, cast
 
 from baton.grammar import Grammar
-from baton.structured.schema import walk
 from services.frontend.tools.definitions import Calls, Tool
 from services.frontend.tools.families.family import CallForm
 from services.frontend.tools.lexer import QUOTES
@@ -53,6 +52,8 @@ def arguments_schema(tool: Tool) -> Mapping[str, Any]:
 
 def embedded(schema: Mapping[str, Any]) -> str:
     """Return a schema's text for a place within Lark, without what limits nothing."""
+    from baton.structured.schema import walk  # brings numpy, for which there is no need before
+
     bare = deepcopy(dict(schema))
     for _, each in walk(bare):
         for name in _ANNOTATIONS:
