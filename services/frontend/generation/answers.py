@@ -1,11 +1,9 @@
 """How the answers of a request are read, and the grammar that they keep to."""
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -13,8 +11,8 @@ import msgspec
 from baton.errors import BatonError, Reason, invalid_field
 from baton.grammar import Grammar
 from baton.settings import TextSettings
-from baton.structured.errors import GrammarError, GrammarsBusyError
 from services.frontend.models.model import Model
+from services.frontend.requests.grammar import check_grammar
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.text.tokenizer import Tokenizer
 from services.frontend.tools.definitions import Calls, Tool, ToolUse
@@ -26,9 +24,6 @@ from services.frontend.tools.formats import (
     answer_format,
 )
 from services.frontend.tools.grammar import ANY_OBJECT, AnswerGrammar, arguments_schema
-
-if TYPE_CHECKING:
-    from baton.structured.grammars import Grammars
 
 _GRAMMAR = "grammar"
 """The feature of models whose workers keep to grammars."""
@@ -52,8 +47,6 @@ class Answers:
     def __init__(self, settings: TextSettings) -> None:
         self._settings = settings
         self._formats: WeakKeyDictionary[Tokenizer, AnswerFormat] = WeakKeyDictionary()
-        self._grammars: WeakKeyDictionary[Tokenizer, asyncio.Task[Any]] = WeakKeyDictionary()
-        """Loaded with the first grammar of a model."""
 
     async def plan(
         self, request: GenerationRequest, model: Model, prompt: Sequence[int], seed: int
@@ -61,7 +54,7 @@ class Answers:
         """Decide how the answers of a request are written and read.
 
         Args:
-            request: what the client sent, checked.
+            request: what the client sent, checked, its grammar too.
             model: that answers.
             prompt: its tokens.
             seed: of its draws.
@@ -72,8 +65,6 @@ class Answers:
         """
         form = request.sampling.grammar
         if not isinstance(request.prompt, ChatPrompt):
-            if form is not None:
-                await self._compile(model, form, request.names.get(_GRAMMAR, _GRAMMAR))
             return Plan(request, None)
         found, use = self._format(model.tokenizer), request.tools
         if use is not None:
@@ -98,8 +89,6 @@ class Answers:
         written = use if use is not None and found.family is not None else None
         if _GRAMMAR not in model.features or (written is None and form is None):
             return form
-        if form is not None:
-            await self._compile(model, form, form_field)
         start = found.start(model.tokenizer, prompt, found.table)
         if written is None and not start.startswith("think"):
             return form
@@ -122,7 +111,12 @@ class Answers:
                 writer.calls(call_form, tools, schemas, parallel=written.parallel)
             body = writer.answer(call_form, written.calls, body)
         grammar = writer.write(*parts, body)
-        await self._compile(model, grammar, "tools" if written is not None else form_field)
+        field = "tools" if written is not None else form_field
+        try:
+            grammar.check()
+        except ValueError as error:
+            raise invalid_field(field, str(error)) from None
+        await check_grammar(grammar, field, model.tokenizer)
         return grammar
 
     async def _schemas(self, use: ToolUse, model: Model) -> dict[str, Mapping[str, Any]]:
@@ -138,35 +132,13 @@ class Answers:
         schema = arguments_schema(tool)
         field = f"tools[{position}].function.parameters"
         try:
-            await self._compile(model, Grammar.of("json_schema", json.dumps(schema)), field)
+            grammar = Grammar.of("json_schema", json.dumps(schema))
+            await check_grammar(grammar, field, model.tokenizer)
         except BatonError as error:
             if tool.strict or error.reason is not Reason.INVALID_FIELD:
                 raise
             return ANY_OBJECT
         return schema
-
-    async def _compile(self, model: Model, grammar: Grammar, field: str) -> None:
-        """Refuse a grammar that cannot be kept.
-
-        Raises:
-            BatonError: INVALID_FIELD, or OVERLOADED: too many wait to be compiled.
-        """
-        try:
-            grammar.check()
-            await (await self._grammars_of(model)).check(grammar)
-        except (GrammarError, ValueError) as error:
-            raise invalid_field(field, str(error)) from None
-        except GrammarsBusyError as error:
-            raise BatonError(Reason.OVERLOADED, str(error), retry_after=1.0) from None
-
-    async def _grammars_of(self, model: Model) -> "Grammars":
-        loading = self._grammars.get(model.tokenizer)
-        if loading is None or (loading.done() and loading.exception() is not None):
-            load = partial(_load, model.tokenizer, model.vocab_tokens)
-            loading = asyncio.ensure_future(asyncio.to_thread(load))
-            self._grammars[model.tokenizer] = loading
-        grammars: Grammars = await asyncio.shield(loading)
-        return grammars
 
     def _format(self, tokenizer: Tokenizer) -> AnswerFormat:
         found = self._formats.get(tokenizer)
@@ -175,14 +147,6 @@ class Answers:
             found = answer_format(tokenizer, settings.tool_format, settings.reasoning_format)
             self._formats[tokenizer] = found
         return found
-
-
-def _load(tokenizer: Tokenizer, tokens: int) -> "Grammars":
-    # They bring numpy: a frontend that is asked for no grammar does without.
-    from baton.structured.grammars import Grammars
-    from baton.structured.vocabulary import Vocabulary
-
-    return Grammars(Vocabulary.load(tokenizer.to_json(), tokens))
 
 
 def _check(use: ToolUse, found: AnswerFormat, model: Model) -> None:

@@ -10,14 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import tokenizers
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.structured.grammars import Grammars
-from baton.structured.vocabulary import Vocabulary
 from baton.tokenizer_files import TokenizerFiles
 from services.frontend.text.chat_template import (
     PLAIN,
@@ -33,6 +31,9 @@ from services.frontend.text.detokenizer import (
     WindowDetokenizer,
 )
 from services.frontend.text.special_tokens import SpecialTokenInTextError, SpecialTokens
+
+if TYPE_CHECKING:
+    from baton.structured.grammars import Grammars
 
 T = TypeVar("T")
 
@@ -71,12 +72,16 @@ class Tokenizer:
         self.grammars: Grammars | None = None
         """Compiles grammars; None until `load_grammars`."""
 
-    def load_grammars(self) -> Grammars:
+    def load_grammars(self) -> "Grammars":
         """Read the vocabulary as grammars see it; takes a second, once, on any thread.
 
         Raises:
             ValueError: grammars cannot be kept with this tokenizer.
         """
+        # They bring numpy: a frontend that is asked for no grammar does without.
+        from baton.structured.grammars import Grammars
+        from baton.structured.vocabulary import Vocabulary
+
         if self.grammars is None:
             self.grammars = Grammars(Vocabulary.load(self._backend.to_str().encode()))
         return self.grammars
@@ -85,10 +90,6 @@ class Tokenizer:
     def chat_template(self) -> str:
         """The chat template's source; empty: there is none."""
         return self._template.source
-
-    def to_json(self) -> bytes:
-        """Return the tokenizer as tokenizer.json has it. Takes half a second for large ones."""
-        return self._backend.to_str().encode()
 
     @property
     def tags(self) -> Mapping[str, int]:
