@@ -3,12 +3,16 @@
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from baton.errors import BatonError, invalid_field
 from services.frontend.text.chat_template import Message
 from services.frontend.tools.definitions import ToolUse
 
 MAX_TOOLS = 128
+MAX_DEPTH = 100
+"""Levels of a schema, and of a call's arguments: more than grammars take, and than templates
+write."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NAMES = "a name has 1 to 64 letters, digits, _, - and dots"
 
@@ -38,6 +42,8 @@ def check_tools(use: ToolUse) -> None:
         if tool.name in names:
             raise invalid_field(field, f"{tool.name!r} is the name of an earlier tool")
         names.add(tool.name)
+        if _deeper(tool.definition, MAX_DEPTH):
+            raise invalid_field(f"tools[{index}].function", f"more than {MAX_DEPTH} levels")
     for name in sorted(use.allowed or ()):
         if name not in names:
             raise invalid_field("tool_choice", f"{name[:64]!r} is none of the tools")
@@ -62,10 +68,26 @@ def check_calls(messages: Sequence[Message]) -> None:
 
 def _is_object(arguments: str) -> bool:
     try:
-        return isinstance(json.loads(arguments or "{}"), dict)
+        value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return False
+    return isinstance(value, dict) and not _deeper(value, MAX_DEPTH)
+
+
+def _deeper(value: Any, most: int) -> bool:
+    """Return whether a JSON value has more levels than `most`."""
+    level = [value]
+    for _ in range(most):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _no_object(field: str) -> BatonError:
-    return invalid_field(field, "a JSON object is needed, as the call was answered with")
+    return invalid_field(field, f"a JSON object of at most {MAX_DEPTH} levels is needed")

@@ -201,3 +201,24 @@ def test_special_tokens_in_calls_and_tools_stay_text() -> None:
         )
         assert [at for at, token in enumerate(ids) if token == end] == [len(ids) - 1]
     assert json.loads(json.dumps(HARD)) == HARD
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    deep = nested(500)
+    function = {"name": "f", "parameters": deep}
+    with pytest.raises(BatonError, match="levels") as caught:
+        asked(tools=[{"type": "function", "function": function}])
+    assert caught.value.field == "tools[0].function"
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": json.dumps(deep)}}
+    with pytest.raises(BatonError, match="levels") as caught:
+        asked(messages=[*HELLO, {"role": "assistant", "tool_calls": [call]}])
+    assert caught.value.field == "messages[1].tool_calls[0].function.arguments"
+    function["parameters"] = nested(90)
+    assert asked(tools=[{"type": "function", "function": function}]).tools is not None
