@@ -44,7 +44,7 @@ class Grammars:
             GrammarError: it cannot be kept.
             GrammarsBusyError: too many wait.
         """
-        compiled = asyncio.wrap_future(self._submit(grammar))
+        compiled = asyncio.wrap_future(self.submit(grammar))
         try:
             await asyncio.wait_for(asyncio.shield(compiled), COMPILE_SECONDS)
         except TimeoutError:
@@ -58,7 +58,7 @@ class Grammars:
             GrammarError, GrammarsBusyError: as of `check`.
         """
         try:
-            return self._submit(grammar).result(COMPILE_SECONDS)
+            return self.submit(grammar).result(COMPILE_SECONDS)
         except FutureTimeoutError:
             raise GrammarError(f"{grammar.kind}: {_TOO_COMPLEX}") from None
 
@@ -70,7 +70,12 @@ class Grammars:
         """End the threads; what waits is not compiled."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _submit(self, grammar: Grammar) -> Future[CompiledGrammar]:
+    def submit(self, grammar: Grammar) -> Future[CompiledGrammar]:
+        """Return what becomes the compiled grammar, or the error of it.
+
+        Raises:
+            GrammarsBusyError: too many wait.
+        """
         with self._lock:
             found = self._kept.get(grammar.digest)
             if found is not None:

@@ -12,7 +12,7 @@ MAX_PROPERTIES = 1_000
 """Of all objects of a schema together."""
 MAX_OPTIONAL_PROPERTIES = 400
 """Of one object: any of them may come next."""
-MAX_ITEMS = 16_384
+MAX_ITEMS = 10_000
 """Bounds of the arrays of a schema, `minItems` and `maxItems`, together."""
 MAX_REPEATS = 10_000
 """A bound of a repetition in a regular expression or in Lark."""

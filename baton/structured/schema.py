@@ -93,11 +93,12 @@ def check_schema(schema: Any) -> None:
         GrammarError: the first such keyword, with its path.
     """
     totals = _Totals()
+    known: dict[int, int] = {}
     for path, each in walk(schema):
         _check_keywords(path, each)
         _check_object(path, each, totals)
         _check_sizes(path, each, totals)
-        if _intersected(each, schema, MAX_INTERSECTED + 1) > MAX_INTERSECTED:
+        if _intersected(each, schema, known) > MAX_INTERSECTED:
             raise GrammarError(
                 f"{shown(path)}: more than {MAX_INTERSECTED} patterns and formats for one value; "
                 "write them as one pattern"
@@ -209,24 +210,29 @@ def _check_sizes(path: Path, schema: Mapping[str, Any], totals: _Totals) -> None
         )
 
 
-def _intersected(schema: Any, root: Any, most: int, seen: frozenset[str] = frozenset()) -> int:
-    """Return how many patterns and formats apply to one value at once, up to `most`."""
+def _intersected(schema: Any, root: Any, known: dict[int, int]) -> int:
+    """Return how many patterns and formats apply to one value at once, at most one too many.
+
+    Args:
+        schema: which; what it refers to counts with it.
+        root: the whole schema.
+        known: what was found before, by the subschema's identity: each is looked at once.
+    """
     if not isinstance(schema, dict):
         return 0
+    if id(schema) in known:
+        return known[id(schema)]
+    known[id(schema)] = 0  # for what refers to itself
     found = ("pattern" in schema) + ("format" in schema)
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference not in seen:
-        found += _intersected(_at(root, reference), root, most, seen | {reference})
-    branches = schema.get("allOf")
-    for branch in branches if isinstance(branches, list) else ():
-        if found >= most:
-            break
-        found += _intersected(branch, root, most, seen)
-    for name in ("anyOf", "oneOf"):
+    if isinstance(reference := schema.get("$ref"), str):
+        found += _intersected(_at(root, reference), root, known)
+    for name in ("allOf", "anyOf", "oneOf"):
         branches = schema.get(name)
-        if isinstance(branches, list) and branches and found < most:
-            found += max(_intersected(each, root, most, seen) for each in branches[:64])
-    return min(found, most)
+        if isinstance(branches, list):
+            each = [_intersected(branch, root, known) for branch in branches]
+            found += sum(each) if name == "allOf" else max(each, default=0)
+    known[id(schema)] = min(found, MAX_INTERSECTED + 1)
+    return known[id(schema)]
 
 
 def _at(root: Any, reference: str) -> Any:

@@ -35,7 +35,10 @@ class GrammarState:
             return None
         new = list(islice(tokens, begin + self._consumed, None))
         if new and not self._matcher.consume_tokens(new):
-            self.fail(f"the output so far is not of the grammar: {self._matcher.get_error()}")
+            error = self._matcher.get_error()
+            unfit = "satisfy the grammar" in error
+            what = "the output so far is not of the grammar" if unfit else "it is too complex"
+            self.fail(f"{what}: {error}")
             return None
         self._consumed += len(new)
         return self._matcher

@@ -104,7 +104,7 @@ async def test_a_grammar_is_compiled_once(vocabulary: Vocabulary) -> None:
 
     grammars = Grammars(vocabulary, slowly)
     other = Grammar.of("regex", "[")
-    waiting = [grammars._submit(JSON) for _ in range(3)]
+    waiting = [grammars.submit(JSON) for _ in range(3)]
     go_on.set()
     assert len({id(future.result()) for future in waiting}) == 1
     await grammars.check(JSON)
@@ -135,9 +135,9 @@ def test_no_more_grammars_wait_than_may(vocabulary: Vocabulary) -> None:
     grammars = Grammars(vocabulary, never)
     try:
         for number in range(MAX_WAITING):
-            grammars._submit(Grammar.of("regex", f"a{number}"))
+            grammars.submit(Grammar.of("regex", f"a{number}"))
         with pytest.raises(GrammarsBusyError):
-            grammars._submit(JSON)
+            grammars.submit(JSON)
     finally:
         go_on.set()
         grammars.close()
