@@ -42,6 +42,8 @@ def check_tools(use: ToolUse) -> None:
         if tool.name in names:
             raise invalid_field(field, f"{tool.name!r} is the name of an earlier tool")
         names.add(tool.name)
+        if (tool.parameters or {}).get("type", "object") != "object":
+            raise invalid_field(f"tools[{index}].function.parameters.type", "must be object")
         if _deeper(tool.definition, MAX_DEPTH):
             raise invalid_field(f"tools[{index}].function", f"more than {MAX_DEPTH} levels")
     for name in sorted(use.allowed or ()):

@@ -65,6 +65,11 @@ def test_choices(choice: Any, calls: Calls, allowed: set[str] | None, parallel: 
         ({"tools": ["f"]}, Reason.INVALID_FIELD, "tools[0].type"),
         ({"tools": [named("a b")]}, Reason.INVALID_FIELD, "tools[0].function.name"),
         ({"tools": [FUNCTION, FUNCTION]}, Reason.INVALID_FIELD, "tools[1].function.name"),
+        (
+            {"tools": [{"function": {"name": "f", "parameters": {"type": "string"}}}]},
+            Reason.INVALID_FIELD,
+            "tools[0].function.parameters.type",
+        ),
         ({"tools": [FUNCTION] * 129}, Reason.INVALID_FIELD, "tools"),
         ({"tool_choice": "required"}, Reason.INVALID_FIELD, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": "any"}, Reason.INVALID_FIELD, "tool_choice"),
