@@ -17,22 +17,29 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
 
-def adjust(logits: Tensor, draws: Sequence[Draw], mask: MaskLogits = mask_logits) -> Tensor:
+def adjust(
+    logits: Tensor,
+    draws: Sequence[Draw],
+    mask: MaskLogits = mask_logits,
+    *,
+    in_place: bool = False,
+) -> Tensor:
     """Return logits as penalties, then bias, then forbidden or allowed tokens change them.
 
     Only the tokens concerned are touched, those of all rows at once.
 
     Args:
-        logits: float32 [rows, vocab]. Not changed.
+        logits: float32 [rows, vocab]. Not changed, unless `in_place`.
         draws: one per row.
         mask: applies masks, where draws have any.
+        in_place: whether the logits are a copy that nothing else reads.
 
     Returns:
         The logits themselves where nothing changes.
     """
     if not any(_changes(draw) for draw in draws):
         return logits
-    out = logits.clone(memory_format=torch.contiguous_format)
+    out = logits if in_place else logits.clone(memory_format=torch.contiguous_format)
     _penalize(out, draws)
     _bias(out, draws)
     _restrict(out, draws)

@@ -79,7 +79,9 @@ def _adjusted(
         taken = logits[rows[0] : rows[-1] + 1]
     else:
         taken = logits.index_select(0, torch.tensor(rows, device=logits.device))
-    return adjust(taken.float(), [draws[row] for row in rows], mask)
+    values = taken.float()
+    copied = values is not taken and values.is_contiguous()
+    return adjust(values, [draws[row] for row in rows], mask, in_place=copied)
 
 
 def _best(logits: Tensor) -> Tensor:
