@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -42,6 +43,8 @@ CHOICES = 2
 MAX_TOKENS = 320
 BATCH = 16
 _VOCAB = 1024
+_LONG = 48
+_AT_ONCE = 24
 _SETTLED_SECONDS = 11.0
 """What dies thrice within 10 s of its start is not started again."""
 
@@ -161,26 +164,42 @@ async def _stream(client: AsyncClient, model: str, pair: Pair) -> tuple[list[lis
 
 async def _kill_one(draw: Random, pids: Mapping[str, int]) -> None:
     """Kill a decode worker within the streams' time."""
-    await asyncio.sleep(draw.uniform(0.05, 0.6))
+    await asyncio.sleep(draw.uniform(0.1, 0.8))
     name = draw.choice(sorted(pids))
-    os.kill(pids[name], signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it was gone already: another one is killed next time
+        os.kill(pids[name], signal.SIGKILL)
 
 
-async def killed(
-    pairs: Sequence[Pair], expected: list[Any], model: Path, kills: int, seed: int
-) -> dict[str, Any]:
-    """Answer pairs while decode workers are killed."""
+def long_pairs(count: int, seed: int) -> list[Pair]:
+    """Return pairs whose answers take a second or more."""
     draw = Random(seed)
+    made = []
+    for number in range(count):
+        items = {"anyOf": [random_schema(draw, 1), {"type": "string", "minLength": 12}]}
+        schema = {"type": "array", "items": items, "minItems": 40}
+        made.append(Pair(number, schema, tuple(draw.randrange(256) for _ in range(24))))
+    return made
+
+
+async def killed(model: Path, kills: int, seed: int) -> dict[str, Any]:
+    """Answer long pairs while decode workers are killed."""
+    draw = Random(seed)
+    pairs = long_pairs(_LONG, seed)
+    engine = create_engine(
+        EngineSettings(model=model, dtype="float64", threads=1, kv_bytes=64 << 20)
+    )
+    requests = [
+        pair.request(CHOICES * pair.number + choice, choice)
+        for pair in pairs
+        for choice in range(CHOICES)
+    ]
+    expected = answers(engine, requests)
+    engine.close_engine()
     settings = {"BATON_ENGINE_DTYPE": "float64", "BATON_ENGINE_THREADS": "1"}
     settings["BATON_TELEMETRY_LOG_LEVEL"] = "error"
     counts: Counter[str] = Counter()
     seen: dict[int, float] = {}
     arguments = ("--model", str(model), "--prefill", "1", "--decode", "2")
-    long = [
-        pair.number
-        for pair in pairs
-        if max(len(expected[2 * pair.number + choice][0]) for choice in range(CHOICES)) > 40
-    ]
     async with (
         cluster(*arguments, settings=settings) as running,
         AsyncClient(running.grpc) as client,
@@ -194,7 +213,7 @@ async def killed(
                 continue
             pids = {name: pid for name, pid in pids.items() if pid in seen}
             pids = {name: pid for name, pid in pids.items() if now - seen[pid] > _SETTLED_SECONDS}
-            chosen = [pairs[number] for number in draw.sample(long, min(32, len(long)))]
+            chosen = draw.sample(pairs, _AT_ONCE)
             made, _ = await asyncio.gather(
                 asyncio.gather(*(_stream(client, running.model, pair) for pair in chosen)),
                 _kill_one(draw, pids),
@@ -207,6 +226,7 @@ async def killed(
                 if decoders > CHOICES:
                     counts["moved"] += 1
                     counts["moved_same"] += tokens == right
+            print(dict(counts), flush=True)
     return dict(counts)
 
 
@@ -214,12 +234,12 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     pairs = make_pairs(options.pairs, options.seed)
     with tempfile.TemporaryDirectory() as directory:
         model = write_random_checkpoint(Path(directory) / "tiny", vocab=_VOCAB)
-        counts, expected = in_process(pairs, model, options.seed)
+        counts, _ = in_process(pairs, model, options.seed)
         share = counts["ended_by_themselves"] / counts["answers"]
         print(f"{counts}; {share:.1%} ended by themselves", flush=True)
         results: dict[str, Any] = {"in_process": counts}
         if options.kills:
-            results["killed"] = await killed(pairs, expected, model, options.kills, options.seed)
+            results["killed"] = await killed(model, options.kills, options.seed)
             print(results["killed"], flush=True)
     whole = counts["split"] == counts["split_same"] and counts["cut"] == counts["cut_same"]
     if counts.get("valid", 0) != counts["ended_by_themselves"] or not whole:
