@@ -1,6 +1,7 @@
 """Compose a router: leaving the stack undoes it in reverse."""
 
 import asyncio
+from functools import partial
 
 from baton.cluster import keys
 from baton.cluster.discovery import Discovery
@@ -13,10 +14,11 @@ from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.settings import RouterQueue, RouterSettings, StartupError
 from baton.telemetry.logs import get_logger
+from services.router.admission.controller import AdmissionController
 from services.router.admission.tenants import TenantShares
 from services.router.admission.waiting import QueueSettings
 from services.router.api.budget_records import BudgetRecords
-from services.router.api.dispatcher import QueryDispatcher
+from services.router.api.dispatcher import MakeAdmission, QueryDispatcher
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.placement.service import PlacementService
@@ -24,7 +26,8 @@ from services.router.policy.costs import Policy
 from services.router.prefix_index.blocks.dict_table import DictTable
 from services.router.prefix_index.blocks.table import BlockTable, new_table
 from services.router.prefix_index.index import PrefixIndex
-from services.router.recording.recorded import RecordedFleet, RecordedPlacements
+from services.router.recording.recorded import RecordedFleet
+from services.router.recording.recorded_admission import RecordedAdmission
 from services.router.recording.recorder import Recorder
 from services.router.state.fleet import Fleet
 from services.router.state.rates import Bandwidths
@@ -68,13 +71,16 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     else:
         index = PrefixIndex(table=_table())
         fleet = Fleet(index, TicketTable(router_id), bandwidths, silence)
-    placements = (
-        PlacementService(fleet, policy)
-        if recorder is None
-        else RecordedPlacements(fleet, policy, recorder.write)
+    placements, tenants = PlacementService(fleet, policy), TenantShares()
+    make_admission: MakeAdmission = AdmissionController
+    if recorder is not None:
+        make_admission = partial(RecordedAdmission, recorder.write)
+    dispatcher = QueryDispatcher(
+        placements,
+        _queue_settings(settings.queue),
+        tenants.of,
+        make_admission=make_admission,
     )
-    tenants = TenantShares()
-    dispatcher = QueryDispatcher(placements, _queue_settings(settings.queue), tenants.of)
     classes = ClassRecords(dispatcher.set_policy)
     process.spawn(follow(etcd, keys.tenants(cluster), TenantRecords(tenants)), "tenants' records")
     process.spawn(follow(etcd, keys.classes(cluster), classes), "classes' records")

@@ -41,6 +41,12 @@ _PAUSES = 3.0
 """Times what planning took, before it is planned again."""
 
 
+MakeAdmission = Callable[
+    [PlacementService, Callable[[Waiting, Admitted | BatonError], None], QueueSettings],
+    AdmissionController,
+]
+
+
 class Asker(Protocol):
     """A session whose queries are answered."""
 
@@ -84,6 +90,7 @@ class QueryDispatcher:
         settings: of the queue.
         share_of: of each tenant.
         decisions: where each decision is kept, to be explained.
+        make_admission: makes what admits.
         clock: a monotonic clock, in seconds.
         loop: for timers; by default the loop that runs when the first request waits.
     """
@@ -94,11 +101,12 @@ class QueryDispatcher:
         settings: QueueSettings = DEFAULT_SETTINGS,
         share_of: ShareOf = lambda _: (0, 1.0),
         decisions: DecisionLog | None = None,
+        make_admission: MakeAdmission = AdmissionController,
         clock: Callable[[], float] = time.monotonic,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.placements = placements
-        self._controller = AdmissionController(placements, self._answer_late, settings)
+        self._controller = make_admission(placements, self._answer_late, settings)
         self._age = settings.age
         self._share_of = share_of
         self.decisions = decisions if decisions is not None else DecisionLog()

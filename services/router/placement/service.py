@@ -59,10 +59,6 @@ class PlacementPlan(NamedTuple):
         """The worker that would compute the prompt."""
         return self.chosen.best.computing.id
 
-    def turns_by_worker(self) -> dict[str, Turn]:
-        """Return the turns that it was planned with, but for those that are the last."""
-        return dict(self.query.turns)
-
     @property
     def queue_seconds(self) -> float:
         """That worker computes what was placed there for so long, whoever goes first."""

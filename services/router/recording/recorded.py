@@ -1,15 +1,8 @@
-"""The router's objects, which also record what is called on them."""
+"""The fleet and its index, which also record what they are told."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 
-from baton.errors import BatonError
-from services.router.placement.service import (
-    Placed,
-    PlacementPlan,
-    PlacementRequest,
-    PlacementService,
-)
-from services.router.policy.costs import Policy, Turn
+from services.router.policy.costs import Policy
 from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.records import (
     FORMAT,
@@ -19,11 +12,7 @@ from services.router.recording.records import (
     InstanceRemoved,
     LayoutsSet,
     Opened,
-    PlacementOutcome,
     ReportApplied,
-    RequestPlaced,
-    SessionEnded,
-    TicketsReturned,
     WorkerStale,
     Write,
 )
@@ -31,15 +20,6 @@ from services.router.state.fleet import Fleet, Tended
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout
 from services.router.state.rates import Bandwidths
 from services.router.state.tickets import TicketTable
-
-
-def outcome(placed: Placed) -> PlacementOutcome:
-    """Return what is recorded of a placement."""
-    decision = placed.decision
-    prefill = decision.prefill_worker
-    return PlacementOutcome(
-        placed.ticket, prefill.id if prefill is not None else "", decision.decode_worker.id
-    )
 
 
 class RecordedIndex(PrefixIndex):
@@ -113,44 +93,3 @@ class RecordedFleet(Fleet):
             return super().tend(now)
         finally:
             self._tending = False
-
-
-class RecordedPlacements(PlacementService):
-    """Placements that are recorded with what they were answered."""
-
-    def __init__(self, fleet: Fleet, policy: Policy, write: Write) -> None:
-        super().__init__(fleet, policy)
-        self._write = write
-
-    def plan(
-        self, request: PlacementRequest, turns: Mapping[str, Turn] | None = None
-    ) -> PlacementPlan:
-        """Choose a placement; a refusal is recorded, and a plan once its ticket is opened."""
-        try:
-            return super().plan(request, turns)
-        except BatonError as error:
-            refused = PlacementOutcome(refused=error.reason.name)
-            self._write(RequestPlaced(request, 0, 0.0, refused, dict(turns or {})))
-            raise
-
-    def commit(self, plan: PlacementPlan, session: int, now: float) -> Placed:
-        """Open the ticket of a plan."""
-        request, turns = plan.request, plan.turns_by_worker()
-        try:
-            placed = super().commit(plan, session, now)
-        except BatonError as error:
-            refused = PlacementOutcome(refused=error.reason.name)
-            self._write(RequestPlaced(request, session, now, refused, turns))
-            raise
-        self._write(RequestPlaced(request, session, now, outcome(placed), turns))
-        return placed
-
-    def return_tickets(self, session: int, tickets: Sequence[str]) -> None:
-        """End tickets of a session."""
-        self._write(TicketsReturned(session, list(tickets)))
-        super().return_tickets(session, tickets)
-
-    def end_session(self, session: int) -> None:
-        """End every ticket of a session."""
-        self._write(SessionEnded(session))
-        super().end_session(session)

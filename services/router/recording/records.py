@@ -1,7 +1,7 @@
-"""The records of a recording: each is a call that changed the router's state, or a placement.
+"""The records of a recording: each is a call that changed the router's state, with its answers.
 
 A recording is all of them in order, from the router's start on, so that the same calls on new
-objects give the same placements. Keys are those of KV blocks; no record holds text of a prompt.
+objects give the same answers. Keys are those of KV blocks; no record holds text of a prompt.
 """
 
 from collections.abc import Callable
@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from services.router.placement.service import PlacementRequest
-from services.router.policy.costs import Policy, Turn
+from services.router.admission.classes import AdmissionPolicy
+from services.router.admission.controller import Usage
+from services.router.admission.waiting import QueueSettings, Waiting
+from services.router.policy.costs import Policy
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout
 from services.router.state.rates import Bandwidths
 
-FORMAT = 1
+FORMAT = 2
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):
@@ -79,37 +81,82 @@ class BlocksChanged(_Record, frozen=True, tag="blocks"):
     """Packed."""
 
 
-class PlacementOutcome(NamedTuple):
-    """What a placement was answered with."""
+class AdmissionOpened(_Record, frozen=True, tag="admission"):
+    """The second record: what the admission was made with."""
 
+    settings: QueueSettings
+
+
+class Answer(NamedTuple):
+    """What a request was answered; where the last three fields are empty it waits."""
+
+    number: int
+    """Of the request, as the router counts them."""
     ticket: str = ""
     prefill: str = ""
     """Id of the prefill worker; empty: none."""
     decode: str = ""
     refused: str = ""
-    """The reason's name; then the others are empty."""
+    """The reason's name."""
 
 
-class RequestPlaced(_Record, frozen=True, tag="place"):
-    """`PlacementService.plan` and `commit`; where the first refused, session and time are 0."""
+class RequestSubmitted(_Record, frozen=True, tag="submit"):
+    """`AdmissionController.submit`."""
 
-    request: PlacementRequest
-    session: int
+    waiting: Waiting
+    """As it was given."""
     now: float
-    outcome: PlacementOutcome
-    turns: dict[str, Turn] = {}
-    """That it was planned with."""
+    may_wait: bool
+    answers: list[Answer]
+    """Of requests that gave way to it, and then its own."""
+
+
+class RequestCancelled(_Record, frozen=True, tag="cancel"):
+    """`AdmissionController.cancel`."""
+
+    number: int
+
+
+class RequestRefused(_Record, frozen=True, tag="refuse"):
+    """`AdmissionController.refuse`."""
+
+    number: int
+    reason: str
+    """The name of the error's."""
+    answers: list[Answer]
+
+
+class AdmissionAdvanced(_Record, frozen=True, tag="advance"):
+    """`AdmissionController.advance`, while anything waits."""
+
+    now: float
+    answers: list[Answer]
+
+
+class AdmissionDrained(_Record, frozen=True, tag="drain"):
+    """`AdmissionController.drain`."""
+
+    reason: str
+    """The name of the error's."""
+    answers: list[Answer]
+
+
+class ClassesSet(_Record, frozen=True, tag="classes"):
+    """`AdmissionController.policy`."""
+
+    policy: AdmissionPolicy
 
 
 class TicketsReturned(_Record, frozen=True, tag="return"):
-    """`PlacementService.return_tickets`."""
+    """`AdmissionController.return_tickets`."""
 
     session: int
     tickets: list[str]
+    usage: dict[str, Usage]
 
 
 class SessionEnded(_Record, frozen=True, tag="session"):
-    """`PlacementService.end_session`."""
+    """`AdmissionController.end_session`."""
 
     session: int
 
@@ -123,7 +170,13 @@ Record = (
     | WorkerStale
     | FleetTended
     | BlocksChanged
-    | RequestPlaced
+    | AdmissionOpened
+    | RequestSubmitted
+    | RequestCancelled
+    | RequestRefused
+    | AdmissionAdvanced
+    | AdmissionDrained
+    | ClassesSet
     | TicketsReturned
     | SessionEnded
 )

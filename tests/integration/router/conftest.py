@@ -50,10 +50,16 @@ class FakeFrontend:
 
     async def ask(self, chain: Sequence[bytes] = (), **fields: Any) -> router_pb2.FrameFromRouter:
         await self.call.write(self.query(chain, **fields))
+        return await self.read()
+
+    async def read(self) -> router_pb2.FrameFromRouter:
+        """The next answer, beats aside."""
         async with within(10.0):
             while True:
                 frames = [
-                    one for one in (await self.call.read()).frames if not one.HasField("hello")
+                    one
+                    for one in (await self.call.read()).frames
+                    if one.WhichOneof("frame") not in ("hello", "heartbeat")
                 ]
                 if frames:
                     (answer,) = frames

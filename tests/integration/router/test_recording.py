@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from services.router.recording.files import read
-from services.router.recording.records import Record, RequestPlaced
+from services.router.recording.records import AdmissionAdvanced, Record
 from services.router.simulation.replay import replay
 from tests.support.wait import eventually
 
@@ -19,10 +19,10 @@ def recorded_in(path: Path) -> list[Record]:
 
 async def test_a_run_is_recorded_and_replayed(world, tmp_path: Path) -> None:
     await world.store("store-a")
-    await world.prefill("p1")
+    prefill = await world.prefill("p1")
     decode = await world.decode("d1")
     await decode.load(running=40, decode_step_seconds=0.01)
-    router = await world.router({"recording.path": tmp_path})
+    router = await world.router({"recording.path": tmp_path, "queue.gate_seconds": 20})
     frontend = world.frontend(router)
     world.members["store-a"].hold(CHAIN)
 
@@ -34,14 +34,31 @@ async def test_a_run_is_recorded_and_replayed(world, tmp_path: Path) -> None:
     world.members["store-a"].evict(CHAIN[32:])
     refused = await frontend.ask(excluded_instances=["d1", "p1"])
     assert refused.HasField("failed")
+    await frontend.return_tickets([one.ticket for one in kept])
+    for worker in (prefill, decode):
+        await worker.load(pending_prompt_tokens=50_000)
+
+    async def queued() -> bool:
+        answer = await frontend.ask(CHAIN)
+        if answer.HasField("placement"):
+            await frontend.return_tickets([answer.placement.ticket])
+        return answer.HasField("queued")
+
+    await eventually(queued, 10)
+    for worker in (prefill, decode):
+        await worker.load(pending_prompt_tokens=0)
+    placed = await frontend.read()
     await frontend.close()
     await router.stop(drain=False)
 
     records = recorded_in(tmp_path)
-    recorded = [one.outcome for one in records if isinstance(one, RequestPlaced)]
-    assert [(one.ticket, one.decode) for one in recorded[-4:-1]] == [
-        (one.ticket, one.decode.instance_id) for one in kept
-    ]
-    assert recorded[-1].refused == "NO_WORKER"
+    answers = [one for record in records for one in getattr(record, "answers", [])]
+    known = {one.ticket: one.decode for one in answers}
+    assert {one.ticket: known.get(one.ticket) for one in kept} == dict.fromkeys(
+        (one.ticket for one in kept), "d1"
+    )
+    assert any(one.refused == "NO_WORKER" for one in answers)
+    late = [one for one in records if isinstance(one, AdmissionAdvanced) and one.answers]
+    assert [one.answers[0].ticket for one in late] == [placed.placement.ticket]
     replayed = replay(records)
-    assert (replayed.difference, replayed.placements) == (None, len(recorded))
+    assert (replayed.difference, replayed.answers) == (None, len(answers))

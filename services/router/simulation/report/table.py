@@ -2,7 +2,7 @@
 
 import math
 
-from services.router.recording.records import PlacementOutcome
+from services.router.recording.records import Answer
 from services.router.simulation.policies.catalog import POLICIES
 from services.router.simulation.replay import Replayed
 from services.router.simulation.run import Outcome
@@ -53,21 +53,25 @@ def print_failure(policy: str, lowest: float) -> None:
 
 
 def print_replayed(replayed: Replayed) -> None:
-    """Print whether a recorded run's placements came out the same."""
+    """Print whether a recorded run's answers came out the same."""
     difference = replayed.difference
     if difference is None:
-        print(f"{replayed.placements} placements of {replayed.records} records are identical.")
+        print(f"{replayed.answers} answers of {replayed.records} records are identical.")
         return
-    print(f"Placement {difference.placement}, record {replayed.records}, is another one.")
-    print(f"recorded: {_outcome(difference.recorded)}")
-    print(f"replayed: {_outcome(difference.replayed)}")
+    print(f"Answer {replayed.answers}, record {replayed.records}, is another one.")
+    print(f"recorded: {_answer(difference.recorded)}")
+    print(f"replayed: {_answer(difference.replayed)}")
 
 
-def _outcome(placed: PlacementOutcome) -> str:
-    if placed.refused:
-        return f"refused, {placed.refused}"
-    prefill = f" prefill {placed.prefill}" if placed.prefill else ""
-    return f"ticket {placed.ticket}{prefill} decode {placed.decode}"
+def _answer(answer: Answer | None) -> str:
+    if answer is None:
+        return "none"
+    if answer.refused:
+        return f"request {answer.number} refused, {answer.refused}"
+    if not answer.decode:
+        return f"request {answer.number} waits"
+    prefill = f" prefill {answer.prefill}" if answer.prefill else ""
+    return f"request {answer.number} ticket {answer.ticket}{prefill} decode {answer.decode}"
 
 
 def _align(name: str) -> str:

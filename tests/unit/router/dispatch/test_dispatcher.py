@@ -9,6 +9,7 @@ import pytest
 from baton.errors import Reason
 from baton.internal.v1 import router_pb2
 from baton.v1 import common_pb2
+from services.router.admission.waiting import DEFAULT_SETTINGS
 from services.router.api.service import draining
 from tests.unit.router.dispatch.conftest import World
 
@@ -226,7 +227,7 @@ def test_placements_carry_their_order_in_seconds_since_the_epoch(made: Make) -> 
     assert (orders[first].tier, orders[first].priority_class) == (0, 1)
     assert orders[second].priority_class == 2
     arrived = time.time() - time.monotonic()
-    assert orders[second].key == pytest.approx(1.0 + 0.05 * arrived, abs=1.0)
+    assert orders[second].key == pytest.approx(1.0 + DEFAULT_SETTINGS.age * arrived, abs=1.0)
 
 
 def test_reports_of_many_workers_are_planned_once(made: Make) -> None:

@@ -1,6 +1,7 @@
 """A recorded run gives the same placements again, and another placement is noticed."""
 
 import contextlib
+import math
 import random
 from pathlib import Path
 
@@ -8,21 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.errors import BatonError
-from services.router.placement.service import Chain, PlacementRequest
+from baton.errors import BatonError, Reason
+from services.router.admission.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.controller import Admitted, Usage
+from services.router.admission.waiting import QueueSettings, Waiting
+from services.router.placement.service import Chain, PlacementRequest, PlacementService
 from services.router.policy.costs import Policy
 from services.router.prefix_index.holders import DRAM, ENGINE
-from services.router.recording.recorded import RecordedFleet, RecordedPlacements
+from services.router.recording.recorded import RecordedFleet
+from services.router.recording.recorded_admission import RecordedAdmission
 from services.router.recording.recorder import Recorder
 from services.router.recording.records import (
+    AdmissionAdvanced,
+    AdmissionDrained,
+    Answer,
     FleetTended,
-    PlacementOutcome,
     Record,
-    RequestPlaced,
+    RequestRefused,
+    RequestSubmitted,
     WorkerStale,
 )
 from services.router.simulation.command import main
-from services.router.simulation.replay import replay
+from services.router.simulation.replay import Difference, replay
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.rates import Bandwidths
 
@@ -31,17 +39,28 @@ KEYS = [number.to_bytes(16, "little") for number in range(40)]
 ROLES = [Role.PREFILL, Role.PREFILL, Role.DECODE, Role.COMBINED]
 
 
+def answers(records: list[Record]) -> list[Answer]:
+    return [one for record in records for one in getattr(record, "answers", [])]
+
+
+POLICIES = (
+    AdmissionPolicy({1: ClassPolicy(ceiling=0.3, waits=True), 3: ClassPolicy(floor=0.5)}),
+    AdmissionPolicy({2: ClassPolicy(max_running=1, deadline=8.0, max_wait=5.0)}),
+)
+SETTINGS = QueueSettings(gate=8.0, window=4, refresh=0.2, max_tenant=5, max_total=7)
+POLICY = Policy(max_queue_seconds=20.0)
+
+
 class Driver:
-    """Calls a recorded router's objects at random, as a cluster might."""
+    """Calls a recorded router's objects at random, as a cluster and its frontends might."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.records: list[Record] = []
         self._draw = random.Random(seed)
-        self._fleet = RecordedFleet(
-            "r/1", Policy(max_queue_seconds=20.0), Bandwidths(), 2.0, self.records.append
-        )
-        self._placements = RecordedPlacements(
-            self._fleet, Policy(max_queue_seconds=20.0), self.records.append
+        write = self.records.append
+        self._fleet = RecordedFleet("r/1", POLICY, Bandwidths(), 2.0, write)
+        self._admission = RecordedAdmission(
+            write, PlacementService(self._fleet, POLICY), self._answer, SETTINGS
         )
         self._tickets: list[tuple[int, str]] = []
         self._now = 100.0
@@ -49,18 +68,29 @@ class Driver:
         for number in range(len(ROLES)):
             self._join(number)
         actions = [
-            *[self._place] * 8,
+            *[self._submit] * 8,
             *[self._report] * 6,
             *[self._blocks] * 4,
+            *[self._advance] * 4,
             *[self._return] * 3,
             self._tend,
             self._leave,
             self._stale,
             self._end_session,
+            self._cancel,
+            self._refuse,
+            self._set_classes,
         ]
         for _ in range(steps):
             self._now += self._draw.choice((0.0, 0.01, 0.3))
             self._draw.choice(actions)()
+        if self._draw.random() < 0.5:
+            self._admission.drain(BatonError(Reason.DRAINING, "this router is stopping"))
+            self._submit()
+
+    def _answer(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
+        if isinstance(outcome, Admitted):
+            self._tickets.append((waiting.session, outcome.placed.ticket))
 
     def _join(self, number: int) -> None:
         store = f"s{number % 2}"
@@ -108,27 +138,54 @@ class Driver:
         else:
             index.remove_blocks(holder, tier, iter(keys))
 
-    def _place(self) -> None:
-        session = self._draw.randrange(3)
-        keys = b"".join(KEYS[: self._draw.randrange(40)])
+    def _submit(self) -> None:
+        draw = self._draw
+        keys = b"".join(KEYS[: draw.randrange(40)])
         request = PlacementRequest(
             "m",
-            self._draw.choice((100, 640, 9_000)),
+            draw.choice((100, 640, 9_000)),
             64,
             [Chain(LAYOUT, keys)],
-            excluded=frozenset(self._draw.sample(("w2", "w3"), self._draw.randrange(3))),
-            adapter=self._draw.choice((None, ("a", b"d"))),
-            seed=self._draw.randrange(1 << 32),
+            excluded=frozenset(draw.sample(("w2", "w3"), draw.randrange(3))),
+            adapter=draw.choice((None, ("a", b"d"))),
+            tenant=draw.choice("abc"),
+            seed=draw.randrange(1 << 32),
+        )
+        priority_class = draw.randrange(1, 4)
+        waiting = Waiting(
+            self._admission.next_number(),
+            request,
+            draw.randrange(3),
+            self._now - draw.choice((0.0, 3.0)),
+            (draw.randrange(2), 3 - priority_class),
+            priority_class,
+            draw.choice((1.0, 4.0)),
+            self._now + draw.choice((0.5, 30.0, math.inf, math.inf)),
+            output_tokens=draw.randrange(100),
         )
         with contextlib.suppress(BatonError):
-            self._tickets.append(
-                (session, self._placements.place(request, session, self._now).ticket)
-            )
+            admitted = self._admission.submit(waiting, self._now, may_wait=draw.random() < 0.9)
+            if admitted is not None:
+                self._answer(waiting, admitted)
+
+    def _advance(self) -> None:
+        self._admission.advance(self._now)
+
+    def _cancel(self) -> None:
+        self._admission.cancel(self._draw.randrange(1, 40))
+
+    def _refuse(self) -> None:
+        error = BatonError(Reason.SLOW_CONSUMER, "the answers are not read")
+        self._admission.refuse(self._draw.randrange(1, 40), error)
+
+    def _set_classes(self) -> None:
+        self._admission.policy = self._draw.choice(POLICIES)
 
     def _return(self) -> None:
         if self._tickets:
             session, ticket = self._tickets.pop(self._draw.randrange(len(self._tickets)))
-            self._placements.return_tickets(session, (ticket,))
+            usage = {ticket: Usage(50, 7)} if self._draw.random() < 0.5 else {}
+            self._admission.return_tickets(session, (ticket,), usage)
 
     def _tend(self) -> None:
         self._fleet.tend(self._now)
@@ -137,16 +194,34 @@ class Driver:
         self._fleet.mark_stale(f"w{self._draw.randrange(len(ROLES))}")
 
     def _end_session(self) -> None:
-        self._placements.end_session(self._draw.randrange(3))
+        self._admission.end_session(self._draw.randrange(3))
 
 
 @given(st.integers(0, 1 << 32))
-def test_a_replay_places_every_request_alike(seed: int) -> None:
-    records = Driver(seed, 60).records
-    placed = sum(isinstance(record, RequestPlaced) for record in records)
+def test_a_replay_answers_every_request_alike(seed: int) -> None:
+    records = Driver(seed, 80).records
     replayed = replay(records)
     assert replayed.difference is None
-    assert (replayed.records, replayed.placements) == (len(records), placed)
+    assert (replayed.records, replayed.answers) == (len(records), len(answers(records)))
+
+
+def test_the_router_that_is_recorded_decides_in_all_ways() -> None:
+    records = [record for seed in range(20) for record in Driver(seed, 300).records]
+    submitted = [record for record in records if isinstance(record, RequestSubmitted)]
+    assert any(len(record.answers) > 1 for record in submitted)  # one gave way
+    for later in (AdmissionAdvanced, RequestRefused, AdmissionDrained):
+        assert any(record.answers for record in records if isinstance(record, later))
+    last = [record.answers[-1] for record in submitted]
+    assert {(bool(one.ticket), bool(one.prefill), bool(one.refused)) for one in last} == {
+        (True, True, False),
+        (True, False, False),
+        (False, False, False),
+        (False, False, True),
+    }
+    advanced = [
+        one for record in records if isinstance(record, AdmissionAdvanced) for one in record.answers
+    ]
+    assert {bool(one.refused) for one in advanced} == {True, False}
 
 
 def test_workers_that_fell_silent_are_recorded_once() -> None:
@@ -173,24 +248,37 @@ def recording(directory: Path, records: list[Record]) -> Path:
 def test_the_command_replays_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = Driver(7, 300).records
     assert main(["--replay", str(recording(tmp_path / "same", records))]) == 0
-    placements = sum(isinstance(record, RequestPlaced) for record in records)
     assert capsys.readouterr().out == (
-        f"{placements} placements of {len(records)} records are identical.\n"
+        f"{len(answers(records))} answers of {len(records)} records are identical.\n"
     )
 
-    at, changed = [
+    at, changed = next(
         (at, record)
         for at, record in enumerate(records)
-        if isinstance(record, RequestPlaced) and record.outcome.decode == "w2"
-    ][3]
-    other = PlacementOutcome(changed.outcome.ticket, "", "w9")
-    records[at] = RequestPlaced(changed.request, changed.session, changed.now, other)
+        if isinstance(record, RequestSubmitted) and record.answers[-1].decode == "w2"
+    )
+    was = changed.answers[-1]
+    other = [*changed.answers[:-1], was._replace(prefill="", decode="w9")]
+    records[at] = RequestSubmitted(changed.waiting, changed.now, changed.may_wait, other)
     assert main(["--replay", str(recording(tmp_path / "other", records))]) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[0].endswith(f"record {at + 1}, is another one.")
-    assert said[1] == f"recorded: ticket {other.ticket} decode w9"
-    assert said[2].startswith(f"replayed: ticket {other.ticket}")
+    assert said[1] == f"recorded: request {was.number} ticket {was.ticket} decode w9"
+    assert said[2].startswith(f"replayed: request {was.number} ticket {was.ticket}")
     assert said[2].endswith("decode w2")
+
+
+def test_an_answer_more_or_less_is_noticed() -> None:
+    records = Driver(5, 400).records
+    at, changed = [
+        (at, record)
+        for at, record in enumerate(records)
+        if isinstance(record, AdmissionAdvanced) and record.answers
+    ][2]
+    records[at] = AdmissionAdvanced(changed.now, [])
+    replayed = replay(records)
+    assert replayed.difference == Difference(None, changed.answers[0])
+    assert replayed.records == at + 1
 
 
 def test_a_trace_or_a_recording_is_named(capsys: pytest.CaptureFixture[str]) -> None:

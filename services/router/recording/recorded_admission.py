@@ -1,0 +1,133 @@
+"""The router's admission, which also records what is called on it and who was answered what."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from baton.errors import BatonError
+from services.router.admission.classes import AdmissionPolicy
+from services.router.admission.controller import AdmissionController, Admitted, Usage
+from services.router.admission.waiting import QueueSettings, Waiting
+from services.router.placement.service import PlacementService
+from services.router.recording.records import (
+    AdmissionAdvanced,
+    AdmissionDrained,
+    AdmissionOpened,
+    Answer,
+    ClassesSet,
+    RequestCancelled,
+    RequestRefused,
+    RequestSubmitted,
+    SessionEnded,
+    TicketsReturned,
+    Write,
+)
+
+
+def answer(number: int, outcome: Admitted | BatonError | None) -> Answer:
+    """Return what is recorded of an answer; None: the request waits."""
+    if outcome is None:
+        return Answer(number)
+    if isinstance(outcome, BatonError):
+        return Answer(number, refused=outcome.reason.name)
+    ticket, decision, _ = outcome.placed
+    prefill = decision.prefill_worker
+    return Answer(
+        number, ticket, prefill.id if prefill is not None else "", decision.decode_worker.id
+    )
+
+
+class RecordedAdmission(AdmissionController):
+    """Admission that is recorded, call by call, with the answers that each call gave.
+
+    Args:
+        write: takes records.
+        placements: what decides where requests go.
+        on_answer: as of `AdmissionController`.
+        settings: of each model's queue.
+    """
+
+    def __init__(
+        self,
+        write: Write,
+        placements: PlacementService,
+        on_answer: Callable[[Waiting, Admitted | BatonError], None],
+        settings: QueueSettings,
+    ) -> None:
+        write(AdmissionOpened(settings))
+        super().__init__(placements, self._answered, settings)
+        self._tell = on_answer
+        self._write = write
+        self._answers: list[Answer] = []
+        """Of the call that runs. Who is told one calls nothing here before the call has ended."""
+        self._drains = False
+
+    @property
+    def policy(self) -> AdmissionPolicy:
+        """Of the classes; a new one holds from the next request on."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: AdmissionPolicy) -> None:
+        self._write(ClassesSet(policy))
+        AdmissionController.policy.fset(self, policy)  # type: ignore[attr-defined]  # a property
+
+    def submit(self, waiting: Waiting, now: float, *, may_wait: bool = True) -> Admitted | None:
+        """Place a request at once, or let it wait: None."""
+        as_given = dataclasses.replace(waiting)
+        outcome: Admitted | BatonError | None = None
+        try:
+            outcome = super().submit(waiting, now, may_wait=may_wait)
+        except BatonError as error:
+            outcome = error
+            raise
+        finally:
+            answers = [*self._take_answers(), answer(waiting.number, outcome)]
+            self._write(RequestSubmitted(as_given, now, may_wait, answers))
+        return outcome
+
+    def cancel(self, number: int) -> bool:
+        """Take a request out, which is not answered; return whether it waited."""
+        self._write(RequestCancelled(number))
+        return super().cancel(number)
+
+    def refuse(self, number: int, error: BatonError) -> None:
+        """Take a request out, and answer it with an error."""
+        super().refuse(number, error)
+        if not self._drains:
+            self._write(RequestRefused(number, error.reason.name, self._take_answers()))
+
+    def drain(self, error: BatonError) -> None:
+        """Answer all that waits with an error, and from now on what would have to wait."""
+        self._drains = True
+        try:
+            super().drain(error)
+        finally:
+            self._drains = False
+        self._write(AdmissionDrained(error.reason.name, self._take_answers()))
+
+    def advance(self, now: float) -> None:
+        """Place what may go now, and give up what has waited for too long."""
+        if not len(self):
+            return
+        super().advance(now)
+        self._write(AdmissionAdvanced(now, self._take_answers()))
+
+    def return_tickets(
+        self, session: int, tickets: Sequence[str], usage: Mapping[str, Usage]
+    ) -> None:
+        """End tickets of a session."""
+        self._write(TicketsReturned(session, list(tickets), dict(usage)))
+        super().return_tickets(session, tickets, usage)
+
+    def end_session(self, session: int) -> list[Waiting]:
+        """Take out what a session waits for, unanswered, and end its tickets."""
+        self._write(SessionEnded(session))
+        return super().end_session(session)
+
+    def _answered(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
+        self._answers.append(answer(waiting.number, outcome))
+        self._tell(waiting, outcome)
+
+    def _take_answers(self) -> list[Answer]:
+        answers, self._answers = self._answers, []
+        return answers
