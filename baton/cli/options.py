@@ -116,6 +116,12 @@ class WorkerOptions:
 class ClusterOptions(WorkerOptions):
     """A local cluster, as `baton up` takes it."""
 
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address of both APIs; 0.0.0.0: all of this machine's. Default: 127.0.0.1."
+        ),
+    ] = ""
     http_port: Annotated[
         int, typer.Option(help="Port of the OpenAI API; 0: a free one.", envvar="BATON_HTTP_PORT")
     ] = 8000

@@ -31,6 +31,8 @@ MODEL_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9._-]{1,96})?"
 
 _BYTE_SIZE = TypeAdapter(ByteSize)
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s,]+")
+
 
 def _bytes(value: object) -> int:
     return int(_BYTE_SIZE.validate_python(value))
@@ -65,6 +67,13 @@ def _endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise ValueError("at least one host:port is needed")
     return _each_endpoint(value)
+
+
+def _origins(value: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in value:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is no origin such as https://chat.example.org, nor *")
+    return value
 
 
 def _some_of(names: tuple[str, ...]) -> AfterValidator:
@@ -189,6 +198,9 @@ SomeEndpoints = Annotated[
     tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_each_endpoint)
 ]
 """`host:port` values separated by commas, or none."""
+
+Origins = Annotated[tuple[str, ...], BeforeValidator(_comma_list), AfterValidator(_origins)]
+"""Origins of web pages, `scheme://host[:port]`, separated by commas; `*` is any."""
 
 Transports = Annotated[tuple[str, ...], BeforeValidator(_comma_list), _some_of(TRANSPORTS)]
 """Names of KV transports separated by commas, at least one."""

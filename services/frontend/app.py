@@ -35,6 +35,7 @@ from services.frontend.generation.inference import Inference
 from services.frontend.generation.metering import Metering, no_budget
 from services.frontend.generation.suspects import REFUSE_SECONDS, Suspects
 from services.frontend.grpc.servicer import SERVICE, InferenceServicer, record_call
+from services.frontend.http.cors import CorsMiddleware
 from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.http.server import HttpServer
 from services.frontend.limits.request_limits import RequestLimits
@@ -167,7 +168,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         metrics=settings.public.metrics,
     )
     http = HttpServer(
-        RequestMiddleware(routes),
+        CorsMiddleware(RequestMiddleware(routes), settings.http.cors_origins),
         settings.http,
         limits.stall_seconds,
         None if public is None else public.http_context,

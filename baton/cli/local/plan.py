@@ -12,6 +12,8 @@ from baton.cli.options import ClusterOptions
 
 MAX_WORKERS = 64
 HOST = "127.0.0.1"
+WILDCARDS = ("0.0.0.0", "::")
+"""Addresses that stand for all of the machine's."""
 SMALL_MEMORY = "64MiB"
 
 
@@ -86,6 +88,10 @@ def plan(
             "OMP_NUM_THREADS": "1",
         }
     )
+    if options.host:
+        front |= {"BATON_HTTP_HOST": options.host, "BATON_GRPC_HOST": options.host}
+        if options.host in WILDCARDS:  # where they are reached from this machine
+            front["BATON_ADVERTISE_HOST"] = HOST
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = engine_threads(len(cores), options.prefill + options.decode + options.combined)

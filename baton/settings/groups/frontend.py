@@ -7,7 +7,7 @@ from pydantic import Field
 
 from baton.limits import MAX_CHOICES
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import Bytes, Port
+from baton.settings.values import Bytes, Origins, Port
 
 
 class HttpSettings(SettingsGroup):
@@ -17,6 +17,11 @@ class HttpSettings(SettingsGroup):
     port: Port = Field(8000, description="port to listen on; 0 takes a free one")
     reuse_port: bool = Field(
         False, description="share the port with processes that are set to share it too"
+    )
+    cors_origins: Origins = Field(
+        (),
+        description="web pages whose scripts may read answers, such as https://chat.example.org, "
+        "separated by commas; *: all of them; empty: none",
     )
     unknown_fields: Literal["refuse", "ignore"] = Field(
         "refuse",

@@ -263,7 +263,7 @@ class Inference:
             BatonError: it is refused.
         """
         validate.check_prompt(prompt, self.limits)
-        model = await self._tokenizing_model(model_name, prompt, record)
+        model = await self.tokenizing_model(model_name, prompt, record)
         context = ContextLimit.of(model, None)
         return model, await self._prompts.encode(model, prompt, context, options)
 
@@ -272,17 +272,25 @@ class Inference:
     ) -> str:
         """Return the text of token ids, special tokens included; the rest as of `tokenize`."""
         prompt = TokenPrompt(token_ids)
-        model = await self._tokenizing_model(model_name, prompt, record)
+        model = await self.tokenizing_model(model_name, prompt, record)
         context = ContextLimit.of(model, None)
         validate.check_tokens(await self._prompts.encode(model, prompt, context), model)
         decode = partial(model.tokenizer.decode, token_ids, special=True)
         return await self._threads.run(decode, len(token_ids))
 
-    async def _tokenizing_model(
+    async def tokenizing_model(
         self, model_name: str, prompt: Prompt, record: RequestRecord
     ) -> Model:
+        """Return the model of a request about tokens; the only one may be left unnamed, as of vLLM.
+
+        Raises:
+            BatonError: it is not served, or not named and one of several.
+        """
         if not model_name:
-            raise invalid_field("model", "name a model")
+            served = [one.name for one in self.registry.listed()]
+            if len(served) != 1:
+                raise invalid_field("model", "name a model; /v1/models lists them")
+            (model_name,) = served
         record.name_model(model_name)
         record.principal.require(Scope.INFERENCE)
         record.principal.require_model(model_name)

@@ -1,8 +1,10 @@
 """What stands behind each path. Errors are raised as BatonErrors; the middleware answers them."""
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qs
 
 from baton import __version__
 from baton.errors import BatonError, Reason
@@ -16,11 +18,17 @@ from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
 from services.frontend.http.body import read_json
 from services.frontend.http.connection import connection_of
 from services.frontend.http.disconnect import WhileConnected
-from services.frontend.http.responses import MethodNotAllowedError, send_bytes, send_json
+from services.frontend.http.responses import (
+    MethodNotAllowedError,
+    encode,
+    send_bytes,
+    send_json,
+)
 from services.frontend.http.values import check_values
 from services.frontend.models.model import Model
 from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
+from services.frontend.openai.openapi import Operation, document
 from services.frontend.openai.options import response_options
 from services.frontend.openai.parse import (
     chat_request,
@@ -34,9 +42,14 @@ from services.frontend.openai.parse import (
 from services.frontend.openai.schema import ChatBody, CompletionBody
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.openai.templates import CHAT, COMPLETION
-from services.frontend.organization.routes import OrganizationRoutes, find, is_organization
+from services.frontend.organization.routes import (
+    OrganizationRoutes,
+    find,
+    is_organization,
+    templates,
+)
 from services.frontend.requests import record
-from services.frontend.requests.request import GenerationRequest
+from services.frontend.requests.request import GenerationRequest, TextPrompt
 
 _MODEL = "/v1/models/"
 
@@ -84,6 +97,13 @@ class Handlers:
         async with WhileConnected(connection_of(scope)):
             text = await self._inference.detokenize(body.model or "", body.tokens, record.current())
         await send_json(send, {"prompt": text})
+
+    async def tokenizer_info(self, scope: Scope, _: Receive, send: Send) -> None:
+        """Return the texts of a model's special tokens, as vLLM names them; `?model=` says of which
+        model, where there are several."""
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("model", [""])
+        model = await self._inference.tokenizing_model(given[0], TextPrompt(""), record.current())
+        await send_json(send, model.tokenizer.info)
 
     async def version(self, _: Scope, __: Receive, send: Send) -> None:
         """Say which release this is."""
@@ -199,12 +219,15 @@ class Routes:
             "/tokenize": _Route("POST", "tokenize", handlers.tokenize),
             "/v1/detokenize": _Route("POST", "detokenize", handlers.detokenize),
             "/detokenize": _Route("POST", "detokenize", handlers.detokenize),
+            "/tokenizer_info": _Route("GET", "tokenize", handlers.tokenizer_info),
             "/v1/models": _Route("GET", "list_models", handlers.models),
             "/version": _Route("GET", none, handlers.version),
             "/health": _Route("GET", none, handlers.ready, None),
             "/health/live": _Route("GET", none, handlers.live, None),
             "/health/ready": _Route("GET", none, handlers.ready, None),
         }
+        self.by_path["/openapi.json"] = _Route("GET", none, self.openapi)
+        self._openapi = b""
         if metrics:
             self.by_path["/metrics"] = _Route("GET", none, handlers.metrics, KeyScope.ADMIN)
 
@@ -227,6 +250,22 @@ class Routes:
             return
         raise MethodNotAllowedError(path, method, "GET, HEAD" if allowed == "GET" else allowed)
 
+    async def openapi(self, _: Scope, __: Receive, send: Send) -> None:
+        """Describe all of this as an OpenAPI document, made of the types that read bodies."""
+        self._openapi = self._openapi or encode(document(self.operations()))
+        await send_bytes(send, self._openapi, 200, ((b"content-type", b"application/json"),))
+
+    def operations(self) -> list[Operation]:
+        """Return all that there is, with the first sentence of what it does."""
+        ways = {**self.by_path, _MODEL + "{model}": self.one_model}
+        own = [
+            Operation(path, way.method, _summary(way.handler), way.needs is None)
+            for path, way in ways.items()
+        ]
+        return own + [
+            Operation(path, method, _summary(handler)) for path, method, handler, _ in templates()
+        ]
+
     async def _administer(self, scope: Scope, receive: Receive, send: Send) -> None:
         found, request = find(scope["path"], scope["method"]), record.current()
         request.route, request.operation = found.template, "administration"
@@ -238,6 +277,10 @@ class Routes:
         request.principal = self._authenticator.admit(credential)
         self._note_limits(request)
         request.principal.require(*needs)
+
+
+def _summary(handler: object) -> str:
+    return " ".join((inspect.getdoc(handler) or "").split())
 
 
 def _model(model: Model, adapter: str) -> dict[str, Any]:

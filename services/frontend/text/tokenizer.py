@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -48,6 +49,12 @@ _ANY = 2**31
 """Tokens; more than any text has."""
 
 
+NOTHING_NAMED: Mapping[str, str | None] = MappingProxyType(
+    dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"))
+)
+"""A tokenizer says of none of its special tokens what it is for."""
+
+
 class TooManyTokensError(Exception):
     """A text has more tokens than it may have."""
 
@@ -56,9 +63,22 @@ class Tokenizer:
     """The tokenizer and chat template of one model. Used on the event loop's thread, except that
     `encode` and `encode_chat` may run on another one."""
 
-    def __init__(self, backend: tokenizers.Tokenizer, template: ChatTemplate) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        template: ChatTemplate,
+        named: Mapping[str, str | None] = NOTHING_NAMED,
+    ) -> None:
+        """Use a tokenizer of the library.
+
+        Args:
+            backend: must not change afterwards.
+            template: of conversations.
+            named: texts of special tokens by the names of their roles, as `info` tells them.
+        """
         self._backend = backend
         self._template = template
+        self._named = named
         self._special_tokens = SpecialTokens(backend)
         self._special = self._special_tokens.ids
         self._pieces: dict[int, bytes] = {}
@@ -119,7 +139,14 @@ class Tokenizer:
             _token_text(config.get("bos_token")),
             _token_text(config.get("eos_token")),
         )
-        return cls(backend, template)
+        named = {name: _token_text(config.get(name)) or None for name in NOTHING_NAMED}
+        return cls(backend, template, named)
+
+    @property
+    def info(self) -> dict[str, str | None]:
+        """The texts of the tokens around texts and of padding, by their names in
+        tokenizer_config.json."""
+        return {"tokenizer_class": "Tokenizer", **self._named}
 
     def encode(
         self, text: str, most: int = _ANY, *, special: bool = True, around: bool = True

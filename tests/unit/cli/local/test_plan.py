@@ -47,6 +47,17 @@ def test_only_the_frontend_takes_the_public_ports() -> None:
             assert spec.settings["BATON_GRPC_HOST"] == "127.0.0.1"
 
 
+def test_only_the_frontend_listens_where_it_is_told() -> None:
+    specs = specs_of(ClusterOptions(host="0.0.0.0"))
+    front = specs["frontend-0"].settings
+    assert front["BATON_HTTP_HOST"] == front["BATON_GRPC_HOST"] == "0.0.0.0"
+    assert front["BATON_ADVERTISE_HOST"] == "127.0.0.1"
+    assert specs["decode-0"].settings["BATON_GRPC_HOST"] == "127.0.0.1"
+    front = specs_of(ClusterOptions(host="192.0.2.1"))["frontend-0"].settings
+    assert front["BATON_GRPC_HOST"] == "192.0.2.1"
+    assert "BATON_ADVERTISE_HOST" not in front
+
+
 def test_several_frontends_share_the_ports() -> None:
     specs = specs_of(ClusterOptions(frontends=2))
     for identity in ("frontend-0", "frontend-1"):

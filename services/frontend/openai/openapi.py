@@ -1,0 +1,131 @@
+"""/openapi.json: what the HTTP API takes, from the very types that read bodies."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from baton import __version__
+from baton.sampling import PARAMETERS, Limits
+from services.frontend.openai.fields import FIELDS, Body, Treatment
+from services.frontend.openai.schema import CHAT, COMPLETION, DetokenizeBody, TokenizeBody
+
+_REF = "#/components/schemas/{name}"
+_COMPLETION = msgspec.defstruct(
+    COMPLETION.__name__,
+    [("prompt", Any, None)],  # which is decoded later
+    bases=(COMPLETION,),
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+_BODIES: Mapping[str, type] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": _COMPLETION,
+    "/v1/tokenize": TokenizeBody,
+    "/tokenize": TokenizeBody,
+    "/v1/detokenize": DetokenizeBody,
+    "/detokenize": DetokenizeBody,
+}
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "code", "param"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "code": {"type": ["string", "null"]},
+                "param": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+_IDS = {"type": "array", "items": {"type": "integer"}}
+_PROMPT: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}},
+        _IDS,
+        {"type": "array", "items": _IDS},
+    ]
+}
+_IN_PATH = re.compile(r"{(\w+)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a path does with a method."""
+
+    path: str
+    method: str
+    summary: str
+    public: bool = False
+    """It is answered without an API key."""
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of these operations."""
+    refs, schemas = msgspec.json.schema_components(tuple(_BODIES.values()), ref_template=_REF)
+    schemas[COMPLETION.__name__]["properties"]["prompt"] = dict(_PROMPT)
+    for body, kind in ((CHAT, Body.CHAT), (COMPLETION, Body.COMPLETION)):
+        _describe(schemas[body.__name__]["properties"], kind)
+    schemas["Error"] = _ERROR
+    error = {"$ref": _REF.format(name="Error")}
+    of_path = dict(zip(_BODIES, refs, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for one in operations:
+        content = of_path.get(one.path, {"type": "object"})
+        said: dict[str, Any] = {
+            "summary": one.summary,
+            "responses": {
+                "200": {"description": "The answer."},
+                "default": {
+                    "description": "An error, in OpenAI's shape.",
+                    "content": {"application/json": {"schema": error}},
+                },
+            },
+        }
+        if one.method == "POST":
+            said["requestBody"] = {"content": {"application/json": {"schema": content}}}
+        if names := _IN_PATH.findall(one.path):
+            said["parameters"] = [
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in names
+            ]
+        if one.public:
+            said["security"] = []
+        paths.setdefault(one.path, {})[one.method.lower()] = said
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Baton", "version": __version__},
+        "paths": paths,
+        "security": [{}, {"key": []}],
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _describe(properties: dict[str, dict[str, Any]], body: Body) -> None:
+    """Add what the table of fields and the limits of parameters say."""
+    for field in FIELDS:
+        if field.belongs_to(body):
+            what = "" if field.treatment is Treatment.SERVED else f"{field.treatment.value}: "
+            properties[field.name]["description"] = what + field.note
+    for each in PARAMETERS:
+        if each.name in properties and each.limits.items is None:
+            properties[each.name] |= _bounds(each.limits)
+
+
+def _bounds(limits: Limits) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if limits.low is not None:
+        found["exclusiveMinimum" if limits.above else "minimum"] = limits.low
+    if limits.high is not None:
+        found["maximum"] = limits.high
+    return found
