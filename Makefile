@@ -175,6 +175,16 @@ interop-python: $(DEV) $(GENERATED) ## call tools with clients and frameworks of
 	@build/interop/python/bin/pip install --quiet -r tests/interop/requirements.txt
 	@$(BIN)/python -m tests.interop.python_clients build/interop/python/bin/python
 
+.PHONY: interop-api
+interop-api: $(DEV) $(GENERATED) ## call a frontend with openai's own tests, LiteLLM and lm-eval, a line per case; torch and Baton Tiny
+	@for name in openai litellm lm_eval; do \
+		test -x build/interop-api/$$name/bin/python || $(BIN)/python -m venv build/interop-api/$$name; \
+		build/interop-api/$$name/bin/pip install --quiet -r tests/interop/api/$$name.txt || exit 1; \
+	done
+	@test -e build/interop-api/openai-3.54.0.tar.gz || $(BIN)/python -m pip download --quiet --no-deps \
+		--no-binary openai --dest build/interop-api openai==3.54.0
+	@$(BIN)/python -m tests.interop.api build/interop-api
+
 .PHONY: soak
 soak: $(DEV) $(GENERATED) ## the long runs: tests, every fault on five seeds and with torch, a load of 30 minutes
 	@$(BIN)/python -m pytest -m soak --timeout 7200

@@ -258,11 +258,11 @@ class ChunkEncoder:
 
     def _rich(self, index: int, delta: Delta) -> bytes:
         """Return the chunk of a delta that is more than text."""
-        self._output_tokens += len(delta.token_ids)
         if not (delta.token_ids or delta.text):
             return b""
         starts_with_call = bool(delta.parts) and type(delta.parts[0]) is CallBegun
         opening, logprobs = self._opening(index, text=not starts_with_call), None
+        self._output_tokens += len(delta.token_ids)
         more: dict[str, Any] = {}
         if self._options.logprobs:
             logprobs = self._logprobs[index].take(delta.token_ids, delta.logprobs)

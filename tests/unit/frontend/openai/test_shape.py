@@ -130,8 +130,9 @@ def test_why_it_stopped_and_what_was_used_so_far(request_: ResolvedRequest) -> N
     body = whole(CHAT, request_, told)
     assert body["choices"][0]["stop_reason"] == 9
     assert body["system_fingerprint"] == "fp"
-    first, *_, last, usage = streamed(CHAT, request_, told, usage=True, continuous_usage=True)
-    assert first["usage"] == {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    first, text, last, usage = streamed(CHAT, request_, told, usage=True, continuous_usage=True)
+    assert first["usage"] == {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
+    assert text["usage"] == {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
     assert last["choices"][0]["stop_reason"] == 9
     assert usage["usage"]["completion_tokens"] == 1
     assert {one["system_fingerprint"] for one in (first, last, usage)} == {"fp"}

@@ -1,0 +1,1 @@
+"""Clients of OpenAI's API that people have, unmodified, against a cluster."""

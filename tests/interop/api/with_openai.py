@@ -1,0 +1,174 @@
+"""OpenAI's client, and the tests that its source distribution has of chat and completions.
+
+python with_openai.py URL MODEL ENVIRONMENTS    knows nothing of this repository
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from cases import run
+from openai import OpenAI
+
+URL, MODEL, ENVIRONMENTS = sys.argv[1:]
+VERSION = "3.54.0"
+MODELS = ("gpt-6-astra", "gpt-3.5-turbo-instruct")
+"""Names of models in the tests, which are replaced; nothing else is."""
+SUITE = ("tests/api_resources/chat/test_completions.py", "tests/api_resources/test_completions.py")
+STORED = ("retrieve", "update", "list", "delete")
+"""Methods of stored completions, which there are none of."""
+REFUSED = {
+    "chat": "functions, which are tools now, a store, audio, searches and moderation",
+    "completions": "suffix, a text that the output leads to",
+}
+"""What the tests ask for that send every parameter at once."""
+QUESTION: Any = [{"role": "user", "content": "Hello"}]
+client = OpenAI(base_url=URL, api_key="none", max_retries=0, timeout=120)
+
+
+def openais_own_tests() -> str:
+    with tempfile.TemporaryDirectory() as temporary:
+        (source,) = Path(ENVIRONMENTS).glob(f"openai-{VERSION}.tar.gz")
+        with tarfile.open(source) as archive:
+            archive.extractall(temporary, filter="data")
+        root = Path(temporary) / f"openai-{VERSION}"
+        for name in SUITE:
+            path = root / name
+            text = path.read_text()
+            for model in MODELS:
+                text = text.replace(f'model="{model}"', f'model="{MODEL}"')
+            path.write_text(text)
+        report = root / "report.xml"
+        command = (sys.executable, "-m", "pytest", "-q", "-o", "addopts=", *SUITE)
+        ran = subprocess.run(
+            (*command, f"--junitxml={report}"),
+            cwd=root,
+            env={**os.environ, "TEST_API_BASE_URL": URL},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert report.exists(), ran.stdout + ran.stderr
+        return judged(ElementTree.parse(report).getroot())
+
+
+def judged(report: ElementTree.Element) -> str:
+    """Return how many tests passed; raise if one fails that is not of what is refused."""
+    counts: Counter[str] = Counter()
+    wrong = []
+    for case in report.iter("testcase"):
+        name = case.get("name", "")
+        problem = case.find("failure")
+        if problem is None:
+            problem = case.find("error")
+        stored = re.search(rf"_({'|'.join(STORED)})(_|\[)", name) is not None
+        every = "with_all_params" in name and "create" in name
+        if problem is None:
+            counts["passed"] += 1
+        elif stored and any(code in (problem.text or "") for code in ("404", "405")):
+            counts["stored"] += 1
+        elif every and "is not supported" in (problem.text or ""):
+            counts["chat" if ".chat." in case.get("classname", "") else "completions"] += 1
+        else:
+            wrong.append(f"{name}: {(problem.get('message') or '')[:200]}")
+    assert not wrong, "\n".join(wrong)
+    refused = "; ".join(f"{counts[kind]} ask for {what}" for kind, what in REFUSED.items())
+    total = counts.total()
+    return f"{counts['passed']} of {total}; {counts['stored']} are of stored completions; {refused}"
+
+
+def every_refusal_has_a_sentence() -> str:
+    told = []
+    for name, value in (
+        ("store", True),
+        ("modalities", ["text", "audio"]),
+        ("web_search_options", {}),
+        ("temprature", 1),
+    ):
+        try:
+            client.chat.completions.create(model=MODEL, messages=QUESTION, extra_body={name: value})
+        except Exception as error:  # noqa: BLE001 - whatever the client makes of it
+            assert getattr(error, "status_code", 0) == 400
+            assert getattr(error, "param", "") == name
+            told.append(name)
+    assert len(told) == 4, told
+    return ", ".join(told)
+
+
+def thinking_can_be_switched_off() -> str:
+    """As Qwen's documentation says it, on a template with Qwen3's switch."""
+    lengths = {}
+    for extra in ({}, {"chat_template_kwargs": {"enable_thinking": False}}):
+        answer = client.chat.completions.create(
+            model=MODEL, messages=QUESTION, max_tokens=5, extra_body=extra
+        )
+        assert answer.usage is not None
+        lengths[bool(extra)] = answer.usage.prompt_tokens
+    effort = client.chat.completions.create(
+        model=MODEL, messages=QUESTION, max_tokens=5, reasoning_effort="none"
+    )
+    assert effort.usage is not None
+    assert effort.usage.prompt_tokens == lengths[True] > lengths[False]
+    return f"{lengths[True]} tokens of prompt, {lengths[False]} without"
+
+
+def what_is_recommended_is_shown() -> str:
+    (model,) = client.models.list().data
+    defaults = (model.model_extra or {})["sampling_defaults"]
+    assert defaults == {"temperature": 0.75, "top_k": 20}, defaults
+    return repr(defaults)
+
+
+def a_message_is_gone_on_with() -> str:
+    begun = "Once upon a"
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=[*QUESTION, {"role": "assistant", "content": begun}],
+        temperature=0,
+        max_tokens=8,
+        extra_body={
+            "add_generation_prompt": False,
+            "continue_final_message": True,
+            "echo": True,
+            "include_stop_str_in_output": True,
+        },
+        stop=["."],
+    )
+    said = answer.choices[0].message.content or ""
+    assert said.startswith(begun)
+    assert len(said) > len(begun)
+    return repr(said)
+
+
+def usage_comes_with_every_chunk() -> str:
+    options: Any = {"include_usage": True, "continuous_usage_stats": True}
+    counts = [
+        chunk.usage.completion_tokens
+        for chunk in client.chat.completions.create(
+            model=MODEL, messages=QUESTION, max_tokens=6, stream=True, stream_options=options
+        )
+        if chunk.usage is not None
+    ]
+    assert counts == sorted(counts)
+    assert len(counts) > 3
+    return repr(counts)
+
+
+if __name__ == "__main__":
+    sys.exit(
+        run(
+            openais_own_tests,
+            every_refusal_has_a_sentence,
+            thinking_can_be_switched_off,
+            what_is_recommended_is_shown,
+            a_message_is_gone_on_with,
+            usage_comes_with_every_chunk,
+        )
+    )
