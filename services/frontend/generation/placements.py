@@ -38,6 +38,14 @@ class _Attempt:
     began: float
 
 
+def _nobody(_: object) -> None:
+    """Be told of what nobody waits for."""
+
+
+def _nothing() -> None:
+    """Be told that something changed for nobody."""
+
+
 class RequestPlacements:
     """The placements of one request. Owned by its `Generation`; lives on the event loop.
 
@@ -134,6 +142,9 @@ class RequestPlacements:
         self.stop_searching()
         for placement in self._placements:
             placement.release(finished=finished)
+        # Its owner's methods, which would keep both until the collector comes.
+        self._on_placed = self._on_failed = _nobody
+        self._on_changed = _nothing
 
     async def _find(self, place: Place, attempt: int) -> Placement:
         context, progress = self._context, self._progress
