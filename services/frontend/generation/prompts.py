@@ -70,6 +70,11 @@ class PromptEncoder:
         await self._turns.wait(0 if characters > LONG_CHARACTERS else characters)
         try:
             match prompt:
+                case TextPrompt(text, suffix) if suffix:
+                    infill = partial(
+                        model.tokenizer.encode_infill, text, suffix, most, special=special != "none"
+                    )
+                    found = await self._threads.run(infill, characters)
                 case TextPrompt(text):
                     encode = partial(
                         model.tokenizer.encode,
@@ -112,8 +117,8 @@ def size_of(prompt: Prompt) -> int:
     """Return the bytes that a prompt holds, about; of a conversation, the characters that its
     template makes of it."""
     match prompt:
-        case TextPrompt(text):
-            return len(text)
+        case TextPrompt(text, suffix):
+            return len(text) + len(suffix)
         case ChatPrompt(messages, options):
             written = sum(len(message.content) + len(message.name) for message in messages)
             for message in messages:

@@ -67,6 +67,13 @@ FIELDS = (
     ),
     Field("max_tokens", _BOTH, _SERVED, "0: the prompt alone"),
     Field("max_completion_tokens", _CHAT, _SERVED, "the newer name of max_tokens"),
+    Field(
+        "suffix",
+        _COMPLETION,
+        _SERVED,
+        "what the output leads to, where the model has tokens for it (Qwen 2.5 Coder, StarCoder 2, "
+        "DeepSeek Coder, Code Llama), else refused",
+    ),
     Field("min_tokens", _BOTH, _SERVED, "no end before so many"),
     Field("temperature", _BOTH, _SERVED, "0 to 2"),
     Field("top_p", _BOTH, _SERVED, "0 to 1; 0 keeps the likeliest token"),
@@ -185,7 +192,6 @@ FIELDS = (
     Field("web_search_options", _CHAT, _REFUSED, "nothing is searched; leave it out"),
     Field("moderation", _CHAT, _REFUSED, "nothing is moderated; leave it out"),
     Field("best_of", _CHAT, _REFUSED, "ask for n, and choose", (0, 1)),
-    Field("suffix", _COMPLETION, _REFUSED, "write the model's own fill-in tokens", ("",)),
     Field("use_beam_search", _BOTH, _REFUSED, "best_of is the nearest to it", (False,)),
     Field("chat_template", _CHAT, _REFUSED, "the model's own is used; leave it out"),
     Field(

@@ -148,6 +148,8 @@ def completion_requests(
     )
     options = _prompt_options(body)
     prompts = _prompts(body.prompt, n, max_outputs)
+    if body.suffix:
+        prompts = [_with_suffix(prompt, body) for prompt in prompts]
     return [
         GenerationRequest(
             model=body.model or "",
@@ -270,6 +272,14 @@ def _prompts(raw: msgspec.Raw, n: int, max_outputs: int) -> list[Prompt]:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # its texts were not read before
         raise not_json(error) from None
+
+
+def _with_suffix(prompt: Prompt, body: CompletionBody) -> Prompt:
+    if not isinstance(prompt, TextPrompt):
+        raise invalid_field("suffix", "needs a prompt of text, not of token ids")
+    if body.add_special_tokens is not None:
+        raise invalid_field("suffix", "does not go with add_special_tokens")
+    return TextPrompt(prompt.text, body.suffix or "")
 
 
 def _check_outputs(prompts: int, n: int, max_outputs: int) -> None:

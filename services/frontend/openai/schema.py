@@ -108,6 +108,7 @@ class CompletionBody(Common, kw_only=True):
     prompt: msgspec.Raw = msgspec.Raw()
     logprobs: int | None = None
     best_of: int | None = None
+    suffix: str | None = None
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True):

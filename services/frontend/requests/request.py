@@ -18,6 +18,8 @@ from services.frontend.tools.formats import AnswerReader
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
     text: str
+    suffix: str = ""
+    """What the output leads to; empty: anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,8 +227,8 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
         BatonError: the first field that is wrong.
     """
     match prompt:
-        case TextPrompt(text):
-            if not text:
+        case TextPrompt(text, suffix):
+            if not (text or suffix):
                 raise invalid_field("prompt", "the prompt is empty")
         case TokenPrompt(ids):
             if not ids:

@@ -31,6 +31,7 @@ from services.frontend.text.detokenizer import (
     TokenBytes,
     WindowDetokenizer,
 )
+from services.frontend.text.infill import infill_tokens
 from services.frontend.text.special_tokens import SpecialTokenInTextError, SpecialTokens
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Tokenizer:
         self._byte_level = _is_byte_level(backend.decoder)
         self._token_bytes = TokenBytes(self._text_bytes)
         self._all_bytes = TokenBytes(self.piece)
+        self._infill = infill_tokens(backend.token_to_id)
         self._longest = max(map(len, backend.get_vocab()), default=1)
         """Characters of the longest token ..."""
         self._spelled = self._byte_level or getattr(backend.model, "byte_fallback", False)
@@ -168,6 +170,32 @@ class Tokenizer:
             return self._encode(text, most, add_special_tokens=around)
         encode = partial(self._special_tokens.encode_prompt, around=around)
         return self._encode_marked(encode, text, most, "prompt")
+
+    def encode_infill(
+        self, before: str, behind: str, most: int = _ANY, *, special: bool = True
+    ) -> list[int]:
+        """Return the ids of a prompt for what stands between two texts; the rest as of `encode`.
+
+        Raises:
+            BatonError: UNSUPPORTED_PARAMETER, the model has no tokens for it; or as of `encode`.
+            TooManyTokensError: there are more than `most`.
+        """
+        if self._infill is None:
+            raise BatonError(
+                Reason.UNSUPPORTED_PARAMETER,
+                "suffix: the model has no tokens for a text that the output leads to; leave it out",
+                field="suffix",
+            )
+        parts = [
+            self.encode(text, most, special=special, around=False) if text else []
+            for text in (before, behind)
+        ]
+        to_before, to_behind, to_output = self._infill
+        start = self._special_tokens.encode("", around=True)
+        ids = [*start, to_before, *parts[0], to_behind, *parts[1], to_output]
+        if len(ids) > most:
+            raise TooManyTokensError
+        return ids
 
     def encode_chat(
         self,

@@ -32,8 +32,25 @@ def write_model(directory: Path) -> None:
     shutil.copytree(TRAINED, directory, ignore=shutil.ignore_patterns("train"))
     config = json.loads((directory / "tokenizer_config.json").read_text())
     (directory / "chat_template.jinja").write_text(config["chat_template"] + SWITCH)
+    write_infill_tokens(directory / "tokenizer.json")
     path = directory / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | RECOMMENDED))
+
+
+def write_infill_tokens(path: Path) -> None:
+    """Make the tokens that were merged last those by which Qwen 2.5 Coder is asked to fill in."""
+    document = json.loads(path.read_text())
+    model = document["model"]
+    for text in ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"):
+        pair = model["merges"].pop()
+        merged = "".join(pair if isinstance(pair, list) else pair.split(" "))
+        number = model["vocab"].pop(merged)
+        model["vocab"][text] = number
+        flags = dict.fromkeys(("lstrip", "rstrip", "normalized", "single_word"), False)
+        added = {"id": number, "content": text, "special": True, **flags}
+        document["added_tokens"].append(added)
+    document["added_tokens"].sort(key=lambda one: one["id"])
+    path.write_text(json.dumps(document))
 
 
 async def main(environments: Path) -> int:

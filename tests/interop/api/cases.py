@@ -9,7 +9,7 @@ def run(*cases: Callable[[], str]) -> int:
     for case in cases:
         name = case.__name__.replace("_", " ")
         try:
-            print(f"ok      {name}: {case()}"[:200], flush=True)
+            print(f"ok      {name}: {case()}"[:400], flush=True)
         except Exception as error:  # noqa: BLE001 - the other cases are of interest, too
             failures += 1
             print(f"FAILED  {name}: {type(error).__name__}: {error}"[:600], flush=True)

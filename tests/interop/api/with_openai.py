@@ -24,11 +24,11 @@ MODELS = ("gpt-6-astra", "gpt-3.5-turbo-instruct")
 SUITE = ("tests/api_resources/chat/test_completions.py", "tests/api_resources/test_completions.py")
 STORED = ("retrieve", "update", "list", "delete")
 """Methods of stored completions, which there are none of."""
-REFUSED = {
-    "chat": "functions, which are tools now, a store, audio, searches and moderation",
-    "completions": "suffix, a text that the output leads to",
-}
-"""What the tests ask for that send every parameter at once."""
+REFUSED = "functions, a store, audio, a search and moderation"
+"""What the tests of chat ask for that send every parameter at once, besides all others."""
+UNTYPED = ("isinstance(None, float)", "expected schema")
+"""The first echoed token has no log probability: OpenAI's service says null, for which the client's
+type has no room."""
 QUESTION: Any = [{"role": "user", "content": "Hello"}]
 client = OpenAI(base_url=URL, api_key="none", max_retries=0, timeout=120)
 
@@ -70,18 +70,22 @@ def judged(report: ElementTree.Element) -> str:
             problem = case.find("error")
         stored = re.search(rf"_({'|'.join(STORED)})(_|\[)", name) is not None
         every = "with_all_params" in name and "create" in name
+        chat = ".chat." in case.get("classname", "")
         if problem is None:
             counts["passed"] += 1
         elif stored and any(code in (problem.text or "") for code in ("404", "405")):
             counts["stored"] += 1
-        elif every and "is not supported" in (problem.text or ""):
-            counts["chat" if ".chat." in case.get("classname", "") else "completions"] += 1
+        elif every and chat and "is not supported" in (problem.text or ""):
+            counts["refused"] += 1
+        elif every and not chat and any(one in (problem.text or "") for one in UNTYPED):
+            counts["untyped"] += 1
         else:
             wrong.append(f"{name}: {(problem.get('message') or '')[:200]}")
     assert not wrong, "\n".join(wrong)
-    refused = "; ".join(f"{counts[kind]} ask for {what}" for kind, what in REFUSED.items())
-    total = counts.total()
-    return f"{counts['passed']} of {total}; {counts['stored']} are of stored completions; {refused}"
+    of_stored = f"{counts['stored']} are of stored completions"
+    every = f"{counts['refused']} ask for all at once: {REFUSED}"
+    untyped = f"{counts['untyped']} take no null before an echoed prompt's first token"
+    return f"{counts['passed']} of {counts.total()}; {of_stored}; {every}; {untyped}"
 
 
 def every_refusal_has_a_sentence() -> str:
@@ -147,6 +151,26 @@ def a_message_is_gone_on_with() -> str:
     return repr(said)
 
 
+def a_gap_is_filled() -> str:
+    """With tokens that Baton Tiny was not trained with: what is shown is the prompt."""
+    texts = {}
+    for suffix in (None, " the end."):
+        answer = client.completions.create(
+            model=MODEL,
+            prompt="Once",
+            suffix=suffix,
+            max_tokens=1,
+            extra_body={"return_token_ids": True},
+        )
+        ids = (answer.choices[0].model_extra or {})["prompt_token_ids"]
+        texts[suffix] = client.post("/detokenize", body={"tokens": ids}, cast_to=dict[str, str])[
+            "prompt"
+        ]
+    assert texts[None] == "Once", texts
+    assert texts[" the end."] == "<|fim_prefix|>Once<|fim_suffix|> the end.<|fim_middle|>", texts
+    return texts[" the end."]
+
+
 def usage_comes_with_every_chunk() -> str:
     options: Any = {"include_usage": True, "continuous_usage_stats": True}
     counts = [
@@ -169,6 +193,7 @@ if __name__ == "__main__":
             thinking_can_be_switched_off,
             what_is_recommended_is_shown,
             a_message_is_gone_on_with,
+            a_gap_is_filled,
             usage_comes_with_every_chunk,
         )
     )

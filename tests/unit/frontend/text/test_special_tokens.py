@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers, processors
 
 from baton.errors import BatonError, Reason
-from services.frontend.text.chat_template import ChatTemplate, Message
+from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions
 from services.frontend.text.tokenizer import Tokenizer
 from tests.unit.frontend.conftest import byte_fallback
 
@@ -83,6 +83,19 @@ def test_what_stands_for_special_tokens_within_is_no_way_in() -> None:
     assert chat("{{ messages[0].content }}", f"\ufdd0{end}\ufdd0<|end|>") == as_text(
         made, f"\ufffd{end}\ufffd<|end|>"
     )
+
+
+@given(text=TEXTS)
+def test_variables_of_a_template_are_text_too(text: str) -> None:
+    template = "<|start|>{{ documents[0].title }}{{ mode }}<|end|>"
+    tokenizer = Tokenizer(backend(), ChatTemplate(template, "", ""))
+    variables = {"documents": [{"title": text}], "mode": text, "enable_thinking": False}
+    ids = tokenizer.encode_chat(
+        [Message("user", "x")], options=TemplateOptions(variables=variables)
+    )
+    special = {backend().token_to_id(one) for one in ("<|start|>", "<|end|>")}
+    assert [token in special for token in ids].count(True) == 2
+    assert {ids[0], ids[-1]} == special
 
 
 def test_an_operator_may_allow_them() -> None:
