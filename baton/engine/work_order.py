@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-AGE = 0.01
+AGE = 0.005
 """Seconds of computing that a second of waiting makes up for: what routers have as `queue.age`."""
 
 

@@ -43,7 +43,7 @@ class RouterQueue(SettingsGroup):
         "that is idle; above placement.max_queue_seconds: none waits here",
     )
     age: float = Field(
-        0.01,
+        0.005,
         ge=0,
         le=100,
         description="short prompts go first: seconds of computing that a second of waiting makes "

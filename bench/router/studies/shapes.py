@@ -204,16 +204,14 @@ def measure(trace: Trace, clusters: Mapping[str, ClusterConfig]) -> list[dict[st
         made, best = make(shape, 0), 0.0
         for name in COMPARED:
             outcome = _carried(made, config, POLICIES[name])
-            if outcome is None:
-                table.row(cluster, shape, name, "none", "", "")
-                continue
-            ratio = outcome.multiple / best if best else 1.0
-            table.row(cluster, shape, name, outcome.multiple, outcome.p90, ratio)
-            found.append(
-                {"cluster": cluster, "shape": shape, "policy": name, "multiple": outcome.multiple}
-            )
-            if not POLICIES[name].shared_cache:
-                best = max(best, outcome.multiple)
+            multiple = outcome.multiple if outcome is not None else 0.0
+            own = name == COMPARED[-1]
+            if not own and not POLICIES[name].shared_cache:
+                best = max(best, multiple)
+            of_best = multiple / best if own and best else ""
+            p90 = outcome.p90 if outcome is not None else ""
+            table.row(cluster, shape, name, multiple, p90, of_best)
+            found.append({"cluster": cluster, "shape": shape, "policy": name, "multiple": multiple})
     return found
 
 

@@ -15,7 +15,7 @@ class QueueSettings:
 
     gate: float = 0.1
     """A worker with no more than this to compute takes one more prompt; 0: one that is idle."""
-    age: float = 0.01
+    age: float = 0.005
     """Seconds of computing that a second of waiting makes up for."""
     window: int = 64
     """Requests, the first ones, that each change plans."""
