@@ -16,7 +16,7 @@ from baton.engine.native.kernels import NativeKernels
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.engine.torch.attention import PagedKv, Query
 from baton.engine.torch.checkpoint import read_weights
-from baton.engine.torch.model import TransformerModel, forward, make_model
+from baton.engine.torch.model import TransformerModel, last_hidden, make_model
 from baton.settings import EngineSettings, StartupError
 
 CPU = torch.device("cpu")
@@ -74,7 +74,9 @@ def compute(
         tokens = [t for s, start, end in step for t in tokens_of(s)[start:end]]
         rows = torch.arange(len(tokens))
         with torch.inference_mode():
-            found = forward(model, kv, torch.tensor(tokens), kv.plan([[q] for q in queries]), rows)
+            plan = kv.plan([[q] for q in queries])
+            hidden = last_hidden(model, kv, torch.tensor(tokens), plan, rows)
+            found = model.weights.head(hidden)
         parts = found.split([end - start for _, start, end in step])
         for (s, start, end), part in zip(step, parts, strict=True):
             logits[s, start:end] = part
