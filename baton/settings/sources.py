@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from baton.compiled.files import DIRECTORY_ENV, VARIANT_ENV
 from baton.service_variables import service_variables
 from baton.settings.names import (
     CONFIG_ENV,
@@ -37,7 +38,15 @@ class Given:
 
 
 _OTHER_VARIABLES = frozenset(
-    {CONFIG_ENV, SECRETS_ENV, "BATON_PARENT_PID", "BATON_ADDRESS", "BATON_API_KEY"}
+    {
+        CONFIG_ENV,
+        SECRETS_ENV,
+        "BATON_PARENT_PID",
+        "BATON_ADDRESS",
+        "BATON_API_KEY",
+        DIRECTORY_ENV,
+        VARIANT_ENV,
+    }
 )
 
 

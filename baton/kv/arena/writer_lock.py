@@ -5,7 +5,7 @@ import re
 import secrets
 from pathlib import Path
 
-from baton.kv.arena.file_locks import create_locked, lock_is_free
+from baton.host.file_locks import create_locked, lock_is_free
 
 LOCK_SUFFIX = ".writer"
 _NAME = re.compile(r"baton-kv-[0-9a-f]{1,64}\.writer")

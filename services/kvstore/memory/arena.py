@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from baton.cgroup import memory_limit
+from baton.host.cgroup import memory_limit
+from baton.host.file_locks import create_locked, remove_if_abandoned
 from baton.kv.arena.file import (
     PAGE_BYTES,
     ArenaHeader,
@@ -19,7 +20,6 @@ from baton.kv.arena.file import (
     populate,
     touched_bytes,
 )
-from baton.kv.arena.file_locks import create_locked, remove_if_abandoned
 from baton.kv.arena.writer_lock import LOCK_SUFFIX
 from baton.settings import StartupError
 from services.kvstore.memory.slot import Slot

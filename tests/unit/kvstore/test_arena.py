@@ -1,13 +1,11 @@
 """The arena's file: refused where it does not fit, owned by the living, gone with its owner."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from baton.kv.arena.file import PAGE_BYTES, ArenaFileError, ArenaHeader, MappedArena
-from baton.kv.arena.file_locks import create_locked, lock_is_free, remove_if_abandoned
 from baton.kv.arena.writer_lock import WriterLock, WriterLockProbe
 from baton.settings import StartupError
 from services.kvstore.memory import arena
@@ -109,21 +107,6 @@ def test_what_the_cgroup_does_not_allow_is_refused(
     monkeypatch.setattr(arena, "memory_limit", lambda: MIB // 2)
     with pytest.raises(StartupError, match="the cgroup has 0 MiB for it"):
         Arena(tmp_path, MIB)
-
-
-def test_a_lock_is_free_only_once_its_owner_is_gone(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    owner = create_locked(path)
-    watcher = os.open(path, os.O_RDWR)
-    assert not lock_is_free(watcher)
-    assert not remove_if_abandoned(path)
-    with pytest.raises(FileExistsError):
-        create_locked(path)
-    os.close(owner)
-    assert lock_is_free(watcher)
-    assert remove_if_abandoned(path)
-    assert not path.exists()
-    os.close(watcher)
 
 
 def test_a_writers_lock_is_held_by_its_last_holder(tmp_path: Path) -> None:

@@ -35,11 +35,28 @@ def create_locked(path: Path, mode: int = 0o600) -> int:
 def lock_is_free(file: int) -> bool:
     """Return whether the file's owner is dead. `file` must be another open than the owner's."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Shared: several may ask at once, and none takes another that asks for the owner.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     fcntl.flock(file, fcntl.LOCK_UN)
     return True
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a file has an owner that lives; False, too, where there is no file.
+
+    Raises:
+        OSError: the file is there and cannot be read.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not lock_is_free(file)
+    finally:
+        os.close(file)
 
 
 def remove_if_abandoned(path: Path) -> bool:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from baton import cgroup
-from baton.cgroup import cpu_quota, memory_limit, usable_threads
+from baton.host import cgroup
+from baton.host.cgroup import cpu_quota, memory_limit, usable_threads
 
 MIB = 1024 * 1024
 
