@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from baton.cgroup import memory_limit
 from baton.engine.base import ContextLimit
 from baton.engine.paged.plan import SchedulerLimits
+from baton.host.cgroup import memory_limit
 from baton.settings import EngineSettings, StartupError
 
 _MIB = 1024 * 1024

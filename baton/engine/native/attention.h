@@ -1,77 +1,31 @@
 // Attention over paged KV: single tokens (decode), and tiles of a chunk's tokens (prefill).
 #pragma once
 
-#include <ATen/Parallel.h>
-
-#include <algorithm>
-#include <atomic>
-
-#include "multiply.h"
 #include "rows.h"
+#include "tasks.h"
 
 namespace {  // one translation unit includes this: ops.cpp
+
+constexpr int kRows = 4;   // rows multiplied at once
+constexpr int kKeys = 64;  // keys between two rescalings
 
 // One sequence of the batch: `count` tokens from line `first` on, at positions from `start` on.
 struct Span {
   int64_t first, count, start;
 };
 
-// Room for one task's matrices, kept from task to task.
-class Scratch {
- public:
-  void begin() { used_ = 0; }
-
-  // `count` values of type E, aligned to 64 bytes; good until the next `begin`.
-  template <class E>
-  E* take(int64_t count) {
-    const size_t bytes = (count * sizeof(E) + 63) / 64 * 64;
-    if (used_ == parts_.size()) parts_.emplace_back();
-    auto& part = parts_[used_++];
-    if (part.size() < bytes + 64) part.assign(bytes + 64, 0);
-    const auto at = reinterpret_cast<uintptr_t>(part.data());
-    return reinterpret_cast<E*>((at + 63) / 64 * 64);
-  }
-
- private:
-  std::vector<std::vector<char>> parts_;
-  size_t used_ = 0;
-};
-
-// Fetches what is read next into the second cache, a few lines between computations: where one core
-// has few misses under way, memory's own prefetching must be led.
-class Prefetch {
- public:
-  void add(const void* from, int64_t bytes) {
-    if (runs_ < kRuns) run_[runs_++] = {static_cast<const char*>(from), bytes};
-  }
-  INLINE void lines(int64_t count) {
-    if (at_ == runs_) return;
-    auto& run = run_[at_];
-    const int64_t some = std::min(count * 64, run.bytes);
-    for (int64_t byte = 0; byte < some; byte += 64) __builtin_prefetch(run.from + byte, 0, 2);
-    run.from += some;
-    run.bytes -= some;
-    at_ += run.bytes <= 0;
-  }
-
- private:
-  static constexpr int kRuns = 2 * kKeys;
-  struct {
-    const char* from;
-    int64_t bytes;
-  } run_[kRuns];
-  int runs_ = 0, at_ = 0;
-};
-
 // Attention of each row, a token's head, is a function of its query and of the keys and values before
-// it, in bits: of 64 keys at a time, by their positions, one score is a sum over the head in order, and
-// each sum over keys goes in order. `single` and `chunk` differ in what lies in a vector's lanes only.
-template <class T, class M>
+// it, in bits. Of 64 keys at a time, by their positions: a score is a sum over the head in order, weights
+// are powers of two, a sum of weights takes 16 neighbours at a time as a tree, and a sum of values goes
+// over the keys in order. `single` and `chunk` differ in what lies in a vector's lanes only.
+template <class T>
 struct Attention {
+  using M = Multiply<T>;
   using C = typename M::C;
   using E = typename M::E;
   using V = typename M::V;
-  static constexpr int N = M::kLanes, W = N * kWide, P = M::kValues;
+  static constexpr int N = M::N, W = N * kWide, P = M::P;
+  static constexpr int kVectors = kKeys / N, kGroups = kKeys / kGroup;
   static constexpr C kHidden = -std::numeric_limits<C>::infinity();
 
   const Shape& shape;
@@ -79,278 +33,268 @@ struct Attention {
   const T* pool;
   T* out;
   int64_t layer;
-  C scale;
+  C scale;  // of scores, as logarithms to the base of two
   const Span* spans;
   const int64_t* table;
   int64_t columns;
 
-  // Where the keys and values of `count` positions lie, from `from` on.
-  void rows_of(int64_t sequence, int64_t from, int count, int64_t kv_head, const T** k,
-               const T** v) const {
-    const int64_t* page = table + sequence * columns + from / shape.block;
-    int64_t at = from % shape.block;
-    const T* row = pool + shape.keys(*page, layer) + at * shape.row + kv_head * shape.size;
-    for (int j = 0; j < count; ++j) {
-      if (at == shape.block) {
-        row = pool + shape.keys(*++page, layer) + kv_head * shape.size;
-        at = 0;
-      }
-      k[j] = row;
-      v[j] = row + shape.block * shape.row;
-      row += shape.row;
-      ++at;
-    }
-  }
+  // Where the first head's K and V of 64 positions lie, 16 by 16.
+  struct Keys {
+    const E *keys[kGroups], *values[kGroups];
+  };
 
-  // The same of a whole block of keys. Beyond the last is the last again: hidden, but never another's
-  // garbage.
-  void block_of(int64_t sequence, int64_t from, int count, int64_t kv_head, const T** k,
-                const T** v) const {
-    rows_of(sequence, from, count, kv_head, k, v);
-    for (int j = count; j < kKeys; ++j) k[j] = k[count - 1], v[j] = v[count - 1];
-  }
-
-  // A head's share of the keys and values of a block, by which all heads fetch all of it in order.
-  Prefetch share_of(int64_t sequence, int64_t from, int64_t last, int64_t kv_head) const {
-    Prefetch next;
-    const int64_t bytes = shape.block * shape.row * sizeof(T), lines = bytes / 64;
-    const int64_t line = lines * kv_head / shape.kv_heads * 64;
-    const int64_t share = lines * (kv_head + 1) / shape.kv_heads * 64 - line;
+  // Of positions from `from` on. Beyond the last's 16 are the same again: hidden, but never another's.
+  Keys keys_of(int64_t sequence, int64_t from, int64_t last, int64_t kv_head) const {
+    const auto* const words = reinterpret_cast<const E*>(pool);
     const int64_t* const pages = table + sequence * columns;
-    const int64_t beyond = std::min(from + kKeys, last + 1);
-    for (int64_t page = from / shape.block; page * shape.block < beyond && share; ++page) {
-      const T* const keys = pool + shape.keys(pages[page], layer);
-      const auto* const k = reinterpret_cast<const char*>(keys);
-      next.add(k + line, share);
-      next.add(k + bytes + line, share);
+    Keys found;
+    for (int g = 0; g < kGroups; ++g) {
+      const int64_t position = std::min(from + g * kGroup, last / kGroup * kGroup);
+      const int64_t at = position % shape.block;
+      const int64_t part = shape.keys(pages[position / shape.block], layer) + shape.head(kv_head);
+      found.keys[g] = words + part / P + at;
+      found.values[g] = words + (part + shape.block * shape.row) / P + at / P * shape.size;
     }
-    return next;
+    return found;
   }
 
-  // Keys as columns: word s of key t at [t / W][s][t % W].
-  void columns_of(const E* const* rows, int64_t words, int count, E* to, Prefetch& next) const {
-    for (int t = 0; t < count; t += N)
-      for (int64_t s = 0; s < words; s += N) {
-        const int64_t some = std::min<int64_t>(N, words - s);
-        typename Simd<E, N>::V tile[N];
-        if (some == N) {
-#pragma GCC unroll 16
-          for (int i = 0; i < N; ++i) std::memcpy(&tile[i], rows[t + i] + s, sizeof tile[i]);
-        } else {
-          for (int i = 0; i < N; ++i) {
-            tile[i] = typename Simd<E, N>::V{};
-            std::memcpy(&tile[i], rows[t + i] + s, some * sizeof(E));
-          }
-        }
-        transpose<E, N>(tile);
-        next.lines(16);
-        E* const at = to + (t / W * words + s) * W + t % W;
-        for (int64_t i = 0; i < some; ++i) std::memcpy(at + i * W, &tile[i], sizeof tile[i]);
-      }
+  static INLINE V weight(V score, C factor, V base) {
+    return power_of_two<C, N>(fused<C, N>(score, V{} + factor, -base));
   }
+  // Exactly one where the best is the same: blocks of keys that a row does not see change nothing.
+  static INLINE V shrink_by(V best, C factor, V most) {
+    return power_of_two<C, N>((best - most) * factor);
+  }
+  static INLINE V sum(V a, V b) { return a + b; }
 
-  // A softmax over blocks of keys, of rows whose scores lie side by side by key.
+  // What a row of `single` has come to.
+  struct Row {
+    C best, sum;
+  };
+
+  // ROWS queries with the keys and values of a head, `offset` words beyond the first head's. Lanes are
+  // keys, then values of the head. What is read next is fetched meanwhile.
   template <int ROWS>
-  void rows_block(const E* const* queries, const E* keys, const E* values, int count,
-                  int64_t words, int64_t lanes, C* found, C* best, C* sums, C* scores,
-                  E* weights) const {
-    const int used = (count + P - 1) / P * P;
-    const E* of_row[ROWS];
-    C shrink[ROWS];
-    for (int first = 0; first < used; first += W) {
-      V products[ROWS][kWide]{};
-      multiply<M, ROWS>(queries, 1, keys + first * words, W, words, products);
+  void rows_block(const E* queries, const Keys& here, const Keys& next, int64_t offset, int count,
+                  C* found, int64_t lanes, Row* rows, E* weights) const {
+    const int64_t size = shape.size, words = size / P;
+    V scores[ROWS][kVectors];
+#pragma GCC unroll 2
+    for (int first = 0; first < kVectors; first += kAtOnce) {
+      V products[ROWS][kAtOnce]{};
+      const auto at = [&](const E* const* keys, int w) {
+        const int key = (first + w) * N;
+        return keys[key / kGroup] + offset + key % kGroup;
+      };
+      multiply<M, ROWS, kAtOnce>(
+          words, words, [&](int64_t) { return queries; }, words, 1,
+          [&](int64_t, int w) { return at(here.keys, w); }, shape.block, products,
+          [&](int64_t, int w) { return at(next.keys, w); });
       for (int r = 0; r < ROWS; ++r)
-        for (int w = 0; w < kWide; ++w) {
-          const V score = products[r][w] * scale;
-          std::memcpy(scores + r * kKeys + first + w * N, &score, sizeof score);
-        }
+        for (int w = 0; w < kAtOnce; ++w) scores[r][first + w] = products[r][w];
     }
+    V shrink[ROWS];
     for (int r = 0; r < ROWS; ++r) {
-      C* const own = scores + r * kKeys;
-      for (int t = count; t < kKeys; ++t) own[t] = kHidden;
-      C most = best[r];
-      for (int t = 0; t < count; ++t) most = std::max(most, own[t]);
-      const V by = exponential<C, N>(V{} + best[r] - most);
-      shrink[r] = by[0];
-      best[r] = most;
-      for (int t = 0; t < used; t += N) {
-        V some;
-        std::memcpy(&some, own + t, sizeof some);
-        some = exponential<C, N>(some - most);
-        std::memcpy(own + t, &some, sizeof some);
+      V most = V{} + rows[r].best;
+      for (int v = 0; v < kVectors; ++v) {
+        for (int t = std::max(0, count - v * N); t < N; ++t) scores[r][v][t] = kHidden;
+        most = maximum(most, scores[r][v]);
       }
-      M::narrow_weights(own, weights + r * kKeys, used);
-      of_row[r] = weights + r * kKeys;
+      most = fold<C, N>(most, [](V a, V b) { return maximum(a, b); });
+      const V base = most * scale;
+      shrink[r] = shrink_by(V{} + rows[r].best, scale, most);
+      C total = rows[r].sum * shrink[r][0];
+      for (int v = 0; v < kVectors; ++v) scores[r][v] = weight(scores[r][v], scale, base);
+      for (int g = 0; g < kGroups; ++g) {
+        C tree = 0;
+        for (int v = g * kVectors / kGroups; v < (g + 1) * kVectors / kGroups; ++v)
+          tree += fold<C, N>(scores[r][v], sum)[0];
+        total += tree;
+      }
+      rows[r] = {most[0], total};
+      for (int v = 0; v < kVectors; v += P) M::row(&scores[r][v], weights + r * kKeys / P + v / P * N);
     }
-    C some[ROWS];
-    for (int r = 0; r < ROWS; ++r) some[r] = sums[r] * shrink[r];
-    for (int t = 0; t < used; ++t)
-      for (int r = 0; r < ROWS; ++r) some[r] += scores[r * kKeys + t];
-    for (int r = 0; r < ROWS; ++r) sums[r] = some[r];
-    for (int64_t i = 0; i < lanes; i += W) {
-      V products[ROWS][kWide];
+    const int64_t steps = (count + P - 1) / P;
+    const auto add = [&](auto wide, int64_t i, const auto& values_of, int64_t stride,
+                         const auto& ahead) {
+      constexpr int kSome = decltype(wide)::value;
+      V products[ROWS][kSome];
       for (int r = 0; r < ROWS; ++r)
-        for (int w = 0; w < kWide; ++w) {
+        for (int w = 0; w < kSome; ++w) {
           std::memcpy(&products[r][w], found + r * lanes + i + w * N, sizeof(V));
           products[r][w] *= shrink[r];
         }
-      multiply<M, ROWS>(of_row, 1, values + i, lanes, used / P, products);
+      multiply<M, ROWS, kSome>(
+          steps, kGroup / P, [&](int64_t g) { return weights + g * (kGroup / P); }, kKeys / P, 1,
+          values_of, stride, products, ahead);
       for (int r = 0; r < ROWS; ++r)
-        for (int w = 0; w < kWide; ++w)
+        for (int w = 0; w < kSome; ++w)
           std::memcpy(found + r * lanes + i + w * N, &products[r][w], sizeof(V));
+    };
+    int64_t i = 0;
+    for (; i + N <= size;) {
+      const int64_t some = std::min<int64_t>(kAtOnce, (size - i) / N);
+      with_count<kAtOnce>(some, [&](auto wide) {
+        const int64_t at = offset + i;
+        add(
+            wide, i, [&](int64_t g, int w) { return here.values[g] + at + w * N; }, size,
+            [&](int64_t g, int w) { return next.values[g] + at + w * N; });
+      });
+      i += some * N;
+    }
+    if (i < size) {  // less than a vector: nothing beyond the head is read
+      alignas(64) E tail[kKeys / P * N]{};
+      for (int64_t s = 0; s < steps; ++s)
+        std::memcpy(tail + s * N, here.values[s * P / kGroup] + offset + s % (kGroup / P) * size + i,
+                    (size - i) * sizeof(E));
+      add(
+          std::integral_constant<int, 1>(), i,
+          [&](int64_t g, int) { return tail + g * (kGroup / P) * N; }, N, nullptr);
     }
   }
 
-  // A sequence's single token for KV heads [first_head, last_head). Lanes are keys, then values of a
-  // head, so that KV is read once and in order: this is bound by memory.
-  void single(int64_t sequence, int64_t first_head, int64_t last_head, Scratch& scratch) const {
+  // A sequence's single token for KV heads [first_head, last_head): KV is read once and in order. What
+  // is read behind it begins at `after`'s first head.
+  void single(int64_t sequence, int64_t first_head, int64_t last_head, int64_t after,
+              int64_t after_head, Scratch& scratch) const {
     const int64_t size = shape.size, group = shape.group, words = size / P;
-    const int64_t heads = last_head - first_head, rows = heads * group;
-    const int64_t lanes = (size + W - 1) / W * W;
+    const int64_t heads = last_head - first_head, count = heads * group;
+    const int64_t lanes = (size + N - 1) / N * N;
     const Span span = spans[sequence];
     scratch.begin();
-    C* const found = scratch.take<C>(rows * lanes);
-    E* const queries = scratch.take<E>(rows * words);
-    C* const best = scratch.take<C>(rows);
-    C* const sums = scratch.take<C>(rows);
-    E* const keys = scratch.take<E>(kKeys * words);
-    E* const copies = scratch.take<E>(kKeys * size);
-    E* const values = scratch.take<E>(kKeys / P * lanes);
-    C* const scores = scratch.take<C>(kRows * kKeys);
+    C* const found = scratch.take<C>(count * lanes);
+    E* const queries = scratch.take<E>(count * words);
+    Row* const rows = scratch.take<Row>(count);
     E* const weights = scratch.take<E>(kRows * kKeys);
-    const T* const q = qkv + span.first * shape.line + first_head * group * size;
-    for (int64_t i = 0; i < rows * words; ++i) queries[i] = M::element(q + i * P);
-    std::memset(found, 0, rows * lanes * sizeof(C));
-    std::memset(values, 0, kKeys / P * lanes * sizeof(E));
-    std::fill(best, best + rows, kHidden);
-    std::fill(sums, sums + rows, C(0));
+    std::memcpy(queries, qkv + span.first * shape.line + first_head * group * size,
+                count * size * sizeof(T));
+    std::memset(found, 0, count * lanes * sizeof(C));
+    std::fill(rows, rows + count, Row{kHidden, 0});
     const int64_t last = span.start;
+    Keys next = keys_of(sequence, 0, last, first_head);
     for (int64_t from = 0; from <= last; from += kKeys) {
-      const int count = std::min<int64_t>(kKeys, last + 1 - from);
-      const int used = (count + P - 1) / P * P;
-      for (int64_t head = 0; head < heads; ++head) {
-        const T *k[kKeys], *v[kKeys];
-        const E* of_key[kKeys];
-        block_of(sequence, from, count, first_head + head, k, v);
-        Prefetch next = share_of(sequence, from + kKeys, last, first_head + head);
-        for (int j = 0; j < (count + N - 1) / N * N; ++j)
-          of_key[j] = M::key(k[j], copies + j * size, size);
-        columns_of(of_key, words, count, keys, next);
-        for (int j = 0; j < used; j += P) {
-          M::value(v + j, values + j / P * lanes, size);
-          next.lines(8);
-        }
+      const int keys = std::min<int64_t>(kKeys, last + 1 - from);
+      const Keys here = next;
+      const bool ends = from + kKeys > last;
+      next = ends ? keys_of(after, 0, spans[after].start, after_head)
+                  : keys_of(sequence, from + kKeys, last, first_head);
+      for (int64_t head = 0; head < heads; ++head)
         for (int64_t row = head * group; row < (head + 1) * group;) {
-          const E* of_row[kRows];
-          const int some = std::min<int64_t>(kRows, (head + 1) * group - row);
-          for (int r = 0; r < some; ++r) of_row[r] = queries + (row + r) * words;
-          const auto run = [&](auto count_of) {
-            rows_block<decltype(count_of)::value>(of_row, keys, values, count, words, lanes,
-                                                  found + row * lanes, best + row, sums + row,
-                                                  scores, weights);
-          };
-          if (some == 4) run(std::integral_constant<int, 4>());
-          else if (some == 3) run(std::integral_constant<int, 3>());
-          else if (some == 2) run(std::integral_constant<int, 2>());
-          else run(std::integral_constant<int, 1>());
+          const int64_t some = std::min<int64_t>(kRows, (head + 1) * group - row);
+          with_count<kRows>(some, [&](auto some) {
+            rows_block<decltype(some)::value>(queries + row * words, here, next,
+                                              shape.head(head) / P, keys, found + row * lanes,
+                                              lanes, rows + row, weights);
+          });
           row += some;
         }
-      }
     }
     T* const to = out + (span.first * shape.heads + first_head * group) * size;
-    for (int64_t row = 0; row < rows; ++row) {
-      const C by = 1 / sums[row];
+    for (int64_t row = 0; row < count; ++row) {
+      const C by = 1 / rows[row].sum;
       for (int64_t i = 0; i < size; ++i)
         to[row * size + i] = static_cast<T>(found[row * lanes + i] * by);
     }
   }
 
   void chunk(int64_t sequence, int64_t kv_head, int64_t tile, Scratch& scratch) const;
+
+  // Weights of COUNT neighbouring keys of a vector of rows, as words of P keys; their sum, as a tree.
+  template <int COUNT>
+  static INLINE V weigh(const V* scores, C factor, V base, E* weights) {
+    if constexpr (COUNT == P) {
+      V some[P];
+      for (int p = 0; p < P; ++p) some[p] = weight(scores[p * kWide], factor, base);
+      M::words(some, weights);
+      if constexpr (P == 1) return some[0];
+      else return some[0] + some[1];
+    } else {
+      constexpr int kHalf = COUNT / 2;
+      const V low = weigh<kHalf>(scores, factor, base, weights);
+      return low + weigh<kHalf>(scores + kHalf * kWide, factor, base, weights + kHalf / P * W);
+    }
+  }
 };
 
 // A tile of a chunk's tokens for one KV head. Lanes are rows of the query matrix (tokens by heads of
 // the group), so that the softmax needs nothing across lanes: this is bound by arithmetic.
-template <class T, class M>
-void Attention<T, M>::chunk(int64_t sequence, int64_t kv_head, int64_t tile,
-                            Scratch& scratch) const {
-  const int64_t size = shape.size, group = shape.group, line = shape.line;
+template <class T>
+void Attention<T>::chunk(int64_t sequence, int64_t kv_head, int64_t tile, Scratch& scratch) const {
+  const int64_t size = shape.size, group = shape.group, line = shape.line, words = size / P;
   const Span span = spans[sequence];
   const int64_t tile_tokens = W / group, first = tile * tile_tokens;
   const int64_t tokens = std::min(tile_tokens, span.count - first);
   const int64_t first_position = span.start + first, last_position = first_position + tokens - 1;
   scratch.begin();
   V* const found = scratch.take<V>(size * kWide);
-  E* const queries = scratch.take<E>(size / P * W);
+  E* const queries = scratch.take<E>(words * W);
   V* const scores = scratch.take<V>(kKeys * kWide);
   E* const weights = scratch.take<E>(kKeys / P * W);
-  E* const copies = scratch.take<E>(kKeys * size);
-  E* const values = scratch.take<E>(kKeys / P * size);
 
   std::memset(found, 0, size * W * sizeof(C));
-  std::memset(queries, 0, size / P * W * sizeof(E));
+  std::memset(queries, 0, words * W * sizeof(E));
   V positions[kWide], best[kWide], sums[kWide];
   for (int r = 0; r < W; ++r) positions[r / N][r % N] = static_cast<C>(last_position);
   for (int64_t r = 0; r < tokens * group; ++r) {
     const T* q = qkv + (span.first + first + r / group) * line + (kv_head * group + r % group) * size;
-    for (int64_t s = 0; s < size / P; ++s) queries[s * W + r] = M::element(q + s * P);
+    for (int64_t s = 0; s < words; ++s) std::memcpy(queries + s * W + r, q + s * P, sizeof(E));
     positions[r / N][r % N] = static_cast<C>(first_position + r / group);
   }
   for (int w = 0; w < kWide; ++w) {
-    best[w] = V{} - std::numeric_limits<C>::infinity();
+    best[w] = V{} + kHidden;
     sums[w] = V{};
   }
 
   for (int64_t from = 0; from <= last_position; from += kKeys) {
     const int count = std::min<int64_t>(kKeys, last_position + 1 - from);
-    const T *k[kKeys], *v[kKeys];
-    const E* rows[kKeys];
-    block_of(sequence, from, count, kv_head, k, v);
-    for (int j = 0; j < kKeys; ++j) rows[j] = M::key(k[j], copies + j * size, size);
-    const int used = (count + kRows - 1) / kRows * kRows;
+    const Keys here = keys_of(sequence, from, last_position, kv_head);
+    const int used = (count + kGroup - 1) / kGroup * kGroup;
     const bool masked = from + used - 1 > first_position;
-    V most[kWide], shrink[kWide];
+    V most[kWide], base[kWide], shrink[kWide];
     for (int w = 0; w < kWide; ++w) most[w] = best[w];
     for (int j = 0; j < used; j += kRows) {
-      V products[kRows][kWide]{};
-      multiply<M>(rows + j, 1, queries, W, size / P, products);
-      for (int i = 0; i < kRows; ++i) {
-        for (int w = 0; w < kWide; ++w) {
-          V score = products[i][w] * scale;
-          if (masked) {
-            const V at = V{} + static_cast<C>(from + j + i);
-            score = at > positions[w] ? V{} - std::numeric_limits<C>::infinity() : score;
+      for (int v = 0; v < kWide; v += kAtOnce) {
+        V products[kRows][kAtOnce]{};
+        multiply<M, kRows, kAtOnce>(
+            words, words, [&](int64_t) { return here.keys[j / kGroup] + j % kGroup; }, 1,
+            shape.block, [&](int64_t, int w) { return queries + (v + w) * N; }, W, products,
+            nullptr);
+        for (int i = 0; i < kRows; ++i) {
+          for (int w = v; w < v + kAtOnce; ++w) {
+            V score = products[i][w - v];
+            if (masked) {
+              const V at = V{} + static_cast<C>(from + j + i);
+              score = at > positions[w] ? V{} + kHidden : score;
+            }
+            most[w] = maximum(most[w], score);
+            scores[(j + i) * kWide + w] = score;
           }
-          most[w] = maximum(most[w], score);
-          scores[(j + i) * kWide + w] = score;
         }
       }
     }
     for (int w = 0; w < kWide; ++w) {
-      shrink[w] = exponential<C, N>(best[w] - most[w]);
+      base[w] = most[w] * scale;
+      shrink[w] = shrink_by(best[w], scale, most[w]);
       best[w] = most[w];
       sums[w] *= shrink[w];
     }
-    for (int j = 0; j < used; j += P) {
-      for (int w = 0; w < kWide; ++w) {
-        V pair[P];
-        for (int p = 0; p < P; ++p) {
-          pair[p] = exponential<C, N>(scores[(j + p) * kWide + w] - most[w]);
-          sums[w] += pair[p];
-        }
-        M::weights(pair, weights + (j / P * kWide + w) * N);
-      }
-      M::value(v + j, values + j / P * size, size);
-    }
+    for (int j = 0; j < used; j += kGroup)
+      for (int w = 0; w < kWide; ++w)
+        sums[w] += weigh<kGroup>(scores + j * kWide + w, scale, base[w],
+                                 weights + (j / P * kWide + w) * N);
     for (int64_t i = 0; i < size; i += kRows) {
-      V products[kRows][kWide];
-      const E* value_of[kRows];
-      for (int j = 0; j < kRows; ++j) {
-        value_of[j] = values + i + j;
-        for (int w = 0; w < kWide; ++w) products[j][w] = found[(i + j) * kWide + w] * shrink[w];
+      for (int v = 0; v < kWide; v += kAtOnce) {
+        V products[kRows][kAtOnce];
+        V* const at = found + i * kWide + v;
+        for (int j = 0; j < kRows; ++j)
+          for (int w = 0; w < kAtOnce; ++w) products[j][w] = at[j * kWide + w] * shrink[v + w];
+        multiply<M, kRows, kAtOnce>(
+            (count + P - 1) / P, kGroup / P, [&](int64_t g) { return here.values[g] + i; }, 1, size,
+            [&](int64_t g, int w) { return weights + g * (kGroup / P) * W + (v + w) * N; }, W,
+            products, nullptr);
+        for (int j = 0; j < kRows; ++j)
+          for (int w = 0; w < kAtOnce; ++w) at[j * kWide + w] = products[j][w];
       }
-      multiply<M>(value_of, size, weights, W, used / P, products);
-      std::memcpy(found + i * kWide, products, sizeof products);
     }
   }
 
@@ -363,34 +307,31 @@ void Attention<T, M>::chunk(int64_t sequence, int64_t kv_head, int64_t tile,
   }
 }
 
-// One task after the other to whichever thread is free.
-template <class F>
-void share(int64_t tasks, const F& run) {
-  std::atomic<int64_t> next{0};
-  const int64_t threads = std::min<int64_t>(tasks, at::get_num_threads());
-  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
-    Scratch scratch;
-    for (int64_t task = next++; task < tasks; task = next++) run(task, scratch);
-  });
-}
-
 struct Task {
   int64_t sequence, head, tile;
 };
 
-template <class T, class M>
+template <class T>
+Attention<T> attention_of(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
+                          const Tensor& table, const Shape& shape, Tensor& out) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return {shape,
+          qkv.const_data_ptr<T>(),
+          pool.const_data_ptr<T>(),
+          out.mutable_data_ptr<T>(),
+          layer,
+          typename Attention<T>::C(kLog2E / std::sqrt(double(shape.size))),
+          reinterpret_cast<const Span*>(spans.const_data_ptr<int64_t>()),
+          table.const_data_ptr<int64_t>(),
+          table.size(1)};
+}
+
+template <class T>
 void attend(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& spans,
             const Tensor& table, const Shape& shape, Tensor& out) {
-  Attention<T, M> attention{shape,
-                         qkv.const_data_ptr<T>(),
-                         pool.const_data_ptr<T>(),
-                         out.mutable_data_ptr<T>(),
-                         layer,
-                         typename M::C(1 / std::sqrt(double(shape.size))),
-                         reinterpret_cast<const Span*>(spans.const_data_ptr<int64_t>()),
-                         table.const_data_ptr<int64_t>(),
-                         table.size(1)};
-  const int64_t rows = M::kLanes * kWide, sequences = spans.size(0);
+  using A = Attention<T>;
+  const A attention = attention_of<T>(qkv, pool, layer, spans, table, shape, out);
+  const int64_t rows = A::W, sequences = spans.size(0);
   int64_t singles = 0;
   for (int64_t i = 0; i < sequences; ++i) singles += attention.spans[i].count == 1;
   // Few sequences are split by heads, so that every thread has work.
@@ -407,13 +348,14 @@ void attend(const Tensor& qkv, const Tensor& pool, int64_t layer, const Tensor& 
     for (int64_t tile = (count - 1) / (rows / shape.group); tile >= 0; --tile)
       for (int64_t head = 0; head < shape.kv_heads; ++head) tasks.push_back({i, head, tile});
   }
-  share(tasks.size(), [&](int64_t number, Scratch& scratch) {
-    const Task task = tasks[number];
+  const int64_t count = tasks.size();
+  share(count, [&](int64_t number, int64_t following, Scratch& scratch) {
+    const Task task = tasks[number], after = tasks[std::min(following, count - 1)];
     if (task.tile >= 0)
       attention.chunk(task.sequence, task.head, task.tile, scratch);
     else
       attention.single(task.sequence, task.head, std::min(task.head + heads, shape.kv_heads),
-                       scratch);
+                       after.sequence, after.head, scratch);
   });
 }
 

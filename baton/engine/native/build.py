@@ -1,22 +1,18 @@
 """Compile the operators: `python -m baton.engine.native.build`; `--all` for CPUs unlike this."""
 
 import argparse
-import fcntl
-import hashlib
-import os
-import shlex
-import shutil
-import subprocess
 import sys
-import tempfile
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
-import torch
-
-from baton.engine.native.variants import Variant, compilable, runnable
+from baton.compiled.library import CPP, CompileError, Library
+from baton.compiled.script import build_main
+from baton.engine.native.tried import refusal
+from baton.engine.native.variants import Variant, compilable, runnable, why_none_runs
 
 SOURCE = Path(__file__).parent
-_COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = (
     "-std=c++20",
     "-O3",
@@ -27,97 +23,124 @@ _FLAGS = (
     "-ffp-contract=off",
 )
 _LIBRARIES = ("-lc10", "-ltorch_cpu", "-ltorch")
-_COMPILE_SECONDS = 900
-_SHOWN = 2000  # characters of what a compiler says
 
 
-def library_path(variant: Variant) -> Path:
-    """Return where the library of these sources, torch and variant is or would be.
+class Built(NamedTuple):
+    """A library of the operators."""
 
-    In the directory that torch keeps extensions in: $TORCH_EXTENSIONS_DIR, or the user's cache.
-    """
-    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = Path(kept) if kept else cache / "torch_extensions"
-    digest = hashlib.sha256()
-    for source in sorted((*SOURCE.glob("*.cpp"), *SOURCE.glob("*.h"))):
-        digest.update(source.read_bytes())
-    for part in (torch.__version__, *variant.flags, *_FLAGS):
-        digest.update(b"\0" + part.encode())
-    return directory / f"baton_native_{variant.name}_{digest.hexdigest()[:16]}.so"
+    variant: Variant
+    path: Path
+    reason: str = ""
+    """Why a better one is not used here; empty: it is the best."""
 
 
-def built_library() -> Path | None:
-    """Return the best library for this CPU that was built, or None."""
-    return next(filter(Path.exists, map(library_path, runnable())), None)
-
-
-def build() -> Path:
-    """Build this CPU's best library unless it is there, and return its path; takes half a minute.
+def library(variant: Variant) -> Library:
+    """Return what the library of a variant is made of. Torch is not imported.
 
     Raises:
-        RuntimeError: there is no variant for this CPU, no C++ compiler, or the compiler failed.
-        OSError: the directory cannot be written.
+        CompileError: torch is not installed.
     """
-    if not (variants := runnable()):
-        raise RuntimeError("there is no variant for this CPU; x86-64-v3 (AVX2) is the least")
-    return build_variant(variants[0])
-
-
-def build_variant(variant: Variant) -> Path:
-    """Build the library of a variant unless it is there, and return its path.
-
-    One process builds at a time, and others wait for it: the lock goes with its process.
-
-    Raises:
-        RuntimeError: there is no C++ compiler, or it failed.
-        OSError: the directory cannot be written.
-    """
-    path = library_path(variant)
-    if path.exists():  # first: an image's is in a directory that is only read
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-                made = Path(scratch) / path.name
-                _compile(variant, made)
-                made.rename(path)  # readers see it whole or not at all
-    return path
-
-
-def _compile(variant: Variant, library: Path) -> None:
-    given = shlex.split(os.environ.get("CXX", ""))
-    compiler = given or [found for found in _COMPILERS if shutil.which(found)][:1]
-    if not compiler:
-        raise RuntimeError(f"there is no C++ compiler: none of {', '.join(_COMPILERS)}")
-    home = Path(torch.__file__).parent
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        raise CompileError("torch is not installed")
+    home = Path(found.origin).parent
     headers = (home / "include", home / "include/torch/csrc/api/include")
-    command = [
-        *compiler,
-        *_FLAGS,
-        *variant.flags,
-        *(f"-isystem{directory}" for directory in headers),
-        str(SOURCE / "ops.cpp"),
-        f"-L{home / 'lib'}",
-        *_LIBRARIES,
-        "-o",
-        str(library),
-    ]
+    others = sorted((*SOURCE.rglob("*.cpp"), *SOURCE.rglob("*.h")))
+    main = SOURCE / "ops.cpp"
+    return Library(
+        name=f"baton_native_{variant.name}",
+        language=CPP,
+        sources=(main, *(source for source in others if source != main)),
+        flags=(*_FLAGS, *variant.flags),
+        # The version says how torch itself was built: its commit, for CPUs or CUDA.
+        built_with=((home / "version.py").read_text(), sys.implementation.cache_tag),
+        paths=(
+            *(f"-isystem{directory}" for directory in headers),
+            f"-L{home / 'lib'}",
+            *_LIBRARIES,
+        ),
+        command="python -m baton.engine.native.build",
+    )
+
+
+def built() -> Built | None:
+    """Return the best library for this CPU that was built whole and may be used, or None.
+
+    Where one of instructions that are tried first was not tried yet, that takes seconds.
+    """
+    reason = ""
+    for variant in runnable():
+        if (path := library(variant).find()) is not None:
+            if not (refused := _refusal(variant, path)):
+                return Built(variant, path, reason)
+            reason = reason or refused
+    return None
+
+
+def best_library() -> Library:
+    """Return what this CPU's best library is made of.
+
+    Raises:
+        CompileError: there is no variant for this CPU, or none that may be used, or torch is not
+            installed.
+    """
+    return library(_best().variant)
+
+
+def build() -> Built:
+    """Build this CPU's best library unless it is there; takes half a minute.
+
+    Raises:
+        CompileError: there is no variant for this CPU, or none that may be used, there is no C++
+            compiler, or the compiler failed.
+        OSError: the directory cannot be written.
+    """
+    while True:
+        best = _best()
+        path = library(best.variant).build()
+        if not _refusal(best.variant, path):
+            return Built(best.variant, path, best.reason)
+
+
+def why_absent() -> str:
+    """Return why no library was built for this CPU, and what to do, in words."""
     try:
-        ended = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_COMPILE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{compiler[0]} took more than {_COMPILE_SECONDS} s") from None
-    if ended.returncode:
-        raise RuntimeError(f"{compiler[0]} failed for {variant.name}: {ended.stdout[-_SHOWN:]}")
+        return best_library().why_absent()
+    except CompileError as error:
+        return str(error)
+
+
+class _Best(NamedTuple):
+    variant: Variant
+    reason: str
+
+
+def _best() -> _Best:
+    """Return the best variant that was not refused, and why a better one was."""
+    reason = ""
+    for variant in runnable():
+        path = library(variant).find()
+        refused = _refusal(variant, path) if path is not None else ""
+        if not refused:
+            return _Best(variant, reason)
+        reason = reason or refused
+    raise CompileError(reason or why_none_runs())
+
+
+def _refusal(variant: Variant, path: Path) -> str:
+    found = refusal(path) if variant.tried else ""
+    return f"{variant.name} is not used: {found}" if found else ""
+
+
+def _build_all() -> Iterable[Path]:
+    return (library(each).build() for each in compilable())
+
+
+def _build_best() -> Iterable[Path]:
+    best = build()
+    if best.reason:
+        sys.stderr.write(f"{best.reason}\n")
+    return (best.path,)
 
 
 def _main() -> None:
@@ -126,8 +149,7 @@ def _main() -> None:
         "--all", action="store_true", help="for every CPU of this architecture, not only this one"
     )
     every = parser.parse_args().all
-    for path in map(build_variant, compilable()) if every else (build(),):
-        sys.stdout.write(f"{path}\n")
+    build_main("the operators", _build_all if every else _build_best)
 
 
 if __name__ == "__main__":

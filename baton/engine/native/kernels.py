@@ -16,6 +16,8 @@ from baton.engine.torch.linear import Linear, make_linear
 
 _MAX_GROUP = 32
 _HEAD_SIZE_STEP = 8
+_STEP_VALUES = {torch.bfloat16: 2, torch.float32: 1, torch.float64: 1}
+"""How many values a product takes at a time: they lie side by side in a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,15 @@ class NativeLinear:
 
 
 class NativeKernels(Kernels):
-    """Kernels of the compiled library, for CPUs, in float32, float64 and bfloat16."""
+    """Kernels of the compiled library, for CPUs, in float32, float64 and bfloat16.
+
+    A block holds per layer the K and then the V of each head, in the order in which they are
+    multiplied: K as [head_size / P, block_tokens, P], V as [block_tokens / P, head_size, P], where
+    P is 2 in bfloat16, else 1. Blocks are of a multiple of 16 tokens.
+    """
 
     grouped = False
+    block_format = "torch-native/1"
 
     def __init__(self, library: Path, *, deterministic: bool = False) -> None:
         """Load the library that `build` made.
@@ -52,6 +60,21 @@ class NativeKernels(Kernels):
         _load(library)
         self._ops = torch.ops.baton_native
         self.deterministic = deterministic
+
+    def pool_shape(self, block_tokens: int, kv_heads: int, head_size: int) -> tuple[int, ...]:
+        return (kv_heads, block_tokens * head_size)
+
+    def clear_end(self, kv: PagedKv, page: int, kept_tokens: int) -> None:
+        values = _STEP_VALUES[kv.pool.dtype]
+        keys, held = kv.pool[page].unbind(1)
+        shape = (*keys.shape[:-1], kv.head_size // values, kv.block_tokens, values)
+        keys.view(shape)[..., kept_tokens:, :] = 0
+        steps = held.view(*held.shape[:-1], kv.block_tokens // values, kv.head_size, values)
+        step, value = divmod(kept_tokens, values)
+        if value:
+            steps[..., step, :, value:] = 0
+            step += 1
+        steps[..., step:, :, :] = 0
 
     @property
     def arithmetic(self) -> str:
@@ -90,6 +113,7 @@ class NativeKernels(Kernels):
             kv.pool,
             heads.layer,
             kv.heads,
+            kv.block_tokens,
             step.slots[heads.layer],
             step.spans,
             step.table,

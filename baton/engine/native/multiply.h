@@ -1,121 +1,141 @@
-// Two ways to multiply: rows of one matrix, element by element, with lanes of another.
+// Products whose sums go in order, one step after the other: elements of rows with lanes side by side.
 #pragma once
+
+#include <algorithm>
 
 #include "vectors.h"
 
 namespace {  // one translation unit includes this: ops.cpp
 
-// One value per step.
+constexpr int kWide = 4;  // vectors of lanes
+// How many of them are multiplied with rows at once: as many sums as registers hold.
+constexpr int kAtOnce = kAvx2 ? 2 : kWide;
+
+// How values of type T are multiplied and added. A step takes P values of a row, one word of type E in
+// memory, with as many of each lane. x - V{} is x in every lane, and costs nothing; V{} + x is not x where that is -0.
 template <class T>
 struct Multiply {
-  using C = Computed<T>;
-  static constexpr int kLanes = 64 / sizeof(C);
-  static constexpr int kValues = 1;
-  using V = typename Simd<C, kLanes>::V;
-  using E = C;
-  typedef V L __attribute__((may_alias));
-  static INLINE V add(V sum, E element, L lanes) {
-    return fused<C, kLanes>(V{} + element, lanes, sum);
-  }
-  static INLINE E element(const T* values) { return static_cast<C>(values[0]); }
-  static INLINE const E* key(const T* values, E* copy, int64_t n) {
-    widen(values, copy, n);
-    return copy;
-  }
-  static INLINE void value(const T* const* rows, E* to, int64_t n) { widen(rows[0], to, n); }
-  static INLINE void weights(const V* rows, E* to) { std::memcpy(to, rows, sizeof(V)); }
-  static INLINE void narrow_weights(const C* from, E* to, int64_t n) {
-    std::memcpy(to, from, n * sizeof(C));
-  }
+  using C = T;
+  using E = T;
+  using X = T;
+  static constexpr int N = kHeld<C>, P = 1;
+  using V = typename Simd<C, N>::V;
+  typedef V L __attribute__((may_alias, aligned(sizeof(E))));  // N words
+  static INLINE X element(E word) { return word; }
+  static INLINE V add(V sum, X x, V lanes) { return fused<C, N>(x - V{}, lanes, sum); }
+  static INLINE E word(V (&values)[P], int lane) { return values[0][lane]; }
+  static INLINE void words(const V (&values)[P], E* to) { std::memcpy(to, values, sizeof(V)); }
+  static INLINE void row(const V* from, E* to) { std::memcpy(to, from, sizeof(V) * P); }
 };
 
-#ifdef __AVX512BF16__
-// Two bfloat16 values per step, in the halves of one word.
-struct Dot {
+// Pairs of bfloat16 in the halves of one word.
+template <>
+struct Multiply<BFloat16> {
   using C = float;
-  static constexpr int kLanes = 16;
-  static constexpr int kValues = 2;
-  using S = Simd<BFloat16, 16>;
-  using V = S::V;
   using E = uint32_t;
-  typedef S::W L __attribute__((may_alias));
-  static INLINE V add(V sum, E element, L lanes) {
-    return (V)_mm512_dpbf16_ps((__m512)sum, (__m512bh)lanes, (__m512bh)_mm512_set1_epi32(element));
+  static constexpr int N = kHeld<float>, P = 2;
+  using V = Words<N>::V;
+  using W = Words<N>::W;
+  typedef W L __attribute__((may_alias, aligned(4)));
+#ifdef __AVX512BF16__
+  using X = uint32_t;
+  static INLINE X element(E word) { return word; }
+  static INLINE V add(V sum, X x, W lanes) {
+    return (V)_mm512_dpbf16_ps((__m512)sum, (__m512bh)lanes, (__m512bh)_mm512_set1_epi32(x));
   }
-  static INLINE E element(const BFloat16* values) {
-    E pair;
-    std::memcpy(&pair, values, sizeof pair);
-    return pair;
+#else
+  struct X {
+    float low, high;
+  };
+  static INLINE X element(E word) {
+    const uint32_t halves[2] = {word << 16, word & 0xFFFF0000u};
+    X x;
+    std::memcpy(&x, halves, sizeof x);
+    return x;
   }
-  static INLINE const E* key(const BFloat16* values, E*, int64_t) {
-    return reinterpret_cast<const E*>(values);
+  static INLINE V add(V sum, X x, W lanes) {
+    sum = fused<float, N>(x.low - V{}, (V)(lanes << 16), sum);
+    return fused<float, N>(x.high - V{}, (V)(lanes & 0xFFFF0000u), sum);
   }
-  static INLINE void value(const BFloat16* const* rows, E* to, int64_t n) {
-    int64_t i = 0;
-    const __m512i low = pairs_from(0), high = pairs_from(16);
-    for (; i + 32 <= n; i += 32) {
-      const __m512i a = _mm512_loadu_si512(rows[0] + i), b = _mm512_loadu_si512(rows[1] + i);
-      _mm512_storeu_si512(to + i, _mm512_permutex2var_epi16(a, low, b));
-      _mm512_storeu_si512(to + i + 16, _mm512_permutex2var_epi16(a, high, b));
-    }
-    for (; i + 16 <= n; i += 16) {
-      const S::W pairs = S::words(rows[0] + i) | S::words(rows[1] + i) << 16;
-      std::memcpy(to + i, &pairs, sizeof pairs);
-    }
-    for (; i < n; ++i) to[i] = uint32_t(rows[0][i].x) | uint32_t(rows[1][i].x) << 16;
-  }
-  // Where the halves of 16 words come from, `first` being the first value of both rows.
-  static INLINE __m512i pairs_from(int first) {
-    alignas(64) uint16_t from[32];
-    for (int i = 0; i < 16; ++i) from[2 * i] = first + i, from[2 * i + 1] = 32 + first + i;
-    return _mm512_load_si512(from);
-  }
-  static INLINE void weights(const V* rows, E* to) {
-    const S::W pairs = (S::rounded(rows[0]) >> 16) | (S::rounded(rows[1]) & 0xFFFF0000u);
+#endif
+  // Lane by lane the pair of two vectors' values.
+  static INLINE void words(const V (&values)[P], E* to) {
+#ifdef __AVX512BF16__
+    alignas(64) static constexpr uint16_t kFrom[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)values[1], (__m512)values[0]);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(kFrom), halves));
+#else
+    using S = Simd<BFloat16, N>;
+    const W pairs = (S::rounded(values[0]) >> 16) | (S::rounded(values[1]) & 0xFFFF0000u);
     std::memcpy(to, &pairs, sizeof pairs);
+#endif
   }
-  // n even; room for a multiple of 16 at both ends.
-  static INLINE void narrow_weights(const float* from, E* to, int64_t n) {
+  // The pairs of the values of P vectors, one after the other.
+  static INLINE void row(const V* from, E* to) {
+#ifdef __AVX512BF16__
+    const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh((__m512)from[1], (__m512)from[0]);
+    _mm512_storeu_si512(to, halves);
+#else
     auto* const halves = reinterpret_cast<BFloat16*>(to);
-    for (int64_t i = 0; i < n; i += 16) S::store(halves + i, S_load(from + i));
-  }
-  static INLINE V S_load(const float* from) {
-    V v;
-    std::memcpy(&v, from, sizeof v);
-    return v;
+    Simd<BFloat16, N>::store(halves, from[0]);
+    Simd<BFloat16, N>::store(halves + N, from[1]);
+#endif
   }
 };
-#endif
 
-constexpr int kRows = 4;    // rows multiplied at once
-constexpr int kWide = 4;    // vectors of lanes
-constexpr int kKeys = 64;   // keys between two rescalings
-
-// sums[j] += Σ_s rows[j][s · stride] · lanes[s · lane_stride], in the order of s: a sum's bits do not
-// depend on what is computed beside it.
-template <class M, int ROWS = kRows>
-INLINE void multiply(const typename M::E* const* rows, int64_t stride,
-                     const typename M::E* lanes, int64_t lane_stride, int64_t steps,
-                     typename M::V (&sums)[ROWS][kWide]) {
+// sums[r][w] += Σ rows(g)[r · pitch + s · stride] · lanes(g, w)[s · lane_stride] over `steps` steps in
+// order: s of each g, `run` of them to a g. A sum's bits do not depend on what is computed beside it.
+// Of each line of lanes that is read, that of ahead(g, w), if not nullptr, is fetched.
+template <class M, int ROWS, int WIDE, class Rows, class Lanes, class Ahead>
+INLINE void multiply(int64_t steps, int64_t run, const Rows& rows, int64_t pitch, int64_t stride,
+                     const Lanes& lanes, int64_t lane_stride, typename M::V (&sums)[ROWS][WIDE],
+                     const Ahead& ahead) {
+  using E = typename M::E;
   // Names of their own keep them in registers.
-  typename M::V held[ROWS][kWide];
+  typename M::V held[ROWS][WIDE];
 #pragma GCC unroll 8
-  for (int j = 0; j < ROWS; ++j)
+  for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
-    for (int w = 0; w < kWide; ++w) held[j][w] = sums[j][w];
-  for (int64_t s = 0; s < steps; ++s) {
-    const auto* const by = reinterpret_cast<const typename M::L*>(lanes + s * lane_stride);
+    for (int w = 0; w < WIDE; ++w) held[r][w] = sums[r][w];
+  for (int64_t g = 0; g * run < steps; ++g) {
+    const int64_t some = std::min(run, steps - g * run);
+    const E* const row = rows(g);
+    const E* lane[WIDE];
+#pragma GCC unroll 4
+    for (int w = 0; w < WIDE; ++w) lane[w] = lanes(g, w);
+    for (int64_t s = 0; s < some; ++s) {
+      typename M::L by[WIDE];
+#pragma GCC unroll 4
+      for (int w = 0; w < WIDE; ++w) {
+        by[w] = *reinterpret_cast<const typename M::L*>(lane[w] + s * lane_stride);
+        if constexpr (!std::is_same_v<Ahead, std::nullptr_t>)
+          __builtin_prefetch(ahead(g, w) + s * lane_stride, 0, 2);
+      }
 #pragma GCC unroll 8
-    for (int j = 0; j < ROWS; ++j) {
-      const auto element = rows[j][s * stride];
+      for (int r = 0; r < ROWS; ++r) {
+        const auto x = M::element(row[r * pitch + s * stride]);
 #pragma GCC unroll 4
-      for (int w = 0; w < kWide; ++w) held[j][w] = M::add(held[j][w], element, by[w]);
+        for (int w = 0; w < WIDE; ++w) held[r][w] = M::add(held[r][w], x, by[w]);
+      }
     }
   }
 #pragma GCC unroll 8
-  for (int j = 0; j < ROWS; ++j)
+  for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
-    for (int w = 0; w < kWide; ++w) sums[j][w] = held[j][w];
+    for (int w = 0; w < WIDE; ++w) sums[r][w] = held[r][w];
+}
+
+// Calls `run` with a count, 1 to MOST, that is known when it is compiled.
+template <int MOST, class F>
+INLINE void with_count(int64_t count, const F& run) {
+  if constexpr (MOST == 1) {
+    run(std::integral_constant<int, 1>());
+  } else {
+    if (count == MOST) run(std::integral_constant<int, MOST>());
+    else with_count<MOST - 1>(count, run);
+  }
 }
 
 }  // namespace

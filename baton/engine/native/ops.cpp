@@ -2,13 +2,19 @@
 //
 // Each does what its counterpart in baton/engine/kernels.py does, which is the reference. Vectors are
 // the compiler's own (GCC and Clang), so the same source serves every CPU; one inner product also
-// exists in AVX-512 BF16. Everything is computed in float, or in double where the model is.
+// exists in AVX-512 BF16, and products in bfloat16 on tiles (amx/). Everything is computed in float, or in
+// double where the model is.
 
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
-#include "linear.h"
 #include "masks.h"
+#ifdef BATON_TILES
+#include "amx/attention.h"
+#include "amx/linear.h"
+#else
+#include "linear_vectors.h"
+#endif
 
 namespace {
 
@@ -41,12 +47,14 @@ Tensor gate_op(const Tensor& both) {
 
 Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
                  const std::optional<Tensor>& q_norm, const std::optional<Tensor>& k_norm,
-                 double epsilon, Tensor& pool, int64_t layer, int64_t heads, const Tensor& slots,
-                 const Tensor& spans, const Tensor& table) {
-  TORCH_CHECK(pool.dim() == 6 && pool.is_contiguous() && pool.size(5) % 8 == 0 &&
-                  heads % pool.size(4) == 0 && heads / pool.size(4) <= 32,
-              "attend: pool is [pages, layers, 2, block, kv_heads, size], size a multiple of 8");
-  const Shape shape(pool, heads);
+                 double epsilon, Tensor& pool, int64_t layer, int64_t heads, int64_t block,
+                 const Tensor& slots, const Tensor& spans, const Tensor& table) {
+  TORCH_CHECK(pool.dim() == 5 && pool.is_contiguous() && pool.scalar_type() == qkv.scalar_type() &&
+                  block > 0 && block % kGroup == 0 && pool.size(4) % (8 * block) == 0 &&
+                  heads % pool.size(3) == 0 && heads / pool.size(3) <= 32,
+              "attend: pool is [pages, layers, 2, kv_heads, block · size], block a multiple of 16, "
+              "size of 8");
+  const Shape shape(pool, heads, block);
   const int64_t tokens = qkv.size(0);
   TORCH_CHECK(qkv.is_contiguous() && qkv.dim() == 2 && qkv.size(1) == shape.line &&
                   cosines.is_contiguous() && cosines.numel() == tokens * shape.size / 2 &&
@@ -58,12 +66,7 @@ Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
   by_type(qkv, [&](auto t) {
     using T = decltype(t);
     rotate_store<T>(qkv, cosines, sines, q_norm, k_norm, epsilon, pool, slots, shape);
-#ifdef __AVX512BF16__
-    using M = std::conditional_t<std::is_same_v<T, BFloat16>, Dot, Multiply<T>>;
-#else
-    using M = Multiply<T>;
-#endif
-    attend<T, M>(qkv, pool, layer, spans, table, shape, out);
+    attend<T>(qkv, pool, layer, spans, table, shape, out);
   });
   return out;
 }
@@ -73,7 +76,7 @@ Tensor pack_op(const Tensor& weight) {
               "pack: weight is [outputs, inputs] in bfloat16");
   const int64_t outputs = weight.size(0), inputs = weight.size(1);
   const int64_t panels = (outputs + kOutputs - 1) / kOutputs;
-  Tensor out = at::empty({panels, (inputs + 1) / 2, kOutputs}, weight.options().dtype(at::kInt));
+  Tensor out = at::empty({panels, padded_pairs(inputs), kOutputs}, weight.options().dtype(at::kInt));
   pack_panels(weight.const_data_ptr<BFloat16>(), outputs, inputs,
               reinterpret_cast<uint32_t*>(out.mutable_data_ptr<int32_t>()));
   return out;
@@ -83,7 +86,7 @@ Tensor linear_op(const Tensor& x, const Tensor& panels, const std::optional<Tens
                  int64_t outputs) {
   TORCH_CHECK(x.dim() == 2 && x.scalar_type() == at::kBFloat16 && panels.dim() == 3 &&
                   panels.is_contiguous() && panels.scalar_type() == at::kInt &&
-                  panels.size(1) == (x.size(1) + 1) / 2 && panels.size(2) == kOutputs &&
+                  panels.size(1) == padded_pairs(x.size(1)) && panels.size(2) == kOutputs &&
                   panels.size(0) == (outputs + kOutputs - 1) / kOutputs &&
                   (!bias || (bias->is_contiguous() && bias->scalar_type() == at::kFloat &&
                              bias->numel() == outputs)),
@@ -100,7 +103,11 @@ Tensor linear_op(const Tensor& x, const Tensor& panels, const std::optional<Tens
 
 // What sums are made of: libraries that say the same compute the same bits.
 std::string arithmetic_op() {
-#ifdef __AVX512BF16__
+#ifdef BATON_EMULATED_TILES
+  return "amx_bf16_emulated";
+#elif defined(BATON_TILES)
+  return "amx_bf16";
+#elif defined(__AVX512BF16__)
   return "avx512_bf16";
 #else
   return "fma";
@@ -126,8 +133,8 @@ TORCH_LIBRARY(baton_native, library) {
   library.def("gate(Tensor both) -> Tensor");
   library.def(
       "attend(Tensor(a!) qkv, Tensor cosines, Tensor sines, Tensor? q_norm, Tensor? k_norm, "
-      "float epsilon, Tensor(b!) pool, int layer, int heads, Tensor slots, Tensor spans, "
-      "Tensor table) -> Tensor");
+      "float epsilon, Tensor(b!) pool, int layer, int heads, int block, Tensor slots, "
+      "Tensor spans, Tensor table) -> Tensor");
   library.def("mask_logits(Tensor(a!) logits, Tensor rows, Tensor words) -> ()");
 }
 

@@ -3,7 +3,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "vectors.h"
+#include "pages.h"
 
 namespace {  // one translation unit includes this: ops.cpp
 
@@ -59,11 +59,13 @@ void gate(const Tensor& both, Tensor& out) {
       const T* gates = from + row * 2 * size;
       const T* values = gates + size;
       int64_t i = 0;
-      for (; i + N <= size; i += N) {
-        auto x = Simd<T, N>::load(gates + i);
-        auto y = x / (1 + exponential<C, N>(-x)) * Simd<T, N>::load(values + i);
-        Simd<T, N>::store(to + row * size + i, y);
-      }
+      for (; i + N <= size; i += N)
+        for (int64_t j = i; j < i + N; j += kHeld<C>) {
+          using S = Simd<T, kHeld<C>>;
+          const auto x = S::load(gates + j);
+          const auto y = x / (1 + exponential<C, kHeld<C>>(-x)) * S::load(values + j);
+          S::store(to + row * size + j, y);
+        }
       for (; i < size; ++i) {
         const C x = static_cast<C>(gates[i]);
         to[row * size + i] = static_cast<T>(x / (1 + std::exp(-x)) * static_cast<C>(values[i]));
@@ -71,19 +73,6 @@ void gate(const Tensor& both, Tensor& out) {
     }
   });
 }
-
-// Where things lie in the pool [pages, layers, 2, block, kv_heads, size].
-struct Shape {
-  Shape(const Tensor& pool, int64_t heads)
-      : layers(pool.size(1)), block(pool.size(3)), kv_heads(pool.size(4)), size(pool.size(5)),
-        heads(heads), group(heads / kv_heads), row(kv_heads * size),
-        line((heads + 2 * kv_heads) * size) {}
-  int64_t layers, block, kv_heads, size, heads;
-  int64_t group;  // query heads per KV head
-  int64_t row;    // values of one token in a block
-  int64_t line;   // values of one token in qkv
-  int64_t keys(int64_t page, int64_t layer) const { return (page * layers + layer) * 2 * block * row; }
-};
 
 template <class T>
 void rotate_store(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
@@ -114,9 +103,8 @@ void rotate_store(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
         }
         narrow(y.data(), at, shape.size);
       }
-      const T* keys = line + shape.heads * shape.size;
-      std::memcpy(kept + slot[token] * shape.row, keys, shape.row * sizeof(T));
-      std::memcpy(kept + slot[tokens + token] * shape.row, keys + shape.row, shape.row * sizeof(T));
+      const T* const keys = line + shape.heads * shape.size;
+      store(shape, keys, keys + shape.row, slot[token], slot[tokens + token], kept);
     }
   });
 }

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -91,6 +91,16 @@ template <class T>
 using Computed = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 template <class T>
 constexpr int kLanes = 64 / sizeof(Computed<T>);
+// Whether registers are 16 of 32 bytes: GCC keeps wider vectors in memory. What goes over tiles is in
+// vectors of 64 bytes, also where tiles are emulated.
+#if defined(__AVX2__) && !defined(__AVX512F__) && !defined(BATON_TILES)
+constexpr bool kAvx2 = true;
+#else
+constexpr bool kAvx2 = false;
+#endif
+// Lanes of type C in a vector of sums.
+template <class C>
+constexpr int kHeld = kAvx2 ? 8 : 64 / sizeof(C);
 
 // a · b + c, rounded once. Sums are fused where it is said and nowhere else (-ffp-contract=off): what
 // is computed in two ways has the same bits in both.
@@ -102,6 +112,18 @@ INLINE typename Simd<C, N>::V fused(typename Simd<C, N>::V a, typename Simd<C, N
     return (typename Simd<C, N>::V)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
   if constexpr (std::is_same_v<C, double> && N == 8)
     return (typename Simd<C, N>::V)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#elif defined(__AVX2__)
+  if constexpr (std::is_same_v<C, float> && N == 8)
+    return (typename Simd<C, N>::V)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+  if constexpr (std::is_same_v<C, double> && N == 8) {  // GCC takes the loop below to pieces
+    __m256d sums[2], by[2], with[2];
+    std::memcpy(sums, &c, sizeof c);
+    std::memcpy(by, &a, sizeof a);
+    std::memcpy(with, &b, sizeof b);
+    for (int i = 0; i < 2; ++i) sums[i] = _mm256_fmadd_pd(by[i], with[i], sums[i]);
+    std::memcpy(&c, sums, sizeof c);
+    return c;
+  }
 #endif
   typename Simd<C, N>::V sum;
   for (int i = 0; i < N; ++i) {
@@ -118,6 +140,21 @@ INLINE V maximum(V a, V b) {
   return a > b ? a : b;
 }
 
+// What `op` makes of a vector's N values, of neighbours first: ((0, 1), (2, 3)), ((4, 5), (6, 7)) and so
+// on. In every lane.
+template <class C, int N, int BY = 1, class F>
+INLINE typename Simd<C, N>::V fold(typename Simd<C, N>::V v, const F& op) {
+  if constexpr (BY == N) {
+    return v;
+  } else {
+    typedef std::conditional_t<sizeof(C) == 4, int32_t, int64_t> I;
+    typename Simd<I, N>::V other;
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) other[i] = i ^ BY;
+    return fold<C, N, 2 * BY>(op(v, (typename Simd<C, N>::V)__builtin_shuffle(v, other)), op);
+  }
+}
+
 // The sum of a vector's N values.
 template <int N, class C, class V>
 INLINE C total(V v) {
@@ -128,61 +165,6 @@ INLINE C total(V v) {
     Half parts[2];
     std::memcpy(parts, &v, sizeof v);
     return total<N / 2, C>(parts[0] + parts[1]);
-  }
-}
-
-// Row i of N rows of N values becomes column i.
-template <class E, int N>
-INLINE void transpose(typename Simd<E, N>::V (&rows)[N]) {
-  typedef std::conditional_t<sizeof(E) == 4, int32_t, int64_t> I;
-  using V = typename Simd<E, N>::V;
-#ifdef __AVX512F__
-  if constexpr (sizeof(E) == 4 && N == 16) {
-    // Within 128 bits first: these shuffles need no table of where each word goes.
-    __m512i a[16], b[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-      a[i] = _mm512_unpacklo_epi32((__m512i)rows[i], (__m512i)rows[i + 1]);
-      a[i + 1] = _mm512_unpackhi_epi32((__m512i)rows[i], (__m512i)rows[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-      b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
-      b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
-      b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
-      b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      a[i] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0x88);
-      a[i + 4] = _mm512_shuffle_i32x4(b[i], b[i + 4], 0xDD);
-      a[i + 8] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0x88);
-      a[i + 12] = _mm512_shuffle_i32x4(b[i + 8], b[i + 12], 0xDD);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      rows[i] = (V)_mm512_shuffle_i32x4(a[i], a[i + 8], 0x88);
-      rows[i + 8] = (V)_mm512_shuffle_i32x4(a[i], a[i + 8], 0xDD);
-      rows[i + 4] = (V)_mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0x88);
-      rows[i + 12] = (V)_mm512_shuffle_i32x4(a[i + 4], a[i + 12], 0xDD);
-    }
-    return;
-  }
-#endif
-#pragma GCC unroll 4
-  for (int by = 1; by < N; by *= 2) {
-    typename Simd<I, N>::V low, high;
-    for (int i = 0; i < N; ++i) {
-      low[i] = i & by ? N + i - by : i;
-      high[i] = i & by ? N + i : i + by;
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < N; ++i) {
-      if (i & by) continue;
-      const V a = rows[i], b = rows[i + by];
-      rows[i] = __builtin_shuffle(a, b, low);
-      rows[i + by] = __builtin_shuffle(a, b, high);
-    }
   }
 }
 
@@ -210,6 +192,30 @@ INLINE typename Simd<C, N>::V exponential(typename Simd<C, N>::V x) {
 #pragma GCC unroll 8
     for (int i = 0; i < 7; ++i) y = fused<C, N>(y, r, V{} + kTerms[i]);
     return x < least ? V{} : y * (V)exponent;
+  }
+}
+
+// 2^x for x ≤ 1 or so, within 2 units in the last place; 0 where the power is below 2^-125.
+template <class C, int N>
+INLINE typename Simd<C, N>::V power_of_two(typename Simd<C, N>::V x) {
+  using V = typename Simd<C, N>::V;
+  if constexpr (std::is_same_v<C, double>) {
+    V y;
+    for (int i = 0; i < N; ++i) y[i] = std::exp2(x[i]);
+    return y;
+  } else {
+    typedef int32_t I __attribute__((vector_size(N * 4)));
+    const V magic = V{} + 12582912.0f;  // 1.5 · 2^23: adding it rounds to an integer
+    const V shifted = x + magic;
+    const V r = x - (shifted - magic);
+    V y = V{} + 1.540353e-4f;  // ln2^i / i!
+    constexpr float kTerms[] = {1.33335581e-3f, 9.61812911e-3f, 5.55041087e-2f,
+                                2.40226507e-1f, 6.93147181e-1f, 1.0f};
+#pragma GCC unroll 8
+    for (int i = 0; i < 6; ++i) y = fused<C, N>(y, r, V{} + kTerms[i]);
+    // What was rounded to is in the lowest bits: added to the exponent.
+    const V power = (V)((I)y + ((I)shifted << 23));
+    return x < V{} - 125.0f ? V{} : power;
   }
 }
 

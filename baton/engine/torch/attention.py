@@ -1,9 +1,10 @@
 """Attention over paged KV.
 
-The pool is page-major, [pages, layers, 2, block_tokens, kv_heads, head_size] with K before V, so
-that one block is one run of bytes. Per layer a group of sequences gathers its blocks into a
-workspace and runs one scaled_dot_product_attention there. Query heads that share a KV head become
-rows of one query matrix, so KV is never repeated.
+The pool is page-major, [pages, layers, 2, …] with K before V, so that one block is one run of
+bytes; within K or V the order is the kernels'. The plain ones' is [block_tokens, kv_heads,
+head_size]: per layer a group of sequences gathers its blocks into a workspace and runs one
+scaled_dot_product_attention there. Query heads that share a KV head become rows of one query
+matrix, so KV is never repeated.
 """
 
 import math
@@ -21,6 +22,8 @@ _SMALL_BLOCKS = 8
 """Sequences up to this long share a group whatever their lengths."""
 _LEAST_FILL = 0.7
 """Above it, the shortest of a group is at least this share of the longest."""
+_LINE_BYTES = 64
+"""Of a CPU's cache. A vector that lies across two is read twice."""
 _GROUP_BYTES = {"cpu": 2 * 1024 * 1024, "cuda": 256 * 1024 * 1024}
 """What a group of several sequences gathers per layer, at most. On a CPU it is read again out of
 the cache, which makes decoding of many long sequences half as fast again."""
@@ -96,8 +99,8 @@ class PagedKv:
         self.head_size = head_size
         self.scratch_page = pages
         """One page more than asked for: what is not to be kept is written there."""
-        shape = (pages + 1, layers, 2, block_tokens, kv_heads, head_size)
-        self.pool = _zeros(shape, dtype, device)
+        shape = self.kernels.pool_shape(block_tokens, kv_heads, head_size)
+        self.pool = _zeros((pages + 1, layers, 2, *shape), dtype, device)
         self._blocks = self.pool.view(-1, block_tokens * kv_heads * head_size)
         self._slots = self.pool.view(-1, kv_heads * head_size)
         self._layers = layers
@@ -155,6 +158,14 @@ class PagedKv:
             groups=tuple(planned),
         )
 
+    def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
+        """Zero pages; the first keeps that many leading tokens."""
+        if kept_tokens and pages:
+            self.kernels.clear_end(self, pages[0], kept_tokens)
+            pages = pages[1:]
+        if pages:
+            self.pool[torch.tensor(pages, device=self.pool.device)] = 0
+
     def _group(self, group: Sequence[Query], first: int, last: int) -> AttentionGroup:
         device = self.pool.device
         table = self._table(group)
@@ -204,7 +215,7 @@ class PagedKv:
             [tokens, heads · head_size]
         """
         tokens = q.shape[0]
-        self._slots[step.slots[layer]] = torch.cat((k, v)).view(2 * tokens, -1)
+        self.write(layer, step, k, v)
         out = torch.empty_like(q)
         for group in step.groups:
             keys, values = self._gather(group, layer)
@@ -215,6 +226,10 @@ class PagedKv:
                 found.view(shape).permute(0, 3, 1, 2, 4).reshape(-1, *q.shape[1:])
             )
         return out.view(tokens, -1)
+
+    def write(self, layer: int, step: AttentionStep, k: Tensor, v: Tensor) -> None:
+        """Write K and V [tokens, kv_heads, head_size] of the batch, in the plain kernels' order."""
+        self._slots[step.slots[layer]] = torch.cat((k, v)).view(2 * k.shape[0], -1)
 
     def _rows(self, q: Tensor, sequences: int) -> Tensor:
         """[sequences · n, heads, size] → [sequences, kv_heads, heads per kv head · n, size]"""
@@ -241,5 +256,7 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
         return torch.zeros(shape, dtype=dtype, device=device)
     # numpy leaves it to the system to zero memory when it is first used: what a small load never
     # touches is never taken.
-    memory = np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    return torch.from_numpy(memory).view(dtype).view(shape)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(size + _LINE_BYTES, dtype=np.uint8)
+    first = -memory.ctypes.data % _LINE_BYTES
+    return torch.from_numpy(memory[first : first + size]).view(dtype).view(shape)

@@ -33,9 +33,24 @@ class Kernels(ABC):
 
     grouped: bool
     """Whether `attend` needs `AttentionStep.groups`."""
+    block_format: str
+    """Names the order of values in a block: KV of one format means nothing in another."""
     deterministic: bool
     """Whether a token's values depend, in bits, on those before it only: not on what is computed in
     the same step, nor on how a prompt is cut."""
+
+    @property
+    @abstractmethod
+    def arithmetic(self) -> str:
+        """Name what the bits of sums depend on, where they are deterministic."""
+
+    @abstractmethod
+    def pool_shape(self, block_tokens: int, kv_heads: int, head_size: int) -> tuple[int, ...]:
+        """Return the shape of a layer's K, or V, of a block."""
+
+    @abstractmethod
+    def clear_end(self, kv: "PagedKv", page: int, kept_tokens: int) -> None:
+        """Zero a page but for that many leading tokens."""
 
     @abstractmethod
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
@@ -74,7 +89,18 @@ class PlainKernels(Kernels):
     """Kernels in plain torch, for any device and dtype."""
 
     grouped = True
+    block_format = "torch/1"
     deterministic = False
+
+    @property
+    def arithmetic(self) -> str:
+        return ""
+
+    def pool_shape(self, block_tokens: int, kv_heads: int, head_size: int) -> tuple[int, ...]:
+        return (block_tokens, kv_heads, head_size)
+
+    def clear_end(self, kv: "PagedKv", page: int, kept_tokens: int) -> None:
+        kv.pool[page, :, :, kept_tokens:] = 0
 
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> Linear:
         return make_linear(weight, bias)
@@ -91,14 +117,25 @@ class PlainKernels(Kernels):
         return silu(gates) * values
 
     def attend(self, kv: "PagedKv", step: "AttentionStep", heads: Heads, qkv: Tensor) -> Tensor:
-        sizes = [kv.heads, kv.kv_heads, kv.kv_heads]
-        q, k, v = split(qkv.view(qkv.shape[0], -1, kv.head_size), sizes, dim=1)
-        if heads.q_norm is not None:
-            q = rms_norm(q, heads.q_norm.shape, heads.q_norm, heads.epsilon)
-        if heads.k_norm is not None:
-            k = rms_norm(k, heads.k_norm.shape, heads.k_norm, heads.epsilon)
-        q, k = rotate(q, *heads.rotation), rotate(k, *heads.rotation)
+        q, k, v = rotated(kv, heads, qkv)
         return kv.attend(heads.layer, step, q, k, v)
 
     def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
         mask_logits(logits, rows, words)
+
+
+def rotated(kv: "PagedKv", heads: Heads, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values, [tokens, heads or kv_heads, head_size], ready to attend.
+
+    Args:
+        kv: the pages.
+        heads: how queries and keys are made.
+        qkv: [tokens, (heads + 2 · kv_heads) · head_size], as projected.
+    """
+    sizes = [kv.heads, kv.kv_heads, kv.kv_heads]
+    q, k, v = split(qkv.view(qkv.shape[0], -1, kv.head_size), sizes, dim=1)
+    if heads.q_norm is not None:
+        q = rms_norm(q, heads.q_norm.shape, heads.q_norm, heads.epsilon)
+    if heads.k_norm is not None:
+        k = rms_norm(k, heads.k_norm.shape, heads.k_norm, heads.epsilon)
+    return rotate(q, *heads.rotation), rotate(k, *heads.rotation), v

@@ -1,5 +1,6 @@
 """The embedded default: runs Hugging Face checkpoints with torch, on CPU and CUDA."""
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.engine.paged.guided import begin_masks
+from baton.engine.paged.guided import Late, begin_masks
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.paged.runner import PINNED_SCRATCH_BYTES, Runner, scratch_size
 from baton.engine.paged.sequence import LiveSequence
@@ -21,6 +22,8 @@ from baton.stream_events import TokenLogprob
 from baton.structured.masks import Masks
 
 _WARM_TOKENS = (1, 64)
+_MASK_SHARE, _MASK_SECONDS = 0.1, 0.0001
+"""What is waited for masks after a forward pass: a share of what it took, at least so long."""
 _SCORED_LOGITS = 1 << 22
 """Logits that are held at once of a prompt whose tokens are scored: 16 MB."""
 
@@ -43,6 +46,7 @@ class TorchRunner(Runner):
 
     @torch.inference_mode()
     def run(self, batch: Sequence[ScheduledChunk]) -> list[tuple[Sampled, ...] | NotSampled]:
+        began = time.perf_counter()
         masks = begin_masks(batch, self._masks)
         queries = [_query(chunk) for chunk in batch]
         groups = self._kv.group(queries)
@@ -68,10 +72,15 @@ class TorchRunner(Runner):
         not_drawn: dict[int, NotSampled] = {}
         draws: list[Draw] = []
         rows_of: list[int] = []
-        allowed = masks.wait()
+        if not (self._on_cpu or masks.done()):
+            torch.cuda.synchronize()  # else only the launch would be measured, and masks be late
+        passed = time.perf_counter() - began
+        allowed = masks.wait_for(max(_MASK_SECONDS, passed * _MASK_SHARE))
         for row, index in enumerate(sampling):
             sequence = batch[index].sequence
             mask = allowed.get(sequence.id)
+            if isinstance(mask, Late):
+                continue
             if isinstance(mask, NotSampled):
                 not_drawn[index] = mask
                 continue
@@ -96,11 +105,7 @@ class TorchRunner(Runner):
         self._scored.pop(sequence_id, None)
 
     def clear(self, pages: Sequence[int], kept_tokens: int = 0) -> None:
-        if kept_tokens and pages:
-            self._kv.pool[pages[0], :, :, kept_tokens:] = 0
-            pages = pages[1:]
-        if pages:
-            self._kv.pool[torch.tensor(pages, device=self._kv.pool.device)] = 0
+        self._kv.clear(pages, kept_tokens)
 
     def allocate_scratch(self, block_bytes: int) -> memoryview:
         if self._on_cpu:

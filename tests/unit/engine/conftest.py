@@ -43,7 +43,7 @@ def native_library() -> Path:
     """The compiled operators, built on first use."""
     if not any(map(shutil.which, ("c++", "g++", "clang++"))) or not runnable():
         pytest.skip("the compiled operators need a C++ compiler, and AVX2 or an ARM CPU")
-    return build()
+    return build().path
 
 
 @pytest.fixture

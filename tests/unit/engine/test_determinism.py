@@ -20,9 +20,9 @@ from baton.engine.torch.model import TransformerModel, last_hidden, make_model
 from baton.settings import EngineSettings, StartupError
 
 CPU = torch.device("cpu")
-TOKENS = 200
+TOKENS = 136
 BLOCK = 16
-PAGES = 16
+PAGES = 9
 """Of a sequence."""
 Chunk = tuple[int, int, int]
 """Sequence, first position, end."""
@@ -30,12 +30,12 @@ Chunk = tuple[int, int, int]
 
 @pytest.fixture(scope="module")
 def model(native_library: Path, tmp_path_factory: pytest.TempPathFactory) -> TransformerModel:
-    """Wide enough for products of more than one panel, and for heads that fill no vector."""
+    """Wide enough for products of two parts and some panels, and for heads that fill no vector."""
     path = write_random_checkpoint(
         tmp_path_factory.mktemp("wide") / "qwen2",
         "qwen2",
-        hidden=200,
-        mlp=2816,
+        hidden=136,
+        mlp=1600,
         heads=6,
         kv_heads=2,
         head_size=40,
@@ -160,7 +160,10 @@ def test_kv_of_other_sums_is_of_another_layout(
     assert exact != other
     assert "deterministic" in features
     assert "deterministic" not in plain
-    assert info(native="off", deterministic="off") == (other, plain)
+    # The plain kernels' blocks have another order of values.
+    reference, features = info(native="off", deterministic="off")
+    assert reference not in (exact, other)
+    assert features == plain
     for fields, why in (
         ({"native": "off"}, "no compiled operators"),
         ({"native": "required", "dtype": "float32"}, "dtype is float32"),

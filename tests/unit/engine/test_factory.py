@@ -1,5 +1,7 @@
 """Engines come out of settings, or a sentence that says what to change."""
 
+import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pytest
 from baton.engine import factory
 from baton.engine.base import ContextLimit
 from baton.engine.factory import create_engine
+from baton.engine.model_config import read_config
 from baton.engine.sizing import check_memory
+from baton.engine.torch.operators import choose_kernels
 from baton.settings import EngineSettings, StartupError
 
 MIB = 1024 * 1024
@@ -45,8 +49,8 @@ def test_a_block_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_engine_says_what_it_is(checkpoints: dict[str, Path]) -> None:
-    engine = create_engine(engine_settings(model=checkpoints["qwen3"], kv_bytes=2**20))
-    info = engine.info
+    plain = {"model": checkpoints["qwen3"], "native": "off"}
+    info = create_engine(engine_settings(**plain, kv_bytes=2**20)).info
     assert (info.layout.engine, info.layout.backend, info.layout.dtype) == (
         "torch/1",
         "cpu",
@@ -60,11 +64,22 @@ def test_the_engine_says_what_it_is(checkpoints: dict[str, Path]) -> None:
     assert info.checkpoint_context_tokens == 4096
     assert info.vocab_tokens == 512
     assert info.eos_token_ids == (511, 509)
-    double = create_engine(engine_settings(model=checkpoints["qwen3"], dtype="float64"))
+    double = create_engine(engine_settings(**plain, dtype="float64"))
     assert double.info.layout.layout_id != info.layout.layout_id
     assert double.info.weights_digest == info.weights_digest
     assert double.info.context_tokens == 4096
     assert double.info.context_limit is ContextLimit.CHECKPOINT
+
+
+def test_compiled_operators_have_a_layout_of_their_own(
+    native_library: Path, checkpoints: dict[str, Path]
+) -> None:
+    fields = {"model": checkpoints["qwen3"], "kv_bytes": 2**20}
+    plain = create_engine(engine_settings(**fields, native="off")).info
+    compiled = create_engine(engine_settings(**fields, native="required")).info
+    assert compiled.layout == replace(plain.layout, engine="torch-native/1")
+    assert compiled.layout.layout_id != plain.layout.layout_id
+    assert compiled.block_bytes == plain.block_bytes
 
 
 def test_a_context_that_is_set_is_said_to_be(checkpoints: dict[str, Path]) -> None:
@@ -99,3 +114,16 @@ def test_memory_is_checked_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(factory, "check_memory", partial(check_memory, limit=lambda: MIB))
     with pytest.raises(StartupError, match="memory limit is 1 MiB"):
         create_engine(EngineSettings(kind="sim", kv_bytes=2 * MIB))
+
+
+def test_deterministic_on_a_gpu_needs_triton(
+    checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "baton.engine.cuda.kernels", raising=False)
+    config = read_config(checkpoints["llama"])
+    settings = EngineSettings(model=checkpoints["llama"], device="cuda", deterministic="required")
+    with pytest.raises(StartupError, match="Triton cannot be imported"):
+        choose_kernels(settings, config, "bfloat16")
+    with pytest.raises(StartupError, match="dtype is float32"):
+        choose_kernels(settings, config, "float32")

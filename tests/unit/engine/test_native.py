@@ -1,6 +1,8 @@
 """Compiled operators: what they compute beside the plain ones, and what happens without them."""
 
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from baton.compiled.files import DIRECTORY_ENV, VARIANT_ENV
 from baton.engine.factory import create_engine
 from baton.engine.native import build as native_build
 from baton.engine.native import variants
@@ -17,12 +20,20 @@ from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.kernels import Heads, Kernels, PlainKernels
 from baton.engine.torch.linear import make_linear, packs
 from baton.settings import EngineSettings, StartupError
+from tests.support.compiler import make_compiler
 
 CPU = torch.device("cpu")
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-# heads, kv_heads, head_size, block_tokens: groups of 1 to 8, sizes that fill no vector, odd blocks.
-SHAPES = [(4, 4, 64, 16), (8, 1, 16, 16), (6, 2, 128, 16), (4, 2, 24, 16), (10, 2, 40, 5)]
+# heads, kv_heads, head_size, block_tokens: groups of 1 to 8, sizes that fill no vector, any block.
+SHAPES = [
+    (4, 4, 64, 16),
+    (8, 1, 16, 32),
+    (6, 2, 128, 16),
+    (4, 2, 24, 16),
+    (10, 2, 40, 48),
+    (4, 4, 80, 96),
+]
 
 
 def random(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
@@ -30,19 +41,31 @@ def random(*shape: int, dtype: torch.dtype, seed: int) -> Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
+
+
 def attended(
     kernels: Kernels, shape: tuple[int, int, int, int], dtype: torch.dtype, normed: bool
 ) -> tuple[list[Tensor], Tensor]:
-    """Attention of four sequences over several steps, and the pool after them."""
+    """Attention of four sequences over several steps, and the KV of all pages after them."""
     heads, kv_heads, size, block = shape
-    kv = PagedKv(150, 2, block, heads, kv_heads, size, dtype, CPU, kernels)
-    order = torch.randperm(150, generator=torch.Generator().manual_seed(1)).tolist()
+    # What the longest holds and a page more, for each; a few belong to none.
+    own = 142 // block + 2
+    pages = 4 * own + 3
+    kv = PagedKv(pages, 2, block, heads, kv_heads, size, dtype, CPU, kernels)
+    order = torch.randperm(pages, generator=torch.Generator().manual_seed(1)).tolist()
     norms = [1 + 0.1 * random(size, dtype=dtype, seed=s) for s in (2, 3)] if normed else [None] * 2
     done = [0, 0, 0, 0]
     found = []
     for number, counts in enumerate([(90, 17, 1, 33), (1, 40, 1, 2), (50, 1, 1, 1), (1, 1, 1, 1)]):
         queries = [
-            Query(order[i * 37 : i * 37 + 37], at, at + count, at)
+            Query(order[i * own : i * own + own], at, at + count, at)
             for i, (at, count) in enumerate(zip(done, counts, strict=True))
         ]
         lines = [
@@ -61,7 +84,21 @@ def attended(
         parts = dict(zip(sequence, out.split([counts[i] for i in sequence]), strict=True))
         found.extend(parts[i] for i in range(4))
         done = [at + count for at, count in zip(done, counts, strict=True)]
-    return found, kv.pool
+    return found, tokens_of(kv)
+
+
+def tokens_of(kv: PagedKv) -> Tensor:
+    """Return the pool as [pages, layers, 2, block_tokens, kv_heads, head_size], of any format."""
+    pages, layers = kv.pool.shape[:2]
+    block, heads, size = kv.block_tokens, kv.kv_heads, kv.head_size
+    if kv.kernels.block_format == PlainKernels.block_format:
+        return kv.pool
+    values = 2 if kv.pool.dtype is torch.bfloat16 else 1
+    keys, held = kv.pool.unbind(2)
+    k = keys.view(pages, layers, heads, size // values, block, values).permute(0, 1, 4, 2, 3, 5)
+    v = held.view(pages, layers, heads, block // values, size, values).permute(0, 1, 3, 5, 2, 4)
+    both = [each.reshape(pages, layers, block, heads, size) for each in (k, v)]
+    return torch.stack(both, dim=2)
 
 
 def rotation(step: AttentionStep, size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -78,23 +115,69 @@ def assert_near(found: Tensor, expected: Tensor) -> None:
 @DTYPES
 @pytest.mark.parametrize("normed", [False, True], ids=["", "q/k norms"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("threads", [1, 2])
 def test_attention_is_that_of_the_plain_kernels(
-    native_library: Path,
-    shape: tuple[int, int, int, int],
-    dtype: torch.dtype,
-    normed: bool,
-    threads: int,
+    native_library: Path, shape: tuple[int, int, int, int], dtype: torch.dtype, normed: bool
 ) -> None:
-    expected, plain_pool = attended(PlainKernels(), shape, dtype, normed)
-    torch.set_num_threads(threads)
-    try:
-        found, pool = attended(NativeKernels(native_library), shape, dtype, normed)
-    finally:
-        torch.set_num_threads(1)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert_near(ours, theirs)
-    assert_near(pool, plain_pool)
+    expected, plain_kv = attended(PlainKernels(), shape, dtype, normed)
+    for threads in (1, 2):
+        with torch_threads(threads):
+            found, kv = attended(NativeKernels(native_library), shape, dtype, normed)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert_near(ours, theirs)
+        assert_near(kv, plain_kv)
+
+
+@DTYPES
+@pytest.mark.parametrize("native", [False, True], ids=["plain", "native"])
+def test_clearing_keeps_leading_tokens_only(
+    native_library: Path, dtype: torch.dtype, native: bool
+) -> None:
+    kernels = NativeKernels(native_library) if native else PlainKernels()
+    kv = PagedKv(4, 2, 16, 4, 2, 24, dtype, CPU, kernels)
+    for kept in (0, 1, 2, 7, 8, 15):
+        kv.pool[:] = random(*kv.pool.shape, dtype=dtype, seed=kept)
+        expected = tokens_of(kv).clone()
+        kv.clear([2, 0], kept_tokens=kept)
+        expected[2, :, :, kept:] = 0
+        expected[0] = 0
+        assert torch.equal(tokens_of(kv), expected)
+    before = kv.pool.clone()
+    kv.clear([], kept_tokens=3)
+    assert torch.equal(kv.pool, before)
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_chunk_s_attention_is_its_tokens_one_by_one(
+    native_library: Path, shape: tuple[int, int, int, int], dtype: torch.dtype
+) -> None:
+    heads, kv_heads, size, block = shape
+    kernels = NativeKernels(native_library)
+    tokens, pages = 200, -(-200 // block)
+    lines = random(tokens, (heads + 2 * kv_heads) * size, dtype=dtype, seed=7)
+    # Scores of all sizes: some weights are next to nothing, and the best changes now and then.
+    lines *= torch.linspace(0.5, 5, tokens, dtype=dtype).unsqueeze(1)
+
+    def computed(sizes: list[int]) -> Tensor:
+        kv = PagedKv(pages, 1, block, heads, kv_heads, size, dtype, CPU, kernels)
+        found, at = [], 0
+        for count in sizes:
+            step = kv.plan([[Query(range(pages), at, at + count, at)]])
+            kind = Heads(0, rotation(step, size, dtype), None, None, 1e-6)
+            found.append(kernels.attend(kv, step, kind, lines[at : at + count].clone()))
+            at += count
+        return torch.cat(found)
+
+    expected = computed([1] * tokens)
+    for threads in (1, 2):
+        with torch_threads(threads):
+            for sizes in ([tokens], [1, 199], [63, 2, 135], [64, 1, 64, 71]):
+                assert torch.equal(computed(sizes), expected)
+
+
+def test_a_block_of_tokens_that_fill_no_vector_is_refused(native_library: Path) -> None:
+    with pytest.raises(RuntimeError, match="multiple of 16"):
+        attended(NativeKernels(native_library), (4, 2, 24, 24), torch.float32, normed=False)
 
 
 @DTYPES
@@ -166,18 +249,37 @@ def test_shapes_that_do_not_go_together_are_refused(native_library: Path) -> Non
 def test_without_a_library_the_plain_kernels_serve(
     checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    assert native_build.built_library() is None
+    monkeypatch.setenv(DIRECTORY_ENV, str(tmp_path))
+    assert native_build.built() is None
     settings = EngineSettings(model=checkpoints["llama"], kv_bytes=2**20)
     assert settings.native == "auto"
-    create_engine(settings).close_engine()
+    engine = create_engine(settings)
+    engine.close_engine()
+    assert engine.info.operators is not None
+    assert "not compiled" in engine.info.operators.reason
     assert not list(tmp_path.iterdir()), "nothing is built unless asked for"
+
+
+def test_a_library_that_this_system_cannot_load_leaves_plain_torch(
+    checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DIRECTORY_ENV, str(tmp_path))
+    monkeypatch.setenv("CXX", make_compiler(tmp_path))
+    built = native_build.build()
+    settings = EngineSettings(model=checkpoints["llama"], kv_bytes=2**20)
+    engine = create_engine(settings)
+    engine.close_engine()
+    assert engine.info.operators is not None
+    assert engine.info.operators.variant == ""
+    assert f"{built.path} cannot be loaded" in engine.info.operators.reason
+    with pytest.raises(StartupError, match="cannot be loaded"):
+        create_engine(settings.model_copy(update={"native": "required"}))
 
 
 def test_required_without_a_compiler_is_a_sentence(
     checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setenv(DIRECTORY_ENV, str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     settings = EngineSettings(model=checkpoints["llama"], native="required")
@@ -188,10 +290,10 @@ def test_required_without_a_compiler_is_a_sentence(
 def test_a_library_of_another_source_or_variant_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {native_build.library_path(variant) for variant in VARIANTS}
-    (tmp_path / "ops.h").write_text("// changed")
+    own = {native_build.library(variant).path for variant in VARIANTS}
+    (tmp_path / "ops.cpp").write_text("// changed")
     monkeypatch.setattr(native_build, "SOURCE", tmp_path)
-    changed = {native_build.library_path(variant) for variant in VARIANTS}
+    changed = {native_build.library(variant).path for variant in VARIANTS}
     assert len(own | changed) == 2 * len(VARIANTS)
 
 
@@ -202,6 +304,7 @@ AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 @pytest.mark.parametrize(
     ("machine", "features", "best"),
     [
+        ("x86_64", X86 | AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16"}, "x86-64-v4-amx"),
         ("x86_64", X86 | AVX512 | {"avx512_bf16", "amx_bf16"}, "x86-64-v4-bf16"),
         ("x86_64", X86 | AVX512, "x86-64-v4"),
         ("x86_64", X86 | AVX512 - {"avx512vl"}, "x86-64-v3"),
@@ -218,18 +321,36 @@ def test_each_cpu_takes_the_best_library_that_it_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    directory = tmp_path / "native"
+    monkeypatch.setenv(DIRECTORY_ENV, str(directory))
+    monkeypatch.delenv(VARIANT_ENV, raising=False)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(variants, "cpu_features", lambda: frozenset(features))
-    assert native_build.built_library() is None
+    monkeypatch.setattr(native_build, "refusal", lambda path: "")
+    monkeypatch.setenv("CXX", make_compiler(tmp_path))
+    assert native_build.built() is None
     for variant in VARIANTS:
-        native_build.library_path(variant).touch()
-    found = native_build.built_library()
-    assert (found and found.name.split("_")[2]) == best
+        native_build.library(variant).build()
+    monkeypatch.setenv("CXX", "false")
+    found = native_build.built()
+    assert (found and found.variant.name) == best
     if best is None:
         with pytest.raises(RuntimeError, match="no variant for this CPU"):
             native_build.build()
         return
-    tmp_path.chmod(0o500)  # as in an image: what is there is taken, and nothing written
+    for lock in directory.glob("*.lock"):
+        lock.unlink()
+    directory.chmod(0o500)  # as in an image: what is there is taken, and nothing written
     assert native_build.build() == found
-    assert not list(tmp_path.glob("*.lock"))
+    assert not list(directory.glob("*.lock"))
+
+
+def test_a_variant_that_is_named_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(variants, "cpu_features", lambda: frozenset(X86 | AVX512))
+    monkeypatch.setenv(VARIANT_ENV, "x86-64-v3")
+    assert [each.name for each in variants.runnable()] == ["x86-64-v3"]
+    for name in ("x86-64-v4-bf16", "x86-64-v5"):  # this CPU runs no such, or there is none
+        monkeypatch.setenv(VARIANT_ENV, name)
+        with pytest.raises(RuntimeError, match=f"BATON_NATIVE_VARIANT is {name}"):
+            native_build.build()

@@ -144,3 +144,15 @@ def test_the_best_token_weighs_the_scale_and_the_unlikeliest_nothing() -> None:
     # exp(-24) * 2^34 = 0.65; exp(-24.5) * 2^34 = 0.39.
     assert weights[1:4] == [1, 0, 0]
     assert weights[4] == pytest.approx(SCALE * 0.36787944, rel=1e-6)
+
+
+def test_what_weighs_nothing_is_as_the_definition_has_it() -> None:
+    logits = torch.randn(4, 4097, generator=torch.Generator().manual_seed(3)) * 8
+    logits[1, ::2] = -torch.inf
+    logits[2] = -torch.inf  # no best one
+    logits[3, 7] = torch.inf
+    temperatures = (1.0, 0.05, 1.0, 1.0)  # at 0.05 exponentials are denormal
+    draws = [Draw(SamplingParams(temperature=each), 0, (), 0) for each in temperatures]
+    steepness = torch.tensor([1 / each for each in temperatures]).unsqueeze(1)
+    defined = ((logits - logits.amax(dim=-1, keepdim=True)) * steepness).exp() * SCALE
+    assert torch.equal(token_weights(logits, draws).nan_to_num(-1), defined.round().nan_to_num(-1))

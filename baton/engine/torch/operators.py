@@ -1,0 +1,96 @@
+"""Choose what the torch engine computes with: compiled operators, or plain torch."""
+
+import torch
+
+from baton.engine.base import Operators
+from baton.engine.model_config import ModelConfig
+from baton.engine.native.build import Built, build, built, why_absent
+from baton.engine.native.kernels import NativeKernels
+from baton.engine.native.variants import cpu_features
+from baton.engine.torch.kernels import Kernels, PlainKernels
+from baton.settings import EngineSettings, StartupError
+from baton.telemetry.logs import get_logger
+
+log = get_logger(__name__)
+
+
+def choose_kernels(
+    settings: EngineSettings, config: ModelConfig, dtype: str
+) -> tuple[Kernels, Operators]:
+    """Return the compiled kernels where they are wanted and available, else the plain ones.
+
+    Raises:
+        StartupError: they are required and not available, or cannot be deterministic.
+    """
+    found = _find(settings, config)
+    if settings.device != "cpu" and settings.deterministic == "required" and dtype == "bfloat16":
+        kernels, operators = _triton(settings.device)
+    elif isinstance(found, str):
+        kernels, operators = _plain(settings, found)
+    else:
+        kernels, operators = _native(settings, found, dtype)
+    if settings.deterministic == "required" and not kernels.deterministic:
+        why = (
+            f"the dtype is {dtype}"
+            if operators.variant or settings.device != "cpu"
+            else f"there are no compiled operators: {operators.reason}"
+        )
+        raise StartupError(
+            f"BATON_ENGINE_DETERMINISTIC is required and {why}: run `make native` on a CPU and "
+            "serve in bfloat16, or set auto. Sums in float32 and float64 are rounded so finely "
+            "that tokens were never, or hardly ever, seen to depend on them."
+        )
+    log.info("engine.operators", variant=operators.variant, reason=operators.reason)
+    return kernels, operators
+
+
+def _find(settings: EngineSettings, config: ModelConfig) -> Built | str:
+    """Return the library to load, or why there is none."""
+    if settings.device != "cpu":
+        return f"there are none for {settings.device}"
+    if not NativeKernels.can_run(config.heads, config.kv_heads, config.head_size):
+        return "there are none for heads of this model's shape"
+    if settings.native == "off":
+        return settings.native_reason or "BATON_ENGINE_NATIVE is off"
+    if settings.native == "auto":
+        return built() or why_absent()
+    try:
+        return build()
+    except (RuntimeError, OSError) as error:
+        return f"they could not be built: {error}"
+
+
+def _native(settings: EngineSettings, found: Built, dtype: str) -> tuple[Kernels, Operators]:
+    deterministic = dtype == "bfloat16" and (
+        settings.deterministic == "required"
+        # oneDNN's products on AMX are several times as fast as those of AVX-512, and how fast the
+        # operators' own are there was not measured.
+        or (settings.deterministic == "auto" and "amx_bf16" not in cpu_features())
+    )
+    try:
+        kernels = NativeKernels(found.path, deterministic=deterministic)
+    except OSError as error:  # compiled for another system's libraries
+        return _plain(settings, f"{found.path} cannot be loaded: {error}")
+    return kernels, Operators(variant=found.variant.name, reason=found.reason)
+
+
+def _plain(settings: EngineSettings, reason: str) -> tuple[Kernels, Operators]:
+    if settings.native == "required":
+        raise StartupError(
+            f"BATON_ENGINE_NATIVE is required and there are no compiled operators: {reason}. "
+            "Install a C++ compiler, or set auto."
+        )
+    return PlainKernels(), Operators(reason=reason)
+
+
+def _triton(device: str) -> tuple[Kernels, Operators]:
+    try:
+        # Triton comes with torch's build for CUDA, and with no other.
+        from baton.engine.cuda.kernels import TritonKernels
+    except ImportError as error:
+        raise StartupError(
+            f"BATON_ENGINE_DETERMINISTIC is required, and Triton cannot be imported: {error}. "
+            "Install torch's build for CUDA, or set auto."
+        ) from None
+    kernels = TritonKernels(torch.device(device))
+    return kernels, Operators(variant=kernels.arithmetic)
