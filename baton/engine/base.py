@@ -77,6 +77,8 @@ class EngineStats:
     decode_step_seconds: float
     pending_cached_tokens: int = 0
     """Of `pending_prompt_tokens`, those that are expected to be found instead of computed."""
+    late_masks: int = 0
+    """Since start: how often a sequence sat out, because its grammar's mask was not there."""
 
 
 class ContextLimit(Enum):
@@ -87,6 +89,16 @@ class ContextLimit(Enum):
     """engine.context_tokens."""
     KV_MEMORY = "kv_memory"
     """engine.kv_bytes: one sequence fits into it alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """What the torch engine computes with."""
+
+    variant: str = ""
+    """The instruction set that its operators were compiled for; empty: plain torch."""
+    reason: str = ""
+    """Why it is plain torch, or not the best that this CPU runs; empty: it is the best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,8 @@ class EngineInfo:
     """Most prompt tokens that a step computes where no stream runs; 0: unknown."""
     decode_chunk_tokens: int = 0
     """Most prompt tokens that a step computes beside running streams; 0: unknown."""
+    operators: Operators | None = None
+    """None: an engine that has none of its own."""
 
 
 class QueueFullError(Exception):

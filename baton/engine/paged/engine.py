@@ -13,6 +13,7 @@ from baton.engine.events import (
     PromptScored,
 )
 from baton.engine.paged.copies import BlockCopier
+from baton.engine.paged.guided import leave_out
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits
 from baton.engine.paged.rates import EngineRates
@@ -58,6 +59,9 @@ class PagedEngine(Engine):
         self._rates = EngineRates()
         self._pending: list[Event] = []
         """Events of calls since the last step, which the next one reports."""
+        self._late: list[LiveSequence] = []
+        """Sequences that sat out, because their masks were late."""
+        self._late_masks = 0
         self._order = 0
         self._computed_tokens = 0
         self._cached_tokens = 0
@@ -97,6 +101,8 @@ class PagedEngine(Engine):
         began = self._clock()
         for sequence in self._scheduler.admit(began):
             self._admitted(sequence, events)
+        if self._late:
+            self._late = leave_out(self._late, self._scheduler.computing)
         plan = self._scheduler.plan(began)
         for sequence in plan.preempted:
             self._copier.wait(sequence.id)
@@ -136,6 +142,7 @@ class PagedEngine(Engine):
             prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
             decode_step_seconds=self._rates.decode_step_seconds,
             pending_cached_tokens=scheduler.pending_cached_tokens(),
+            late_masks=self._late_masks,
         )
 
     def read_blocks(
@@ -187,6 +194,9 @@ class PagedEngine(Engine):
         if sequence.scores_prompt:
             self._report_scored(sequence, events)
         if not sampled:
+            if sequence.mask is not None:
+                self._late.append(sequence)
+                self._late_masks += 1
             return
         if isinstance(sampled, NotSampled):
             self._scheduler.end(sequence, now)

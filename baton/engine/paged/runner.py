@@ -35,6 +35,8 @@ class Runner(ABC):
 
         KV of positions below the sequence's `num_computed_tokens` is in place: read, not written.
         Return, for each chunk, one token per choice if it samples, else nothing; or why it cannot.
+        Nothing, too, where its mask is late: the sequence keeps it as `mask`, and the last position
+        is computed again.
         """
 
     def take_prompt_logprobs(self, sequence_id: int) -> tuple[TokenLogprob, ...]:  # noqa: ARG002

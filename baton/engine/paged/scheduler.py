@@ -52,6 +52,11 @@ class Scheduler:
         """Sequences that hold pages and have not ended."""
         return len(self._running) + len(self._admitted)
 
+    @property
+    def computing(self) -> int:
+        """Sequences that a step computes, unless they sit out."""
+        return len(self._running)
+
     def has_work(self) -> bool:
         """Return whether a step would do anything."""
         return bool(self._running) or (self._changed and bool(self._waiting))
@@ -111,8 +116,8 @@ class Scheduler:
         plan = StepPlan()
         chunked = []
         for sequence in tuple(self._running):
-            if not sequence.running:
-                continue  # preempted a moment ago
+            if not sequence.running or sequence.sits_out:  # preempted a moment ago, or late
+                continue
             end = len(sequence.tokens)
             if end - sequence.num_computed_tokens > 1:
                 chunked.append(sequence)

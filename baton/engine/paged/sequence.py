@@ -9,6 +9,7 @@ from baton.engine.events import EndReason
 from baton.engine.work_order import BY_ARRIVAL, WorkOrder
 from baton.kv.keys import full_block_key, prompt_keys, token_bytes
 from baton.structured.grammars import Grammars
+from baton.structured.masks import PendingMask
 from baton.structured.state import GrammarState
 
 OVERDUE_SECONDS = 60.0
@@ -81,6 +82,10 @@ class LiveSequence:
     partial_reported: bool = False
     waits_for: bytes | None = None
     """Key of the block that another sequence was busy with at the last try to admit."""
+    mask: PendingMask | None = None
+    """Of its next token, from when it was asked for until a token is drawn by it."""
+    sits_out: bool = False
+    """It is left out of the next step, because its mask would not be there."""
     forward_tokens: int = 0
     """Positions that went through a forward pass, also those that did so twice."""
     first_computed: int | None = None
@@ -173,7 +178,7 @@ class LiveSequence:
 
         Raises:
             ValueError: it is not admitted, or there is less than the prefix cache gave, or more
-                than the context.
+                than the context, or any where log probabilities of the prompt are asked for.
         """
         if self.state is not SequenceState.ADMITTED:
             raise ValueError(f"sequence {self.id} is {self.state.name.lower()}")
@@ -181,6 +186,10 @@ class LiveSequence:
         if not cached <= ready_tokens <= self.context_tokens:
             raise ValueError(
                 f"ready_tokens is {ready_tokens}, not {cached} to {self.context_tokens}"
+            )
+        if ready_tokens and self.scores_prompt:
+            raise ValueError(
+                f"ready_tokens is {ready_tokens}, and with prompt_logprobs all is computed here"
             )
 
     def may_wait_for(self, owner: "LiveSequence") -> bool:

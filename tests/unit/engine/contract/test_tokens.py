@@ -1,6 +1,5 @@
 """Which tokens are sampled, and which end an output."""
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -118,26 +117,3 @@ def test_bad_words_are_not_completed(engine: Engine, temperature: float) -> None
     assert tokens(tuple(found[:2]), bad_word_ids=(pair,)) == found[2:]
     assert tokens(bad_word_ids=((prompt(20)[-1], free[0]),))[0] == free[0]
     assert free[0] not in tokens(bad_word_ids=((free[0],),))
-
-
-def test_log_probabilities_of_a_prompt_are_those_of_its_tokens(engine: Engine) -> None:
-    if "prompt_logprobs" not in engine.info.features:
-        pytest.skip("this engine has none")
-    asked = request(prompt_logprobs=2, sampling=params(max_tokens=3))
-    plain = generate(engine, replace(asked, prompt_logprobs=None))  # and so all of it is cached
-    first, second = (run_local(engine, [replace(asked, id=number)])[0] for number in (1, 2))
-    assert first.tokens[0] == second.tokens[0] == plain
-    tokens = asked.prompt
-    for output in (first, second):
-        assert output.ended is not None
-        assert output.ended.cached_tokens == 0
-        assert len(output.prompt_logprobs) == len(tokens) - 1
-        assert all(len(entry.top) == 2 for entry in output.prompt_logprobs)
-    for at in (1, len(tokens) // 2, len(tokens) - 1):
-        # The same token, sampled because no other may be, has its log probability.
-        only = params(logprobs=2, max_tokens=1, allowed_token_ids=(tokens[at],))
-        (forced,) = run_local(engine, [request(3, prompt=tokens[:at], sampling=only)])
-        (expected,), told = forced.logprobs[0], first.prompt_logprobs[at - 1]
-        assert told.logprob == pytest.approx(expected.logprob, abs=1e-3)
-        assert [one for one, _ in told.top] == [one for one, _ in expected.top]
-    assert_baseline(engine)
