@@ -39,7 +39,11 @@ class BatonConnector(KVConnectorBase_V1, SupportsHMA):
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        return self._admission.match(request.request_id, num_computed_tokens)
+        found, holds = self._admission.match(request.request_id, num_computed_tokens)
+        if holds:
+            # vLLM holds none that skips the prefix cache, and has looked there by now.
+            request.skip_reading_prefix_cache = False
+        return found, holds
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         pages = list(blocks.get_block_ids()[0])

@@ -118,6 +118,8 @@ class VllmCore:
         What lies beyond `ready_tokens` is computed by the way that vLLM has for loads that failed.
         """
         given = request.num_tokens
+        # The connector set it to have the request held.
+        request.skip_reading_prefix_cache = request.get_skip_reading_prefix_cache()
         if more:
             request.prompt_token_ids.extend(more)
             request._all_token_ids.extend(more)

@@ -96,11 +96,13 @@ class VllmEngine(Engine):
         sequence = open_sequence(request, self._order, self._clock(), self.info, self.grammars)
         self._held.check_room(self.info.max_waiting)
         name = f"{request.id}.{self._order}"
-        exact = self.info.exact_continuation
+        exact, vocab = self.info.exact_continuation, self.info.vocab_tokens
         made = self._core.make_request(
             name,
             sequence.tokens,
-            exact_params(sequence, name) if exact else native_params(sequence, self._on_cpu),
+            exact_params(sequence, name, vocab)
+            if exact
+            else native_params(sequence, vocab, on_cpu=self._on_cpu),
             block_hasher(sequence, self._block_tokens),
             self._order,
             priority(sequence),

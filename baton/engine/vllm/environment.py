@@ -3,7 +3,7 @@
 import os
 from importlib.metadata import PackageNotFoundError, version
 
-from baton.cgroup import cpu_quota, usable_cores, usable_threads
+from baton.host.cgroup import cpu_quota, usable_cores, usable_threads
 from baton.settings import EngineSettings, StartupError
 
 TESTED_VERSION = "0.32.0"
@@ -79,6 +79,10 @@ def prepare(settings: EngineSettings) -> None:
     os.environ.update(_ALWAYS)
     for name, value in _UNLESS_SET.items():
         os.environ.setdefault(name, value)
+    if settings.device == "cpu":
+        # vLLM compiles what counts ranks where it is first called, within a step: for seconds, and
+        # without a C++ compiler its engine ends there.
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"
     _, _, device = settings.device.partition("cuda:")
     if device:
         # A rank takes the first device that it sees.

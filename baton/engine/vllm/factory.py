@@ -151,7 +151,7 @@ def _info(
         checkpoint_context_tokens=own_context,
         vocab_tokens=model.get_vocab_size(),
         eos_token_ids=eos_token_ids,
-        features=_SPECULATING if settings.speculative_tokens else _FEATURES,
+        features=_features(settings, config),
         max_waiting=max(1, settings.max_waiting),
         adapters={each.name: each.digest for each in adapters},
         exact_continuation=draws_exactly(settings),
@@ -160,3 +160,14 @@ def _info(
             settings.decode_chunk_tokens or settings.chunk_tokens, settings.chunk_tokens
         ),
     )
+
+
+def _features(settings: EngineSettings, config: VllmConfig) -> tuple[str, ...]:
+    found = _SPECULATING if settings.speculative_tokens else _FEATURES
+    no_prompt_logprobs = (
+        # vLLM then makes logits for sampled rows alone, and its engine ends of others.
+        config.lora_config is not None
+        or config.cache_config.kv_sharing_fast_prefill
+        or config.model_config.logprobs_mode.endswith("_logits")
+    )
+    return found if no_prompt_logprobs else (*found, "prompt_logprobs")

@@ -13,7 +13,7 @@ from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality
 
 from baton.engine.grammars import read_grammars
 from baton.engine.model_config import read_eos_token_ids
-from baton.engine.native.build import built_library
+from baton.engine.native.build import built
 from baton.engine.native.kernels import load_mask_logits
 from baton.engine.paged.sequence import LiveSequence
 from baton.engine.sampling.bad_words import forbidden as forbidden_tokens
@@ -133,8 +133,8 @@ class BatonSampler(LogitsProcessor):
         model = vllm_config.model_config
         self._grammars = shared_grammars(Path(model.model), model.get_vocab_size())
         self._masks = Masks(self._grammars.vocabulary) if self._grammars is not None else None
-        library = built_library() if device.type == "cpu" else None
-        self._mask_logits = load_mask_logits(library) if library is not None else mask_logits
+        found = built() if device.type == "cpu" else None
+        self._mask_logits = load_mask_logits(found.path) if found is not None else mask_logits
         self._begun: tuple[list[tuple[_Row, int]], Future[Words]] | None = None
         """Masks that are being computed: their rows, with their positions."""
 

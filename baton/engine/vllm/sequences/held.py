@@ -171,7 +171,7 @@ class HeldSequences:
             return None, False
         sequence.waits_for = None
         missing = sequence.keys[found:]
-        if missing and self._busy(held, missing[0]):
+        if missing and not sequence.scores_prompt and self._busy(held, missing[0]):
             sequence.waits_for = missing[0]
             return None, False
         sequence.cached_blocks = sequence.registered = found

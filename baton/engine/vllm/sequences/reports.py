@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from vllm.v1.engine import EngineCoreOutput, FinishReason
 
 from baton.engine.base import EngineInfo
-from baton.engine.events import BlocksEvicted, BlocksReady, EndReason, Event
+from baton.engine.events import BlocksEvicted, BlocksReady, EndReason, Event, PromptScored
 from baton.engine.paged.reports import report_ended, report_sampled
 from baton.engine.paged.sequence import LiveSequence, SequenceState
 from baton.engine.sampling.draw import Sampled
@@ -13,7 +13,7 @@ from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.prefix_cache import PrefixCache
 from baton.engine.vllm.sequences.held import HeldSequences
 from baton.engine.vllm.sequences.held_sequence import HeldSequence
-from baton.engine.vllm.sequences.sampled import SampledReader
+from baton.engine.vllm.sequences.sampled import SampledReader, scored_prompt
 
 
 class StepReporter:
@@ -37,6 +37,7 @@ class StepReporter:
     ) -> None:
         self._block_tokens = info.layout.block_tokens
         self._block_bytes = info.block_bytes
+        self._chunk_tokens = info.chunk_tokens
         self._core = core
         self._held = held
         self._cache = cache
@@ -79,6 +80,10 @@ class StepReporter:
                 held, (EndReason.ERROR,) * len(sequence.request.choices), events, "vLLM gave it up"
             )
             return
+        if sequence.scores_prompt and not self._scored(held, output, events):
+            given_up = (EndReason.ERROR,) * len(sequence.request.choices)
+            self._end(held, given_up, events, "vLLM lost the log probabilities of its prompt")
+            return
         for sampled in self._reader.read(held, output):
             if unfit := self._unfit(sequence, sampled):
                 given_up = (EndReason.ERROR,) * len(sequence.request.choices)
@@ -88,6 +93,23 @@ class StepReporter:
             if reasons is not None:
                 self._end(held, reasons, events)
                 return
+
+    def _scored(self, held: HeldSequence, output: EngineCoreOutput, events: list[Event]) -> bool:
+        """Report the log probabilities of a prompt, which vLLM gives with the first token.
+
+        It gives them once: they are lost with that output when the sequence is preempted before it
+        is read, as may happen with async scheduling. Return whether they are there.
+        """
+        sequence = held.sequence
+        entries = scored_prompt(held, output)
+        if not entries:
+            return False
+        # No more in one event than an engine has that reports each chunk.
+        for at in range(0, len(entries), self._chunk_tokens):
+            some = tuple(entries[at : at + self._chunk_tokens])
+            events.append(PromptScored(sequence.id, sequence.scored_tokens, some))
+            sequence.scored_tokens += len(some)
+        return True
 
     def _unfit(self, sequence: LiveSequence, sampled: Sequence[Sampled]) -> str:
         """Return why what was sampled is not of the sequence's grammar; empty: it is.

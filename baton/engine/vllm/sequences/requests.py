@@ -53,7 +53,7 @@ def takes_argmax(sequence: LiveSequence) -> bool:
     )
 
 
-def exact_params(sequence: LiveSequence, name: str) -> VllmParams:
+def exact_params(sequence: LiveSequence, name: str, vocab_tokens: int) -> VllmParams:
     """Return vLLM's parameters where Baton draws, or where the argmax is the draw."""
     sampling = sequence.request.sampling
     return VllmParams(
@@ -64,10 +64,11 @@ def exact_params(sequence: LiveSequence, name: str) -> VllmParams:
         stop_token_ids=[] if sampling.min_tokens else sorted(sequence.stops),
         detokenize=False,
         extra_args=None if takes_argmax(sequence) else draw_argument(name, sequence),
+        prompt_logprobs=_prompt_logprobs(sequence, vocab_tokens),
     )
 
 
-def native_params(sequence: LiveSequence, on_cpu: bool) -> VllmParams:
+def native_params(sequence: LiveSequence, vocab_tokens: int, *, on_cpu: bool) -> VllmParams:
     """Return vLLM's parameters where vLLM draws: such an output is not continued exactly.
 
     On a CPU seeds are left out: vLLM rewinds a seeded generator after each chunk of a prompt, which
@@ -92,6 +93,7 @@ def native_params(sequence: LiveSequence, on_cpu: bool) -> VllmParams:
         logit_bias=dict(sampling.logit_bias) or None,
         allowed_token_ids=list(sampling.allowed_token_ids or ()) or None,
         logprobs=sampling.logprobs,
+        prompt_logprobs=_prompt_logprobs(sequence, vocab_tokens),
         max_tokens=left,
         min_tokens=max(0, min(sampling.min_tokens - done, left)),
         ignore_eos=True,
@@ -101,6 +103,15 @@ def native_params(sequence: LiveSequence, on_cpu: bool) -> VllmParams:
     # vLLM makes these of words with its tokenizer, which it has none of here.
     params._bad_words_token_ids = [list(run) for run in sampling.bad_word_ids] or None
     return params
+
+
+def _prompt_logprobs(sequence: LiveSequence, vocab_tokens: int) -> int | None:
+    """Return how many alternatives vLLM shall report of each prompt token; it then reads nothing of
+    its prefix cache. None: none is to be reported."""
+    asked = sequence.request.prompt_logprobs
+    if asked is None or not sequence.scores_prompt:
+        return None
+    return min(asked, vocab_tokens)
 
 
 def _tokens_left(sequence: LiveSequence) -> int:

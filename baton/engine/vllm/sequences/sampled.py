@@ -1,4 +1,4 @@
-"""Tokens as Baton reports them, out of vLLM's outputs."""
+"""Tokens and log probabilities as Baton reports them, out of vLLM's outputs."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -37,6 +37,23 @@ class SampledReader:
                 yield (Sampled(token, _logprob(output.new_logprobs, index, token, request)),)
 
 
+def scored_prompt(held: HeldSequence, output: EngineCoreOutput) -> list[TokenLogprob]:
+    """Return the log probabilities of all prompt tokens but the first; none if vLLM gives none.
+
+    To vLLM what was sampled elsewhere is prompt too: that is left out.
+    """
+    tensors, request = output.new_prompt_logprobs_tensors, held.sequence.request
+    if tensors is None:
+        return []
+    tokens = request.prompt[1:]
+    ids = tensors.logprob_token_ids[: len(tokens)].tolist()
+    values = tensors.logprobs[: len(tokens)].tolist()
+    return [
+        _entry(token, ids_of, values_of, request.prompt_logprobs or 0)
+        for token, ids_of, values_of in zip(tokens, ids, values, strict=True)
+    ]
+
+
 def _logprob(lists: Any, index: int, token: int, request: Any) -> TokenLogprob | None:
     """Return vLLM's own log probability of a token, with as many alternatives as were asked for."""
     asked = request.sampling.logprobs
@@ -44,7 +61,11 @@ def _logprob(lists: Any, index: int, token: int, request: Any) -> TokenLogprob |
         return None
     ids = [int(each) for each in lists.logprob_token_ids[index]]
     values = [float(each) for each in lists.logprobs[index]]
+    return _entry(token, ids, values, asked)
+
+
+def _entry(token: int, ids: list[int], values: list[float], count: int) -> TokenLogprob:
+    """Return what vLLM tells of one token: it comes first, and again where it is among the best."""
     own = values[ids.index(token)]
-    # The sampled token comes first, and again where it is among the best.
     best = sorted(zip(ids[1:], values[1:], strict=True), key=lambda pair: (-pair[1], pair[0]))
-    return TokenLogprob(own, tuple(best[:asked]))
+    return TokenLogprob(own, tuple(best[:count]))

@@ -24,7 +24,7 @@ ROUNDS = 6
 def make_engine() -> Callable[[], Engine]:
     settings = EngineSettings(
         kind="vllm",
-        model=ROOT / "models" / MODEL,
+        model=ROOT / "models" / "baton-tiny",
         dtype="float32",
         threads=1,
         kv_bytes=64 * MIB,
