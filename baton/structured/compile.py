@@ -6,23 +6,31 @@ import time
 from typing import Any
 
 import msgspec
-import numpy as np
 from llguidance import LLMatcher
 
 from baton.grammar import Grammar
+from baton.structured.beginning import beginning_error
 from baton.structured.errors import GrammarError
 from baton.structured.limits import BLAME_SECONDS, MAX_INTERSECTED, MAX_LARK_ALTERNATIVES
+from baton.structured.pauses import Pauses
 from baton.structured.schema import check_repeats, check_schema, parse_schema, shown, walk
 from baton.structured.vocabulary import Vocabulary
 
 _EMBEDDED = re.compile(r"%json\s*(?=\{)")
-_SPACES = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+_SPACES = json.dumps(
+    {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+)
 """At most one space, behind commas and colons: a model that may write more can do so for ever."""
 _SHOWN = 400  # characters of what the library says
 _ONE_OF = "oneOf constraints"
+_ROW = "Parser Error: Current row"
 _REWORDED = {
     _ONE_OF: "branches of oneOf could not be told apart; use anyOf, or give each a required "
     "property with a const of its own",
+    _ROW: "too many ways to go on with its beginning; list properties in required, so that fewer "
+    "are optional, or take fewer branches",
+    "lexer error: too many": "it is too complex: its repetitions have too many states; use smaller "
+    "bounds",
     "NoExtension": "no text is complete: it refers to itself without an end",
 }
 
@@ -46,10 +54,11 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
         GrammarError: what it asks for cannot be kept, or costs too much.
     """
     schema = None
+    pauses = Pauses()
     match grammar.kind:
         case "json_schema":
-            schema = parse_schema(grammar.text)
-            check_schema(schema)
+            schema = parse_schema(grammar.text, pauses)
+            check_schema(schema, pauses)
             written = LLMatcher.grammar_from_json_schema(_spaced(schema, grammar.text))
         case "regex":
             check_repeats(grammar.text, "regex")
@@ -59,27 +68,26 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
             options = " | ".join(msgspec.json.encode(one).decode() for one in grammar.options())
             written = LLMatcher.grammar_from_lark(f"start: OPTION\nOPTION: {options}")
         case _:
-            written = LLMatcher.grammar_from_lark(_checked_lark(grammar.text))
+            written = LLMatcher.grammar_from_lark(_checked_lark(grammar.text, pauses))
     matcher = vocabulary.matcher(written)
-    if not matcher.is_error():
-        # What cannot begin shows with its first mask, which is then known to all that begin.
-        mask = np.zeros(vocabulary.words, np.uint32)
-        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        if not matcher.is_error() and not mask.any():
-            raise GrammarError(f"{grammar.kind}: no token of the model begins such a text")
-    if matcher.is_error():
-        raise GrammarError(_told(vocabulary, grammar.kind, schema, matcher.get_error()))
+    error = matcher.get_error() if matcher.is_error() else beginning_error(vocabulary, matcher)
+    if error:
+        raise GrammarError(_told(vocabulary, grammar.kind, schema, error, pauses))
     return CompiledGrammar(vocabulary, matcher)
 
 
 def _spaced(schema: Any, text: str) -> str:
-    """Return a schema's text with what may stand between its values."""
+    """Return a schema's text with what may stand between its values.
+
+    It is written into the text: to write the schema anew would hold the interpreter's lock for
+    milliseconds.
+    """
     if not isinstance(schema, dict):
         return text
-    return json.dumps({**json.loads(text), "x-guidance": _SPACES}, ensure_ascii=False)
+    return f'{text.rstrip()[:-1]}{"," if schema else ""}"x-guidance":{_SPACES}}}'
 
 
-def _checked_lark(text: str) -> str:
+def _checked_lark(text: str, pauses: Pauses) -> str:
     """Return a grammar whose embedded schemas were checked, and say what stands between values.
 
     Raises:
@@ -104,8 +112,8 @@ def _checked_lark(text: str) -> str:
             ) from None
         try:
             embedded = text[found.end() : end]
-            schema = parse_schema(embedded)
-            check_schema(schema)
+            schema = parse_schema(embedded, pauses)
+            check_schema(schema, pauses)
         except GrammarError as error:
             raise GrammarError(f"lark: in %json, {error}") from None
         rest.append(text[at : found.start()])
@@ -121,30 +129,44 @@ def _checked_lark(text: str) -> str:
     return "".join(whole)
 
 
-def _told(vocabulary: Vocabulary, kind: str, schema: Any, error: str) -> str:
+def _told(vocabulary: Vocabulary, kind: str, schema: Any, error: str, pauses: Pauses) -> str:
     """Return what a client is told of the library's error."""
     text = next((said for mark, said in _REWORDED.items() if error.startswith(mark)), "")
     where = kind
-    if isinstance(schema, dict) and (found := _blamed(vocabulary, schema, error)):
-        where = found
+    if isinstance(schema, dict):
+        found = _widest(schema) if error.startswith(_ROW) else ""
+        where = found or _blamed(vocabulary, schema, error, pauses) or kind
     if not text:
         text = " ".join(error.replace("<non-verbose/>", "").split())[:_SHOWN]
     return f"{where}: {text}"
 
 
-def _blamed(vocabulary: Vocabulary, schema: dict[str, Any], error: str) -> str:
+def _widest(schema: dict[str, Any]) -> str:
+    """Return the path of the most branches; empty: there are none."""
+    most, found = 1, ""
+    for path, each in walk(schema):
+        for keyword in ("anyOf", "oneOf"):
+            branches = each.get(keyword)
+            if isinstance(branches, list) and len(branches) > most:
+                most, found = len(branches), shown((*path, keyword))
+    return found
+
+
+def _blamed(vocabulary: Vocabulary, schema: dict[str, Any], error: str, pauses: Pauses) -> str:
     """Return the path of the innermost subschema that fails alone in the same way."""
     definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     blamed: tuple[str | int, ...] = ()
-    until = time.monotonic() + BLAME_SECONDS
+    until = time.thread_time() + BLAME_SECONDS
     for path, each in walk(schema):
-        if time.monotonic() > until:
+        if time.thread_time() > until:
             break
         if path[:1] in (("$defs",), ("definitions",)) or len(path) <= len(blamed):
             continue
         if "#/properties" in str(each.get("$ref", "")):
             continue
+        pauses.begin()
         text = json.dumps(definitions | dict(each))
+        pauses.take()
         alone = vocabulary.matcher(LLMatcher.grammar_from_json_schema(text))
         if alone.is_error() and alone.get_error()[:40] == error[:40]:
             blamed = path

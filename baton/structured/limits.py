@@ -24,7 +24,7 @@ MAX_LARK_ALTERNATIVES = 1_500
 """Bars in a Lark grammar."""
 
 BLAME_SECONDS = 0.05
-"""For finding the part of a schema that an error is about."""
+"""Of processor time, for finding the part of a schema that an error is about."""
 COMPILE_SECONDS = 2.0
 """Who waits for longer is told that the grammar is too complex."""
 

@@ -1,4 +1,4 @@
-"""What a JSON Schema may not ask for, by keyword and JSON path. Pure; knows no tokenizer."""
+"""What a JSON Schema may not ask for, by keyword and JSON path. Knows no tokenizer."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,7 @@ from baton.structured.limits import (
     MAX_PROPERTIES,
     MAX_REPEATS,
 )
+from baton.structured.pauses import Pauses
 
 _UNSUPPORTED = (
     "not",
@@ -42,18 +43,22 @@ _UNSUPPORTED = (
     "x-guidance",
 )
 """Keywords that limit documents in a way that is not kept."""
+_UNSUPPORTED_SET = frozenset(_UNSUPPORTED)
 FORMATS = frozenset(
     {
         *("date-time", "time", "date", "duration", "email"),
         *("hostname", "ipv4", "ipv6", "uuid", "uri"),
     }
 )
+_COMBINED = frozenset({"allOf", "anyOf", "oneOf", "$ref"})
 _ONE = ("items", "additionalItems", "additionalProperties")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions")
+_INNER = frozenset({*_ONE, *_LISTS, *_MAPS})
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _BOUND = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
-
+_CONTAINERS = (dict, list)
+_NUMBERS = (int, float)
 Path = tuple[str | int, ...]
 
 
@@ -64,8 +69,12 @@ class _Totals:
     alternatives: int = 0
 
 
-def parse_schema(text: str) -> Any:
+def parse_schema(text: str, pauses: Pauses) -> Any:
     """Return the value of a schema's text.
+
+    Args:
+        text: of at most `MAX_GRAMMAR_BYTES`.
+        pauses: of the calling thread.
 
     Raises:
         GrammarError: it is no JSON, no schema, or nested too deep.
@@ -78,16 +87,17 @@ def parse_schema(text: str) -> Any:
         raise GrammarError(f"the schema is not JSON: {error}") from None
     if not isinstance(schema, dict | bool):
         raise GrammarError("the schema is neither an object nor true or false")
-    if _deeper_than(schema, MAX_DEPTH):
+    if _deeper_than(schema, MAX_DEPTH, pauses):
         raise GrammarError(_too_deep())
     return schema
 
 
-def check_schema(schema: Any) -> None:
+def check_schema(schema: Any, pauses: Pauses) -> None:
     """Refuse what is not kept, or costs too much to keep.
 
     Args:
         schema: as of `parse_schema`.
+        pauses: of the calling thread.
 
     Raises:
         GrammarError: the first such keyword, with its path.
@@ -98,32 +108,43 @@ def check_schema(schema: Any) -> None:
         _check_keywords(path, each)
         _check_object(path, each, totals)
         _check_sizes(path, each, totals)
-        if _intersected(each, schema, known) > MAX_INTERSECTED:
+        if _COMBINED.isdisjoint(each):
+            known[id(each)] = _own_patterns(each)
+        elif _intersected(each, schema, known, pauses) > MAX_INTERSECTED:
             raise GrammarError(
                 f"{shown(path)}: more than {MAX_INTERSECTED} patterns and formats for one value; "
                 "write them as one pattern"
             )
+        pauses.take()
 
 
 def walk(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield each subschema that is an object, with its path; what is data in it is no schema."""
-    waiting: list[tuple[Path, Any]] = [(path, schema)]
+    waiting: list[Iterator[tuple[Path, Any]]] = [iter([(path, schema)])]
     while waiting:
-        path, each = waiting.pop()
-        if not isinstance(each, dict):
-            continue
-        yield path, each
-        inner: list[tuple[Path, Any]] = []
-        for name in _MAPS:
-            if isinstance(found := each.get(name), dict):
-                inner += [((*path, name, key), value) for key, value in found.items()]
-        for name in _LISTS:
-            if isinstance(found := each.get(name), list):
-                inner += [((*path, name, at), value) for at, value in enumerate(found)]
-        for name in _ONE:
-            if isinstance(found := each.get(name), dict):
-                inner.append(((*path, name), found))
-        waiting += reversed(inner)
+        for path, each in waiting[-1]:
+            if isinstance(each, dict):
+                yield path, each
+                if not _INNER.isdisjoint(each):
+                    waiting.append(_inner(path, each))
+                    break
+        else:
+            waiting.pop()
+
+
+def _inner(path: Path, schema: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Yield what may be a schema in one, with its path."""
+    for name in _MAPS:
+        if isinstance(found := schema.get(name), dict):
+            for key, value in found.items():
+                yield (*path, name, key), value
+    for name in _LISTS:
+        if isinstance(found := schema.get(name), list):
+            for at, value in enumerate(found):
+                yield (*path, name, at), value
+    for name in _ONE:
+        if isinstance(found := schema.get(name), dict):
+            yield (*path, name), found
 
 
 def shown(path: Path) -> str:
@@ -151,12 +172,12 @@ def check_repeats(text: str, where: str) -> None:
 
 
 def _check_keywords(path: Path, schema: Mapping[str, Any]) -> None:
-    for name in _UNSUPPORTED:
-        if name in schema:
-            raise GrammarError(
-                f"{shown(path)}: the keyword {name} is not supported; leave it out, or check the "
-                "answer against it"
-            )
+    if not _UNSUPPORTED_SET.isdisjoint(schema):
+        name = next(name for name in _UNSUPPORTED if name in schema)
+        raise GrammarError(
+            f"{shown(path)}: the keyword {name} is not supported; leave it out, or check the "
+            "answer against it"
+        )
     form = schema.get("format")
     if isinstance(form, str) and form not in FORMATS:
         raise GrammarError(
@@ -169,7 +190,9 @@ def _check_keywords(path: Path, schema: Mapping[str, Any]) -> None:
 
 
 def _check_object(path: Path, schema: Mapping[str, Any], totals: _Totals) -> None:
-    properties = schema.get("properties")
+    properties, least = schema.get("properties"), schema.get("minProperties")
+    if properties is None and least is None:
+        return
     names = properties if isinstance(properties, dict) else {}
     required = schema.get("required")
     needed = set(required) if isinstance(required, list) and _strings(required) else set()
@@ -184,7 +207,6 @@ def _check_object(path: Path, schema: Mapping[str, Any], totals: _Totals) -> Non
             f"{shown((*path, 'properties'))}: {optional} optional properties; at most "
             f"{MAX_OPTIONAL_PROPERTIES} of one object: list others in required"
         )
-    least = schema.get("minProperties")
     if isinstance(least, int | float) and least > max(1, len(needed)):
         # Names beyond those listed may repeat, and are then one.
         raise GrammarError(
@@ -194,7 +216,7 @@ def _check_object(path: Path, schema: Mapping[str, Any], totals: _Totals) -> Non
 
 
 def _check_sizes(path: Path, schema: Mapping[str, Any], totals: _Totals) -> None:
-    totals.items += max(_count(schema.get(name)) for name in ("minItems", "maxItems"))
+    totals.items += max(_count(schema.get("minItems")), _count(schema.get("maxItems")))
     if totals.items > MAX_ITEMS:
         raise GrammarError(
             f"{shown(path)}: minItems and maxItems of the schema's arrays come to more than "
@@ -210,26 +232,32 @@ def _check_sizes(path: Path, schema: Mapping[str, Any], totals: _Totals) -> None
         )
 
 
-def _intersected(schema: Any, root: Any, known: dict[int, int]) -> int:
+def _own_patterns(schema: Mapping[str, Any]) -> int:
+    return ("pattern" in schema) + ("format" in schema)
+
+
+def _intersected(schema: Any, root: Any, known: dict[int, int], pauses: Pauses) -> int:
     """Return how many patterns and formats apply to one value at once, at most one too many.
 
     Args:
         schema: which; what it refers to counts with it.
         root: the whole schema.
         known: what was found before, by the subschema's identity: each is looked at once.
+        pauses: of the calling thread.
     """
     if not isinstance(schema, dict):
         return 0
     if id(schema) in known:
         return known[id(schema)]
     known[id(schema)] = 0  # for what refers to itself
-    found = ("pattern" in schema) + ("format" in schema)
+    pauses.take()
+    found = _own_patterns(schema)
     if isinstance(reference := schema.get("$ref"), str):
-        found += _intersected(_at(root, reference), root, known)
+        found += _intersected(_at(root, reference), root, known, pauses)
     for name in ("allOf", "anyOf", "oneOf"):
         branches = schema.get(name)
         if isinstance(branches, list):
-            each = [_intersected(branch, root, known) for branch in branches]
+            each = [_intersected(branch, root, known, pauses) for branch in branches]
             found += sum(each) if name == "allOf" else max(each, default=0)
     known[id(schema)] = min(found, MAX_INTERSECTED + 1)
     return known[id(schema)]
@@ -251,18 +279,16 @@ def _at(root: Any, reference: str) -> Any:
     return found
 
 
-def _deeper_than(value: Any, most: int) -> bool:
-    level = [value]
-    for _ in range(most + 1):
-        level = [
-            inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
-        ]
-        if not level:
-            return False
-    return True
+def _deeper_than(value: Any, most: int, pauses: Pauses) -> bool:
+    level = [value] if isinstance(value, _CONTAINERS) else []
+    for _ in range(most):
+        inner: list[Any] = []
+        for each in level:
+            pauses.take()
+            values = each.values() if isinstance(each, dict) else each
+            inner += [one for one in values if isinstance(one, _CONTAINERS)]
+        level = inner
+    return any(level)
 
 
 def _too_deep() -> str:
@@ -274,4 +300,4 @@ def _strings(values: list[Any]) -> bool:
 
 
 def _count(value: Any) -> int:
-    return min(int(value), MAX_ITEMS + 1) if isinstance(value, int | float) else 0
+    return min(int(value), MAX_ITEMS + 1) if isinstance(value, _NUMBERS) else 0

@@ -1,11 +1,15 @@
 """Where an output is in its grammar: a function of the grammar and the output alone."""
 
 from collections.abc import Sequence
-from itertools import islice
 
 from llguidance import LLMatcher
 
 from baton.structured.compile import CompiledGrammar
+
+_REPLAYED = 64
+"""Tokens that are taken at once: meanwhile no other thread of the process runs Python."""
+_DECAY = 0.97
+"""How soon a slow mask is forgotten: 10 ms in a hundred masks."""
 
 
 class GrammarState:
@@ -20,6 +24,20 @@ class GrammarState:
         self._consumed = 0
         self.error = ""
         """Why it cannot go on; empty: it can."""
+        self.suspect = False
+        """Its last mask was one of several, which took long together."""
+        self.cost = 0.0
+        """Seconds of processor time: the longest of the masks that were measured lately."""
+
+    def behind(self, tokens: Sequence[int], begin: int) -> bool:
+        """Return whether it was shown so little of an output, as of `advance`, that the rest takes
+        long."""
+        return len(tokens) - begin - self._consumed > _REPLAYED
+
+    def took(self, seconds: float) -> None:
+        """Record what a mask took, measured by itself."""
+        self.suspect = False
+        self.cost = max(seconds, self.cost * _DECAY)
 
     def advance(self, tokens: Sequence[int], begin: int = 0) -> LLMatcher | None:
         """Take what is new of an output.
@@ -33,14 +51,15 @@ class GrammarState:
         """
         if self.error:
             return None
-        new = list(islice(tokens, begin + self._consumed, None))
-        if new and not self._matcher.consume_tokens(new):
-            error = self._matcher.get_error()
-            unfit = "satisfy the grammar" in error
-            what = "the output so far is not of the grammar" if unfit else "it is too complex"
-            self.fail(f"{what}: {error}")
-            return None
-        self._consumed += len(new)
+        for at in range(begin + self._consumed, len(tokens), _REPLAYED):
+            new = list(tokens[at : at + _REPLAYED])
+            if not self._matcher.consume_tokens(new):
+                error = self._matcher.get_error()
+                unfit = "satisfy the grammar" in error
+                what = "the output so far is not of the grammar" if unfit else "it is too complex"
+                self.fail(f"{what}: {error}")
+                return None
+            self._consumed += len(new)
         return self._matcher
 
     def allows(self, tokens: Sequence[int], begin: int, token: int, ends: frozenset[int]) -> bool:

@@ -36,6 +36,8 @@ DOUBLING = {
 """Each definition names the next one twice."""
 OBJECT = {"type": "object", "required": ["k"]}
 PATTERNS = {"allOf": [{"type": "string", "pattern": f"a{{{i}}}"} for i in range(1, 30)]}
+OPTIONAL = {"anyOf": [{"type": "object", "properties": {f"k{i}": {}}} for i in range(500)]}
+"""Its first brace may be that of any branch, and any of their properties may come next."""
 REFUSED_SCHEMAS: list[tuple[Any, str]] = [
     ({"not": {}}, "$: the keyword not is not supported"),
     ({"if": {}, "then": {}}, "$: the keyword if"),
@@ -66,6 +68,9 @@ REFUSED_SCHEMAS: list[tuple[Any, str]] = [
     ),
     ({"properties": {f"p{i}": {} for i in range(401)}}, "401 optional properties; at most 400"),
     ({"oneOf": [{"const": i} for i in range(2000)]}, "more than 1500 branches; use enum"),
+    (OPTIONAL, "$.anyOf: too many ways to go on with its beginning; list properties in required"),
+    ({"type": "array", "items": OPTIONAL}, "$.items.anyOf: too many ways to go on"),
+    (OBJECT | {"properties": {"k": OPTIONAL}}, "$.properties.k.anyOf: too many ways to go on"),
 ]
 
 
@@ -88,6 +93,7 @@ def test_a_schema_is_refused_by_keyword_and_path(
         ("regex", r"(a)\1", "backreferences are not supported"),
         ("regex", "a{1000000}", "a repetition of 1000000"),
         ("regex", "[", "unclosed character class"),
+        ("regex", "(a?){500}a{500}", "its repetitions have too many states; use smaller bounds"),
         ("lark", 'start: a\nb: "x"', "unknown name"),
         ("lark", 'start: %json {"not": {}}', "lark: in %json, $: the keyword not"),
         ("lark", 'start: %json {"x-guidance": {"lenient": true}}', "x-guidance is not supported"),
@@ -119,6 +125,7 @@ def test_other_forms_are_refused_by_name(
         {"enum": [f"value {i}" for i in range(15_000)]},
         {"type": "string", "maxLength": 1_000_000},
         DOUBLING,
+        {"anyOf": [OBJECT | {"properties": {"k": {"const": i}}} for i in range(500)]},
         {"properties": {f"p{i}": {"type": "string"} for i in range(400)}},
     ],
     ids=lambda value: str(value)[:40],

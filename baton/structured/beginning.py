@@ -1,0 +1,51 @@
+"""The first tokens of a text, tried before a grammar is taken: some fail with the first of them."""
+
+import numpy as np
+from llguidance import LLMatcher
+from numpy.typing import NDArray
+
+from baton.structured.vocabulary import Vocabulary
+
+_TRIED = 8
+"""Tokens; each costs a mask."""
+_OPENING = "{["
+"""What leads furthest into a grammar: to the branches of a schema, and its optional properties."""
+
+
+def beginning_error(vocabulary: Vocabulary, matcher: LLMatcher) -> str:
+    """Try one beginning, which goes into objects and arrays where it can.
+
+    Masks are computed before tokens are taken, as they give the interpreter's lock up.
+
+    Args:
+        vocabulary: of the matcher.
+        matcher: without an error, at the beginning of its grammar, where it stays.
+
+    Returns:
+        What the library says; empty: it can be begun.
+    """
+    opening = [ids[0] for text in _OPENING if len(ids := vocabulary.tokenize(text)) == 1]
+    mask = np.zeros(vocabulary.words, np.uint32)
+    at = matcher  # whose first mask is then known to all that begin
+    for _ in range(_TRIED):
+        at.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if at.is_error() or not mask.any():
+            break
+        if at is matcher:
+            at = matcher.deep_copy()
+        token = next((one for one in opening if _allows(mask, one)), _lowest(mask))
+        if not at.consume_token(token) or at.is_stopped():
+            break
+    if at.is_error():
+        return at.get_error()
+    return "" if mask.any() or at is not matcher else "no token of the model begins such a text"
+
+
+def _allows(mask: NDArray[np.uint32], token: int) -> bool:
+    return bool(mask[token >> 5] >> (token & 31) & 1)
+
+
+def _lowest(mask: NDArray[np.uint32]) -> int:
+    word = int(mask.nonzero()[0][0])
+    bits = int(mask[word])
+    return 32 * word + (bits & -bits).bit_length() - 1
