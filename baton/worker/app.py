@@ -1,6 +1,7 @@
 """Compose a worker out of its parts. Leaving the stack undoes it in reverse."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,7 +30,13 @@ from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.load import LoadReporter
 from baton.worker.readiness import ROUTERS, STORE, wait_routers, wait_store
-from baton.worker.records import NO_DEFAULTS, adapter_records, check_names, model_card
+from baton.worker.records import (
+    NO_DEFAULTS,
+    adapter_records,
+    check_names,
+    model_card,
+    operators_record,
+)
 from baton.worker.service import WorkerService
 
 DECODE_CHUNK_TOKENS = 32
@@ -67,12 +74,14 @@ async def compose(
     if settings.kv.verify != ALWAYS:
         log.warning("kv.verify.reduced", verify=settings.kv.verify)
     check_cores(settings.engine.cores)
+    check_nice(settings.engine.nice)
     tokenizer = _read_tokenizer(settings.engine.model)
     engine_loop = EngineLoop(
         lambda: make_engine(_engine_settings(settings)),
         lambda error: process.die(f"the engine failed: {error!r}"),
         settings.engine.cores,
         process.liveness.clock.now,
+        settings.engine.nice,
     )
     process.liveness.watch("engine", lambda: engine_loop.busy_since)
     engine = await engine_loop.start()
@@ -204,6 +213,16 @@ def check_cores(cores: Sequence[int]) -> None:
         )
 
 
+def check_nice(nice: int) -> None:
+    """Check that this system's threads may be nicer than their process.
+
+    Raises:
+        StartupError: they may not.
+    """
+    if nice and sys.platform != "linux":
+        raise StartupError("Threads of this system are all equally nice: set BATON_ENGINE_NICE 0.")
+
+
 def _engine_settings(settings: WorkerSettings) -> EngineSettings:
     engine = settings.engine
     if settings.role == "decode" and not engine.decode_chunk_tokens:
@@ -260,4 +279,5 @@ def _instance(
         metrics_address=process.metrics_address,
         adapters=adapter_records(engine.info),
         inexact_continuation=not engine.info.exact_continuation,
+        operators=operators_record(engine.info),
     )

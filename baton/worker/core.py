@@ -14,12 +14,12 @@ from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
+from baton.process.priority import lower_thread_priority
 from baton.sampling import is_plainly_greedy
 from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
 from baton.worker.convert import adapter_digest, sequence_request, work_order
 from baton.worker.engine_loop import EngineLoop
-from baton.worker.kv.copy_threads import lower_thread_priority
 from baton.worker.kv.fetch import FetchRate, SequenceFetch
 from baton.worker.kv.idle import evict_idle_blocks
 from baton.worker.kv.publish import KvPublisher

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ class EngineLoop:
         on_failed: Callable[[BaseException], None],
         cores: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
+        nice: int = 0,
     ) -> None:
         """Prepare the thread.
 
@@ -53,11 +55,13 @@ class EngineLoop:
             cores: to which the thread and the compute threads that it starts are bound; empty:
                 any. The process's other threads are not bound.
             clock: of `busy_since`.
+            nice: added to the niceness of the same threads.
         """
         self._make_engine = make_engine
         self._deliver: Deliver | None = None
         self._on_failed = on_failed
         self._cores = cores
+        self._nice = nice
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
         self.steps = 0
@@ -121,6 +125,9 @@ class EngineLoop:
         try:
             if self._cores:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
+            if self._nice and sys.platform == "linux":  # where threads have a niceness of their own
+                niceness = os.getpriority(os.PRIO_PROCESS, 0) + self._nice
+                os.setpriority(os.PRIO_PROCESS, 0, niceness)  # the kernel stops at 19
             engine = self._make_engine()
         except BaseException as error:  # noqa: BLE001 - it is the caller's of `start`
             self._loop.call_soon_threadsafe(_fail, self._made, error)

@@ -159,5 +159,6 @@ class LoadReporter:
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
         self._kv_usage.set(1 - stats.free_pages / stats.total_pages)
+        metrics.LATE_MASKS.set(stats.late_masks)
         metrics.COMPUTED_TOKENS.set(stats.computed_tokens)
         metrics.CACHED_TOKENS.set(stats.cached_tokens)

@@ -11,6 +11,10 @@ BLOCKS_LOST = Counter("baton_worker_kv_blocks_lost", "Blocks that the store coul
 BLOCKS_IDLE = Counter(
     "baton_worker_kv_blocks_idle", "Idle blocks that left the engine's memory for the store's"
 )
+LATE_MASKS = Gauge(
+    "baton_worker_late_masks",
+    "Tokens that came steps later since start, as a grammar's mask was late",
+)
 COMPUTED_TOKENS = Gauge("baton_worker_computed_tokens", "Tokens through a forward pass since start")
 CACHED_TOKENS = Gauge(
     "baton_worker_cached_tokens", "Prompt tokens found instead of computed since start"

@@ -59,6 +59,13 @@ def adapter_records(info: EngineInfo) -> list[cluster_pb2.Adapter]:
     ]
 
 
+def operators_record(info: EngineInfo) -> cluster_pb2.Operators | None:
+    """Return what an engine computes with, as an instance record has it; None: it does not say."""
+    if info.operators is None:
+        return None
+    return cluster_pb2.Operators(variant=info.operators.variant, reason=info.operators.reason)
+
+
 def check_names(model: str, info: EngineInfo, others: Iterable[cluster_pb2.Instance]) -> None:
     """Check that names of models and adapters mean one thing: clients ask for both by name.
 

@@ -61,10 +61,21 @@ class EngineSettings(SettingsGroup):
     cores: Cores = Field(
         (), description="CPU cores to pin compute threads to, like 0,2-3; empty: not pinned"
     )
+    nice: int = Field(
+        0,
+        ge=0,
+        le=19,
+        description="niceness of compute threads, on top of the process's: of cores that workers "
+        "share, one that is nicer leaves more to the others while these compute",
+    )
     native: Literal["auto", "off", "required"] = Field(
         "auto",
         description="compiled operators on CPU: auto takes them where they were built "
-        "(python -m baton.engine.native.build), required builds them at start",
+        "(`baton up` and `python -m baton.engine.native.build` do), required builds them at start",
+    )
+    native_reason: str = Field(
+        "",
+        description="why native is off, for `baton status`; `baton up` sets it",
     )
     deterministic: Literal["auto", "off", "required"] = Field(
         "auto",

@@ -19,6 +19,14 @@ class RouterPlacement(SettingsGroup):
     max_queue_seconds: float = Field(
         300, gt=0, le=86_400, description="a request that would wait for longer is refused"
     )
+    itl_target_seconds: float = Field(
+        0.05,
+        gt=0,
+        le=60,
+        description="a prompt is not computed where streams run that would wait for longer than "
+        "this for a token beside a chunk of it, if there is another worker; streams whose class "
+        "has an ITL target of its own (baton classes) count with that",
+    )
     remote_bytes_per_second: Bytes = Field(
         1_000_000_000,
         ge=MIB,

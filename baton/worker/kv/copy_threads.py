@@ -1,25 +1,12 @@
 """Copies that must not stall the asyncio loop."""
 
 import asyncio
-import os
-import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-NICENESS = 10
-
-
-def lower_thread_priority() -> None:
-    """Lower the calling thread's priority: a copy may wait for a core, a decode step may not."""
-    if sys.platform == "linux":  # where a thread has a niceness of its own
-        thread = threading.get_native_id()
-        niceness = max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread))
-        os.setpriority(os.PRIO_PROCESS, thread, niceness)
 
 
 async def run_in_thread(io: Executor, run: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 import time
 
@@ -12,7 +13,7 @@ from baton.engine.events import Event
 from baton.engine.factory import create_engine
 from baton.settings import EngineSettings, StartupError
 from baton.worker import engine_loop
-from baton.worker.app import check_cores
+from baton.worker.app import check_cores, check_nice
 from baton.worker.engine_loop import MAX_STEPS_AHEAD, EngineFailedError, EngineLoop
 from tests.support.clock import PATIENCE_SECONDS
 from tests.support.wait import eventually, wait_for
@@ -110,9 +111,29 @@ async def test_the_engine_keeps_to_its_cores_and_nobody_else() -> None:
     assert failures == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own here")
+async def test_the_engine_is_nicer_than_its_process() -> None:
+    def niceness(_engine: Engine | None = None) -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)  # 0: this thread
+
+    before = niceness()
+    loop = EngineLoop(make_sim, lambda error: None, nice=3)
+    await loop.start()
+    assert await loop.call(niceness) == min(19, before + 3)
+    assert niceness() == before
+    await loop.stop()
+
+
 def test_cores_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(StartupError, match="BATON_ENGINE_CORES names 4095 "):
         check_cores((min(os.sched_getaffinity(0)), 4095))
+
+
+def test_niceness_that_a_system_does_not_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    check_nice(0)
+    with pytest.raises(StartupError, match="BATON_ENGINE_NICE"):
+        check_nice(5)
 
 
 async def test_a_command_that_raises_fails_its_caller_alone() -> None:

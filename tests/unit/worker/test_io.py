@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from baton.worker.kv.copy_threads import NICENESS, lower_thread_priority
+from baton.process.priority import NICENESS, lower_thread_priority
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no niceness of their own here")

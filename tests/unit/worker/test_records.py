@@ -5,17 +5,25 @@ from typing import Any
 
 import pytest
 
-from baton.engine.base import EngineInfo
+from baton.engine.base import EngineInfo, Operators
 from baton.engine.factory import create_engine
 from baton.internal.v1 import cluster_pb2
 from baton.settings import EngineSettings, StartupError
-from baton.worker.records import adapter_records, check_names
+from baton.worker.records import adapter_records, check_names, operators_record
 
 
 @pytest.fixture(scope="module")
 def info() -> EngineInfo:
     made = create_engine(EngineSettings(kind="sim", sim_time_scale=0)).info
     return replace(made, adapters={"sql": b"S" * 16, "chat": b"C" * 16})
+
+
+def test_a_record_says_what_an_engine_computes_with(info: EngineInfo) -> None:
+    assert operators_record(info) is None
+    compiled = replace(info, operators=Operators(variant="x86-64-v4"))
+    plain = replace(info, operators=Operators(reason="no compiler"))
+    assert operators_record(compiled) == cluster_pb2.Operators(variant="x86-64-v4")
+    assert operators_record(plain) == cluster_pb2.Operators(reason="no compiler")
 
 
 def test_a_record_names_adapters_with_their_digests(info: EngineInfo) -> None:
