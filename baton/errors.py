@@ -21,6 +21,16 @@ from grpc_status import rpc_status
 from baton.redaction import redact
 
 DOMAIN = "baton"
+_DETAILS: dict[str, Any] = {
+    kind.DESCRIPTOR.full_name: kind
+    for kind in (
+        error_details_pb2.ErrorInfo,
+        error_details_pb2.RetryInfo,
+        error_details_pb2.BadRequest,
+        error_details_pb2.QuotaFailure,
+    )
+}
+"""What errors are made of, beside a code and a text, by the name of the message."""
 _MAX_MESSAGE = 1024  # status travels in headers, of which clients take 8 KiB in all
 _MAX_FIELD = 256
 STATUS_DETAILS_KEY = "grpc-status-details-bin"
@@ -177,7 +187,11 @@ class Reason(Enum):
     @classmethod
     def of_code(cls, code: Code) -> "Reason":
         """Return the reason of errors that have no more than a gRPC code."""
-        return next((reason for reason in cls if reason.code is code), cls.UNKNOWN)
+        return _BY_CODE.get(code, cls.UNKNOWN)
+
+
+_BY_CODE = {reason.code: reason for reason in reversed(Reason)}
+"""The first of each code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,19 +295,22 @@ class BatonError(Exception):
         field: str | None = None
         retry_after: float | None = None
         quota: QuotaViolation | None = None
-        info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-        retry, limits = error_details_pb2.RetryInfo(), error_details_pb2.QuotaFailure()
         for detail in status.details:
-            if detail.Unpack(info):
-                if info.domain == DOMAIN:
-                    reason = Reason.__members__.get(info.reason, reason)
-            elif detail.Unpack(bad):
-                if bad.field_violations:
-                    field = bad.field_violations[0].field
-            elif detail.Unpack(retry):
-                retry_after = retry.retry_delay.ToNanoseconds() / 1e9
-            elif detail.Unpack(limits) and limits.violations:
-                one = limits.violations[0]
+            kind = _DETAILS.get(detail.type_url.rpartition("/")[2])
+            if kind is None:
+                continue
+            found = kind()
+            detail.Unpack(found)
+            if isinstance(found, error_details_pb2.ErrorInfo):
+                if found.domain == DOMAIN:
+                    reason = Reason.__members__.get(found.reason, reason)
+            elif isinstance(found, error_details_pb2.RetryInfo):
+                retry_after = found.retry_delay.ToNanoseconds() / 1e9
+            elif isinstance(found, error_details_pb2.BadRequest):
+                if found.field_violations:
+                    field = found.field_violations[0].field
+            elif found.violations:
+                one = found.violations[0]
                 quota = QuotaViolation(one.subject, one.quota_metric, one.quota_value)
         return cls(reason, status.message, field=field, retry_after=retry_after, quota=quota)
 

@@ -56,6 +56,10 @@ class Waiting:
     def __init__(self) -> None:
         self._watch = loop_watch()
         self._time = asyncio.get_running_loop().time
+        self.restart()
+
+    def restart(self) -> None:
+        """Measure from now on."""
         self._began = self._time()
         self._lost = self._watch.lost_seconds
 
@@ -65,23 +69,37 @@ class Waiting:
 
 
 class Timer:
-    """Calls back once, after so much time in which this process ran, unless it is cancelled."""
+    """Calls back once, after so much time in which this process ran, unless it is cancelled.
 
-    __slots__ = ("_callback", "_handle", "_loop", "_seconds", "_waiting")
+    It has one timer of the loop, which looks how much is left when it is due: so to restart is
+    cheap, and may be done for every message.
+    """
+
+    __slots__ = ("_callback", "_handle", "_loop", "_paused", "_seconds", "_waiting")
 
     def __init__(self, seconds: float, callback: Callable[[], None]) -> None:
         self._seconds = seconds
+        self._paused = False
         self._callback = callback
         self._waiting = Waiting()
         self._loop = asyncio.get_running_loop()
         self._handle = self._loop.call_later(seconds, self._look)
+
+    def restart(self) -> None:
+        """Count from now on, whether or not it is paused. Where it has called back: do nothing."""
+        self._paused = False
+        self._waiting.restart()
+
+    def pause(self) -> None:
+        """Count no time until it is restarted."""
+        self._paused = True
 
     def cancel(self) -> None:
         """Call nobody. Idempotent."""
         self._handle.cancel()
 
     def _look(self) -> None:
-        left = self._seconds - self._waiting.seconds
+        left = self._seconds if self._paused else self._seconds - self._waiting.seconds
         if left > 0:
             self._handle = self._loop.call_later(left, self._look)
         else:

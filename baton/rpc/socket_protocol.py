@@ -143,7 +143,8 @@ class SocketProtocol(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Write what is left, and close."""
-        if self._connected:
+        # Once only: closed again, asyncio's TLS of Python 3.11.2 raises when it is aborted.
+        if self._connected and not self._transport.is_closing():
             self._flush()
             self._transport.close()
         self._unwanted = True

@@ -10,7 +10,7 @@ from types import TracebackType
 from tests.support.clock import slowness, stolen_seconds
 
 LOOK_SECONDS = 0.004
-TRIES = 4
+TRIES = 10
 
 
 class LoopHolds:

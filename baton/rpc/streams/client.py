@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from baton.errors import BatonError, Reason
 from baton.rpc.channel.call import ClientCall
 from baton.rpc.inbox import END
-from baton.rpc.loop_watch import timeout
+from baton.rpc.loop_watch import Timer
 from baton.rpc.streams.send_queue import SendQueue
 
 Frame = TypeVar("Frame")
@@ -136,16 +136,18 @@ async def messages(call: ClientCall, idle_seconds: float) -> AsyncGenerator[Any]
     Raises:
         BatonError: DEADLINE where no message came in time, else the call's own error.
     """
+    late = BatonError(Reason.DEADLINE, f"no message for {idle_seconds:g} s")
+    idle = Timer(idle_seconds, lambda: call.cancel(late))
     try:
         while True:
-            async with timeout(idle_seconds):
-                message = await call.read()
+            idle.restart()
+            message = await call.read()
+            idle.pause()  # what is done with it is no time without one
             if message is END:
                 return
             yield message
-    except TimeoutError as error:
-        raise BatonError(Reason.DEADLINE, f"no message for {idle_seconds:g} s") from error
     finally:
+        idle.cancel()
         call.cancel()
 
 

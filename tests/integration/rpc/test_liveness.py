@@ -16,7 +16,7 @@ from tests.support.clock import Stopwatch, within
 from tests.support.grpc.echo_service import EMPTY, HOLD, serving
 from tests.support.http2.frames import ACK, Kind, ping
 from tests.support.http2.peer import connect
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually
 
 SOON = LivenessSettings(ping_seconds=0.3, answer_seconds=0.6)
