@@ -1,53 +1,12 @@
-"""Every way to run a request, each with its cost.
+"""One placement out of the columns: its workers, its costs, and what its first token waits for."""
 
-A candidate is a decode worker that prefills by itself, or a pair of a prefill and a decode worker
-of the same layout. Candidates are many and short-lived: one per pair.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
-from heapq import nsmallest
 from typing import NamedTuple
 
-from services.router.policy.costs import (
-    PlacementQuery,
-    Policy,
-    PrefillEstimate,
-    admission_wait_seconds,
-    batch_slowdown_seconds,
-    decode_pages,
-    estimate_prefill,
-    handoff_seconds,
-)
+from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate
+from services.router.policy.scores import PairScores, Picked, Scores
+from services.router.policy.usable import Usable
+from services.router.state.columns import Booleans, Floats, WorkerColumns
 from services.router.state.worker import Worker
-
-
-class DecodeCandidate(NamedTuple):
-    """What a decode worker adds to any placement that uses it; times in seconds."""
-
-    worker: Worker
-    prefill: PrefillEstimate
-    """Of the worker itself, without a prefill worker."""
-    pages: int
-    """That it needs for the request."""
-    admission_wait: float
-    """Until its batch has room."""
-    batch_slowdown: float
-
-
-class PlacementCandidate(NamedTuple):
-    """One placement."""
-
-    score: float
-    """What placements are compared by: seconds to the first token plus the cost to others."""
-    decode: DecodeCandidate
-    prefill_worker: Worker | None
-    """None: the decode worker prefills by itself."""
-    prefill: PrefillEstimate
-
-    @property
-    def computing(self) -> Worker:
-        """The worker that computes the prompt."""
-        return self.prefill_worker if self.prefill_worker is not None else self.decode.worker
 
 
 class TtftEstimate(NamedTuple):
@@ -58,161 +17,156 @@ class TtftEstimate(NamedTuple):
     prefill_seconds: float
 
 
-class HandoffTarget(NamedTuple):
-    """A decode worker that takes KV over from a prefill worker; times in seconds."""
+class PlacementCandidate(NamedTuple):
+    """One placement; times in seconds."""
 
-    decode: DecodeCandidate
-    local: float
-    """For the KV from a prefill worker on the same store, none of it hidden."""
-    remote: float
-    """The same from another store."""
-    resume_prefill: float
-    """To compute the output so far, which a prefill worker does not see."""
-    after: float
-    """Cost once the KV is there: `resume_prefill` and what it costs others here."""
+    score: float
+    """What placements are compared by: seconds to the first token plus the cost to others."""
+    decode_worker: Worker
+    prefill_worker: Worker | None
+    """None: the decode worker prefills by itself."""
+    prefill: PrefillEstimate
+    """Of the worker that computes the prompt."""
+    ttft: TtftEstimate
+    decode_pages: int
+    """That the decode worker needs for the request."""
+    batch_slowdown: float
+    """What streams of the decode worker's batch lose by one more."""
+    step_seconds: float
+    """Of streams beside a chunk of the prompt, where it is computed; 0: none run there."""
+
+    @property
+    def computing(self) -> Worker:
+        """The worker that computes the prompt."""
+        return self.prefill_worker if self.prefill_worker is not None else self.decode_worker
+
+    def exceeds_itl(self, policy: Policy) -> bool:
+        """Return whether streams would wait for a token for longer than they are to."""
+        return self.step_seconds > self.computing.itl_limit(policy.itl_target)
 
 
-def decode_candidates(
-    query: PlacementQuery, workers: Iterable[Worker], policy: Policy
-) -> list[DecodeCandidate]:
-    """Return what each decode worker costs as part of placements."""
-    tokens = query.prompt_tokens + query.output_tokens
-    pages_by_size: dict[int, int] = {}
-    candidates = []
-    for worker in workers:
-        pages = pages_by_size.get(worker.block_tokens)
-        if pages is None:
-            pages = decode_pages(query, worker.block_tokens, policy)
-            pages_by_size[worker.block_tokens] = pages
-        candidates.append(
-            DecodeCandidate(
-                worker,
-                estimate_prefill(query, worker, tokens, policy),
-                pages,
-                admission_wait_seconds(worker, pages, policy),
-                batch_slowdown_seconds(worker, policy),
-            )
+class Candidates:
+    """What one query may be placed on: its scores, and the workers that they are of.
+
+    It stays as it is, whatever becomes of the workers.
+
+    Args:
+        query: the request.
+        columns: all workers of its model, now.
+        usable: of these.
+        scores: of these.
+        pages: that decoding needs, as `pages_of` returns them.
+        policy: constants of the cost model.
+        fit: by worker, whether it has the query's tokenizer and adapter; None: all have.
+    """
+
+    def __init__(
+        self,
+        query: PlacementQuery,
+        columns: WorkerColumns,
+        usable: Usable,
+        scores: Scores,
+        pages: int | Floats,
+        policy: Policy,
+        fit: Booleans | None,
+    ) -> None:
+        self.scores = scores
+        self.usable = usable
+        self.workers = columns.workers
+        self._fit = fit
+        self._query = query
+        self._stores = columns.stores
+        self._pages = pages
+        self._last_chunk = min(1.0, policy.chunk_tokens / query.prompt_tokens)
+
+    def __len__(self) -> int:
+        """Return the number of placements."""
+        pairs = self.scores.pairs
+        return len(self.scores.local) + (pairs.scores.size if pairs is not None else 0)
+
+    def pages(self, row: int) -> int:
+        """Return the pages that decoding would need at any worker."""
+        return self._pages if isinstance(self._pages, int) else int(self._pages[row])
+
+    def fit_rows(self) -> list[int]:
+        """Return the rows of all workers that have the query's tokenizer and adapter."""
+        if self._fit is None:
+            return list(range(len(self.workers)))
+        rows: list[int] = self._fit.nonzero()[0].tolist()
+        return rows
+
+    def local(self, at: int) -> PlacementCandidate:
+        """Return the placement in which a decode worker prefills by itself.
+
+        Args:
+            at: its place among decode workers that are compared.
+        """
+        scores = self.scores
+        row = scores.decode_rows.item(at)
+        prefill = scores.prefill.row(row)
+        return PlacementCandidate(
+            scores.local.item(at),
+            self.workers[row],
+            None,
+            prefill,
+            TtftEstimate(
+                max(prefill.queue_seconds, scores.admission_wait.item(at)),
+                prefill.transfer_seconds,
+                prefill.prefill_seconds,
+            ),
+            self.pages(row),
+            scores.slowdown.item(at),
+            scores.steps.item(at) if scores.steps is not None else 0.0,
         )
-    return candidates
 
+    def pair(self, pairs: PairScores, prefill_at: int, decode_at: int) -> PlacementCandidate:
+        """Return the placement on a pair of workers.
 
-def local_candidate(decode: DecodeCandidate) -> PlacementCandidate:
-    """Return the placement in which a decode worker prefills by itself."""
-    prefill = decode.prefill
-    wait = max(0.0, decode.admission_wait - prefill.queue_seconds)
-    score = prefill.total_seconds + wait + prefill.stall_seconds + decode.batch_slowdown
-    return PlacementCandidate(score, decode, None, prefill)
-
-
-def resumes_locally(
-    query: PlacementQuery, decodes: Sequence[DecodeCandidate], policy: Policy
-) -> bool:
-    """Return whether the query is a stream that resumes with little of its prompt uncached."""
-    return query.output_tokens > 0 and all(
-        decode.prefill.uncached_tokens - query.output_tokens < policy.resume_remote_min_tokens
-        for decode in decodes
-    )
-
-
-def remote_candidates(
-    query: PlacementQuery,
-    workers: Sequence[Worker],
-    decodes: Sequence[DecodeCandidate],
-    policy: Policy,
-) -> list[PlacementCandidate]:
-    """Return pairs of workers; none for a stream that resumes with little left uncached."""
-    # Two workers that both prefill and decode could hold their pages for streams that wait for a
-    # prefill on the other one, and neither prefill would get pages.
-    layouts = {d.worker.layout_id for d in decodes if not d.worker.can_prefill}
-    prefill_workers = [
-        worker
-        for worker in workers
-        if worker.can_prefill
-        and not worker.stale
-        and worker.store_id
-        and (not worker.can_decode or worker.layout_id in layouts)
-    ]
-    if not prefill_workers or resumes_locally(query, decodes, policy):
-        return []
-    # Without a store there is no way for KV to get from one worker to the other.
-    by_layout: dict[bytes, dict[str, list[HandoffTarget]]] = {}
-    for decode in decodes:
-        worker = decode.worker
-        if worker.store_id:
-            by_store = by_layout.setdefault(worker.layout_id, {})
-            by_store.setdefault(worker.store_id, []).append(_handoff_target(query, decode))
-    estimates = [
-        (estimate_prefill(query, worker, query.prompt_tokens, policy), worker)
-        for worker in prefill_workers
-        if worker.layout_id in by_layout and worker.pages(query.prompt_tokens) <= worker.total_pages
-    ]
-    if len(estimates) > policy.max_prefill_workers:
-        estimates = nsmallest(
-            policy.max_prefill_workers,
-            estimates,
-            key=lambda pair: pair[0].total_seconds + pair[0].stall_seconds,
+        Args:
+            pairs: those of `scores`.
+            prefill_at: the prefill worker's place in the shortlist.
+            decode_at: the decode worker's place among those that take KV over.
+        """
+        prefill_row, row = pairs.prefill_rows.item(prefill_at), pairs.decode_rows.item(decode_at)
+        at = pairs.decode_at.item(decode_at)
+        adapted = pairs.adapted.get(int(self._stores[row]))
+        if adapted is not None and adapted.changed[prefill_at]:
+            prefill = adapted.prefill.row(prefill_at)
+        else:
+            prefill = self.scores.remote_prefill.row(prefill_row)
+        travel, total = pairs.travel.item(prefill_at, decode_at), prefill.total_seconds
+        handoff = max(travel * self._last_chunk, travel - total)
+        wait = max(0.0, self.scores.admission_wait.item(at) - total - handoff)
+        return PlacementCandidate(
+            pairs.scores.item(prefill_at, decode_at),
+            self.workers[row],
+            self.workers[prefill_row],
+            prefill,
+            TtftEstimate(
+                prefill.queue_seconds + wait,
+                prefill.transfer_seconds + handoff,
+                prefill.prefill_seconds + pairs.resume.item(decode_at),
+            ),
+            self.pages(row),
+            self.scores.slowdown.item(at),
+            pairs.steps.item(prefill_at, decode_at) if pairs.steps is not None else 0.0,
         )
-    return [
-        candidate
-        for estimate, worker in estimates
-        for store_id, on_store in by_layout[worker.layout_id].items()
-        for candidate in _pairs(query, worker, estimate, store_id, on_store, policy)
-    ]
 
+    def chosen(self, choice: Picked) -> PlacementCandidate:
+        """Return the placement that was chosen."""
+        pairs = self.scores.pairs
+        if choice.prefill_at < 0 or pairs is None:
+            return self.local(choice.decode_at)
+        return self.pair(pairs, choice.prefill_at, choice.decode_at)
 
-def _pairs(
-    query: PlacementQuery,
-    worker: Worker,
-    estimate: PrefillEstimate,
-    store_id: str,
-    targets: Sequence[HandoffTarget],
-    policy: Policy,
-) -> Iterator[PlacementCandidate]:
-    """Yield one prefill worker with each decode worker of one store."""
-    same_store = worker.store_id == store_id
-    prefill = estimate
-    if estimate.coverage.remote and not same_store:
-        # One list of sources serves both workers, and the decode worker's store is not in it.
-        prefill = estimate_prefill(query, worker, query.prompt_tokens, policy, store_id)
-    ttft, stall = prefill.total_seconds, prefill.stall_seconds
-    last_chunk = _last_chunk(query, policy)
-    for target in targets:
-        decode = target.decode
-        if not (worker.can_decode and decode.worker.can_prefill):
-            # Blocks travel while the rest is computed, all but the last chunk.
-            handoff = target.local if same_store else target.remote
-            ready = max(ttft + handoff * last_chunk, handoff, decode.admission_wait)
-            yield PlacementCandidate(ready + target.after + stall, decode, worker, prefill)
+    def best_local(self) -> PlacementCandidate:
+        """Return the lowest score without a prefill worker."""
+        return self.local(int(self.scores.local.argmin()))
 
-
-def _handoff_target(query: PlacementQuery, decode: DecodeCandidate) -> HandoffTarget:
-    worker = decode.worker
-    local, remote = handoff_seconds(query, worker, decode.prefill.coverage)
-    resume = query.output_tokens / worker.rates.prefill_tokens_per_second
-    after = resume + decode.batch_slowdown + worker.running * resume
-    return HandoffTarget(decode, local, remote, resume, after)
-
-
-def estimate_ttft(
-    query: PlacementQuery, candidate: PlacementCandidate, policy: Policy
-) -> TtftEstimate:
-    """Return the predicted time to first token of a candidate."""
-    _, decode, worker, prefill = candidate
-    if worker is None:
-        queue = max(prefill.queue_seconds, decode.admission_wait)
-        return TtftEstimate(queue, prefill.transfer_seconds, prefill.prefill_seconds)
-    same_store = worker.store_id == decode.worker.store_id
-    target = _handoff_target(query, decode)
-    travel = target.local if same_store else target.remote
-    handoff = max(travel * _last_chunk(query, policy), travel - prefill.total_seconds)
-    wait = max(0.0, decode.admission_wait - prefill.total_seconds - handoff)
-    return TtftEstimate(
-        prefill.queue_seconds + wait,
-        prefill.transfer_seconds + handoff,
-        prefill.prefill_seconds + target.resume_prefill,
-    )
-
-
-def _last_chunk(query: PlacementQuery, policy: Policy) -> float:
-    """Return the share of the prompt's KV whose transfer nothing hides."""
-    return min(1.0, policy.chunk_tokens / query.prompt_tokens)
+    def best_pair(self) -> PlacementCandidate | None:
+        """Return the lowest score of a pair; None: there are none."""
+        pairs = self.scores.pairs
+        if pairs is None:
+            return None
+        prefill_at, decode_at = divmod(int(pairs.scores.argmin()), pairs.scores.shape[1])
+        return self.pair(pairs, prefill_at, decode_at)

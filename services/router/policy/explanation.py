@@ -5,14 +5,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from baton.errors import BatonError
-from services.router.policy.candidates import (
-    DecodeCandidate,
-    PlacementCandidate,
-    decode_candidates,
-    estimate_ttft,
-)
+from services.router.policy.candidates import Candidates, PlacementCandidate
 from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate
+from services.router.policy.estimates import Estimator
 from services.router.policy.placement import Chosen, choose
+from services.router.policy.scores import pages_of
+from services.router.state.columns import Booleans, WorkerColumns
 from services.router.state.worker import Worker
 
 
@@ -34,8 +32,6 @@ class Exclusion(StrEnum):
     """Streams that run on the worker would exceed their target beside the prompt."""
     UNPAIRED = "unpaired"
     """A prefill worker without a decode worker of its layout that it could hand KV over to."""
-    SHORTLIST = "shortlist"
-    """A prefill worker that was not among the few best ones that are paired."""
     DISAGGREGATION = "disaggregation"
     """The policy, or that a stream resumes, leaves no choice of where to prefill."""
 
@@ -65,7 +61,8 @@ class CandidateCosts(NamedTuple):
     batch_seconds: float = 0.0
     """In the score: what streams of the decode worker's batch lose by one more."""
     step_seconds: float = 0.0
-    """Of the streams beside a chunk of the prompt; 0: no streams run where it is computed."""
+    """Of the streams beside a chunk of the prompt; 0: no streams run where it is computed, or the
+    chunk is not known."""
     engine_tokens: int = 0
     """Of the prompt, found in the pages of the worker that computes it."""
     local_tokens: int = 0
@@ -77,40 +74,74 @@ class CandidateCosts(NamedTuple):
     """Of the decode worker."""
     free_pages: int = 0
     total_pages: int = 0
+    itl_limit_seconds: float = 0.0
+    """That a step of these streams is to take at most beside a chunk; 0: there are none."""
 
 
 def explain(
     query: PlacementQuery,
-    workers: Sequence[Worker],
+    columns: WorkerColumns,
+    fit: Booleans | None,
     unfit: Sequence[tuple[Worker, Exclusion]],
     policy: Policy,
-    chosen: Chosen | None = None,
 ) -> list[CandidateCosts]:
     """Return every candidate, the chosen one first, then by score; those that are out come last.
 
     Args:
         query: the request.
-        workers: all workers of its model with its tokenizer and adapter.
-        unfit: the others, and why.
+        columns: all workers of its model.
+        fit: by worker, whether it has the query's tokenizer and adapter; None: all have.
+        unfit: those that do not, and why.
         policy: constants of the cost model.
-        chosen: what was chosen already; None: what would be chosen now.
     """
     rows = [CandidateCosts(worker.id, exclusion=why) for worker, why in unfit]
     try:
-        chosen = chosen or choose(query, workers, policy)
+        chosen = choose(query, columns, policy, fit)
     except BatonError:
-        return sorted([*rows, *(_refused(query, one, policy) for one in workers)], key=_order)
-    best_by_prefill: dict[str, PlacementCandidate] = {}
-    for pair in chosen.remote:
-        assert pair.prefill_worker is not None
-        known = best_by_prefill.setdefault(pair.prefill_worker.id, pair)
-        if pair.score < known.score or pair is chosen.best:
-            best_by_prefill[pair.prefill_worker.id] = pair
-    shown = [*chosen.local, *best_by_prefill.values()]
-    listed = {one.computing.id for one in shown}
-    rows += [_row(query, one, policy, chosen=one is chosen.best) for one in shown]
-    rows += [_refused(query, one, policy) for one in workers if one.id not in listed]
+        tokens = query.prompt_tokens + query.output_tokens
+        prefill = Estimator(query, columns, policy).prefill(tokens)
+        pages = pages_of(columns, query, policy)
+        for row, worker in enumerate(columns.workers):
+            if fit is None or fit[row]:
+                estimate = prefill.row(row)
+                needed = pages if isinstance(pages, int) else int(pages[row])
+                rows.append(_refused(query, worker, estimate, needed, policy))
+        return sorted(rows, key=_order)
+    return sorted([*rows, *explain_chosen(query, chosen, policy)], key=_order)
+
+
+def explain_chosen(query: PlacementQuery, chosen: Chosen, policy: Policy) -> list[CandidateCosts]:
+    """Return what a placement was chosen from, in the order of `explain`, however long ago.
+
+    Workers that had another tokenizer or adapter are not listed.
+    """
+    best, candidates = chosen.best, chosen.candidates
+    rows = [_row(one, policy, best) for one in _shown(candidates, best, local=chosen.local)]
+    listed = {row.prefill_worker or row.decode_worker for row in rows}
+    for row in candidates.fit_rows():
+        worker = candidates.workers[row]
+        if worker.id not in listed:
+            prefill, pages = candidates.scores.prefill.row(row), candidates.pages(row)
+            rows.append(_refused(query, worker, prefill, pages, policy))
     return sorted(rows, key=_order)
+
+
+def _shown(
+    candidates: Candidates, best: PlacementCandidate, *, local: bool
+) -> list[PlacementCandidate]:
+    """Return placements by decode workers alone, and each prefill worker with its best one."""
+    shown = []
+    if local:
+        shown += [candidates.local(at) for at in range(len(candidates.scores.decode_rows))]
+    pairs = candidates.scores.pairs
+    if pairs is not None:
+        for at, scores in enumerate(pairs.scores):
+            one = candidates.pair(pairs, at, int(scores.argmin()))
+            if best.prefill_worker is not None and one.computing is best.computing:
+                one = best
+            if one.score < float("inf"):
+                shown.append(one)
+    return shown
 
 
 def _order(row: CandidateCosts) -> tuple[bool, bool, float, str, str]:
@@ -123,43 +154,41 @@ def _order(row: CandidateCosts) -> tuple[bool, bool, float, str, str]:
     )
 
 
-def _row(
-    query: PlacementQuery, candidate: PlacementCandidate, policy: Policy, *, chosen: bool
-) -> CandidateCosts:
-    worker, prefill, decode = candidate.computing, candidate.prefill, candidate.decode
-    ttft = estimate_ttft(query, candidate, policy)
-    step = _step_seconds(worker, policy)
-    coverage = prefill.coverage
+def _row(candidate: PlacementCandidate, policy: Policy, best: PlacementCandidate) -> CandidateCosts:
+    worker, prefill, decode = candidate.computing, candidate.prefill, candidate.decode_worker
+    chosen = decode is best.decode_worker and candidate.prefill_worker is best.prefill_worker
+    step, coverage = candidate.step_seconds, prefill.coverage
     return CandidateCosts(
-        decode.worker.id,
+        decode.id,
         candidate.prefill_worker.id if candidate.prefill_worker is not None else "",
-        Exclusion.ITL if step > policy.itl_target and not chosen else None,
+        Exclusion.ITL if candidate.exceeds_itl(policy) and not chosen else None,
         chosen,
         candidate.score,
-        *ttft,
-        prefill.stall_seconds,
-        decode.batch_slowdown,
+        *candidate.ttft,
+        prefill.delay_seconds,
+        candidate.batch_slowdown,
         step,
         coverage.engine * worker.block_tokens,
         coverage.local * worker.block_tokens,
         coverage.remote * worker.block_tokens,
         prefill.uncached_tokens,
-        decode.pages,
-        decode.worker.free_pages,
-        decode.worker.total_pages,
+        candidate.decode_pages,
+        decode.free_pages,
+        decode.total_pages,
+        worker.itl_limit(policy.itl_target) if step else 0.0,
     )
 
 
-def _refused(query: PlacementQuery, worker: Worker, policy: Policy) -> CandidateCosts:
-    decode: DecodeCandidate = decode_candidates(query, [worker], policy)[0]
-    prefill: PrefillEstimate = decode.prefill
+def _refused(
+    query: PlacementQuery, worker: Worker, prefill: PrefillEstimate, pages: int, policy: Policy
+) -> CandidateCosts:
     if worker.id in query.excluded:
         why = Exclusion.EXCLUDED
     elif worker.draining:
         why = Exclusion.DRAINING
     elif worker.stale:
         why = Exclusion.STALE
-    elif worker.can_decode and decode.pages > worker.total_pages:
+    elif worker.can_decode and pages > worker.total_pages:
         why = Exclusion.MEMORY
     elif worker.can_decode or policy.disaggregation == "never":
         why = Exclusion.DISAGGREGATION
@@ -173,14 +202,7 @@ def _refused(query: PlacementQuery, worker: Worker, policy: Policy) -> Candidate
         transfer_seconds=prefill.transfer_seconds,
         prefill_seconds=prefill.prefill_seconds,
         uncached_tokens=prefill.uncached_tokens,
-        needed_pages=decode.pages,
+        needed_pages=pages,
         free_pages=worker.free_pages,
         total_pages=worker.total_pages,
     )
-
-
-def _step_seconds(worker: Worker, policy: Policy) -> float:
-    if not worker.running or not policy.engine_chunk_tokens or policy.ranking != "finish":
-        return 0.0
-    rates = worker.rates
-    return rates.decode_step_seconds + policy.engine_chunk_tokens / rates.prefill_tokens_per_second

@@ -1,47 +1,39 @@
 """Why a placement was chosen, in a sentence for people: what was decided, and what spoke for it."""
 
-from collections.abc import Sequence
+import numpy as np
 
-from services.router.policy.candidates import (
-    DecodeCandidate,
-    PlacementCandidate,
-    estimate_ttft,
-    resumes_locally,
-)
-from services.router.policy.costs import PlacementQuery, Policy
-from services.router.state.worker import Worker
+from services.router.policy.candidates import Candidates, PlacementCandidate
+from services.router.policy.costs import Policy
 
 
 def reason(
-    query: PlacementQuery,
     best: PlacementCandidate,
-    others: Sequence[PlacementCandidate],
-    decodes: Sequence[DecodeCandidate],
-    workers: Sequence[Worker],
+    candidates: Candidates,
     policy: Policy,
+    *,
+    local: bool,
 ) -> str:
     """Return what was decided and why.
 
     Args:
-        query: the request.
         best: what was chosen.
-        others: what it was compared with: placements without a prefill worker where `best` has
-            one, placements with one where it has none.
-        decodes: the decode workers that were considered.
-        workers: all workers that may be used.
+        candidates: what it was chosen from.
         policy: constants of the cost model.
+        local: whether placements without a prefill worker were compared.
     """
-    if others:
-        why = _comparison(query, best, min(others, key=lambda other: other.score), policy)
-    elif best.prefill_worker is not None:
-        why = "disaggregation is set to always"
+    if best.prefill_worker is None:
+        other = candidates.best_pair()
+        why = _alone(best, candidates, policy) if other is None else ""
     else:
-        why = _alone(query, best.decode.worker, decodes, workers, policy)
+        other = candidates.best_local() if local else None
+        why = "disaggregation is set to always"
+    if other is not None:
+        why = _comparison(best, other, policy)
     return f"{_decision(best)}; {why}"
 
 
 def _decision(best: PlacementCandidate) -> str:
-    prefill, decode = best.prefill, best.decode.worker.id
+    prefill, decode = best.prefill, best.decode_worker.id
     tokens = (
         f"{prefill.uncached_tokens} of {prefill.cached_tokens + prefill.uncached_tokens} tokens"
     )
@@ -50,41 +42,42 @@ def _decision(best: PlacementCandidate) -> str:
     return f"{best.prefill_worker.id} computes {tokens} for {decode}"
 
 
-def _comparison(
-    query: PlacementQuery, best: PlacementCandidate, other: PlacementCandidate, policy: Policy
-) -> str:
+def _comparison(best: PlacementCandidate, other: PlacementCandidate, policy: Policy) -> str:
     if other.prefill_worker is not None:
         alternative = f"prefill on {other.prefill_worker.id}"
     else:
-        alternative = f"{other.decode.worker.id} alone"
-    own = round(sum(estimate_ttft(query, best, policy)) * 1e3)
-    would = round(sum(estimate_ttft(query, other, policy)) * 1e3)
-    stalls = other.prefill.stall_seconds > best.prefill.stall_seconds
-    stall = "delay what waits there" if policy.ranking == "finish" else "stall its streams"
+        alternative = f"{other.decode_worker.id} alone"
+    own = round(sum(best.ttft) * 1e3)
+    would = round(sum(other.ttft) * 1e3)
+    harm = _harm(best, other, policy)
     if would > own:
-        return f"{alternative} would take {would} ms, not {own}" + stalls * f", and {stall}"
-    if stalls:
-        return f"{alternative} would take {would} ms, but {stall}"
+        return f"{alternative} would take {would} ms, not {own}" + (f", and {harm}" if harm else "")
+    if harm:
+        return f"{alternative} would take {would} ms, but {harm}"
     if would < own:
         return f"{alternative} would take {would} ms, not {own}, but slow other streams more"
     kept_free = best.prefill_worker is not None
     return f"{alternative} would take {would} ms, too" + kept_free * ", and is kept free to decode"
 
 
-def _alone(
-    query: PlacementQuery,
-    decode: Worker,
-    decodes: Sequence[DecodeCandidate],
-    workers: Sequence[Worker],
-    policy: Policy,
-) -> str:
+def _harm(best: PlacementCandidate, other: PlacementCandidate, policy: Policy) -> str:
+    """Return what the other placement would do to other requests, and the best does not."""
+    held_up, own = other.exceeds_itl(policy), best.exceeds_itl(policy)
+    if held_up and not own:
+        return f"hold up its streams for {round(other.step_seconds * 1e3)} ms a token"
+    if other.prefill.delay_seconds > best.prefill.delay_seconds:
+        return "delay what waits there"
+    return ""
+
+
+def _alone(best: PlacementCandidate, candidates: Candidates, policy: Policy) -> str:
     if policy.disaggregation == "never":
         return "disaggregation is set to never"
-    prefill_workers = [w for w in workers if w.can_prefill and w.id != decode.id]
-    if not prefill_workers:
+    usable, worker = candidates.usable, best.decode_worker
+    if np.count_nonzero(usable.prefill_at_all) == worker.can_prefill:
         return "there is no other worker to prefill on"
-    if resumes_locally(query, decodes, policy):
+    if candidates.scores.resumes_locally:
         return "it resumes, and too little is left to compute for a hand-over"
-    if all(worker.stale for worker in prefill_workers):
+    if np.count_nonzero(usable.prefill) == (worker.can_prefill and not worker.stale):
         return "no prefill worker reports its load"
     return "no prefill worker can hand KV over to it"

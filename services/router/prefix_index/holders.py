@@ -9,6 +9,8 @@ DRAM = 2
 DISK = 3
 TIERS: tuple[int, ...] = (ENGINE, DRAM, DISK)
 
+_MAX_KEPT = 4096
+
 
 class HolderTier:
     """One tier of one holder: its bit, and which set a key's set becomes with and without it."""
@@ -29,8 +31,14 @@ class HolderTable:
         self._tiers: dict[tuple[str, int], HolderTier] = {}
         self.bits: dict[int, dict[str, int]] = {tier: {} for tier in TIERS}
         """By tier and holder."""
+        self.version = 0
+        """Changes whenever a bit comes to mean another tier of a holder, or none."""
+        self.bits_made = 0
+        """More than the position of any bit."""
+        self._owners: dict[int, str] = {}
+        """By live bit."""
         self._free_bits: list[int] = []
-        self._bits_made = 0
+        self._stores: dict[int, tuple[tuple[str, int], ...]] = {}
         self.live_bits = 0
         self.store_bits = 0
         """Live bits of stores: every tier but engine pages."""
@@ -43,19 +51,45 @@ class HolderTable:
         """Return the bits of all tiers of a holder."""
         return sum(bits.get(holder, 0) for bits in self.bits.values())
 
+    def owner(self, bit: int) -> str:
+        """Return the holder that owns a live bit."""
+        return self._owners[bit]
+
     def holders(self, bits: int) -> set[str]:
-        """Return the holders that own any of these bits."""
-        return {holder for (holder, _), tier in self._tiers.items() if tier.bit & bits}
+        """Return the holders that own any of these bits, which are live."""
+        found = set()
+        while bits:
+            bit = bits & -bits
+            found.add(self._owners[bit])
+            bits ^= bit
+        return found
+
+    def stores(self, bits: int) -> tuple[tuple[str, int], ...]:
+        """Return the stores that own any of these bits, which are live, each with all of its own.
+
+        They are kept while no holder comes or goes, for matches meet few sets.
+        """
+        of_stores = bits & self.store_bits
+        known = self._stores.get(of_stores)
+        if known is None:
+            if len(self._stores) >= _MAX_KEPT:
+                self._stores.clear()
+            known = tuple((one, self.holder_bits(one)) for one in self.holders(of_stores))
+            self._stores[of_stores] = known
+        return known
 
     def allocate(self, holder: str, tier: int) -> HolderTier:
         """Give a holder's tier, which has none, a bit that nothing else uses."""
         if self._free_bits:
             bit = self._free_bits.pop()
         else:
-            bit = 1 << self._bits_made
-            self._bits_made += 1
+            bit = 1 << self.bits_made
+            self.bits_made += 1
         made = self._tiers[holder, tier] = HolderTier(self._sets, bit)
         self.bits[tier][holder] = bit
+        self._owners[bit] = holder
+        self.version += 1
+        self._stores.clear()
         self.live_bits |= bit
         if tier != ENGINE:
             self.store_bits |= bit
@@ -70,6 +104,9 @@ class HolderTable:
         if removed is None:
             return 0
         del self.bits[tier][holder]
+        del self._owners[removed.bit]
+        self.version += 1
+        self._stores.clear()
         self._sets.forget(removed.added, removed.removed)
         self.live_bits &= ~removed.bit
         self.store_bits &= ~removed.bit

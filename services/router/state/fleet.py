@@ -5,16 +5,20 @@ busy they are, and tickets what is on its way to them. A `Worker` is rebuilt onl
 about it changed.
 """
 
+import math
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from services.router.prefix_index.index import PrefixIndex
+from services.router.state.backlog import Backlog
+from services.router.state.columns import WorkerColumns
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.rates import DEFAULT_BANDWIDTHS, Bandwidths, RateEstimator
-from services.router.state.tickets import TicketTable
-from services.router.state.worker import Worker
+from services.router.state.stream_targets import StreamPlacement
+from services.router.state.tickets import InFlightLoad, TicketTable
+from services.router.state.worker import RegisteredWorker, Worker
 
 SILENCE_SECONDS = 2.0
 _MAX_NAMES = 1024
@@ -40,7 +44,8 @@ class Fleet:
         index: which holder has which blocks.
         tickets: what is on its way to workers.
         bandwidths: what is expected of KV transfers before any was measured.
-        silence_seconds: a worker that has not reported for so long is stale.
+        silence_seconds: a worker that has not reported for so long is stale; and no worker is taken
+            to have computed for longer where no report said so.
     """
 
     def __init__(
@@ -57,6 +62,8 @@ class Fleet:
         self._tended_at: float | None = None
         self._instances: dict[str, InstanceState] = {}
         self._reports: dict[str, LoadReport] = {}
+        self._backlogs: dict[str, Backlog] = {}
+        """Of workers that have reported."""
         self._reported_at: OrderedDict[str, float] = OrderedDict()
         """Of workers that are not stale, the longest silent first."""
         self._stale: set[str] = set()
@@ -67,6 +74,12 @@ class Fleet:
         self._by_store: dict[str, set[str]] = {}
         """Ids of the workers of each store, whether or not it lives."""
         self._workers: dict[str, Worker] = {}
+        self._registered: dict[str, RegisteredWorker] = {}
+        """Of workers that were asked for since an instance or layout came, went or changed."""
+        self._columns: dict[str, WorkerColumns] = {}
+        """By model. New ones are made when a worker comes or goes, or is registered anew."""
+        self._changed: dict[str, set[str]] = {}
+        """By model, workers whose rows there are to be written anew."""
         self._model_names: dict[str, None] = {}
 
     def put(self, instance: InstanceState) -> None:
@@ -79,18 +92,21 @@ class Fleet:
                 self._by_store.setdefault(instance.store_id, set()).add(instance.id)
             self._remember(instance.model)
         self._invalidate(instance.id, *self._by_store.get(instance.id, ()))
+        self._forget_registrations()
 
     def remove(self, instance_id: str) -> None:
         """Remove an instance that left the cluster, and all that is known of it."""
         self._unlist(instance_id)
         self._instances.pop(instance_id, None)
         self._reports.pop(instance_id, None)
+        self._backlogs.pop(instance_id, None)
         self._reported_at.pop(instance_id, None)
         self._stale.discard(instance_id)
         self._rates.remove_worker(instance_id)
         self.tickets.remove_worker(instance_id)
         self.index.remove_holder(instance_id)
         self._invalidate(instance_id, *self._by_store.get(instance_id, ()))
+        self._forget_registrations()
 
     def set_layouts(self, layouts: Iterable[ModelLayout]) -> None:
         """Replace the models' layouts."""
@@ -98,6 +114,7 @@ class Fleet:
         for model, _ in self._layouts:
             self._remember(model)
         self._invalidate(*self._instances)
+        self._forget_registrations()
 
     def apply_report(self, report: LoadReport, now: float) -> None:
         """Take in a worker's load report. One of an earlier incarnation is dropped.
@@ -115,8 +132,14 @@ class Fleet:
         self._reported_at.move_to_end(worker_id)
         self._stale.discard(worker_id)
         self._rates.observe(worker_id, instance.layout_id, report)
-        self.tickets.acknowledge(worker_id, report.tickets)
+        acknowledged = self.tickets.acknowledge(worker_id, report.tickets)
+        backlog, tokens = self._backlogs.get(worker_id), report.pending_prompt_tokens
+        if backlog is None:
+            self._backlogs[worker_id] = Backlog(tokens, now, self._silence_seconds)
+        else:
+            backlog.report(tokens, acknowledged.prompt_tokens, now)
         self._workers.pop(worker_id, None)
+        self._changed.setdefault(instance.model, set()).add(worker_id)
 
     def mark_stale(self, worker_id: str) -> None:
         """Use a worker only where no other is left: its load stream broke."""
@@ -124,8 +147,31 @@ class Fleet:
         self._stale.add(worker_id)
         self._invalidate(worker_id)
 
+    def issue(
+        self,
+        session: int,
+        now: float,
+        loads: dict[str, InFlightLoad],
+        placement: StreamPlacement | None = None,
+    ) -> str:
+        """Open a ticket for a placement and return its id.
+
+        Args:
+            session: the frontend's session that it ends with.
+            now: a monotonic clock, in seconds.
+            loads: by worker.
+            placement: of its streams; None: it has none.
+        """
+        for worker_id in loads:
+            worker = self._workers.get(worker_id) or self._build(worker_id)
+            if worker is not None:
+                self._backlogs[worker_id].add(worker.pending_seconds, now)
+        ticket, changed = self.tickets.issue(session, now, loads, placement)
+        self._invalidate(*loads, *changed)
+        return ticket
+
     def load_changed(self, worker_ids: Iterable[str]) -> None:
-        """Rebuild these workers at their next use: tickets for them were issued or ended."""
+        """Rebuild these workers at their next use: tickets for them ended."""
         self._invalidate(*worker_ids)
 
     def tend(self, now: float) -> Tended:
@@ -162,6 +208,22 @@ class Fleet:
                 workers.append(worker)
         return workers
 
+    def columns(self, model: str) -> WorkerColumns:
+        """Return the workers of a model that have reported, as columns that are up to date.
+
+        They change when something is heard of a worker.
+        """
+        columns = self._columns.get(model)
+        changed = self._changed.pop(model, ())
+        if columns is not None and changed:
+            built = [self._workers.get(one) or self._build(one) for one in changed]
+            workers = [one for one in built if one is not None]
+            if not columns.update(workers):
+                columns = None  # a worker's first report
+        if columns is None:
+            columns = self._columns[model] = WorkerColumns(self.workers(model))
+        return columns
+
     def knows_model(self, model: str) -> bool:
         """Return whether the model has or had workers."""
         return model in self._model_names
@@ -189,13 +251,40 @@ class Fleet:
         return Counter(i.role for i in self._instances.values())
 
     def _build(self, worker_id: str) -> Worker | None:
-        instance = self._instances[worker_id]
         report = self._reports.get(worker_id)
-        layout = self._layouts.get((instance.model, instance.layout_id))
-        if report is None or layout is None or layout.block_tokens <= 0:
+        registered = self._registered.get(worker_id) or self._register(worker_id)
+        if report is None or registered is None:
             return None
-        in_flight = self.tickets.in_flight(worker_id)
+        tickets, backlog = self.tickets.in_flight(worker_id), self._backlogs[worker_id]
+        running = report.running + tickets.sequences
+        targets = self.tickets.stream_targets(worker_id)
+        strictest = targets.strictest if targets is not None else math.inf
         worker = self._workers[worker_id] = Worker(
+            registered,
+            self._rates.rates(worker_id, registered.layout_id),
+            running,
+            report.waiting,
+            report.pending_prompt_tokens + tickets.prompt_tokens,
+            report.free_pages - tickets.pages,
+            report.total_pages,
+            _decode_chunk(report),
+            registered.draining or report.draining,
+            worker_id in self._stale,
+            backlog.computed,
+            backlog.at,
+            backlog.until,
+            strictest,
+            targets is not None and strictest < math.inf and targets.cover(running),
+        )
+        return worker
+
+    def _register(self, worker_id: str) -> RegisteredWorker | None:
+        """Return what is registered of a worker; None: its layout is not known."""
+        instance = self._instances[worker_id]
+        layout = self._layouts.get((instance.model, instance.layout_id))
+        if layout is None or layout.block_tokens <= 0:
+            return None
+        registered = self._registered[worker_id] = RegisteredWorker(
             id=worker_id,
             incarnation=instance.incarnation,
             address=instance.address,
@@ -205,18 +294,11 @@ class Fleet:
             store_id=instance.store_id if instance.store_id in self._instances else "",
             block_tokens=layout.block_tokens,
             block_bytes=layout.block_bytes,
-            rates=self._rates.rates(worker_id, instance.layout_id),
-            running=report.running + in_flight.sequences,
-            waiting=report.waiting,
-            pending_prompt_tokens=report.pending_prompt_tokens + in_flight.prompt_tokens,
-            free_pages=report.free_pages - in_flight.pages,
-            total_pages=report.total_pages,
             tokenizer_digest=instance.tokenizer_digest,
             adapters=instance.adapters,
-            draining=instance.draining or report.draining,
-            stale=worker_id in self._stale,
+            draining=instance.draining,
         )
-        return worker
+        return registered
 
     def _unlist(self, instance_id: str) -> None:
         """Take a worker out of the lists of its model and its store."""
@@ -233,9 +315,20 @@ class Fleet:
             if not beside:
                 del self._by_store[known.store_id]
 
+    def _forget_registrations(self) -> None:
+        self._registered.clear()
+        self._columns.clear()
+
     def _invalidate(self, *worker_ids: str) -> None:
         for worker_id in worker_ids:
             self._workers.pop(worker_id, None)
+            instance = self._instances.get(worker_id)
+            if instance is None or not instance.role.is_worker:
+                continue
+            changed = self._changed.get(instance.model)
+            if changed is None:
+                changed = self._changed[instance.model] = set()
+            changed.add(worker_id)
 
     def _remember(self, model: str) -> None:
         """Keep a model's name after its last worker left; the oldest goes beyond the limit."""
@@ -243,3 +336,9 @@ class Fleet:
             if len(self._model_names) >= _MAX_NAMES:
                 del self._model_names[next(iter(self._model_names))]
             self._model_names[model] = None
+
+
+def _decode_chunk(report: LoadReport) -> int:
+    """Return how much of a prompt a step computes beside streams: never more than without."""
+    chunk, beside = report.chunk_tokens, report.decode_chunk_tokens
+    return min(beside, chunk) if beside and chunk else beside or chunk

@@ -81,6 +81,6 @@ class LoadReport(NamedTuple):
     """Of the work that lives there."""
     draining: bool = False
     chunk_tokens: int = 0
-    """Most prompt tokens that a step computes where no stream runs; 0, as of the next: unknown."""
+    """Most prompt tokens that a step computes where no stream runs; 0: unknown."""
     decode_chunk_tokens: int = 0
-    """Most prompt tokens that a step computes beside running streams."""
+    """Most prompt tokens that a step computes beside running streams; 0: as many as without."""

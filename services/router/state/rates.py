@@ -6,7 +6,9 @@ does.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from services.router.state.instances import LoadReport
@@ -43,24 +45,56 @@ class WorkerRates(NamedTuple):
     local_bytes_per_second: float = LOCAL_BYTES_PER_SECOND
 
 
+@dataclass(slots=True)
+class _Observed:
+    layout_id: bytes
+    prefill: float = 0.0
+    step: float = 0.0
+    fetch: float = 0.0
+
+
 class _Known:
-    """The values that the workers of one layout know, in order. A change costs O(log n) steps."""
+    """The values of one quantity that the workers of one layout know.
 
-    __slots__ = ("_values",)
+    They are kept in order while medians are asked for, so that a change costs O(log n) steps; where
+    all workers know their own, none is, and a change costs nothing.
 
-    def __init__(self) -> None:
-        self._values: list[float] = []
+    Args:
+        workers: what was observed of each.
+        value: reads the quantity of one; 0: it knows none.
+    """
+
+    __slots__ = ("_changes", "_ordered", "_value", "_workers")
+
+    def __init__(
+        self, workers: Mapping[str, _Observed], value: Callable[[_Observed], float]
+    ) -> None:
+        self._workers = workers
+        self._value = value
+        self._ordered: list[float] | None = None
+        self._changes = 0
+        """Since a median was asked for."""
 
     def replace(self, old: float, new: float) -> None:
-        """Take a worker's new value for its old one; 0: it knows none."""
-        values = self._values
+        """Take a worker's new value for its old one."""
+        values = self._ordered
+        if values is None:
+            return
+        self._changes += 1
+        if self._changes > len(values):
+            self._ordered = None  # to sort them again costs less by now
+            return
         if old:
             del values[bisect_left(values, old)]
         if new:
             insort(values, new)
 
     def median(self, default: float) -> float:
-        values = self._values
+        self._changes = 0
+        values = self._ordered
+        if values is None:
+            values = sorted(filter(None, map(self._value, self._workers.values())))
+            self._ordered = values
         if not values:
             return default
         middle = len(values) // 2
@@ -73,18 +107,10 @@ class _Layout:
     __slots__ = ("fetch", "prefill", "step", "workers")
 
     def __init__(self) -> None:
-        self.workers = 0
-        self.prefill = _Known()
-        self.step = _Known()
-        self.fetch = _Known()
-
-
-@dataclass(slots=True)
-class _Observed:
-    layout_id: bytes
-    prefill: float = 0.0
-    step: float = 0.0
-    fetch: float = 0.0
+        self.workers: dict[str, _Observed] = {}
+        self.prefill = _Known(self.workers, attrgetter("prefill"))
+        self.step = _Known(self.workers, attrgetter("step"))
+        self.fetch = _Known(self.workers, attrgetter("fetch"))
 
 
 class RateEstimator:
@@ -127,7 +153,7 @@ class RateEstimator:
         layout.prefill.replace(known.prefill, 0.0)
         layout.step.replace(known.step, 0.0)
         layout.fetch.replace(known.fetch, 0.0)
-        layout.workers -= 1
+        del layout.workers[worker_id]
         if not layout.workers:
             del self._layouts[known.layout_id]
 
@@ -136,25 +162,25 @@ class RateEstimator:
         known = self._observed.get(worker_id)
         if known is None or known.layout_id != layout_id:
             known = _Observed(layout_id)
-        peers = self._layouts.get(layout_id) or _Layout()
         remote, local = self._bandwidths.remote, self._bandwidths.local
-        fetch = known.fetch or peers.fetch.median(remote)
-        return WorkerRates(
-            known.prefill or peers.prefill.median(PREFILL_TOKENS_PER_SECOND),
-            known.step or peers.step.median(DECODE_STEP_SECONDS),
-            # Reports don't tell transports apart and count waiting for blocks still being computed:
-            # shared memory is never slower than known to be, and remote never as fast as it.
-            min(max(fetch, remote / 8), local / 2),
-            max(fetch, local),
-        )
+        prefill, step, fetch = known.prefill, known.step, known.fetch
+        if not (prefill and step and fetch):
+            peers = self._layouts.get(layout_id) or _Layout()
+            prefill = prefill or peers.prefill.median(PREFILL_TOKENS_PER_SECOND)
+            step = step or peers.step.median(DECODE_STEP_SECONDS)
+            fetch = fetch or peers.fetch.median(remote)
+        # Reports don't tell transports apart and count waiting for blocks still being computed:
+        # shared memory is never slower than known to be, and remote never as fast as it.
+        slow, fast = remote / 8, local / 2
+        far = fetch if fetch > slow else slow
+        return WorkerRates(prefill, step, far if far < fast else fast, max(fetch, local))
 
     def _add(self, worker_id: str, layout_id: bytes) -> _Observed:
         self.remove_worker(worker_id)
         layout = self._layouts.get(layout_id)
         if layout is None:
             layout = self._layouts[layout_id] = _Layout()
-        layout.workers += 1
-        known = self._observed[worker_id] = _Observed(layout_id)
+        known = self._observed[worker_id] = layout.workers[worker_id] = _Observed(layout_id)
         return known
 
 

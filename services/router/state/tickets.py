@@ -4,17 +4,26 @@ A placement sends work to one or two workers. Until a worker's report acknowledg
 in-flight load is added to what the worker reports; from then on the report itself contains the
 work. In-flight load also ends with its worker, and after a while if no report ever acknowledges it.
 A ticket ends when its frontend returns it or when its session ends. Sums are integers, so that they
-are exactly zero when no ticket is open.
+are exactly zero when no ticket is open. What its streams' class wants counts until then, whether or
+not its load is acknowledged.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from services.router.state.stream_targets import StreamPlacement, StreamTargets
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class InFlightLoad:
-    """Work that is on its way to a worker."""
+    """Work that is on its way to a worker.
+
+    It is never changed: not frozen, for that takes three times as long to make.
+    """
 
     prompt_tokens: int = 0
     """To be computed there."""
@@ -37,6 +46,15 @@ class InFlightLoad:
 
 
 NOTHING = InFlightLoad()
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Issued(NamedTuple):
+    """A ticket that was opened."""
+
+    ticket: str
+    changed: AbstractSet[str]
+    """Workers that `return_tickets` would return for the ticket that had to end for it."""
 
 
 @dataclass(slots=True)
@@ -44,6 +62,9 @@ class _Ticket:
     session: int
     unacknowledged: dict[str, InFlightLoad]
     """By worker: load that no report has acknowledged."""
+    placement: StreamPlacement | None
+    targets: StreamTargets | None
+    """Those that its streams are counted in; None as the one before: it has none."""
 
 
 @dataclass(slots=True)
@@ -73,6 +94,8 @@ class TicketTable:
         """Of tickets that are not wholly acknowledged."""
         self._sessions: dict[int, set[str]] = {}
         self._workers: dict[str, _WorkerLoad] = {}
+        self._targets: dict[str, StreamTargets] = {}
+        """By worker, of streams of open tickets. A worker that comes back has new ones."""
         self._issued = 0
 
     def __len__(self) -> int:
@@ -84,19 +107,36 @@ class TicketTable:
         worker = self._workers.get(worker_id)
         return worker.total if worker is not None else NOTHING
 
-    def issue(self, session: int, now: float, loads: dict[str, InFlightLoad]) -> str:
-        """Open a ticket for a placement and return its id.
+    def stream_targets(self, worker_id: str) -> StreamTargets | None:
+        """Return the targets of streams on a worker; None: no ticket has any there."""
+        return self._targets.get(worker_id)
+
+    def issue(
+        self,
+        session: int,
+        now: float,
+        loads: dict[str, InFlightLoad],
+        placement: StreamPlacement | None = None,
+    ) -> Issued:
+        """Open a ticket for a placement.
 
         Args:
             session: the frontend's session that it ends with.
             now: a monotonic clock, in seconds.
             loads: by worker.
+            placement: of its streams; None: it has none.
         """
-        if len(self._tickets) >= self._limit:
-            self._end(next(iter(self._tickets)))
+        full = len(self._tickets) >= self._limit
+        changed = self._end(next(iter(self._tickets))) if full else _NOBODY
         self._issued += 1
         ticket_id = f"{self._router_id}/{self._issued}"
-        self._tickets[ticket_id] = _Ticket(session, dict(loads))
+        targets = None
+        if placement is not None:
+            targets = self._targets.get(placement.worker_id)
+            if targets is None:
+                targets = self._targets[placement.worker_id] = StreamTargets()
+            targets.add(placement.itl_target, placement.streams)
+        self._tickets[ticket_id] = _Ticket(session, dict(loads), placement, targets)
         if loads:
             self._issued_at[ticket_id] = now
         self._sessions.setdefault(session, set()).add(ticket_id)
@@ -104,13 +144,13 @@ class TicketTable:
             worker = self._workers.setdefault(worker_id, _WorkerLoad())
             worker.total += load
             worker.tickets.add(ticket_id)
-        return ticket_id
+        return Issued(ticket_id, changed)
 
     def return_tickets(self, session: int, ticket_ids: Iterable[str]) -> set[str]:
         """End tickets of a session; unknown ones and those of other sessions are left alone.
 
         Returns:
-            Workers whose in-flight load changed.
+            Workers whose in-flight load changed, or what their streams are to keep.
         """
         changed: set[str] = set()
         for ticket_id in ticket_ids:
@@ -120,21 +160,28 @@ class TicketTable:
         return changed
 
     def end_session(self, session: int) -> set[str]:
-        """End every ticket of a session; return the workers whose in-flight load changed."""
+        """End every ticket of a session; return what `return_tickets` returns."""
         return self.return_tickets(session, list(self._sessions.get(session, ())))
 
-    def acknowledge(self, worker_id: str, ticket_ids: Iterable[str]) -> None:
+    def acknowledge(self, worker_id: str, ticket_ids: Iterable[str]) -> InFlightLoad:
         """Stop counting the load of these tickets on a worker: its report contains their work.
 
         Tickets of other routers are not known here, and the report holds their work already.
+
+        Returns:
+            The load that is not counted any more.
         """
         worker = self._workers.get(worker_id)
-        if worker is not None:
-            for ticket_id in worker.tickets.intersection(ticket_ids):
-                self._release(ticket_id, worker_id)
+        if worker is None:
+            return NOTHING
+        before = worker.total
+        for ticket_id in worker.tickets.intersection(ticket_ids):
+            self._release(ticket_id, worker_id)
+        return before - worker.total
 
     def remove_worker(self, worker_id: str) -> None:
-        """Stop counting all load of a worker that left the cluster."""
+        """Stop counting all load of a worker that left the cluster, and its streams."""
+        self._targets.pop(worker_id, None)
         worker = self._workers.get(worker_id)
         if worker is not None:
             for ticket_id in list(worker.tickets):
@@ -160,7 +207,20 @@ class TicketTable:
         session.discard(ticket_id)
         if not session:
             del self._sessions[ticket.session]
+        if ticket.placement is not None and ticket.targets is not None:
+            changed |= self._end_streams(ticket.placement, ticket.targets)
         return changed
+
+    def _end_streams(self, placement: StreamPlacement, targets: StreamTargets) -> set[str]:
+        """Return the worker if what its streams are to keep may be another now."""
+        worker_id = placement.worker_id
+        matters = targets.strictest < math.inf
+        targets.end(placement.itl_target, placement.streams)
+        if self._targets.get(worker_id) is not targets:
+            return set()  # the worker left, and they with it
+        if not targets.streams:
+            del self._targets[worker_id]
+        return {worker_id} if matters else set()
 
     def _release_all(self, ticket_id: str) -> set[str]:
         workers = set(self._tickets[ticket_id].unacknowledged)

@@ -1,5 +1,6 @@
 """One worker as placements see it."""
 
+import math
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -7,12 +8,8 @@ from services.router.state.rates import WorkerRates
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
-    """A worker at this moment: its last load report plus the in-flight load of later placements.
-
-    It is made anew for every report and placement, and never changed: not frozen, for that takes
-    three times as long to make.
-    """
+class RegisteredWorker:
+    """What a worker's registration says: the same until it registers anew, or its store goes."""
 
     id: str
     incarnation: str
@@ -25,31 +22,124 @@ class Worker:
     """The live store that it puts to and gets from; empty: none."""
     block_tokens: int
     block_bytes: int
-    rates: WorkerRates
-    running: int
-    waiting: int
-    pending_prompt_tokens: int
-    free_pages: int
-    total_pages: int
     tokenizer_digest: bytes = b""
     """Which tokenizer made the tokens that its model understands."""
     adapters: frozenset[tuple[str, bytes]] = frozenset()
     """Name and digest of each adapter that it serves."""
     draining: bool = False
-    stale: bool = False
-    """Its load stream is broken: the worker may be dead, and the numbers are old."""
+    """As registered."""
     id_hash: int = field(init=False)
-    queue_seconds: float = field(init=False)
-    """Until the prompts that are queued here are computed."""
-    local_block_seconds: float = field(init=False)
-    remote_block_seconds: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.id_hash = crc32(self.id.encode())
-        self.queue_seconds = self.pending_prompt_tokens / self.rates.prefill_tokens_per_second
-        self.local_block_seconds = self.block_bytes / self.rates.local_bytes_per_second
-        self.remote_block_seconds = self.block_bytes / self.rates.remote_bytes_per_second
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """A worker at this moment: its last load report plus the in-flight load of later placements.
+
+    It is made anew for every report and placement, and never changed: not frozen, for that takes
+    three times as long to make.
+    """
+
+    registered: RegisteredWorker
+    rates: WorkerRates
+    running: int
+    waiting: int
+    pending_prompt_tokens: int
+    """As reported and sent since."""
+    free_pages: int
+    total_pages: int
+    decode_chunk_tokens: int = 0
+    """Most prompt tokens that a step computes beside running streams; 0: unknown."""
+    draining: bool = False
+    stale: bool = False
+    """Its load stream is broken: the worker may be dead, and the numbers are old."""
+    computed_seconds: float = 0.0
+    """Of its pending prompts, that it is taken to have computed until `computed_at`."""
+    computed_at: float = 0.0
+    computes_until: float = 0.0
+    """Until then it is taken to compute on. Times are of a monotonic clock, in seconds."""
+    itl_target: float = math.inf
+    """The strictest of the classes of streams that run here, in seconds between tokens; infinite:
+    none says any."""
+    itl_target_of_all: bool = False
+    """Whether the class of each stream says one; otherwise the policy's is to be kept, too."""
+    streams_beside: bool = field(init=False)
+    """Prompts are computed here beside running streams, in chunks that are known."""
+    prefill_token_seconds: float = field(init=False)
+    """To compute a token of a prompt, beside the streams that run: each chunk takes a step too."""
+    pending_seconds: float = field(init=False)
+    """To compute its pending prompts, from their beginning."""
+    dry_at: float = field(init=False)
+    """When they are computed, if that is before `computes_until`."""
+
+    def __post_init__(self) -> None:
+        rates, chunk = self.rates, self.decode_chunk_tokens
+        seconds = 1.0 / rates.prefill_tokens_per_second
+        # What a worker runs that does not decode are the prompts that it computes.
+        self.streams_beside = beside = chunk > 0 and self.running > 0 and self.registered.can_decode
+        if beside:
+            seconds += rates.decode_step_seconds / chunk
+        self.prefill_token_seconds = seconds
+        self.pending_seconds = pending = self.pending_prompt_tokens * seconds
+        self.dry_at = self.computed_at + pending - self.computed_seconds
+
+    @property
+    def id(self) -> str:
+        """As registered, like the next ones."""
+        return self.registered.id
+
+    @property
+    def incarnation(self) -> str:
+        return self.registered.incarnation
+
+    @property
+    def address(self) -> str:
+        return self.registered.address
+
+    @property
+    def can_prefill(self) -> bool:
+        return self.registered.can_prefill
+
+    @property
+    def can_decode(self) -> bool:
+        return self.registered.can_decode
+
+    @property
+    def layout_id(self) -> bytes:
+        return self.registered.layout_id
+
+    @property
+    def store_id(self) -> str:
+        return self.registered.store_id
+
+    @property
+    def block_tokens(self) -> int:
+        return self.registered.block_tokens
+
+    @property
+    def tokenizer_digest(self) -> bytes:
+        return self.registered.tokenizer_digest
+
+    @property
+    def adapters(self) -> frozenset[tuple[str, bytes]]:
+        return self.registered.adapters
+
+    def queue_seconds(self, now: float) -> float:
+        """Return how long it is from now until the prompts that are queued here are computed."""
+        until = self.computes_until
+        left = self.dry_at - (now if now < until else until)
+        return left if left > 0.0 else 0.0
+
+    def itl_limit(self, default: float) -> float:
+        """Return the seconds between tokens that the streams here are to keep.
+
+        Args:
+            default: of streams whose class says nothing, or is not known.
+        """
+        return self.itl_target if self.itl_target_of_all else min(self.itl_target, default)
 
     def pages(self, tokens: int) -> int:
         """Return how many KV pages hold so many tokens."""
-        return -(-tokens // self.block_tokens)
+        return -(-tokens // self.registered.block_tokens)

@@ -3,7 +3,7 @@
 import pytest
 
 from services.router.placement.service import Chain, PlacementRequest, PlacementService
-from services.router.policy.costs import Policy, Turn
+from services.router.policy.costs import Turn
 from services.router.policy.explanation import CandidateCosts, Exclusion
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
@@ -14,12 +14,13 @@ from services.router.state.tickets import TicketTable
 LAYOUT = b"L" * 16
 BLOCK = 10
 CHAIN = [number.to_bytes(16, "little") for number in range(40)]
-POLICY = Policy(ranking="finish", engine_chunk_tokens=4)
-"""A chunk takes 40 ms at 100 tokens per second, and a step beside it 10."""
 
 
 def fleet(*workers: tuple[str, Role], **reports: dict[str, object]) -> Fleet:
-    """Make workers of 100 tokens per second, each beside a store of its own."""
+    """Make workers of 100 tokens per second, each beside a store of its own.
+
+    A chunk takes 40 ms, and a step beside it 9.
+    """
     made = Fleet(PrefixIndex(), TicketTable("r"))
     made.set_layouts([ModelLayout("m", LAYOUT, BLOCK, 1_000_000)])
     for name, role in workers:
@@ -40,6 +41,8 @@ def fleet(*workers: tuple[str, Role], **reports: dict[str, object]) -> Fleet:
             "total_pages": 1000,
             "prefill_tokens_per_second": 100.0,
             "decode_step_seconds": 0.009,
+            "chunk_tokens": 400,
+            "decode_chunk_tokens": 4,
             "fetch_bytes_per_second": 1e9,
             **reports.get(name, {}),
         }
@@ -68,17 +71,17 @@ def test_each_worker_has_its_costs_and_the_chosen_one_is_that_of_the_placement()
     )
     made.index.add_blocks("c2", ENGINE, CHAIN[:10])
     made.index.add_blocks("store-c2", DRAM, CHAIN[:20])
-    service = PlacementService(made, POLICY)
-    rows = service.explain(asked(), {"c1": Turn(0.5, 2)})
+    service = PlacementService(made)
+    rows = service.explain(asked(), 0.0, {"c1": Turn(0.5, 2)})
     found = by_worker(rows)
     assert set(found) == {"c1", "c2", "d1", "p1+c1", "c1+d1", "c2+d1"}
     assert [row.chosen for row in rows] == [True] + [False] * 5
-    plan = service.plan(asked(), {"c1": Turn(0.5, 2)})
+    plan = service.plan(asked(), 0.0, {"c1": Turn(0.5, 2)})
     assert (rows[0].prefill_worker or rows[0].decode_worker) == plan.worker_id
     one = found["c2"]
     assert (one.engine_tokens, one.local_tokens, one.remote_tokens) == (100, 100, 0)
     assert one.uncached_tokens == 200
-    assert one.prefill_seconds == 2.0
+    assert one.prefill_seconds == pytest.approx(200 / 4 * 0.049)
     assert one.step_seconds == pytest.approx(0.049)
     assert (one.needed_pages, one.free_pages, one.total_pages) == (41, 1000, 1000)
     other = found["c1"]
@@ -110,7 +113,7 @@ def test_what_is_out_says_why(worker: str, fields: dict[str, object], why: Exclu
     )
     made.mark_stale("c3")
     made.remove("store-p1")
-    rows = PlacementService(made, POLICY).explain(asked(**fields))
+    rows = PlacementService(made).explain(asked(**fields), 0.0)
     assert len(rows) == 7
     assert by_worker(rows)[worker].exclusion is why
     assert [row.chosen for row in rows] == [row.exclusion is None for row in rows[:1]] + [False] * 6
@@ -118,7 +121,7 @@ def test_what_is_out_says_why(worker: str, fields: dict[str, object], why: Exclu
 
 def test_nothing_is_chosen_where_nothing_may_be_used() -> None:
     made = fleet(("c1", Role.COMBINED), ("c2-draining", Role.COMBINED))
-    rows = PlacementService(made, POLICY).explain(asked(excluded=frozenset({"c1"})))
+    rows = PlacementService(made).explain(asked(excluded=frozenset({"c1"})), 0.0)
     assert [(row.decode_worker, row.exclusion) for row in rows] == [
         ("c1", Exclusion.EXCLUDED),
         ("c2-draining", Exclusion.DRAINING),

@@ -10,15 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from baton.compiled.files import DIRECTORY_ENV
+from baton.compiled.library import C
 from baton.kv.keys import pack
-from services.router.prefix_index.blocks.build import COMPILERS, build, library_path
+from services.router.prefix_index.blocks.build import library
 from services.router.prefix_index.blocks.dict_table import DictTable
 from services.router.prefix_index.blocks.native_table import NativeTable
-from services.router.prefix_index.blocks.table import BlockTable, new_table
+from services.router.prefix_index.blocks.table import BlockTable, choose_table
 from services.router.prefix_index.holder_sets import MAX_TRANSITIONS, MIN_SETS, HolderSets
 from services.router.prefix_index.holders import DISK, DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.prefix_index.match import Coverage
+from tests.support.router.placement import cover
 
 KEYS = [bytes([i]) * 16 for i in range(6)]
 SLOTS = [
@@ -93,33 +96,24 @@ def make_table(request: pytest.FixtureRequest) -> Callable[[], BlockTable]:
     """Make tables of blocks of each kind."""
     if request.param == "dict":
         return DictTable
-    if not any(map(shutil.which, COMPILERS)):
+    if not any(map(shutil.which, C.compilers)):
         pytest.skip("the compiled table needs a C compiler")
-    library = build()
-    return lambda: NativeTable(library)
+    built = library().build()
+    return lambda: NativeTable(built)
 
 
 def test_the_compiled_table_is_used_where_it_was_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    assert isinstance(new_table(), DictTable)
-    if any(map(shutil.which, COMPILERS)):
-        assert build() == build() == library_path()
-        assert isinstance(new_table(), NativeTable)
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "other"))
-    library_path().parent.mkdir()
-    library_path().write_text("no library")
-    with pytest.raises(OSError, match="baton_blocks"):
-        new_table()
-
-
-def test_what_the_compiler_says_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    monkeypatch.setenv("CC", "sh -c 'echo it is full; exit 1'")
-    with pytest.raises(RuntimeError, match="it is full"):
-        build()
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv(DIRECTORY_ENV, str(tmp_path))
+    assert isinstance(choose_table().taken, DictTable)
+    if any(map(shutil.which, C.compilers)):
+        assert library().build() == library().build() == library().path
+        assert isinstance(choose_table().taken, NativeTable)
+    monkeypatch.setenv(DIRECTORY_ENV, str(tmp_path / "other"))
+    library().path.parent.mkdir()
+    library().path.write_text("no library")
+    assert isinstance(choose_table().taken, DictTable)
 
 
 @pytest.fixture
@@ -146,9 +140,9 @@ def test_matches_equal_brute_force_after_any_events(
     match = index.match(chain)
     assert index.match_packed(pack(chain)).runs == match.runs
     assert match.stores() == truth.stores(chain)
-    assert match.in_stores() == len(truth.leading(STORES, chain))
+    assert cover(match, "none", "none").remote == len(truth.leading(STORES, chain))
     for worker, store in product(("worker-a", "worker-b"), STORES):
-        assert match.cover(worker, store) == truth.cover(worker, store, chain)
+        assert cover(match, worker, store) == truth.cover(worker, store, chain)
     while index.sweep(2):
         pass
     assert len(index) == len(set().union(*truth.held.values()))
@@ -163,14 +157,14 @@ def test_stores_are_named_by_how_much_they_hold(index: PrefixIndex) -> None:
 
 def test_pages_of_other_engines_cover_nothing(index: PrefixIndex) -> None:
     index.add_blocks("worker-a", ENGINE, KEYS)
-    assert index.match(KEYS).cover("worker-b", "store-b") == Coverage()
-    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(engine=6)
+    assert cover(index.match(KEYS), "worker-b", "store-b") == Coverage()
+    assert cover(index.match(KEYS), "worker-a", "store-a") == Coverage(engine=6)
 
 
 def test_an_island_in_own_pages_is_fetched_like_anything_else(index: PrefixIndex) -> None:
     index.add_blocks("store-b", DRAM, KEYS)
     index.add_blocks("worker-a", ENGINE, KEYS[2:4])
-    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(remote=6)
+    assert cover(index.match(KEYS), "worker-a", "store-a") == Coverage(remote=6)
 
 
 def test_an_island_in_own_pages_after_blocks_of_the_own_store_is_fetched_too(
@@ -178,7 +172,7 @@ def test_an_island_in_own_pages_after_blocks_of_the_own_store_is_fetched_too(
 ) -> None:
     index.add_blocks("store-a", DRAM, KEYS[:4])
     index.add_blocks("worker-a", ENGINE, KEYS[2:])
-    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(local=4)
+    assert cover(index.match(KEYS), "worker-a", "store-a") == Coverage(local=4)
 
 
 def test_holders_that_come_and_go_for_ever_use_no_more_bits_than_live_ones(
@@ -211,14 +205,14 @@ def test_blocks_with_equal_holders_share_one_set_and_sets_without_blocks_go(
         index.remove_blocks(f"w{number}", ENGINE, many[:5])
         most = max(most, len(sets))
     assert 3 < most <= 8
-    assert index.match(many[5:10]).cover("w7", "store-b") == Coverage(engine=5)
-    assert index.match(many).cover("w7", "store-b") == Coverage(local=1000)
+    assert cover(index.match(many[5:10]), "w7", "store-b") == Coverage(engine=5)
+    assert cover(index.match(many), "w7", "store-b") == Coverage(local=1000)
 
 
 def test_a_worker_without_a_store_can_fetch_nothing(index: PrefixIndex) -> None:
     index.add_blocks("store-b", DRAM, KEYS)
     index.add_blocks("worker-a", ENGINE, KEYS[:2])
-    assert index.match(KEYS).cover("worker-a", "") == Coverage(engine=2)
+    assert cover(index.match(KEYS), "worker-a", "") == Coverage(engine=2)
 
 
 def test_a_removed_holder_is_gone_before_its_keys_are_swept(index: PrefixIndex) -> None:
@@ -226,7 +220,7 @@ def test_a_removed_holder_is_gone_before_its_keys_are_swept(index: PrefixIndex) 
     index.add_blocks("store-b", DRAM, KEYS[:2])
     index.remove_holder("store-a")
     assert index.match(KEYS).stores() == ["store-b"]
-    assert index.match(KEYS).cover("worker-a", "store-b") == Coverage(local=2)
+    assert cover(index.match(KEYS), "worker-a", "store-b") == Coverage(local=2)
     assert index.sweep(3)
     assert not index.sweep(3)
     assert len(index) == 2
@@ -238,10 +232,10 @@ def test_a_holder_that_returns_before_the_sweep_has_only_what_it_says_anew(
     index.add_blocks("store-a", DRAM, KEYS)
     index.remove_holder("store-a")
     index.add_blocks("store-a", DRAM, KEYS[:1])
-    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(local=1)
+    assert cover(index.match(KEYS), "worker-a", "store-a") == Coverage(local=1)
     while index.sweep(1):
         pass
-    assert index.match(KEYS).cover("worker-a", "store-a") == Coverage(local=1)
+    assert cover(index.match(KEYS), "worker-a", "store-a") == Coverage(local=1)
 
 
 def test_tiers_of_later_releases_are_ignored(index: PrefixIndex) -> None:

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
 from services.router.policy.costs import PlacementQuery, Policy, Turn
-from services.router.policy.placement import Decision, place
+from services.router.policy.explanation import Exclusion, explain
+from services.router.policy.placement import Decision
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
+from services.router.state.columns import WorkerColumns
 from services.router.state.rates import WorkerRates
 from services.router.state.worker import Worker
+from tests.support.router.placement import beside, make_worker, place
 
 LAYOUT, OTHER_LAYOUT = b"L" * 16, b"M" * 16
 BLOCK = 16
@@ -38,13 +41,14 @@ def worker(
     rates: WorkerRates = RATES,
     running: int = 0,
     waiting: int = 0,
+    chunk: int = 32,
     pending: int = 0,
     free: int = 1000,
     total: int = 1000,
     draining: bool = False,
     stale: bool = False,
 ) -> Worker:
-    return Worker(
+    return make_worker(
         id=id,
         incarnation="1",
         address="127.0.0.1:1",
@@ -60,12 +64,12 @@ def worker(
         pending_prompt_tokens=pending,
         free_pages=free,
         total_pages=total,
+        decode_chunk_tokens=chunk,
         draining=draining,
         stale=stale,
     )
 
 
-FINISH = Policy(ranking="finish")
 P1, P2 = worker("p1", can_prefill=True), worker("p2", can_prefill=True, store="store-b")
 D1, D2 = worker("d1", can_decode=True), worker("d2", can_decode=True, store="store-b")
 
@@ -85,7 +89,7 @@ def names(decision: Decision) -> tuple[str | None, str]:
 # Where it is read
 
 
-def test_a_long_prompt_is_read_elsewhere_when_decoding_would_stall() -> None:
+def test_a_long_prompt_is_read_elsewhere_when_it_would_be_read_slowly_beside_streams() -> None:
     busy = replace(D1, running=8)
     assert names(place(query(), [P1, busy])) == ("p1", "d1")
 
@@ -174,7 +178,7 @@ def test_the_less_crowded_decode_worker_writes() -> None:
 
 
 def test_the_less_crowded_decode_worker_also_takes_what_is_read_elsewhere() -> None:
-    one, other = replace(D1, running=20), replace(D2, running=60, store_id="store-a")
+    one, other = replace(D1, running=20), replace(beside(D2, "store-a"), running=60)
     for writers in ((one, other), (other, one)):
         assert names(place(query(), [P1, *writers])) == ("p1", "d1")
 
@@ -201,31 +205,28 @@ def test_growth_counts_for_every_choice() -> None:
 # Who goes first, and how long streams may take
 
 
-def test_kv_comes_while_a_prompt_waits_where_placements_are_ranked_by_their_end() -> None:
+def test_kv_comes_while_a_prompt_waits() -> None:
     index = PrefixIndex()
     index.add_blocks("store-b", DRAM, CHAIN[:32])
     behind = replace(D1, pending_prompt_tokens=20)
-    assert place(query(index), [behind]).ttft[:2] == pytest.approx((0.02, 0.032))
     # 32 blocks take 1 ms each, of which 20 are hidden.
-    assert place(query(index), [behind], FINISH).ttft[:2] == pytest.approx((0.02, 0.012))
+    assert place(query(index), [behind]).ttft[:2] == pytest.approx((0.02, 0.012))
 
 
 def test_a_turn_is_when_a_prompt_begins_and_half_of_what_it_delays_counts() -> None:
     behind = replace(D1, pending_prompt_tokens=2_000)
     workers = [behind, replace(D2, pending_prompt_tokens=1_000)]
-    assert names(place(query(), workers, FINISH)) == (None, "d2")
-    early = {"d1": Turn(-2.0, 1)}
-    decision = place(query(turns=early), workers, FINISH)
+    assert names(place(query(), workers)) == (None, "d2")
+    decision = place(query(turns={"d1": Turn(-2.0, 1)}), workers)
     assert names(decision) == (None, "d1")
     assert decision.ttft.queue_seconds == 0
     # 1.024 s of computing and half of it for each of 3 that wait, against 1 s and 1.024.
-    assert names(place(query(turns={"d1": Turn(-2.0, 3)}), workers, FINISH)) == (None, "d2")
-    assert names(place(query(turns=early), workers)) == (None, "d2"), "other rankings know none"
+    assert names(place(query(turns={"d1": Turn(-2.0, 3)}), workers)) == (None, "d2")
 
 
 def test_the_reason_says_that_others_would_be_delayed() -> None:
     asked = query(turns={"d1": Turn(0.0, 4)})
-    decision = place(asked, [replace(P1, pending_prompt_tokens=500), D1], FINISH)
+    decision = place(asked, [replace(P1, pending_prompt_tokens=500), D1])
     assert decision.reason == (
         "p1 computes 1024 of 1024 tokens for d1; "
         "d1 alone would take 1024 ms, but delay what waits there"
@@ -233,15 +234,56 @@ def test_the_reason_says_that_others_would_be_delayed() -> None:
 
 
 @pytest.mark.parametrize(("chunk", "chosen"), [(0, "d1"), (39, "d1"), (41, "d2")])
-def test_streams_are_a_limit_and_no_sum_where_placements_are_ranked_by_their_end(
-    chunk: int, chosen: str
-) -> None:
-    workers = [replace(D1, running=8), replace(D2, pending_prompt_tokens=100)]
-    assert names(place(query(), workers)) == (None, "d2")
+def test_streams_are_a_limit_where_there_is_a_choice(chunk: int, chosen: str) -> None:
+    streaming = replace(D1, running=8, decode_chunk_tokens=chunk)
+    workers = [streaming, replace(D2, pending_prompt_tokens=500)]
     # A step of 10 ms with a chunk beside it, at 1 ms a token, within 50 ms.
-    policy = replace(FINISH, engine_chunk_tokens=chunk)
-    assert names(place(query(), workers, policy)) == (None, chosen)
-    assert names(place(query(), workers[:1], policy)) == (None, "d1")
+    assert names(place(query(), workers)) == (None, chosen)
+    assert names(place(query(), workers[:1])) == (None, "d1")
+    target = Policy(itl_target=0.06)
+    assert names(place(query(), workers, target)) == (None, "d1")
+
+
+@pytest.mark.parametrize(
+    ("target", "of_all", "chosen"),
+    [(0.06, True, "d1"), (0.06, False, "d2"), (0.04, True, "d2"), (0.04, False, "d2")],
+)
+def test_the_class_of_streams_says_what_they_are_to_keep(
+    target: float, of_all: bool, chosen: str
+) -> None:
+    own = {"itl_target": target, "itl_target_of_all": of_all}
+    streaming = replace(D1, running=8, decode_chunk_tokens=45, **own)
+    # A step takes 55 ms beside a chunk, and the policy says 50.
+    workers = [streaming, replace(D2, pending_prompt_tokens=500)]
+    decision = place(query(), workers)
+    assert names(decision) == (None, chosen)
+    costs = explain(query(), WorkerColumns(workers), None, (), Policy())
+    told = {one.decode_worker: one for one in costs}
+    limit = target if of_all else min(target, 0.05)
+    assert (told["d1"].step_seconds, told["d1"].itl_limit_seconds) == pytest.approx((0.055, limit))
+    assert told["d1"].exclusion == (Exclusion.ITL if chosen == "d2" else None)
+    assert (told["d2"].step_seconds, told["d2"].itl_limit_seconds) == (0.0, 0.0)
+
+
+def test_a_chunk_has_no_more_tokens_than_are_uncached() -> None:
+    index = PrefixIndex()
+    index.add_blocks("d1", ENGINE, CHAIN[:62])
+    workers = [replace(D1, running=8, decode_chunk_tokens=512), D2]
+    # 32 tokens beside streams take 42 ms, 48 would take 58.
+    assert names(place(query(index), workers)) == (None, "d1")
+    index.remove_blocks("d1", ENGINE, CHAIN[61:62])
+    assert names(place(query(index), workers)) == (None, "d2")
+
+
+def test_a_prompt_takes_longer_beside_streams_and_so_does_the_queue() -> None:
+    beside = replace(D1, running=2, decode_chunk_tokens=20, pending_prompt_tokens=100)
+    ttft = place(query(), [beside]).ttft
+    # A chunk of 20 tokens takes 20 ms and a step of 10.
+    assert (ttft.queue_seconds, ttft.prefill_seconds) == pytest.approx((0.15, 1.5 * 1.024))
+    # What a prefill worker runs are prompts.
+    prefilling = replace(P1, running=2, decode_chunk_tokens=20)
+    ttft = place(query(), [prefilling, beside]).ttft
+    assert ttft.prefill_seconds == pytest.approx(1.024)
 
 
 # What may not be used
@@ -279,7 +321,7 @@ def test_stale_workers_are_a_last_resort() -> None:
 
 
 def test_workers_whose_store_left_take_no_part_in_handoffs() -> None:
-    for workers in ([replace(P1, store_id=""), D1], [P1, replace(D1, store_id="")]):
+    for workers in ([beside(P1, ""), D1], [P1, beside(D1, "")]):
         assert place(query(), [replace(w, running=8) for w in workers]).prefill_worker is None
 
 
@@ -321,7 +363,7 @@ def test_a_shared_store_is_named_beside_others_since_local_workers_may_still_put
 def test_what_only_the_decode_store_holds_is_not_expected_of_a_prefill_elsewhere() -> None:
     index = PrefixIndex()
     index.add_blocks("store-a", DRAM, CHAIN[:32])
-    decision = place(query(index), [P2, replace(D1, running=500)])
+    decision = place(query(index), [P2, replace(D1, pending_prompt_tokens=2_000)])
     assert names(decision) == ("p2", "d1")
     assert decision.prefill.cached_tokens == 0
 
@@ -330,14 +372,16 @@ def test_what_only_the_decode_store_holds_is_not_expected_of_a_prefill_elsewhere
 
 
 def test_the_prediction_is_the_sum_of_its_parts_and_the_reason_names_the_alternative() -> None:
-    decision = place(query(), [replace(P1, pending_prompt_tokens=500), replace(D1, running=8)])
+    streaming = replace(D1, running=8, decode_chunk_tokens=512)
+    decision = place(query(), [replace(P1, pending_prompt_tokens=500), streaming])
     queue, transfer, prefill = decision.ttft
     assert queue == pytest.approx(0.5)
     assert prefill == pytest.approx(PROMPT / 1_000)
     # 64 blocks of 100 kB at 1e9 bytes/s, of which the last 512 of 1024 tokens are not hidden.
     assert transfer == pytest.approx(64 * 1e5 / 1e9 * 0.5)
     assert decision.reason == (
-        "p1 computes 1024 of 1024 tokens for d1; d1 alone would take 1024 ms, but stall its streams"
+        "p1 computes 1024 of 1024 tokens for d1; "
+        "d1 alone would take 1044 ms, but hold up its streams for 522 ms a token"
     )
 
 

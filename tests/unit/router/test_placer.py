@@ -18,6 +18,7 @@ from services.router.state.fleet import Fleet
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.tickets import NOTHING, InFlightLoad, TicketTable
 from tests.support.doubles.asker import Asker
+from tests.support.manual_loop import ManualLoop
 
 LAYOUT = b"L" * 16
 CHAIN = [i.to_bytes(16, "little") for i in range(64)]
@@ -68,7 +69,8 @@ class Router:
     """A router's answers to place queries about a fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._dispatcher = QueryDispatcher(PlacementService(fleet), clock=lambda: 0.0)
+        loop: Any = ManualLoop()
+        self._dispatcher = QueryDispatcher(PlacementService(fleet), clock=lambda: 0.0, loop=loop)
         self._askers: dict[int, Asker] = {}
 
     def place(self, query: router_pb2.PlaceQuery, session: int = 1) -> router_pb2.Placement:

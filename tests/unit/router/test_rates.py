@@ -77,16 +77,17 @@ def test_a_worker_with_a_new_layout_starts_afresh() -> None:
             st.sampled_from("abcd"),
             st.sampled_from([LAYOUT, OTHER, None]),
             st.sampled_from([0.0, 1.0, 2.0, 7.0]),
+            st.booleans(),
         ),
         max_size=30,
     )
 )
 def test_what_peers_know_is_the_median_of_what_each_knows(
-    history: list[tuple[str, bytes | None, float]],
+    history: list[tuple[str, bytes | None, float, bool]],
 ) -> None:
     estimator = RateEstimator()
     layouts: dict[str, bytes] = {}
-    for name, layout, speed in history:
+    for name, layout, speed, asked in [*history, ("e", None, 0.0, True)]:
         if layout is None:
             estimator.remove_worker(name)
             layouts.pop(name, None)
@@ -94,6 +95,11 @@ def test_what_peers_know_is_the_median_of_what_each_knows(
             report = LoadReport(name, prefill_tokens_per_second=speed, decode_step_seconds=speed)
             estimator.observe(name, layout, report)
             layouts[name] = layout
+        if asked:  # or else no order is kept
+            _check_medians(estimator, layouts)
+
+
+def _check_medians(estimator: RateEstimator, layouts: dict[str, bytes]) -> None:
     for layout in (LAYOUT, OTHER):
         own = {n: estimator.rates(n, layout) for n, of in layouts.items() if of == layout}
         known = [r.decode_step_seconds for r in own.values() if r.decode_step_seconds >= 1]

@@ -3,9 +3,9 @@
 import pytest
 
 from services.router.policy.costs import PlacementQuery, Policy
-from services.router.policy.placement import place
 from services.router.state.rates import WorkerRates
 from services.router.state.worker import Worker
+from tests.support.router.placement import make_worker, place
 
 PROMPT = 1024
 RATES = WorkerRates(
@@ -19,7 +19,7 @@ RATES = WorkerRates(
 def worker(name: str, **fields: object) -> Worker:
     roles = {"can_prefill": name[0] in "pc", "can_decode": name[0] in "dc"}
     own = {"running": 0, "pending_prompt_tokens": 0, "stale": False, "store_id": "store-a"} | fields
-    return Worker(
+    return make_worker(
         id=name,
         incarnation="1",
         address="127.0.0.1:1",
@@ -36,7 +36,7 @@ def worker(name: str, **fields: object) -> Worker:
     )
 
 
-IDLE, BUSY = worker("d1"), worker("d1", running=8)
+IDLE, BUSY = worker("d1"), worker("d1", running=8, decode_chunk_tokens=512)
 ALWAYS, NEVER = Policy(disaggregation="always"), Policy(disaggregation="never")
 
 
@@ -48,14 +48,17 @@ ALWAYS, NEVER = Policy(disaggregation="always"), Policy(disaggregation="never")
             Policy(),
             0,
             "p1 computes 1024 of 1024 tokens for d1; "
-            "d1 alone would take 1024 ms, but stall its streams",
+            "d1 alone would take 1044 ms, not 1027, and hold up its streams for 522 ms a token",
         ),
         (
-            [worker("p1"), worker("d1", pending_prompt_tokens=500, running=8)],
+            [
+                worker("p1"),
+                worker("d1", pending_prompt_tokens=500, running=8, decode_chunk_tokens=50),
+            ],
             Policy(),
             0,
             "p1 computes 1024 of 1024 tokens for d1; "
-            "d1 alone would take 1524 ms, not 1027, and stall its streams",
+            "d1 alone would take 1829 ms, not 1027, and hold up its streams for 60 ms a token",
         ),
         (
             [worker("p1", pending_prompt_tokens=5000), IDLE],

@@ -1,0 +1,15 @@
+"""Compile the scores of placements: run this file; it needs a C compiler."""
+
+from pathlib import Path
+
+from baton.compiled.library import Library, c_library
+from baton.compiled.script import build_main
+
+
+def library() -> Library:
+    """Return what the library is made of."""
+    return c_library("scores", Path(__file__), "scores.c", "-ffp-contract=off")
+
+
+if __name__ == "__main__":
+    build_main("the scores of placements", lambda: [library().build()])

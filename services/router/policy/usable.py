@@ -1,0 +1,101 @@
+"""Which workers a query may use, as rows of the columns."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from services.router.policy.costs import PlacementQuery
+from services.router.state.columns import Booleans, Integers, WorkerColumns, span
+
+
+class HandoverRows(NamedTuple):
+    """Rows that KV may be handed over between."""
+
+    decode_at: Integers
+    """Where the decode workers are among all that are compared."""
+    decode: Integers
+    at_span: slice | Integers
+    """`decode_at`, as a slice if it can be; likewise the next ones."""
+    decode_span: slice | Integers
+    prefill_span: slice | Integers
+    decode_stores: Integers
+    store_numbers: frozenset[int]
+    """Those in `decode_stores`."""
+    prefill: Integers
+
+
+@dataclass(slots=True, eq=False)
+class Usable:
+    """Rows that may be used. They never change."""
+
+    decode: Integers
+    decode_span: slice | Integers
+    """The same, as a slice if they lie together."""
+    prefill: Booleans
+    """By all workers: those that also report their load."""
+    prefill_at_all: Booleans
+    handover: HandoverRows
+    addresses: bytes = b""
+    """Of the rows, as compiled code was told them."""
+
+
+def usable_rows(query: PlacementQuery, columns: WorkerColumns, fit: Booleans | None) -> Usable:
+    """Return the workers that are asked, and are neither excluded nor draining.
+
+    Stale workers are left out where others report; as prefill workers they always are.
+
+    Args:
+        query: the request.
+        columns: all workers of its model.
+        fit: those that have its tokenizer and adapter; None: all.
+    """
+    if fit is None and not query.excluded:
+        return _default_rows(columns)
+    usable = columns.active if fit is None else columns.active & fit
+    excluded = [columns.rows[one] for one in query.excluded if one in columns.rows]
+    if excluded:
+        usable = usable.copy()
+        usable[excluded] = False
+    return _rows(columns, usable)
+
+
+def _default_rows(columns: WorkerColumns) -> Usable:
+    """Return the rows of queries that ask for nothing; kept until a worker's state changes."""
+    kept: Usable | None = columns.kept_rows
+    if kept is None:
+        kept = columns.kept_rows = _rows(columns, columns.active)
+    return kept
+
+
+def _rows(columns: WorkerColumns, usable: Booleans) -> Usable:
+    decode = usable & columns.can_decode
+    fresh = decode & ~columns.stale
+    rows = fresh.nonzero()[0]
+    if not len(rows):
+        rows = decode.nonzero()[0]
+    prefill = usable & columns.can_prefill
+    reports = prefill & ~columns.stale
+    return Usable(rows, span(rows), reports, prefill, _handover_rows(columns, rows, reports))
+
+
+def without_decode(columns: WorkerColumns, usable: Usable, fits: Booleans) -> Usable:
+    """Return the same, and of its decode workers only those that a request fits into."""
+    rows = usable.decode[fits]
+    handover = _handover_rows(columns, rows, usable.prefill)
+    return Usable(rows, span(rows), usable.prefill, usable.prefill_at_all, handover)
+
+
+def _handover_rows(columns: WorkerColumns, rows: Integers, prefill: Booleans) -> HandoverRows:
+    # Without a store there is no way for KV to get from one worker to the other.
+    at = columns.has_store[rows].nonzero()[0]
+    decode, layouts = rows[at], columns.layouts
+    # Two workers that both prefill and decode could hold their pages for streams that wait for a
+    # prefill on the other one, and neither prefill would get pages.
+    of_apart = np.isin(layouts, layouts[rows[~columns.can_prefill[rows]]])
+    allowed = prefill & columns.has_store & (of_apart | ~columns.can_decode)
+    allowed &= np.isin(layouts, layouts[decode])
+    prefills = allowed.nonzero()[0]
+    spans = span(at), span(decode), span(prefills)
+    stores = columns.stores[decode]
+    return HandoverRows(at, decode, *spans, stores, frozenset(stores.tolist()), prefills)

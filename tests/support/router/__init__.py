@@ -1,0 +1,1 @@
+"""What routers' tests place, and placement as it is meant."""

@@ -1,0 +1,96 @@
+"""A queue of requests before workers that are a dict of seconds."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from baton.errors import BatonError, Reason
+from services.router.admission.class_shares import ClassShares
+from services.router.admission.classes import AdmissionPolicy, ClassPolicy
+from services.router.admission.fairness import FairShares
+from services.router.admission.queue import AdmissionQueue
+from services.router.admission.waiting import Due, QueueSettings, Waiting
+from services.router.placement.service import PlacementRequest
+
+
+class Plan(NamedTuple):
+    worker_id: str
+    prefill_seconds: float
+    uncached_tokens: int
+    ttft_seconds: float = 0.0
+
+
+@dataclass
+class Workers:
+    """Takes the shortest queue, at 100 tokens a second; `held` tokens of each prompt are cached."""
+
+    queues: dict[str, float]
+    held: dict[int, int] = field(default_factory=dict)
+    """By the seed of the request."""
+    refuse: set[int] = field(default_factory=set)
+    """Seeds."""
+    planned: int = 0
+
+    def remaining_seconds(self, request: PlacementRequest) -> float:
+        return max(1, request.prompt_tokens - self.held.get(request.seed, 0)) / 100
+
+    def queue_seconds(self, now: float) -> Mapping[str, float]:
+        return self.queues
+
+    def next_turn(self, gate: float, now: float) -> float:
+        """As workers that compute while time passes, which those of this test do not."""
+        return min(
+            (now + one - gate for one in self.queues.values() if one > gate), default=math.inf
+        )
+
+    def tokens_per_second(self) -> float:
+        return 100.0 * len(self.queues)
+
+    def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> Plan:
+        self.planned += 1
+        if waiting.request.seed in self.refuse:
+            raise BatonError(Reason.NO_WORKER, "no decode worker can take this request")
+        worker = min(self.queues, key=lambda one: (self.queues[one] + planned.get(one, 0), one))
+        work = self.remaining_seconds(waiting.request)
+        return Plan(worker, work, round(100 * work), self.queues[worker] + work)
+
+    def place(self, due: Due[Plan]) -> None:
+        assert not isinstance(due.plan, BatonError)
+        self.queues[due.plan.worker_id] += due.plan.prefill_seconds
+
+
+def waiting(
+    number: int,
+    tokens: int = 100,
+    at: float = 0.0,
+    *,
+    tenant: str = "",
+    rank: int = 0,
+    session: int = 1,
+    deadline: float = float("inf"),
+    target: float = float("inf"),
+) -> Waiting:
+    request = PlacementRequest("m", tokens, 10, tenant=tenant, seed=number)
+    return Waiting(
+        number, request, session, at, (0, rank), rank, deadline=deadline, ttft_target=target
+    )
+
+
+def place_due(queue: AdmissionQueue, workers: Workers, now: float = 0.0) -> list[int]:
+    placed = []
+    for due in queue.due(workers, now):
+        workers.place(due)
+        placed.append(due.waiting.number)
+    return placed
+
+
+def made(
+    *requests: Waiting, workers: Workers, waits: bool = False, **constants: float
+) -> AdmissionQueue:
+    policy = AdmissionPolicy({0: ClassPolicy(waits=waits)})
+    settings = QueueSettings(**constants)  # type: ignore[arg-type]
+    queue = AdmissionQueue(FairShares(0.0), settings, ClassShares(policy))
+    for one in requests:
+        queue.add(one, workers, one.arrival)
+    return queue
