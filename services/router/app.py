@@ -8,7 +8,7 @@ from baton.cluster.discovery import Discovery
 from baton.cluster.etcd.certificate import connect
 from baton.cluster.follow import follow
 from baton.cluster.registration import Registration
-from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, Instance
+from baton.internal.v1.cluster_pb2 import ROLE_ROUTER, CompiledPart, Instance
 from baton.process.lifecycle import Process
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
@@ -22,9 +22,9 @@ from services.router.api.dispatcher import MakeAdmission, QueryDispatcher
 from services.router.api.limits import LimitBuckets
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.placement.service import PlacementService
+from services.router.policy.compiled.scorer import choose_scorer
 from services.router.policy.costs import Policy
-from services.router.prefix_index.blocks.dict_table import DictTable
-from services.router.prefix_index.blocks.table import BlockTable, new_table
+from services.router.prefix_index.blocks.table import choose_table
 from services.router.prefix_index.index import PrefixIndex
 from services.router.recording.recorded import RecordedFleet
 from services.router.recording.recorded_admission import RecordedAdmission
@@ -58,6 +58,7 @@ async def compose(process: Process, settings: RouterSettings) -> None:
     policy = Policy(
         disaggregation=placement.disaggregation,
         max_queue_seconds=placement.max_queue_seconds,
+        itl_target=placement.itl_target_seconds,
     )
     silence = settings.watch.silence_seconds
     recorder = None
@@ -68,10 +69,14 @@ async def compose(process: Process, settings: RouterSettings) -> None:
             raise StartupError(f"recording.path: {error.filename}: {error.strerror}.") from error
         process.spawn(recorder.run(), "recorder")
         fleet: Fleet = RecordedFleet(router_id, policy, bandwidths, silence, recorder.write)
+        uncompiled = "recording.path is set"
     else:
-        index = PrefixIndex(table=_table())
+        table = choose_table()
+        uncompiled = table.reason
+        index = PrefixIndex(table=table.taken)
         fleet = Fleet(index, TicketTable(router_id), bandwidths, silence)
-    placements, tenants = PlacementService(fleet, policy), TenantShares()
+    scorer = choose_scorer()
+    placements, tenants = PlacementService(fleet, policy, scorer.taken), TenantShares()
     make_admission: MakeAdmission = AdmissionController
     if recorder is not None:
         make_admission = partial(RecordedAdmission, recorder.write)
@@ -125,6 +130,10 @@ async def compose(process: Process, settings: RouterSettings) -> None:
         role=ROLE_ROUTER,
         address=server.address,
         metrics_address=process.metrics_address,
+        compiled_parts=(
+            _compiled_part("prefix index", "a dict", uncompiled),
+            _compiled_part("scores", "array operations", scorer.reason),
+        ),
     )
     registration = await stack.enter_async_context(
         Registration(etcd, cluster, instance, settings=settings.etcd)
@@ -156,9 +165,7 @@ def _queue_settings(queue: RouterQueue) -> QueueSettings:
     )
 
 
-def _table() -> BlockTable:
-    try:
-        return new_table()
-    except OSError as error:
-        log.warning("router.index.uncompiled", error=str(error))
-        return DictTable()
+def _compiled_part(name: str, fallback: str, reason: str) -> CompiledPart:
+    """Return what the router's record says of a part that may be compiled, and log it."""
+    log.info("router.compiled", part=name, fallback=fallback if reason else "", reason=reason)
+    return CompiledPart(name=name, fallback=fallback if reason else "", reason=reason)

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from baton.internal.v1 import router_pb2
 from baton.telemetry.metrics import Counter, Gauge, Histogram, latency_buckets
+from services.router.policy.placement import Decision
 
 PLACEMENTS = Counter(
     "baton_router_placements_total",
@@ -20,6 +20,16 @@ QUEUE_LENGTH = Gauge(
     "Requests that wait in this router until a worker is about to run dry",
     ["model", "class"],
 )
+QUEUE_OLDEST_SECONDS = Gauge(
+    "baton_router_queue_oldest_seconds",
+    "For how long the oldest of the requests that wait in this router waits; 0: none does",
+    ["model"],
+)
+REFUSALS = Counter(
+    "baton_router_refusals_total",
+    "Place queries that were refused, at once or after a wait, by priority class and reason",
+    ["class", "reason"],
+)
 QUEUE_SECONDS = Histogram(
     "baton_router_queue_seconds",
     "Time that requests waited, where they did not go at once, also in other routers, by outcome: "
@@ -32,6 +42,18 @@ PREDICTED_SECONDS = Histogram(
     "Predicted time to first token of placements",
     ["model"],
     buckets=latency_buckets(),
+)
+TTFT_TARGETS = Counter(
+    "baton_router_ttft_targets_total",
+    "First tokens of requests with a target, their own or their class's, as frontends "
+    "report them when the requests end: kept or missed",
+    ["class", "outcome"],
+)
+TTFT_FACTOR = Gauge(
+    "baton_router_ttft_factor",
+    "By how much first tokens come later than predicted: requests that wait are accepted for a "
+    "target if that much more time is kept",
+    ["model"],
 )
 PROMPT_TOKENS = Counter(
     "baton_router_prompt_tokens_total", "Prompt tokens of placements", ["model", "expected"]
@@ -78,15 +100,14 @@ class PlacementMetrics:
         self._computed = PROMPT_TOKENS.labels(model, "computed")
         self._model = model
 
-    def count(self, prompt_tokens: int, placement: router_pb2.Placement) -> None:
+    def count(self, prompt_tokens: int, decision: Decision) -> None:
         """Count a placement."""
-        prediction = placement.prediction
-        (self._remote if placement.HasField("prefill") else self._local).inc()
-        self._predicted.observe(
-            prediction.queue_seconds + prediction.transfer_seconds + prediction.prefill_seconds
-        )
-        self._cached.inc(prediction.cached_tokens)
-        self._computed.inc(prompt_tokens - prediction.cached_tokens)
+        (self._local if decision.prefill_worker is None else self._remote).inc()
+        self._predicted.observe(sum(decision.ttft))
+        cached = decision.prefill.cached_tokens
+        if cached:
+            self._cached.inc(cached)
+        self._computed.inc(prompt_tokens - cached)
 
     def set_waiting(self, counts: Mapping[str, int]) -> None:
         """Say how many requests wait.

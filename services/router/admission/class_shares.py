@@ -11,6 +11,8 @@ something in it, and may leave it empty, and less than that: so in no time does 
 than the ceiling of that time, what the bucket holds, and one request.
 """
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
@@ -36,7 +38,7 @@ class ClassShares:
     """
 
     def __init__(self, policy: AdmissionPolicy = DEFAULT_ADMISSION) -> None:
-        self._policy = policy
+        self.policy = policy
         self._classes: dict[int, _Class] = {}
         self._clock = 0.0
         self._open = 0
@@ -56,11 +58,8 @@ class ClassShares:
     @policy.setter
     def policy(self, policy: AdmissionPolicy) -> None:
         self._policy = policy
-
-    @property
-    def limited(self) -> bool:
+        self.limited = any(one.ceiling < 1 for one in policy.classes.values())
         """Whether a class has a ceiling: buckets are to be filled."""
-        return any(one.ceiling < 1 for one in self._policy.classes.values())
 
     def running(self, priority_class: int) -> int:
         """Return how many requests of a class run."""
@@ -100,6 +99,34 @@ class ClassShares:
         self._take(known, priority_class, prompt_tokens)
         return owed
 
+    def begin_now(self, priority_class: int, cost: float, prompt_tokens: int) -> bool:
+        """Charge a class for a request that runs and did not wait, as `join` and `begin` would.
+
+        Args:
+            priority_class: of the request.
+            cost: in tokens, as tenants are charged.
+            prompt_tokens: that are to be computed.
+
+        Returns:
+            Whether it goes because of the floor.
+        """
+        known = self._classes.get(priority_class)
+        if known is None:
+            known = self._classes[priority_class] = _Class()
+        policy = self._policy.classes.get(priority_class)
+        owed = False
+        if not known.waiting:
+            known.clock = max(known.clock, self._clock)
+        elif policy is not None and policy.floor and known.clock < self._clock:
+            owed = True
+            known.clock += cost / policy.floor
+        self._clock += cost
+        known.running += 1
+        self._open += 1
+        if policy is not None:
+            self._take(known, priority_class, prompt_tokens)
+        return owed
+
     def settle(self, priority_class: int, cost: float, prompt_tokens: int, *, owed: bool) -> None:
         """Put right what a request was charged: its ticket is back.
 
@@ -109,12 +136,13 @@ class ClassShares:
             prompt_tokens: that were computed in fact less what was predicted.
             owed: what `begin` returned.
         """
-        known, floor = self._classes[priority_class], self._policy.of(priority_class).floor
+        known, policy = self._classes[priority_class], self._policy.classes.get(priority_class)
         self._clock += cost
-        if owed and floor:
-            known.clock += cost / floor
         known.running -= 1
-        self._take(known, priority_class, prompt_tokens)
+        if policy is not None:
+            if owed and policy.floor:
+                known.clock += cost / policy.floor
+            self._take(known, priority_class, prompt_tokens)
         self._close()
 
     def fill(self, now: float, tokens_per_second: float) -> None:
@@ -140,10 +168,26 @@ class ClassShares:
 
     def held(self, priority_class: int) -> bool:
         """Return whether nothing of a class may go now: it has as much as it may have."""
-        known, policy = self._classes[priority_class], self._policy.of(priority_class)
-        if policy.max_running and known.running >= policy.max_running:
+        policy = self._policy.classes.get(priority_class)
+        if policy is None:
+            return False
+        if policy.max_running and self.running(priority_class) >= policy.max_running:
             return True
-        return policy.ceiling < 1 and known.bucket is not None and known.bucket <= 0
+        return self._empty(priority_class)
+
+    def next_turn(self, waiting: Iterable[int], now: float) -> float:
+        """Return when there is something in the bucket of a class that waits for that.
+
+        Args:
+            waiting: classes that wait.
+            now: when `fill` was called last.
+
+        Returns:
+            A time of the same clock, or now; infinite: none waits for that, or nothing flows in,
+            for there are no workers.
+        """
+        empty = [one for one in waiting if self._empty(one)] if self._speed > 0 else []
+        return now + min((self.debt_seconds(one) for one in empty), default=math.inf)
 
     def debt_seconds(self, priority_class: int) -> float:
         """Return how long a class has to wait until there is something in its bucket."""
@@ -152,6 +196,12 @@ class ClassShares:
         if known is None or known.bucket is None or not size:
             return 0.0
         return max(0.0, -known.bucket / (size / BURST_SECONDS))
+
+    def _empty(self, priority_class: int) -> bool:
+        known = self._classes.get(priority_class)
+        if known is None or known.bucket is None or known.bucket > 0:
+            return False
+        return self._policy.of(priority_class).ceiling < 1
 
     def _size(self, priority_class: int) -> float:
         return self._policy.of(priority_class).ceiling * self._speed * BURST_SECONDS

@@ -23,7 +23,8 @@ class ClassPolicy:
     ttft_target: float = math.inf
     """Time to first token, for requests that name none: one that cannot be kept is not begun."""
     itl_target: float = 0.0
-    """Between tokens of running streams; 0: as the placement policy says."""
+    """Between tokens of running streams, which prompts beside them keep where there is a choice; 0:
+    as the placement policy says. Streams keep the one that they were placed with."""
     waits: bool = False
     """Whether requests that would come too late wait all the same, and are not refused at once."""
     max_wait: float = math.inf
@@ -65,6 +66,15 @@ class AdmissionPolicy:
     def of(self, priority_class: int) -> ClassPolicy:
         """Return what holds for a class."""
         return self.classes.get(priority_class, DEFAULT_CLASS)
+
+    def itl_target(self, priority_class: int) -> float | None:
+        """Return what streams of a class are to keep, 0: it says nothing; None: no class says any.
+
+        Where none does, their streams need not be counted.
+        """
+        if any(one.itl_target for one in self.classes.values()):
+            return self.of(priority_class).itl_target
+        return None
 
 
 DEFAULT_ADMISSION = AdmissionPolicy()

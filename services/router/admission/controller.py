@@ -16,6 +16,7 @@ from services.router.admission.class_shares import ClassShares
 from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.fairness import FairShares
 from services.router.admission.in_time import RETRY_SECONDS
+from services.router.admission.lateness import Lateness
 from services.router.admission.planner import FleetPlanner
 from services.router.admission.queue import AdmissionQueue
 from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
@@ -30,6 +31,19 @@ class Usage(NamedTuple):
 
     computed_prompt_tokens: int
     output_tokens: int
+    first_token_seconds: float = 0.0
+    """From its placement to its first token; 0: none came, or it is not known."""
+
+
+class _OpenTicket(NamedTuple):
+    """What is kept of a placement until its ticket is back."""
+
+    model: "_Model"
+    charge: Charge
+    predicted: float
+    """Seconds to its first token; 0 for a stream that goes on."""
+    left: float
+    """Seconds that were left for its first token; infinite: it came whenever it came."""
 
 
 class Admitted(NamedTuple):
@@ -46,7 +60,8 @@ class _Model:
     def __init__(self, placements: PlacementService, name: str, settings: QueueSettings) -> None:
         self.shares = FairShares()
         self.classes = ClassShares()
-        self.queue = AdmissionQueue(self.shares, settings, self.classes)
+        self.lateness = Lateness()
+        self.queue = AdmissionQueue(self.shares, settings, self.classes, self.lateness)
         self.planner = FleetPlanner(placements, name)
 
 
@@ -73,8 +88,9 @@ class AdmissionController:
         self._models: dict[str, _Model] = {}
         self._where: dict[int, _Model] = {}
         """Of each request that waits."""
-        self._charges: dict[int, dict[str, tuple[_Model, Charge]]] = {}
+        self._issued: dict[int, dict[str, _OpenTicket]] = {}
         """By session, then by ticket."""
+        self._targets: Counter[tuple[int, bool]] = Counter()
         self._draining: BatonError | None = None
         self._numbers = itertools.count(1)
 
@@ -87,7 +103,7 @@ class AdmissionController:
         """Whether nothing waits, no ticket is out, and nothing is remembered of tenants."""
         return not (
             self._where
-            or self._charges
+            or self._issued
             or any(len(model.shares) or len(model.queue) for model in self._models.values())
         )
 
@@ -119,6 +135,24 @@ class AdmissionController:
             for priority_class in model.queue.priority_classes()
         )
 
+    def oldest_arrivals(self) -> dict[str, float]:
+        """Return when the oldest request came that waits for each model; infinite: none waits."""
+        return {name: model.queue.oldest_arrival for name, model in self._models.items()}
+
+    def lateness(self) -> dict[str, float]:
+        """Return `Lateness.factor` of each model."""
+        return {name: model.lateness.factor for name, model in self._models.items()}
+
+    def take_targets(self) -> Mapping[tuple[int, bool], int]:
+        """Return how many first tokens came since the last time that were wanted at some time.
+
+        They are counted by priority class, and whether they were in time.
+        """
+        targets = self._targets
+        if targets:
+            self._targets = Counter()
+        return targets
+
     def submit(self, waiting: Waiting, now: float, *, may_wait: bool = True) -> Admitted | None:
         """Place a request at once, or let it wait: None.
 
@@ -132,8 +166,11 @@ class AdmissionController:
                 the router drains and it would wait.
         """
         placements, request = self._placements, waiting.request
-        plan = placements.plan(request)
         model = self._models.get(request.model)
+        if may_wait and model is not None and len(model.queue):
+            self._wait(model, waiting, now)  # planned once it is known to be in time
+            return None
+        plan = placements.plan(request, now)
         if model is None:
             model = self._models[request.model] = _Model(placements, request.model, self._settings)
             model.classes.policy = self._policy
@@ -144,15 +181,20 @@ class AdmissionController:
             charge = queue.charge(waiting, plan)
         if charge is not None:
             try:
-                placed = placements.commit(plan, waiting.session, now)
+                target = self._policy.itl_target(waiting.priority_class)
+                placed = placements.commit(plan, waiting.session, now, target)
             except BatonError:
-                queue.settle(charge, 0, 0)
+                queue.charges.settle(charge, 0, 0)
                 raise
-            self._remember(model, charge, waiting.session, placed.ticket)
+            self._remember(model, charge, waiting, placed, now)
             return Admitted(placed, 0.0)
+        self._wait(model, waiting, now)
+        return None
+
+    def _wait(self, model: _Model, waiting: Waiting, now: float) -> None:
         if self._draining is not None:
             raise self._draining
-        gave_way = queue.add(waiting, model.planner, now)
+        gave_way = model.queue.add(waiting, model.planner, now)
         self._where[waiting.number] = model
         if gave_way is not None:
             self._answer(
@@ -163,7 +205,6 @@ class AdmissionController:
                     retry_after=RETRY_SECONDS,
                 ),
             )
-        return None
 
     def cancel(self, number: int) -> bool:
         """Take a request out, which is not answered; return whether it waited."""
@@ -190,9 +231,23 @@ class AdmissionController:
             if len(model.queue):
                 self._place(model, now)
 
-    def next_bound(self) -> float:
-        """Return when the next request is given up; infinite: nothing waits."""
-        return min((model.queue.next_bound for model in self._models.values()), default=math.inf)
+    def next_turn(self, now: float) -> float:
+        """Return when `advance` may do something, if nothing is heard until then.
+
+        Args:
+            now: when it was called last, by the same clock.
+
+        Returns:
+            A time of that clock; infinite: not before something is heard.
+        """
+        return min(
+            (
+                model.queue.next_turn(model.planner, now)
+                for model in self._models.values()
+                if len(model.queue)
+            ),
+            default=math.inf,
+        )
 
     def return_tickets(
         self, session: int, tickets: Sequence[str], usage: Mapping[str, Usage]
@@ -205,13 +260,13 @@ class AdmissionController:
             usage: what their work used, as far as it is known; the others', as predicted.
         """
         self._placements.return_tickets(session, tickets)
-        charges = self._charges.get(session)
-        if charges is None:
+        issued = self._issued.get(session)
+        if issued is None:
             return
         for ticket in tickets:
-            self._settle(charges, ticket, usage.get(ticket))
-        if not charges:
-            del self._charges[session]
+            self._settle(issued, ticket, usage.get(ticket))
+        if not issued:
+            del self._issued[session]
 
     def end_session(self, session: int) -> list[Waiting]:
         """Take out what a session waits for, unanswered, and end its tickets.
@@ -227,9 +282,9 @@ class AdmissionController:
         for waiting in gone:
             del self._where[waiting.number]
         self._placements.end_session(session)
-        charges = self._charges.pop(session, {})
-        for ticket in list(charges):
-            self._settle(charges, ticket, None)
+        issued = self._issued.pop(session, {})
+        for ticket in list(issued):
+            self._settle(issued, ticket, None)
         return gone
 
     def drain(self, error: BatonError) -> None:
@@ -245,36 +300,42 @@ class AdmissionController:
                 self._answer(waiting, plan)
                 continue
             try:
-                placed = model.planner.place(plan, waiting.session, now)
+                target = self._policy.itl_target(waiting.priority_class)
+                placed = model.planner.place(plan, waiting.session, now, target)
             except BatonError as error:
-                model.queue.settle(charge, 0, 0)
+                model.queue.charges.settle(charge, 0, 0)
                 self._answer(waiting, error)
                 continue
-            self._remember(model, charge, waiting.session, placed.ticket)
+            self._remember(model, charge, waiting, placed, now)
             self._answer(waiting, Admitted(placed, lead))
 
     def _answer(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
         del self._where[waiting.number]
         self._on_answer(waiting, outcome)
 
-    def _remember(self, model: _Model, charge: Charge, session: int, ticket: str) -> None:
-        charges = self._charges.setdefault(session, {})
-        if len(charges) >= MAX_CHARGES:
-            self._settle(charges, next(iter(charges)), None)
-        charges[ticket] = model, charge
-
-    @staticmethod
-    def _settle(
-        charges: dict[str, tuple[_Model, Charge]], ticket: str, usage: Usage | None
+    def _remember(
+        self, model: _Model, charge: Charge, waiting: Waiting, placed: Placed, now: float
     ) -> None:
-        known = charges.pop(ticket, None)
+        issued = self._issued.setdefault(waiting.session, {})
+        if len(issued) >= MAX_CHARGES:
+            self._settle(issued, next(iter(issued)), None)
+        predicted = 0.0 if waiting.request.output_tokens else placed.plan.ttft_seconds
+        issued[placed.ticket] = _OpenTicket(model, charge, predicted, waiting.due - now)
+
+    def _settle(self, issued: dict[str, _OpenTicket], ticket: str, usage: Usage | None) -> None:
+        known = issued.pop(ticket, None)
         if known is None:
             return
-        model, charge = known
+        model, charge, predicted, left = known
         if usage is None:
-            model.queue.settle(charge)
-        else:
-            model.queue.settle(charge, usage.computed_prompt_tokens, usage.output_tokens)
+            model.queue.charges.settle(charge)
+            return
+        model.queue.charges.settle(charge, usage.computed_prompt_tokens, usage.output_tokens)
+        actual = usage.first_token_seconds
+        if predicted > 0 and 0 < actual < math.inf:
+            model.lateness.observe(predicted, actual)
+            if left < math.inf:
+                self._targets[charge.priority_class, actual <= left] += 1
 
 
 def _too_long(waiting: Waiting, now: float) -> BatonError:

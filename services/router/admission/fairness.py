@@ -9,8 +9,12 @@ and put right when its ticket comes back.
 
 from dataclasses import dataclass
 
-TIE_TOKENS = 16_000
-"""What a worker of 8,000 tokens per second computes in 2 s."""
+TIE_SECONDS = 2.0
+"""Of a worker's computing."""
+_TIE_REQUESTS = 2.0
+"""Of the mean cost."""
+_KEEP = 1 - 1 / 256
+"""Share of the mean cost that counts beside a new request's."""
 OUTPUT_WEIGHT = 2
 """An output token costs as much as so many prompt tokens."""
 _MIN_SHARES = 1_024
@@ -32,14 +36,21 @@ class FairShares:
     """Virtual times of tenants. When nothing waits or runs, nothing is kept. One loop owns it.
 
     Args:
-        tie_tokens: tenants whose virtual time exceeds the least by no more are equal.
+        tie_seconds: tenants whose virtual time exceeds the least by no more than a worker computes
+            in so long are equal, and by no more than two requests cost.
         output_weight: prompt tokens that an output token costs as much as.
     """
 
-    def __init__(self, tie_tokens: float = TIE_TOKENS, output_weight: int = OUTPUT_WEIGHT) -> None:
-        self._tie_tokens = tie_tokens
+    def __init__(
+        self, tie_seconds: float = TIE_SECONDS, output_weight: int = OUTPUT_WEIGHT
+    ) -> None:
+        self.tokens_per_second = 1_000.0
+        """Of a worker, as who knows the workers says."""
+        self._tie_seconds = tie_seconds
         self._output_weight = output_weight
         self._shares: dict[str, _Share] = {}
+        self._mean_tokens = 0.0
+        """That a request costs lately."""
         self._virtual = 0.0
         """Where the tenant stood whose request went last; it never goes back."""
         self._open = 0
@@ -66,15 +77,9 @@ class FairShares:
             tenant: whose it is.
             weight: of the tenant from now on, above 0.
         """
-        if weight <= 0:
-            raise ValueError(f"a weight of {weight} is not above 0")
-        share = self._shares.get(tenant)
-        if share is None:
-            self._trim()
-            share = self._shares[tenant] = _Share(self._virtual)
+        share = self._share(tenant, weight)
         if not share.waiting:
             share.virtual = max(share.virtual, self._virtual)
-        share.weight = weight
         share.waiting += 1
         self._open += 1
 
@@ -91,11 +96,22 @@ class FairShares:
             tokens: its predicted cost.
         """
         share = self._shares[tenant]
-        self._virtual = max(self._virtual, share.virtual)
-        share.virtual += tokens / share.weight
-        share.charged_tokens += tokens
         share.waiting -= 1
-        share.running += 1
+        self._run(share, tokens)
+
+    def begin_now(self, tenant: str, weight: float, tokens: int) -> None:
+        """Charge a tenant for a request that runs and did not wait, as `join` and `begin` would.
+
+        Args:
+            tenant: whose it is.
+            weight: of the tenant from now on, above 0.
+            tokens: its predicted cost.
+        """
+        share = self._share(tenant, weight)
+        if not share.waiting and share.virtual < self._virtual:
+            share.virtual = self._virtual
+        self._open += 1
+        self._run(share, tokens)
 
     def settle(self, tenant: str, charged: int, used: int) -> None:
         """Put right what a request was charged: its ticket is back.
@@ -119,11 +135,53 @@ class FairShares:
         waiting = {name: share.virtual for name, share in self._shares.items() if share.waiting}
         if len(waiting) < 2:
             return dict.fromkeys(waiting, 0.0)
-        least = min(waiting.values())
+        least, tie = min(waiting.values()), self._tie()
         return {
-            name: ahead if (ahead := virtual - least) > self._tie_tokens else 0.0
+            name: ahead if (ahead := virtual - least) > tie else 0.0
             for name, virtual in waiting.items()
         }
+
+    def least_active(self) -> float:
+        """Return the least virtual time of the tenants that have something here, for `lead`."""
+        active = (share.virtual for share in self._shares.values() if share.waiting + share.running)
+        return min(active, default=self._virtual)
+
+    def lead(self, tenant: str, least: float) -> float:
+        """Return how far a tenant is ahead in the lines of workers; 0 if it is equal.
+
+        Those that run count as well: what was placed and has not begun is not to wait for requests
+        that a tenant with more places after it.
+
+        Args:
+            tenant: one that waits.
+            least: a virtual time, of `least_active`.
+        """
+        ahead = self._shares[tenant].virtual - least
+        return ahead if ahead > self._tie() else 0.0
+
+    def _tie(self) -> float:
+        tie = self._tie_seconds * self.tokens_per_second
+        return min(tie, _TIE_REQUESTS * self._mean_tokens)
+
+    def _share(self, tenant: str, weight: float) -> _Share:
+        """Return the share of a tenant, whose weight is this from now on."""
+        if weight <= 0:
+            raise ValueError(f"a weight of {weight} is not above 0")
+        share = self._shares.get(tenant)
+        if share is None:
+            self._trim()
+            share = self._shares[tenant] = _Share(self._virtual)
+        share.weight = weight
+        return share
+
+    def _run(self, share: _Share, tokens: int) -> None:
+        """Charge a tenant for a request that runs now."""
+        if share.virtual > self._virtual:
+            self._virtual = share.virtual
+        share.virtual += tokens / share.weight
+        share.charged_tokens += tokens
+        self._mean_tokens = _KEEP * (self._mean_tokens or tokens) + (1 - _KEEP) * tokens
+        share.running += 1
 
     def _close(self) -> None:
         self._open -= 1

@@ -26,4 +26,5 @@ class Forecast:
             work: seconds of computing that go before, in sum.
         """
         workers = max(1, bisect_right(self._work, work))
-        return (self._sums[workers] + work) / workers
+        # Sums are rounded: nobody begins before the first one is idle.
+        return max(self._queues[0], (self._sums[workers] + work) / workers)

@@ -10,8 +10,8 @@ from services.router.admission.class_shares import ClassShares
 from services.router.admission.fairness import FairShares
 from services.router.admission.waiting import Waiting
 
-Entry = tuple[float, int]
-"""Key and number of a request."""
+Entry = tuple[float, int, Waiting]
+"""Key, number and the request itself; no two have one number."""
 
 
 class Group(NamedTuple):
@@ -45,8 +45,6 @@ class Lines:
         self._classes = classes
         self._lines: dict[tuple[tuple[int, int], int], dict[str, list[Entry]]] = {}
         """By rank and class, then by tenant."""
-        self.leads: dict[str, float] = {}
-        """`FairShares.leads` as `groups` was last asked."""
 
     def __len__(self) -> int:
         """Return the number of requests in all lines."""
@@ -55,18 +53,22 @@ class Lines:
     def add(self, waiting: Waiting) -> None:
         """Add a request under its key."""
         lines = self._lines.setdefault((waiting.rank, waiting.priority_class), {})
-        insort(lines.setdefault(waiting.tenant, []), (waiting.key, waiting.number))
+        insort(lines.setdefault(waiting.tenant, []), (waiting.key, waiting.number, waiting))
 
     def remove(self, waiting: Waiting) -> None:
         """Take a request out, whose key is as it was added."""
         rank = waiting.rank, waiting.priority_class
         lines = self._lines[rank]
         line = lines[waiting.tenant]
-        del line[bisect_left(line, (waiting.key, waiting.number))]
+        del line[bisect_left(line, (waiting.key, waiting.number, waiting))]
         if not line:
             del lines[waiting.tenant]
             if not lines:
                 del self._lines[rank]
+
+    def priority_classes(self) -> set[int]:
+        """Return the classes of those that wait."""
+        return {priority_class for _, priority_class in self._lines}
 
     def groups(self, *, held: bool) -> Iterator[Group]:
         """Yield what waits in order, in groups of those that are equal but for their keys.
@@ -78,7 +80,7 @@ class Lines:
             held: whether those last ones are wanted.
         """
         classes = self._classes
-        leads = self.leads = self._shares.leads()
+        leads = self._shares.leads()
         ranks = [(classes.held(rank[1]), not classes.owed(rank[1]), *rank) for rank in self._lines]
         for is_held, _, rank, priority_class in sorted(ranks):
             if is_held and not held:

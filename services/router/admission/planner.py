@@ -44,7 +44,7 @@ class FleetPlanner:
     """Plans requests for one model. One loop owns it.
 
     Args:
-        placements: whose policy ranks by finish, since the others know no turns.
+        placements: where they are placed.
         model: the model.
     """
 
@@ -54,25 +54,46 @@ class FleetPlanner:
         self._lines = WorkerLines()
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
-        """Return how long the uncached part of a prompt takes to compute."""
+        """Return how long the uncached part of a prompt takes to compute, at the least.
+
+        Raises:
+            BatonError: what `PlacementService.plan` raises.
+        """
         return self._placements.remaining_seconds(request)
 
-    def queue_seconds(self) -> Mapping[str, float]:
-        """Return how long each worker that takes prompts computes what was placed there."""
-        queues = self._placements.queue_seconds(self._model)
+    def queue_seconds(self, now: float) -> Mapping[str, float]:
+        """Return how long each worker that takes prompts computes what was placed there.
+
+        Args:
+            now: a monotonic clock, in seconds.
+        """
+        queues = self._placements.queue_seconds(self._model, now)
         self._lines.observe(queues)
         return queues
+
+    def next_turn(self, gate: float, now: float) -> float:
+        """Return when the next of these workers has no more than `gate` seconds left to compute.
+
+        Args:
+            gate: in seconds.
+            now: a monotonic clock, in seconds.
+
+        Returns:
+            A time of that clock, after now; infinite: not before something is heard of a worker.
+        """
+        return self._placements.next_turn(self._model, gate, now)
 
     def tokens_per_second(self) -> float:
         """Return how many prompt tokens the workers that take prompts compute, together."""
         return self._placements.tokens_per_second(self._model)
 
-    def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> FleetPlan:
+    def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> FleetPlan:
         """Return where a request would go.
 
         Args:
             waiting: the request.
             planned: by worker, seconds of prompts that go before it and were not placed yet.
+            now: a monotonic clock, in seconds.
 
         Raises:
             BatonError: what `PlacementService.plan` raises.
@@ -82,19 +103,22 @@ class FleetPlanner:
             worker_id: lines.turn(worker_id, key, planned.get(worker_id, 0.0))
             for worker_id in (*planned, *lines.workers())
         }
-        return FleetPlan(self._placements.plan(waiting.request, turns), key)
+        return FleetPlan(self._placements.plan(waiting.request, now, turns), key)
 
-    def place(self, plan: FleetPlan, session: int, now: float) -> Placed:
+    def place(
+        self, plan: FleetPlan, session: int, now: float, itl_target: float | None = None
+    ) -> Placed:
         """Open the ticket of a plan, which must be valid still.
 
         Args:
             plan: the latest one.
             session: what the ticket ends with.
             now: a monotonic clock, in seconds.
+            itl_target: as of `PlacementService.commit`.
 
         Raises:
             BatonError: what `PlacementService.commit` raises.
         """
-        placed = self._placements.commit(plan.placement, session, now)
+        placed = self._placements.commit(plan.placement, session, now, itl_target)
         self._lines.add(plan.worker_id, plan.key, plan.prefill_seconds)
         return placed

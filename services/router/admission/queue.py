@@ -20,9 +20,11 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from baton.errors import BatonError, Reason
+from services.router.admission.charges import Charges
 from services.router.admission.class_shares import ClassShares
 from services.router.admission.fairness import FairShares
 from services.router.admission.in_time import RETRY_SECONDS, check_in_time, too_late
+from services.router.admission.lateness import Lateness
 from services.router.admission.lines import Lines
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
@@ -46,6 +48,7 @@ class AdmissionQueue:
         shares: of the tenants, which the queue charges.
         settings: constants.
         classes: of priority classes, which the queue charges; None: none has limits.
+        lateness: of first tokens, which whoever places requests observes; None: there is none.
     """
 
     def __init__(
@@ -53,10 +56,14 @@ class AdmissionQueue:
         shares: FairShares,
         settings: QueueSettings = DEFAULT_SETTINGS,
         classes: ClassShares | None = None,
+        lateness: Lateness | None = None,
     ) -> None:
         self._shares = shares
         self._settings = settings
         self._classes = classes if classes is not None else ClassShares()
+        self.charges = Charges(shares, self._classes)
+        """Of requests that went, to be settled when their tickets are back."""
+        self._lateness = lateness if lateness is not None else Lateness()
         self._waiting: dict[int, Waiting] = {}
         self._lines = Lines(shares, self._classes)
         self._tenants: dict[str, int] = {}
@@ -90,19 +97,44 @@ class AdmissionQueue:
         waiting.work = planner.remaining_seconds(waiting.request)
         self._set_times(waiting)
         gives_way = self._giving_way(waiting)
-        self._enter(waiting, now)
+        self._shares.join(waiting.tenant, waiting.weight)
+        self._classes.join(waiting.priority_class)
+        self._lines.add(waiting)
         if waiting.due < math.inf:
             try:
-                check_in_time(waiting, self._waiting, self._lines, planner, now)
+                factor = self._lateness.factor
+                check_in_time(waiting, self._lines, planner, now, factor)
             except BatonError:
-                self.remove(waiting.number)
+                self._lines.remove(waiting)
+                self._leave(waiting)
                 raise
+        self._enter(waiting, now)
         return self.remove(gives_way) if gives_way is not None else None
 
+    def next_turn(self, planner: Planner[P], now: float) -> float:
+        """Return when `expire` or `due` may give something, if nothing is heard until then.
+
+        A request is given up, a worker has little left to compute, or there is something again in
+        the bucket of a class.
+
+        Args:
+            planner: knows the workers as they are now.
+            now: a monotonic clock, in seconds.
+
+        Returns:
+            A time of that clock; infinite: nothing waits.
+        """
+        if not self._waiting:
+            return math.inf
+        turn = min(self._bounds[0][0], planner.next_turn(self._settings.gate, now))
+        if self._classes.limited:
+            turn = min(turn, self._classes.next_turn(self._lines.priority_classes(), now))
+        return turn
+
     @property
-    def next_bound(self) -> float:
-        """When the next request is given up; infinite: nothing waits."""
-        return self._bounds[0][0] if self._bounds else math.inf
+    def oldest_arrival(self) -> float:
+        """When the oldest request came that waits; infinite: nothing waits."""
+        return min((waiting.arrival for waiting in self._waiting.values()), default=math.inf)
 
     def priority_classes(self) -> Iterator[int]:
         """Yield the priority class of each request that waits."""
@@ -133,33 +165,26 @@ class AdmissionQueue:
         self._set_times(waiting)
         if self._waiting or queue_seconds > self._settings.gate:
             return None
-        if now + plan.ttft_seconds > waiting.due:
-            raise too_late(plan.ttft_seconds, waiting.due - now)
+        if not self._lateness.allows(plan.ttft_seconds, waiting.due - now):
+            raise too_late(self._lateness.factor * plan.ttft_seconds, waiting.due - now)
         if self._classes.limited:
             self._classes.fill(now, planner.tokens_per_second())
-        tenant, priority_class = waiting.tenant, waiting.priority_class
-        self._classes.join(priority_class)
-        if self._classes.held(priority_class):
-            self._classes.leave(priority_class)
+        if self._classes.held(waiting.priority_class):
             return None
-        self._shares.join(tenant, waiting.weight)
-        return self._charge(waiting, plan.uncached_tokens)
+        return self.charges.begin_now(waiting, plan.uncached_tokens)
 
     def charge(self, waiting: Waiting, plan: Plan) -> Charge:
         """Charge for a request that never waits, such as a stream that goes on."""
         waiting.work = plan.prefill_seconds
         self._set_times(waiting)
-        self._shares.join(waiting.tenant, waiting.weight)
-        self._classes.join(waiting.priority_class)
-        return self._charge(waiting, plan.uncached_tokens)
+        return self.charges.begin_now(waiting, plan.uncached_tokens)
 
     def remove(self, number: int) -> Waiting | None:
         """Take a request out that was cancelled; None: it does not wait."""
         if number not in self._waiting:
             return None
         waiting = self._take(number)
-        self._shares.leave(waiting.tenant)
-        self._classes.leave(waiting.priority_class)
+        self._leave(waiting)
         return waiting
 
     def end_session(self, session: int) -> list[Waiting]:
@@ -187,23 +212,26 @@ class AdmissionQueue:
             planner: knows the workers as they are now.
             now: a monotonic clock, in seconds.
         """
-        self._refresh(planner, now)
         if self._classes.limited:
             self._classes.fill(now, planner.tokens_per_second())
         gate = self._settings.gate
         planned: dict[str, float] = {}
-        queues = planner.queue_seconds()
+        queues = planner.queue_seconds(now)
         if queues and min(queues.values()) > gate:
             return
+        self._refresh(planner, now)  # where nothing can go the order makes no difference
+        if queues and len(self._tenants) > 1:
+            self._shares.tokens_per_second = planner.tokens_per_second() / len(queues)
+        least = self._shares.least_active()
         first = chain.from_iterable(one.merged() for one in self._lines.groups(held=False))
-        for _, number in list(islice(first, self._settings.window)):
+        for _, number, _ in list(islice(first, self._settings.window)):
             if queues and min(queues.values()) > gate:
                 return
             waiting = self._waiting.get(number)
             if waiting is None or self._classes.held(waiting.priority_class):
                 continue
             try:
-                plan = planner.plan(waiting, planned)
+                plan = planner.plan(waiting, planned, now)
             except BatonError as error:
                 self.remove(number)
                 yield Due(waiting, error, None)
@@ -216,31 +244,11 @@ class AdmissionQueue:
                 self.remove(number)
                 yield Due(waiting, too_late(plan.ttft_seconds, waiting.deadline - now), None)
                 continue
-            charge = self._begin(waiting, plan.uncached_tokens)
-            yield Due(waiting, plan, charge, self._lines.leads.get(waiting.tenant, 0.0))
-            queues = planner.queue_seconds()
-
-    def settle(
-        self, charge: Charge, uncached_tokens: int | None = None, output_tokens: int | None = None
-    ) -> None:
-        """Put right what a request was charged: its ticket is back.
-
-        Args:
-            charge: what it began with; each is settled once.
-            uncached_tokens: of its prompt, that were computed; None: as predicted; 0, with no
-                output, for one that never ran.
-            output_tokens: that were made; None: as predicted.
-        """
-        uncached = charge.uncached_tokens if uncached_tokens is None else uncached_tokens
-        output = charge.output_tokens if output_tokens is None else output_tokens
-        used = self._cost(uncached, output, charge.weight)
-        self._shares.settle(charge.tenant, charge.tokens, used)
-        self._classes.settle(
-            charge.priority_class,
-            used - charge.tokens,
-            uncached - charge.uncached_tokens,
-            owed=charge.owed,
-        )
+            lead = self._shares.lead(waiting.tenant, least)
+            self._take(number)
+            charge = self.charges.begin(waiting, plan.uncached_tokens)
+            yield Due(waiting, plan, charge, lead)
+            queues = planner.queue_seconds(now)
 
     def order(self) -> Iterator[int]:
         """Yield the numbers of all that wait, the first to go first; nothing may change between.
@@ -248,7 +256,7 @@ class AdmissionQueue:
         Those of classes that have as much as they may have come last.
         """
         for group in self._lines.groups(held=True):
-            for _, number in group.merged():
+            for _, number, _ in group.merged():
                 yield number
 
     def _set_times(self, waiting: Waiting) -> None:
@@ -299,34 +307,18 @@ class AdmissionQueue:
             )
         return last
 
-    def _begin(self, waiting: Waiting, uncached_tokens: int) -> Charge:
-        """Take out a request that goes now, and charge for it."""
-        self._take(waiting.number)
-        return self._charge(waiting, uncached_tokens)
-
-    def _charge(self, waiting: Waiting, uncached_tokens: int) -> Charge:
-        """Charge for a request that has joined."""
-        tenant, priority_class = waiting.tenant, waiting.priority_class
-        weight = self._classes.policy.of(priority_class).weight
-        tokens = self._cost(uncached_tokens, waiting.output_tokens, weight)
-        self._shares.begin(tenant, tokens)
-        owed = self._classes.begin(priority_class, tokens, uncached_tokens)
-        output_tokens = waiting.output_tokens
-        return Charge(tenant, priority_class, weight, tokens, uncached_tokens, output_tokens, owed)
-
-    def _cost(self, uncached_tokens: int, output_tokens: int, weight: float) -> int:
-        return round(self._shares.cost(uncached_tokens, output_tokens) / weight)
-
     def _enter(self, waiting: Waiting, now: float) -> None:
+        """Keep one that is in the lines, and has joined shares and classes."""
         number, tenant = waiting.number, waiting.tenant
-        self._shares.join(tenant, waiting.weight)
-        self._classes.join(waiting.priority_class)
         self._waiting[number] = waiting
-        self._lines.add(waiting)
         self._tenants[tenant] = self._tenants.get(tenant, 0) + 1
         self._sessions.setdefault(waiting.session, set()).add(number)
         insort(self._bounds, (waiting.bound, number))
         self._estimated[number] = now
+
+    def _leave(self, waiting: Waiting) -> None:
+        self._shares.leave(waiting.tenant)
+        self._classes.leave(waiting.priority_class)
 
     def _take(self, number: int) -> Waiting:
         waiting = self._waiting.pop(number)

@@ -98,20 +98,40 @@ class Planner(Protocol[P_co]):
     """Knows workers and what each request would cost there."""
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
-        """Return how long the uncached part of a prompt takes to compute."""
+        """Return how long the uncached part of a prompt takes to compute, at the least.
 
-    def queue_seconds(self) -> Mapping[str, float]:
-        """Return how long each worker that takes prompts computes what was placed there."""
+        Raises:
+            BatonError: it can go nowhere, and waiting will not help.
+        """
+
+    def queue_seconds(self, now: float) -> Mapping[str, float]:
+        """Return how long each worker that takes prompts computes what was placed there.
+
+        Args:
+            now: a monotonic clock, in seconds.
+        """
+
+    def next_turn(self, gate: float, now: float) -> float:
+        """Return when the next of these workers has no more than `gate` seconds left to compute.
+
+        Args:
+            gate: in seconds.
+            now: a monotonic clock, in seconds.
+
+        Returns:
+            A time of that clock, after now; infinite: not before something is heard of a worker.
+        """
 
     def tokens_per_second(self) -> float:
         """Return how many prompt tokens the workers that take prompts compute, together."""
 
-    def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> P_co:
+    def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> P_co:
         """Return where a request would go.
 
         Args:
             waiting: the request.
             planned: by worker, seconds of prompts that go before it and were not placed yet.
+            now: a monotonic clock, in seconds.
 
         Raises:
             BatonError: it can go nowhere, and waiting will not help.
@@ -142,6 +162,6 @@ class Due(NamedTuple, Generic[P]):
     plan: P | BatonError
     """Where it goes, or why it can go nowhere."""
     charge: Charge | None
-    """What `AdmissionQueue.settle` is given when its ticket is back; None with an error."""
+    """What `Charges.settle` is given when its ticket is back; None with an error."""
     tenant_lead: float = 0.0
     """Tokens by weight that its tenant was given beyond the one that was given least."""

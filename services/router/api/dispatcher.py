@@ -1,26 +1,24 @@
 """Queries of all Place streams: placed at once, or held until their turn comes, and answered.
 
 The queue is planned again when something changed that could let a request go: a query, a ticket
-that came back, a report of a worker. Changes of one turn of the loop are one, and planning takes
-no more than a quarter of the loop's time, however many workers report.
+that came back, a report of a worker; or when a worker, as far as is known, has little left to
+compute. Changes of one turn of the loop are one, and planning takes no more than a quarter of the
+loop's time, however many workers report.
 """
 
 import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
-from opentelemetry.trace import Span
-
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 from services.router import metrics
 from services.router.admission.classes import AdmissionPolicy
 from services.router.admission.controller import AdmissionController, Admitted, Usage
 from services.router.admission.waiting import DEFAULT_SETTINGS, QueueSettings, Waiting
 from services.router.api import outcomes
+from services.router.api.claims import SUPERSEDED, Asker, PendingQuery, QueryClaims
 from services.router.api.queries import (
     CLASS_NAMES,
     ShareOf,
@@ -29,10 +27,10 @@ from services.router.api.queries import (
     fill_placement,
     waiting_from_proto,
 )
+from services.router.api.refusal_log import RefusalKind, RefusalLog
 from services.router.explanation.decision_log import DecisionLog, DecisionRecord, Turn
 from services.router.metrics import PlacementMetrics
 from services.router.placement.service import PlacementService
-from services.router.state.executions import Claim, Executions
 
 BEAT_SECONDS = 0.1
 """A session that was told nothing for two of these is told that the router lives."""
@@ -45,41 +43,6 @@ MakeAdmission = Callable[
     [PlacementService, Callable[[Waiting, Admitted | BatonError], None], QueueSettings],
     AdmissionController,
 ]
-
-
-class Asker(Protocol):
-    """A session whose queries are answered."""
-
-    number: int
-
-    def frame(self) -> router_pb2.FrameFromRouter:
-        """Return a frame to fill in, of those that are sent together."""
-
-    def flush(self) -> None:
-        """Send the frames."""
-
-    def beat(self) -> None:
-        """Say that the router lives, if nothing was said since the last beat."""
-
-    def answered(self, correlation_id: int) -> None:
-        """Note that a query that waited is answered."""
-
-    def tell_superseded(self, execution: int) -> None:
-        """Tell that another execution took over from one of this session."""
-
-
-@dataclass(slots=True, eq=False)
-class PendingQuery:
-    """What is needed of a query to answer it."""
-
-    asker: Asker
-    waiting: Waiting
-    correlation_id: int
-    request_id: str
-    claim: Claim | None
-    span: Span | None
-    ahead: int = 0
-    """Requests that waited for its model when it came."""
 
 
 class QueryDispatcher:
@@ -112,12 +75,11 @@ class QueryDispatcher:
         self.decisions = decisions if decisions is not None else DecisionLog()
         self._clock = clock
         self._loop = loop
-        self._executions = Executions()
+        self._claims = QueryClaims()
+        self._refusals = RefusalLog(self._running_loop)
         self._sessions: dict[int, Asker] = {}
         self._pending: dict[int, PendingQuery] = {}
         """By number; those that wait."""
-        self._claims: dict[bytes, PendingQuery] = {}
-        """Of those that wait."""
         self._waiters: dict[int, int] = {}
         """Queries that wait, by session."""
         self._to_flush: dict[int, Asker] = {}
@@ -136,7 +98,7 @@ class QueryDispatcher:
     @property
     def idle(self) -> bool:
         """Whether nothing waits, no ticket is out, and nobody is charged anything."""
-        return not self._pending and not self._claims and self._controller.idle
+        return not self._pending and not self._claims.waiting and self._controller.idle
 
     def set_policy(self, policy: AdmissionPolicy) -> None:
         """Let the policies of classes hold from the next request on."""
@@ -151,7 +113,7 @@ class QueryDispatcher:
         """Forget a session, what waits of it and its tickets."""
         del self._sessions[number]
         self._to_flush.pop(number, None)
-        self._executions.end_session(number)
+        self._claims.end_session(number)
         for waiting in self._controller.end_session(number):
             self._forget(waiting.number, "session")
         self.wake()
@@ -177,21 +139,26 @@ class QueryDispatcher:
                 query, controller.next_number(), asker.number, self._share_of, now
             )
             pending = PendingQuery(asker, waiting, correlation_id, request_id, claim, span)
-            older = self._check(claim, now)
+            replaced = self._claims.check(pending, now)
             pending.ahead = controller.waiting(waiting.request.model)
             admitted = controller.submit(
                 waiting, now, may_wait=may_wait and not query.output_tokens
             )
         except BatonError as error:
-            model = query.context.model
-            outcomes.refuse(asker.frame().failed, model, request_id, correlation_id, error)
+            outcomes.refuse(asker.frame().failed, correlation_id, error)
+            context = query.context
+            name = CLASS_NAMES.get(context.priority, "")
+            kind = RefusalKind(error.reason.name, context.model, name, context.tenant)
+            self._refusals.add(kind, request_id, error)
             if pending is not None:
                 self._keep_refusal(pending, error, now)
             outcomes.end_span(span, {"error.type": error.reason.name.lower()})
             metrics.PLACE_SECONDS.observe(time.perf_counter() - began)
             return 0
-        if older is not None:
-            self._supersede(older)
+        for older, answer in replaced:
+            if answer is SUPERSEDED:
+                older.asker.tell_superseded(older.execution)
+            self._controller.refuse(older.waiting.number, answer)
         number = 0
         if admitted is None:
             number = waiting.number
@@ -229,14 +196,18 @@ class QueryDispatcher:
         """
         now, done = self._clock(), set(finished)
         for ticket in tickets:
-            self._executions.end_ticket(session, ticket, now, finished=ticket in done)
+            self._claims.end_ticket(session, ticket, now, finished=ticket in done)
         self._controller.return_tickets(session, tickets, usage)
+        for (priority_class, kept), count in self._controller.take_targets().items():
+            outcome = "kept" if kept else "missed"
+            metrics.TTFT_TARGETS.labels(CLASS_NAMES[priority_class], outcome).inc(count)
         self.wake()
 
     def drain(self, error: BatonError) -> None:
         """Answer all that waits with an error, and from now on what would have to wait."""
         self._controller.drain(error)
         self._flush()
+        self._refusals.flush()
 
     def wake(self) -> None:
         """Plan soon what waits: something changed."""
@@ -250,7 +221,12 @@ class QueryDispatcher:
             self._planning = loop.call_soon(self._advance)
 
     def set_gauges(self) -> None:
-        """Say how many queries wait."""
+        """Say how many queries wait, since when, and how late first tokens come."""
+        for model, factor in self._controller.lateness().items():
+            metrics.TTFT_FACTOR.labels(model).set(factor)
+        now = self._clock()
+        for model, arrival in self._controller.oldest_arrivals().items():
+            metrics.QUEUE_OLDEST_SECONDS.labels(model).set(max(0.0, now - arrival))
         counts = self._controller.waiting_by_class()
         for model, record in self._records.items():
             record.set_waiting(
@@ -267,9 +243,9 @@ class QueryDispatcher:
         self._flush()
         now = self._clock()
         self._not_before = now + max(_MIN_PAUSE, _PAUSES * (now - began))
-        bound = self._controller.next_bound()
-        if bound < math.inf:
-            wait = max(bound, self._not_before) - now
+        turn = self._controller.next_turn(began)
+        if turn < math.inf:
+            wait = max(turn, self._not_before) - now
             self._timer = self._running_loop().call_later(wait, self.wake)
 
     def _answer_late(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
@@ -277,10 +253,11 @@ class QueryDispatcher:
         pending, now = self._pending[waiting.number], self._clock()
         asker = pending.asker
         if isinstance(outcome, BatonError):
-            model, request_id = waiting.request.model, pending.request_id
+            request, name = waiting.request, CLASS_NAMES[waiting.priority_class]
             self._forget(waiting.number, outcome.reason.name.lower())
-            failed = asker.frame().failed
-            outcomes.refuse(failed, model, request_id, pending.correlation_id, outcome)
+            outcomes.refuse(asker.frame().failed, pending.correlation_id, outcome)
+            kind = RefusalKind(outcome.reason.name, request.model, name, request.tenant)
+            self._refusals.add(kind, pending.request_id, outcome)
             self._keep_refusal(pending, outcome, now)
             outcomes.end_span(pending.span, {"error.type": outcome.reason.name.lower()})
         else:
@@ -291,17 +268,16 @@ class QueryDispatcher:
 
     def _place(self, pending: PendingQuery, admitted: Admitted, now: float) -> None:
         """Answer a query with its placement."""
-        waiting, placed, claim = pending.waiting, admitted.placed, pending.claim
+        waiting, placed = pending.waiting, admitted.placed
         request, model = waiting.request, waiting.request.model
         answer = pending.asker.frame().placement
         answer.correlation_id = pending.correlation_id
         fill_placement(answer, placed, self.placements)
         since_epoch = time.time() - time.monotonic()
         fill_order(answer.order, waiting, admitted.tenant_lead, self._age, since_epoch)
-        if claim is not None:
-            replaced = self._executions.begin(claim, pending.asker.number, placed.ticket)
-            if replaced is not None and replaced[0] in self._sessions:
-                self._sessions[replaced[0]].tell_superseded(replaced[1])
+        replaced = self._claims.begin(pending, placed.ticket)
+        if replaced is not None and replaced[0] in self._sessions:
+            self._sessions[replaced[0]].tell_superseded(replaced[1])
         turn = None
         if pending.ahead:
             turn = Turn(
@@ -326,41 +302,17 @@ class QueryDispatcher:
         record = self._records.get(model)
         if record is None:
             record = self._records[model] = PlacementMetrics(model)
-        record.count(request.prompt_tokens, answer)
+        record.count(request.prompt_tokens, placed.decision)
         if pending.span is not None:
             waited = now - waiting.arrival
             attributes = outcomes.placement_attributes(pending.request_id, model, answer, waited)
             outcomes.end_span(pending.span, attributes)
 
-    def _check(self, claim: Claim | None, now: float) -> PendingQuery | None:
-        """Check that a claim may run; return the query that waits with it, to take over from.
-
-        Raises:
-            BatonError: ALREADY_EXISTS.
-        """
-        if claim is None:
-            return None
-        older = self._claims.get(claim.key)
-        if older is not None and older.claim is not None:
-            other = older.claim.execution != claim.execution
-            if other and not claim.take_over:
-                raise BatonError(Reason.ALREADY_EXISTS, "a request of this id waits already")
-        self._executions.check(claim, now)
-        return older
-
-    def _supersede(self, older: PendingQuery) -> None:
-        """Answer a query that waits, and whose claim another one has now."""
-        assert older.claim is not None
-        error = BatonError(Reason.ABORTED, "another execution of the request took over")
-        older.asker.tell_superseded(older.claim.execution)
-        self._controller.refuse(older.waiting.number, error)
-
     def _hold(self, pending: PendingQuery) -> None:
         self._pending[pending.waiting.number] = pending
         number = pending.asker.number
         self._waiters[number] = self._waiters.get(number, 0) + 1
-        if pending.claim is not None:
-            self._claims[pending.claim.key] = pending
+        self._claims.hold(pending)
         if self._beat is None:
             self._beat = self._running_loop().call_later(BEAT_SECONDS, self._tell_alive)
         self.wake()
@@ -368,12 +320,11 @@ class QueryDispatcher:
     def _forget(self, number: int, outcome: str) -> None:
         """Note that a query waits no longer."""
         pending = self._pending.pop(number)
-        asker, claim, waiting = pending.asker, pending.claim, pending.waiting
+        asker, waiting = pending.asker, pending.waiting
         left = self._waiters.pop(asker.number) - 1
         if left:
             self._waiters[asker.number] = left
-        if claim is not None and self._claims.get(claim.key) is pending:
-            del self._claims[claim.key]
+        self._claims.forget(pending)
         waited = self._clock() - waiting.arrival
         metrics.QUEUE_SECONDS.labels(CLASS_NAMES[waiting.priority_class], outcome).observe(waited)
         if outcome in ("cancelled", "session"):
@@ -381,6 +332,8 @@ class QueryDispatcher:
 
     def _keep_refusal(self, pending: PendingQuery, error: BatonError, now: float) -> None:
         waiting = pending.waiting
+        name = CLASS_NAMES[waiting.priority_class]
+        metrics.REFUSALS.labels(name, error.reason.name.lower()).inc()
         self.decisions.add(
             DecisionRecord(
                 pending.request_id, waiting.request, now, now - waiting.arrival, refusal=error

@@ -59,8 +59,8 @@ class Explainer:
         record = DecisionRecord("", request, now, query.waited_seconds)
         candidates: list[CandidateCosts] = []
         try:
-            candidates = self._placements.explain(request)
-            plan = self._placements.plan(request)
+            candidates = self._placements.explain(request, now)
+            plan = self._placements.plan(request, now)
             reason = self._placements.decide(plan).reason
         except BatonError as error:
             return record._replace(refusal=error), candidates

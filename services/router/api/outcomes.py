@@ -1,4 +1,4 @@
-"""What logs, metrics and traces say of a query's outcome, and refusals on the wire."""
+"""What metrics and traces say of a query's outcome, and refusals on the wire."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,7 @@ from opentelemetry.trace import Span, SpanKind
 from baton.errors import BatonError
 from baton.internal.v1 import router_pb2
 from baton.telemetry import tracing
-from baton.telemetry.logs import get_logger
 from services.router import metrics
-
-log = get_logger(__name__)
 
 Attributes = Mapping[str, str | int | float]
 
@@ -57,22 +54,9 @@ def placement_attributes(
     }
 
 
-def refuse(
-    failed: router_pb2.PlaceFailed,
-    model: str,
-    request_id: str,
-    correlation_id: int,
-    error: BatonError,
-) -> None:
+def refuse(failed: router_pb2.PlaceFailed, correlation_id: int, error: BatonError) -> None:
     """Fill in why there is no placement, and count it."""
     failed.correlation_id = correlation_id
     failed.status.CopyFrom(error.to_status())
     # Without the model: it may be no name of one.
     metrics.PLACEMENTS.labels("", error.reason.name.lower()).inc()
-    log.info(
-        "router.placement.failed",
-        request_id=request_id,
-        model=model,
-        reason=error.reason.name,
-        error=error.message,
-    )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from zlib import crc32
 
-from baton.errors import invalid_field
+from baton.errors import BatonError, invalid_field
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.v1 import common_pb2
 from services.router.admission.waiting import Waiting
@@ -64,30 +64,41 @@ def waiting_from_proto(
     """
     waited, deadline = query.waited_seconds, query.deadline_seconds
     target, expected = query.ttft_target_seconds, query.expected_output_tokens
-    for field, value in (
-        ("waited_seconds", waited),
-        ("deadline_seconds", deadline),
-        ("ttft_target_seconds", target),
-        ("expected_output_tokens", expected),
-    ):
+    for value in (waited, deadline, target, expected):
         if not 0 <= value < math.inf:
-            raise invalid_field(field, f"{value} is out of range: 0 or more")
+            raise _out_of_range(query)
     context = query.context
-    # Frontends say which; those of the release before leave it to the tenant's default.
-    priority = context.priority or common_pb2.PRIORITY_CLASS_INTERACTIVE
+    # Frontends say which. Those of another release may say none, or one that is not known here.
+    priority = context.priority
+    if priority not in _RANKS:
+        priority = common_pb2.PRIORITY_CLASS_INTERACTIVE
     tier, weight = share_of(context.tenant)
     return Waiting(
         number,
         request_from_proto(query),
         session,
         now - waited,
-        (tier, _RANKS.get(priority, _RANKS[common_pb2.PRIORITY_CLASS_INTERACTIVE])),
+        (tier, _RANKS[priority]),
         priority,
         weight,
         now + deadline if deadline else math.inf,
         waited + target if target else math.inf,
         expected,
     )
+
+
+def _out_of_range(query: router_pb2.PlaceQuery) -> BatonError:
+    """Return what is wrong with the times of a query."""
+    for field in (
+        "waited_seconds",
+        "deadline_seconds",
+        "ttft_target_seconds",
+        "expected_output_tokens",
+    ):
+        value = getattr(query, field)
+        if not 0 <= value < math.inf:
+            return invalid_field(field, f"{value} is out of range: 0 or more")
+    raise ValueError("all times of the query are in range")
 
 
 def claim_from_proto(query: router_pb2.PlaceQuery) -> Claim | None:

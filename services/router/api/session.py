@@ -159,7 +159,11 @@ class PlaceSession:
 
     def _return(self, returned: router_pb2.ReturnTickets) -> None:
         usage = {
-            one.ticket: Usage(max(0, one.computed_prompt_tokens), max(0, one.output_tokens))
+            one.ticket: Usage(
+                max(0, one.computed_prompt_tokens),
+                max(0, one.output_tokens),
+                one.first_token_seconds,
+            )
             for one in returned.used
         }
         self._dispatcher.return_tickets(self.number, returned.tickets, returned.finished, usage)

@@ -1,17 +1,34 @@
 """Where requests run: from what is asked to a decision with its ticket, in plain values."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.kv.keys import KEY_BYTES
 from baton.limits import MAX_CHOICES
-from services.router.policy.costs import PlacementQuery, Policy, Turn, estimate_prefill
-from services.router.policy.explanation import CandidateCosts, Exclusion, explain
-from services.router.policy.placement import DEFAULT_POLICY, Chosen, Decision, choose, decide
+from services.router.policy.costs import PlacementQuery, Policy, Turn
+from services.router.policy.estimates import UNCACHED, Estimator
+from services.router.policy.explanation import (
+    CandidateCosts,
+    Exclusion,
+    explain,
+    explain_chosen,
+)
+from services.router.policy.pick import score_arrays
+from services.router.policy.placement import (
+    DEFAULT_POLICY,
+    Chosen,
+    Decision,
+    choose,
+    decide,
+    possible,
+)
+from services.router.policy.scores import Scorer
+from services.router.state.columns import Booleans, Integers, WorkerColumns
 from services.router.state.fleet import Fleet
+from services.router.state.stream_targets import StreamPlacement
 from services.router.state.tickets import InFlightLoad
-from services.router.state.worker import Worker
 
 
 class Chain(NamedTuple):
@@ -51,7 +68,6 @@ class PlacementPlan(NamedTuple):
 
     request: PlacementRequest
     query: PlacementQuery
-    workers: Sequence[Worker]
     chosen: Chosen
 
     @property
@@ -62,7 +78,7 @@ class PlacementPlan(NamedTuple):
     @property
     def queue_seconds(self) -> float:
         """That worker computes what was placed there for so long, whoever goes first."""
-        return self.chosen.best.computing.queue_seconds
+        return self.chosen.best.computing.queue_seconds(self.query.now)
 
     @property
     def prefill_seconds(self) -> float:
@@ -82,7 +98,7 @@ class PlacementPlan(NamedTuple):
     @property
     def candidates(self) -> int:
         """How many placements it was chosen from."""
-        return len(self.chosen.local) + len(self.chosen.remote)
+        return len(self.chosen.candidates)
 
 
 class Placed(NamedTuple):
@@ -100,11 +116,15 @@ class PlacementService:
     Args:
         fleet: where to place.
         policy: constants of the cost model.
+        scorer: what computes scores; by default array operations.
     """
 
-    def __init__(self, fleet: Fleet, policy: Policy = DEFAULT_POLICY) -> None:
+    def __init__(
+        self, fleet: Fleet, policy: Policy = DEFAULT_POLICY, scorer: Scorer = score_arrays
+    ) -> None:
         self.fleet = fleet
         self._policy = policy
+        self._scorer = scorer
 
     def place(self, request: PlacementRequest, session: int, now: float) -> Placed:
         """Choose a placement and open its ticket.
@@ -117,27 +137,29 @@ class PlacementService:
         Raises:
             BatonError: INVALID_FIELD, MODEL_NOT_FOUND, or what `policy.placement.place` raises.
         """
-        return self.commit(self.plan(request), session, now)
+        return self.commit(self.plan(request, now), session, now)
 
     def plan(
-        self, request: PlacementRequest, turns: Mapping[str, Turn] | None = None
+        self, request: PlacementRequest, now: float, turns: Mapping[str, Turn] | None = None
     ) -> PlacementPlan:
         """Choose a placement and open no ticket.
 
         Args:
             request: what is to be placed.
+            now: a monotonic clock, in seconds.
             turns: when its turn would come, by worker; None: it is the last one everywhere.
 
         Raises:
             BatonError: INVALID_FIELD, MODEL_NOT_FOUND, or what `policy.placement.choose` raises.
         """
-        _check(request)
-        workers = self._workers(request)
-        query = self._query(request, turns)
-        return PlacementPlan(request, query, workers, choose(query, workers, self._policy))
+        columns, fit = self._asked(request)
+        query = self._query(request, now, turns)
+        return PlacementPlan(
+            request, query, choose(query, columns, self._policy, fit, self._scorer)
+        )
 
     def explain(
-        self, request: PlacementRequest, turns: Mapping[str, Turn] | None = None
+        self, request: PlacementRequest, now: float, turns: Mapping[str, Turn] | None = None
     ) -> list[CandidateCosts]:
         """Return what every placement of a request would cost now, the chosen one first.
 
@@ -146,14 +168,13 @@ class PlacementService:
 
         Args:
             request: what would be placed.
+            now: a monotonic clock, in seconds.
             turns: when its turn would come, by worker; None: it is the last one everywhere.
 
         Raises:
             BatonError: INVALID_FIELD or MODEL_NOT_FOUND.
         """
-        _check(request)
-        workers = self._workers(request)
-        fit = {worker.id for worker in workers}
+        columns, fit = self._asked(request)
         unfit = [
             (
                 worker,
@@ -161,10 +182,10 @@ class PlacementService:
                 if request.tokenizer_digest not in (b"", worker.tokenizer_digest)
                 else Exclusion.ADAPTER,
             )
-            for worker in self.fleet.workers(request.model)
-            if worker.id not in fit
+            for row, worker in enumerate(columns.workers)
+            if fit is not None and not fit[row]
         ]
-        return explain(self._query(request, turns), workers, unfit, self._policy)
+        return explain(self._query(request, now, turns), columns, fit, unfit, self._policy)
 
     def explain_plan(self, plan: PlacementPlan) -> list[CandidateCosts]:
         """Return what every placement cost that a plan was chosen from, the chosen one first.
@@ -172,7 +193,7 @@ class PlacementService:
         A plan says so for ever, whatever became of the fleet. Workers that were no candidates are
         listed with why, and of those that had another tokenizer or adapter nothing is kept.
         """
-        return explain(plan.query, plan.workers, (), self._policy, plan.chosen)
+        return explain_chosen(plan.query, plan.chosen, self._policy)
 
     def decide(self, plan: PlacementPlan) -> Decision:
         """Return what committing a plan would decide, and open no ticket.
@@ -182,54 +203,84 @@ class PlacementService:
         """
         return decide(plan.query, plan.chosen, self._policy)
 
-    def commit(self, plan: PlacementPlan, session: int, now: float) -> Placed:
+    def commit(
+        self, plan: PlacementPlan, session: int, now: float, itl_target: float | None = None
+    ) -> Placed:
         """Open the ticket of a plan, which must be valid still.
 
         Args:
             plan: what was chosen.
             session: what the ticket ends with.
             now: a monotonic clock, in seconds.
+            itl_target: seconds between tokens that its streams are to keep, as their class says; 0:
+                as the policy says. None: the same, and no class says another.
 
         Raises:
             BatonError: what `policy.placement.decide` raises.
         """
         decision = self.decide(plan)
         loads = _in_flight_loads(plan.request, decision)
-        ticket = self.fleet.tickets.issue(session, now, loads)
-        self.fleet.load_changed(loads)
+        streams = None
+        if itl_target is not None:
+            streams = StreamPlacement(decision.decode_worker.id, plan.request.n, itl_target)
+        ticket = self.fleet.issue(session, now, loads, streams)
         return Placed(ticket, decision, plan)
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
         """Return how long a prompt takes to compute where most of it is found, on the fastest.
 
-        It compares requests and is no prediction; 0 where no worker can take the request.
+        It compares requests and is no prediction: a placement computes for so long at least.
 
         Raises:
-            BatonError: INVALID_FIELD or MODEL_NOT_FOUND.
+            BatonError: what `plan` raises.
         """
-        _check(request)
-        workers = self._computing(self._workers(request))
-        if not workers:
-            return 0.0
-        query, tokens = self._query(request, None), request.prompt_tokens + request.output_tokens
-        uncached = min(
-            estimate_prefill(query, worker, tokens, self._policy).uncached_tokens
-            for worker in workers
-        )
-        return uncached / max(worker.rates.prefill_tokens_per_second for worker in workers)
+        columns, fit = self._asked(request)
+        query = self._query(request, 0.0, None)
+        possible(query, columns, self._policy, fit)
+        rows = self._computing(columns, fit)
+        uncached = float(max(1, request.prompt_tokens + request.output_tokens))
+        if any(match.runs for match in query.matches.values()):
+            prefill = Estimator(query, columns, self._policy).prefill(int(uncached))
+            uncached = float(prefill.values[UNCACHED, rows].min())
+        return uncached * float(columns.token_seconds[rows].min())
 
-    def queue_seconds(self, model: str) -> dict[str, float]:
+    def queue_seconds(self, model: str, now: float) -> dict[str, float]:
         """Return how long each worker of a model computes what it has, of those that take prompts.
 
         With pools that are always used, workers that only decode are none of them.
+
+        Args:
+            model: the model.
+            now: a monotonic clock, in seconds.
         """
-        workers = self._computing(self.fleet.workers(model))
-        return {worker.id: worker.queue_seconds for worker in workers}
+        columns = self.fleet.columns(model)
+        rows = self._computing(columns, None)
+        seconds = columns.queue_seconds(now)[rows].tolist()
+        return dict(zip([columns.ids[row] for row in rows.tolist()], seconds, strict=True))
+
+    def next_turn(self, model: str, gate: float, now: float) -> float:
+        """Return when the next of these workers has no more than `gate` seconds left to compute.
+
+        Args:
+            model: the model.
+            gate: in seconds.
+            now: a monotonic clock, in seconds.
+
+        Returns:
+            A time of that clock, after now; infinite: none that has more now is taken to have less
+            later, unless something is heard of it.
+        """
+        columns = self.fleet.columns(model)
+        rows = self._computing(columns, None)
+        turns = columns.dry_at[rows] - gate
+        more = columns.queue_seconds(now)[rows] > gate
+        turns = turns[more & (turns <= columns.computes_until[rows])]
+        return float(turns.min()) if len(turns) else math.inf
 
     def tokens_per_second(self, model: str) -> float:
         """Return how many prompt tokens the workers of `queue_seconds` compute, together."""
-        workers = self._computing(self.fleet.workers(model))
-        return sum(worker.rates.prefill_tokens_per_second for worker in workers)
+        columns = self.fleet.columns(model)
+        return float((1.0 / columns.token_seconds[self._computing(columns, None)]).sum())
 
     def return_tickets(self, session: int, tickets: Sequence[str]) -> None:
         """End tickets of a session; unknown ones and those of other sessions are left alone."""
@@ -239,7 +290,9 @@ class PlacementService:
         """End every ticket of a session."""
         self.fleet.load_changed(self.fleet.tickets.end_session(session))
 
-    def _query(self, request: PlacementRequest, turns: Mapping[str, Turn] | None) -> PlacementQuery:
+    def _query(
+        self, request: PlacementRequest, now: float, turns: Mapping[str, Turn] | None
+    ) -> PlacementQuery:
         match = self.fleet.index.match_packed
         return PlacementQuery(
             prompt_tokens=request.prompt_tokens,
@@ -250,30 +303,39 @@ class PlacementService:
             matches={chain.layout_id: match(chain.keys) for chain in request.chains},
             seed=request.seed,
             turns=turns or {},
+            now=now,
         )
 
-    def _computing(self, workers: Sequence[Worker]) -> list[Worker]:
-        """Return the workers that prompts may be given to; those that are silent if all are."""
-        usable = [one for one in workers if not one.draining]
-        usable = [one for one in usable if not one.stale] or usable
+    def _computing(self, columns: WorkerColumns, fit: Booleans | None) -> Integers:
+        """Return the rows that prompts may be given to; those that are silent if all are."""
+        usable = columns.active if fit is None else columns.active & fit
+        fresh = usable & ~columns.stale
+        if fresh.any():
+            usable = fresh
         if self._policy.disaggregation == "always":
-            usable = [one for one in usable if one.can_prefill] or usable
-        return usable
+            prefilling = usable & columns.can_prefill
+            if prefilling.any():
+                usable = prefilling
+        return usable.nonzero()[0]
 
-    def _workers(self, request: PlacementRequest) -> list[Worker]:
-        """Return the workers of the model, with the tokenizer and the adapter that are asked."""
+    def _asked(self, request: PlacementRequest) -> tuple[WorkerColumns, Booleans | None]:
+        """Return the workers of the model, and which have the tokenizer and adapter; None: all."""
+        _check(request)
         if not self.fleet.knows_model(request.model):
             raise BatonError(
                 Reason.MODEL_NOT_FOUND,
                 f"no worker serves the model {request.model!r}",
                 field="model",
             )
-        workers = self.fleet.workers(request.model)
+        columns = self.fleet.columns(request.model)
+        fit = None
         if request.tokenizer_digest:
-            workers = [one for one in workers if one.tokenizer_digest == request.tokenizer_digest]
+            fit = columns.with_tokenizer(request.tokenizer_digest)
         if request.adapter is not None:
-            workers = [one for one in workers if request.adapter in one.adapters]
-        return workers
+            adapted = columns.with_adapter(request.adapter)
+            if adapted is not None:
+                fit = adapted if fit is None else fit & adapted
+        return columns, fit
 
 
 def _in_flight_loads(request: PlacementRequest, decision: Decision) -> dict[str, InFlightLoad]:

@@ -44,6 +44,59 @@ def test_a_class_that_waits_is_given_its_floor_less_one_request(
         assert given_tokens[one] <= floor * sum(given_tokens) + largest[one] + 1e-6
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.booleans(), st.integers(1, 500), st.integers(0, 3)),
+        max_size=60,
+    )
+)
+def test_what_did_not_wait_is_charged_as_what_waited_for_no_time(
+    events: list[tuple[int, bool, int, int]],
+) -> None:
+    limits = {"c1": ClassPolicy(floor=0.4, ceiling=0.6), "c2": ClassPolicy(floor=0.2)}
+    waited, now = shares(**limits), shares(**limits)
+    for made in (waited, now):
+        made.fill(0.0, 100.0)
+    running: list[tuple[int, int, bool]] = []
+    for priority_class, joins, cost, ends in events:
+        if joins:
+            waited.join(priority_class)
+            now.join(priority_class)
+        waited.join(priority_class)
+        owed = waited.begin(priority_class, cost, cost)
+        assert now.begin_now(priority_class, cost, cost) == owed
+        running.append((priority_class, cost, owed))
+        while running and ends:
+            ended, charged, owed = running.pop()
+            for made in (waited, now):
+                made.settle(ended, -charged // 2, -charged // 2, owed=owed)
+            ends -= 1
+        assert [made.held(1) for made in (waited, now)] in ([True] * 2, [False] * 2)
+        assert waited.debt_seconds(1) == now.debt_seconds(1)
+        assert len(waited) == len(now)
+
+
+def test_the_next_turn_is_when_something_flows_into_an_empty_bucket() -> None:
+    made = shares(c1=ClassPolicy(ceiling=0.5), c2=ClassPolicy(ceiling=0.1), c3=ClassPolicy())
+    made.fill(0.0, 100.0)
+    for priority_class in (1, 2, 3):
+        made.begin_now(priority_class, 0, 1_000)
+    assert [made.held(one) for one in (1, 2, 3)] == [True, True, False]
+    # 500 tokens too much, of 50 a second; 900 of 10 a second.
+    assert made.next_turn([1, 2, 3], 0.0) == 10.0
+    assert made.next_turn([2, 3], 0.0) == 90.0
+    assert made.next_turn([3], 0.0) == math.inf
+    made.fill(10.0, 100.0)
+    assert made.held(1), "it is empty, and not yet less than that"
+    assert made.next_turn([1], 10.0) == 10.0
+    made.fill(10.1, 100.0)
+    assert not made.held(1)
+    assert made.next_turn([1], 10.1) == math.inf
+    made.fill(11.0, 0.0)
+    assert made.held(2)
+    assert made.next_turn([2], 11.0) == math.inf, "there are no workers"
+
+
 def test_a_class_that_comes_back_has_saved_nothing_up() -> None:
     made = shares(c1=ClassPolicy(floor=0.5))
     for _ in range(3):

@@ -11,6 +11,7 @@ from services.router.admission.fairness import FairShares
 
 def shares(tie: float = 0.0, **waiting: int) -> FairShares:
     made = FairShares(tie)
+    made.tokens_per_second = 1.0
     for tenant, count in waiting.items():
         for _ in range(count):
             made.join(tenant, 1.0)
@@ -25,6 +26,70 @@ def test_who_had_more_goes_later_and_who_is_close_is_equal() -> None:
     # b's ticket is back: it took a token less.
     made.settle("b", 101, 100)
     assert made.leads() == {"a": 0, "b": 0, "c": 0}
+
+
+def test_tenants_are_equal_within_what_a_worker_computes_in_a_while() -> None:
+    made = shares(2, a=2, b=2)
+    made.begin("a", 300)
+    made.tokens_per_second = 100.0
+    assert made.leads() == {"a": 300, "b": 0}
+    made.tokens_per_second = 150.0
+    assert made.leads() == {"a": 0, "b": 0}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(1, 500), st.booleans()),
+        max_size=60,
+    )
+)
+def test_what_did_not_wait_is_charged_as_what_waited_for_no_time(
+    events: list[tuple[str, bool, int, bool]],
+) -> None:
+    waited, now = FairShares(0.0), FairShares(0.0)
+    running: list[tuple[str, int]] = []
+    for tenant, joins, tokens, ends in events:
+        weight = {"a": 1.0, "b": 2.0, "c": 0.5}[tenant]
+        if joins:
+            waited.join(tenant, weight)
+            now.join(tenant, weight)
+        waited.join(tenant, weight)
+        waited.begin(tenant, tokens)
+        now.begin_now(tenant, weight, tokens)
+        running.append((tenant, tokens))
+        if ends:
+            ended, charged = running.pop(0)
+            waited.settle(ended, charged, charged // 2)
+            now.settle(ended, charged, charged // 2)
+        assert waited.leads() == now.leads()
+        assert [waited.charged_tokens(one) for one in "abc"] == [
+            now.charged_tokens(one) for one in "abc"
+        ]
+    for tenant, tokens in running:
+        waited.settle(tenant, tokens, tokens)
+        now.settle(tenant, tokens, tokens)
+    assert len(waited) == len(now)
+    with pytest.raises(ValueError, match="not above 0"):
+        now.begin_now("a", 0.0, 1)
+
+
+def test_tenants_of_short_requests_are_equal_within_two_of_them() -> None:
+    made = shares(1_000, a=9, b=1)
+    for _ in range(2):
+        made.begin("a", 10)
+    assert made.leads() == {"a": 0, "b": 0}
+    made.begin("a", 10)
+    assert made.leads() == {"a": 30, "b": 0}
+
+
+def test_who_runs_counts_for_lines_of_workers() -> None:
+    made = shares(a=9, b=1)
+    made.begin("b", 10)
+    made.begin("a", 50)
+    assert made.leads() == {"a": 0}, "b waits no more"
+    assert made.lead("a", made.least_active()) == 40
+    made.settle("b", 10, 10)
+    assert made.lead("a", made.least_active()) == 0
 
 
 def test_a_tenant_that_comes_back_has_saved_nothing_up() -> None:

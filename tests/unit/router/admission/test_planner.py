@@ -41,7 +41,7 @@ def fleet(**pending: int) -> Fleet:
 
 
 def planner(fleet: Fleet, disaggregation: Disaggregation = "auto") -> FleetPlanner:
-    policy = Policy(disaggregation, ranking="finish")
+    policy = Policy(disaggregation)
     return FleetPlanner(PlacementService(fleet, policy), "m")
 
 
@@ -64,49 +64,50 @@ def test_what_is_left_to_compute_is_that_where_most_is_found() -> None:
 
 def test_queues_are_those_of_workers_that_take_prompts() -> None:
     made = fleet(p1=50, d1=10)
-    assert planner(made).queue_seconds() == {"p1": 0.5, "d1": 0.1}
-    assert planner(made, "always").queue_seconds() == {"p1": 0.5}
+    assert planner(made).queue_seconds(0.0) == {"p1": 0.5, "d1": 0.1}
+    assert planner(made, "always").queue_seconds(0.0) == {"p1": 0.5}
     made.mark_stale("p1")
-    assert planner(made).queue_seconds() == {"d1": 0.1}
+    assert planner(made).queue_seconds(0.0) == {"d1": 0.1}
 
 
 def test_what_is_planned_before_makes_another_worker_better() -> None:
     asked = planner(fleet(c1=0, c2=50))
-    assert asked.plan(waiting(10), {}).worker_id == "c1"
-    assert asked.plan(waiting(10), {"c1": 1.0}).worker_id == "c2"
+    assert asked.plan(waiting(10), {}, 0.0).worker_id == "c1"
+    assert asked.plan(waiting(10), {"c1": 1.0}, 0.0).worker_id == "c2"
 
 
 def test_a_prompt_that_goes_first_weighs_what_it_delays() -> None:
     made = fleet(c1=0, c2=120)
     asked = planner(made)
-    asked.place(asked.plan(waiting(20, key=2.0), {}), 1, 0.0)
-    assert asked.queue_seconds() == {"c1": 2.0, "c2": 1.2}
+    asked.place(asked.plan(waiting(20, key=2.0), {}, 0.0), 1, 0.0)
+    assert asked.queue_seconds(0.0) == {"c1": 2.0, "c2": 1.2}
     # It would begin at once at c1, and hold up the other for 1 s, of which half counts: 1.5 s
     # against 2.2. With a higher key it comes after it: 3 against 2.2.
-    assert asked.plan(waiting(10, key=1.0), {}).worker_id == "c1"
-    assert asked.plan(waiting(10, key=3.0), {}).worker_id == "c2"
+    assert asked.plan(waiting(10, key=1.0), {}, 0.0).worker_id == "c1"
+    assert asked.plan(waiting(10, key=3.0), {}, 0.0).worker_id == "c2"
 
 
 def test_a_placement_counts_until_its_ticket_is_returned() -> None:
     made = fleet(c1=0)
     asked = planner(made)
-    plan = asked.plan(waiting(10), {})
+    plan = asked.plan(waiting(10), {}, 0.0)
     assert (plan.prefill_seconds, plan.uncached_tokens) == (1.0, 100)
     placed = asked.place(plan, 1, 0.0)
-    assert asked.queue_seconds() == {"c1": 1.0}
+    assert asked.queue_seconds(0.0) == {"c1": 1.0}
     made.load_changed(made.tickets.return_tickets(1, [placed.ticket]))
-    assert asked.queue_seconds() == {"c1": 0.0}
+    assert asked.queue_seconds(0.0) == {"c1": 0.0}
 
 
 def test_a_model_without_workers_is_an_error() -> None:
     asked = planner(Fleet(PrefixIndex(), TicketTable("r")))
-    assert asked.queue_seconds() == {}
+    assert asked.queue_seconds(0.0) == {}
     with pytest.raises(BatonError, match="no worker serves the model"):
         asked.remaining_seconds(waiting(1).request)
-    # All that could take it is draining: it is refused as soon as it is planned.
+    # All that could take it is draining, which says so whether or not it is planned.
     made = fleet(c1=0)
     made.put(InstanceState("c1", Role.COMBINED, model="m", layout_id=LAYOUT, draining=True))
     asked = planner(made)
-    assert asked.remaining_seconds(waiting(1).request) == 0.0
     with pytest.raises(BatonError, match="no decode worker"):
-        asked.plan(waiting(1), {})
+        asked.remaining_seconds(waiting(1).request)
+    with pytest.raises(BatonError, match="no decode worker"):
+        asked.plan(waiting(1), {}, 0.0)

@@ -13,7 +13,7 @@ from services.router.admission.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.fairness import FairShares
 from services.router.admission.queue import AdmissionQueue
 from services.router.admission.waiting import Charge, QueueSettings, Waiting
-from tests.support.admission import Plan, Workers, made, place_due, waiting
+from tests.support.router.admission import Plan, Workers, made, place_due, waiting
 
 
 @pytest.mark.parametrize("gate", [0.0, 0.1])
@@ -47,7 +47,7 @@ def test_what_is_planned_first_counts_for_those_behind() -> None:
     class Near(Workers):
         """`b` takes 0.5 s longer than `a` for any request, and is no choice for the first one."""
 
-        def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> Plan:
+        def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> Plan:
             costs = {name: self.queues[name] + planned.get(name, 0.0) for name in "ab"}
             worker = "a" if waiting.number == 1 or costs["a"] < costs["b"] + 0.5 else "b"
             return Plan(worker, 5.0, 500)
@@ -72,8 +72,8 @@ def test_only_the_first_ones_are_planned() -> None:
     class Elsewhere(Workers):
         """All want `a`, which is busy."""
 
-        def plan(self, waiting: Waiting, planned: Mapping[str, float]) -> Plan:
-            super().plan(waiting, planned)
+        def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> Plan:
+            super().plan(waiting, planned, now)
             return Plan("a", 0.0, 1)
 
     workers = Elsewhere({"a": 1.0, "b": 0.0})
@@ -94,10 +94,18 @@ def test_an_estimate_is_made_again_when_it_is_old() -> None:
     workers = Workers({"a": 9.0})
     queue = made(waiting(1, 100), waiting(2, 200), workers=workers, refresh=0.5)
     workers.held[2] = 150
-    place_due(queue, workers, 0.4)
-    assert list(queue.order()) == [1, 2]
     place_due(queue, workers, 0.5)
-    assert list(queue.order()) == [2, 1]
+    assert list(queue.order()) == [1, 2], "nothing can go, in whatever order"
+    workers.queues["a"] = 0.0
+    assert place_due(queue, workers, 0.5) == [2]
+
+
+def test_an_estimate_that_is_not_old_is_kept() -> None:
+    workers = Workers({"a": 9.0})
+    queue = made(waiting(1, 100), waiting(2, 200), workers=workers, refresh=0.5)
+    workers.held[2] = 150
+    workers.queues["a"] = 0.0
+    assert place_due(queue, workers, 0.4) == [1]
 
 
 def test_what_can_go_nowhere_leaves_with_the_error() -> None:
@@ -168,7 +176,8 @@ class QueueAgainstSort(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.workers = Workers({"a": 0.0, "b": 0.0})
-        self.shares = FairShares(150.0)
+        self.shares = FairShares(1.5)
+        self.shares.tokens_per_second = 100.0  # as the workers'
         self.constants = QueueSettings(max_wait=20.0, refresh=2.0, max_tenant=6, max_total=12)
         self.classes = ClassShares(LIMITS)
         self.queue = AdmissionQueue(self.shares, self.constants, self.classes)
@@ -261,7 +270,7 @@ class QueueAgainstSort(RuleBasedStateMachine):
     @rule(used=st.integers(0, 900))
     def end(self, used: int) -> None:
         if self.running:
-            self.queue.settle(self.running.pop(0), used, 0)
+            self.queue.charges.settle(self.running.pop(0), used, 0)
 
     @invariant()
     def order_is_that_of_a_sort(self) -> None:
@@ -284,7 +293,7 @@ class QueueAgainstSort(RuleBasedStateMachine):
         for number in list(self.waiting):
             self.queue.remove(number)
         for charge in self.running:
-            self.queue.settle(charge)
+            self.queue.charges.settle(charge)
         assert len(self.queue) == len(self.shares) == 0
         assert not any(self.classes.running(number) for number in range(3))
         self.classes.fill(self.now, 200.0)
@@ -300,3 +309,19 @@ class QueueAgainstSort(RuleBasedStateMachine):
 
 TestQueueAgainstSort = QueueAgainstSort.TestCase
 TestQueueAgainstSort.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_slow_workers_let_a_tenant_pass_one_that_had_as_much_as_they_compute_in_two_seconds() -> (
+    None
+):
+    workers = Workers({"a": 0.0, "b": 0.0})
+    queue = AdmissionQueue(FairShares())
+    for number in range(1, 9):
+        queue.add(waiting(number, 120, tenant="large"), workers, 0.0)
+    queue.add(waiting(10, 150, tenant="small"), workers, 0.0)
+    placed = []
+    for _ in range(3):
+        workers.queues = dict.fromkeys(workers.queues, 0.0)
+        placed += place_due(queue, workers)
+    # 200 tokens are two seconds of a worker: shorter prompts go first until then.
+    assert placed == [1, 2, 10, 3, 4, 5]

@@ -8,9 +8,10 @@ from baton.errors import BatonError, Reason
 from services.router.admission.class_shares import ClassShares
 from services.router.admission.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.fairness import FairShares
+from services.router.admission.lateness import Lateness
 from services.router.admission.queue import AdmissionQueue
 from services.router.admission.waiting import QueueSettings
-from tests.support.admission import Workers, made, waiting
+from tests.support.router.admission import Workers, made, waiting
 
 
 def refused(queue: AdmissionQueue, workers: Workers, *arguments: float, **options: float) -> float:
@@ -38,6 +39,17 @@ def test_a_short_prompt_that_would_make_an_admitted_one_late_is_refused() -> Non
     assert refused(queue, workers, 2, 150, target=9.0) == 1.0
     assert queue.add(waiting(3, 100, target=9.0), workers, 0) is None
     assert list(queue.order()) == [3, 1]
+
+
+def test_what_is_refused_for_what_waits_is_not_planned() -> None:
+    workers = Workers({"a": 5.0})
+    queue = made(waiting(1, 300, target=9.0), workers=workers)
+    planned = workers.planned
+    refused(queue, workers, 2, 400, target=9.0)
+    refused(queue, workers, 3, 150, target=9.0)
+    assert (workers.planned, len(queue)) == (planned, 1)
+    queue.add(waiting(4, 100, target=9.0), workers, 0)
+    assert workers.planned == planned + 1
 
 
 def test_a_higher_class_is_not_refused_for_a_lower_one() -> None:
@@ -127,3 +139,23 @@ def test_whoever_is_admitted_is_in_time_where_nothing_is_predicted_wrong(
         now = max(now, min(ends.values()))
         place(now)
     assert len(met) == len(arrivals) - refusals
+
+
+def test_one_that_is_late_already_does_not_wait_for_all_that_is_shorter() -> None:
+    workers = Workers({"a": 5.0})
+    queue = made(waiting(1, 300, target=9.0), workers=workers)
+    workers.queues["a"] = 7.0  # which was predicted to be computed
+    assert refused(queue, workers, 2, 100, at=1.0, target=90.0) == pytest.approx(3.0)
+    # Late by as much again as it had: it is held by something else.
+    assert queue.add(waiting(3, 100, at=19.0, target=90.0), workers, 19.0) is None
+
+
+def test_predictions_count_by_as_much_as_first_tokens_are_late() -> None:
+    workers, lateness = Workers({"a": 4.0}), Lateness()
+    queue = AdmissionQueue(FairShares(), lateness=lateness)
+    for _ in range(1_000):
+        lateness.observe(1.0, 1.5)
+    assert refused(queue, workers, 1, 200, target=8.0) == pytest.approx(1.0, abs=0.1)
+    assert queue.add(waiting(2, 200, target=9.0), workers, 0.0) is None
+    # The one behind would be done in 7 s, and most take 10.3 s then.
+    assert refused(queue, workers, 3, 100, target=90.0) == pytest.approx(1.3, abs=0.05)

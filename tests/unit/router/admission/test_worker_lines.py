@@ -1,7 +1,7 @@
 """What waits at a worker is known from what was placed, and from how much is left."""
 
 from services.router.admission.worker_lines import WorkerLines
-from services.router.policy.costs import LAST, Turn
+from services.router.policy.costs import Turn
 
 
 def lines() -> WorkerLines:
@@ -15,7 +15,7 @@ def test_a_turn_comes_before_those_with_higher_keys() -> None:
     made = lines()
     assert made.turn("a", 0.5, 0.0) == Turn(-7.0, 3)
     assert made.turn("a", 2.0, 0.5) == Turn(-3.5, 1)
-    assert made.turn("a", 9.0, 0.0) == LAST
+    assert made.turn("a", 9.0, 0.0) == Turn()
     assert made.turn("b", 0.0, 1.5) == Turn(1.5, 0)
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from baton.errors import Reason
 from baton.internal.v1 import router_pb2
+from baton.telemetry.scope import current
 from baton.v1 import common_pb2
+from services.router.admission.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.waiting import DEFAULT_SETTINGS
 from services.router.api.service import draining
 from tests.unit.router.dispatch.conftest import World
@@ -34,6 +36,32 @@ def test_a_query_goes_at_once_to_an_idle_worker_and_waits_for_a_busy_one(made: M
     assert len(world.dispatcher) == 0
 
 
+def test_streams_keep_the_target_that_their_class_had_when_they_were_placed(made: Make) -> None:
+    world = made(workers=2)
+
+    def limits() -> list[float]:
+        limits: list[float] = world.fleet.columns("m").itl_limits(0.05).tolist()
+        return sorted(limits)
+
+    def set_target(target: float) -> None:
+        world.dispatcher.set_policy(AdmissionPolicy({PREMIUM: ClassPolicy(itl_target=target)}))
+
+    set_target(0.0)
+    world.done(world.ask())
+    assert not world.fleet.tickets.stream_targets("w0"), "none that would have to be counted"
+    set_target(0.02)
+    premium = {"context": {"priority": PREMIUM}}
+    first, _, late = world.ask(**premium), world.ask(), world.ask(**premium)
+    assert limits() == [0.02, 0.05]
+    set_target(0.01)
+    assert limits() == [0.02, 0.05]
+    world.done(first)
+    assert late in world.placed(), "it waited, and has the target of when it was placed"
+    assert limits() == [0.01, 0.05]
+    world.end_session(1)
+    assert limits() == [0.05, 0.05]
+
+
 def test_answers_come_in_the_order_of_the_queue_and_not_of_the_queries(made: Make) -> None:
     world = made()
     first, long, short = world.ask(), world.ask(5_000), world.ask(100)
@@ -47,6 +75,46 @@ def test_a_returned_ticket_lets_the_next_one_go(made: Make) -> None:
     first, second = world.ask(), world.ask()
     world.done(first)
     assert list(world.placed()) == [first, second]
+
+
+def test_a_query_goes_when_its_worker_is_taken_to_run_dry_though_nothing_is_heard(
+    made: Make,
+) -> None:
+    world = made(workers=2)
+    first, second = world.ask(1_000), world.ask(2_000)
+    soon, later = world.ask(500), world.ask(3_000)
+    world.turn(0.89)
+    assert list(world.placed()) == [first, second]
+    world.turn(0.02)
+    assert list(world.placed()) == [first, second, soon]
+    world.turn(1.0)
+    assert list(world.placed()) == [first, second, soon, later]
+
+
+def test_a_query_waits_for_a_worker_that_reports_no_progress(made: Make) -> None:
+    world = made()
+    world.report("w0", 5_000)
+    waiting = world.ask()
+    for _ in range(20):
+        world.turn(1.0)
+        world.report("w0", 5_000)
+    assert list(world.queued()) == [waiting]
+    assert not world.placed()
+
+
+def test_a_class_goes_when_there_is_something_in_its_bucket_though_nothing_is_heard(
+    made: Make,
+) -> None:
+    world = made()
+    # A bucket of 1,000 tokens that 100 a second flow into.
+    world.dispatcher.set_policy(AdmissionPolicy({BATCH: ClassPolicy(ceiling=0.1, waits=True)}))
+    first = world.ask(1_500, context={"priority": BATCH})
+    waiting = world.ask(100, context={"priority": BATCH})
+    world.done(first)
+    world.turn(4.9)
+    assert list(world.placed()) == [first]
+    world.turn(0.2)
+    assert list(world.placed()) == [first, waiting]
 
 
 def test_a_cancelled_query_is_not_answered(made: Make) -> None:
@@ -82,7 +150,7 @@ def test_a_query_that_waited_for_too_long_is_refused(
     made: Make, settings: Any, fields: Any, after: float, reason: Reason
 ) -> None:
     world = made(**settings)
-    world.ask()
+    world.report("w0", 20_000)
     late = world.ask(**fields)
     world.turn(after - 0.01)
     assert not world.failed()
@@ -191,6 +259,69 @@ def test_a_claim_that_runs_goes_on_until_the_one_that_takes_over_is_placed(made:
     assert world.session().superseded == [1]
 
 
+@pytest.mark.parametrize("take_over", [False, True])
+def test_an_execution_that_asks_again_is_not_superseded(made: Make, take_over: bool) -> None:
+    world = made()
+    first = world.ask()
+    one = world.ask(**claim(1, take_over=take_over))
+    two = world.ask(**claim(1, take_over=take_over))
+    assert list(world.queued()) == [one, two], "a request may ask for several of its streams"
+    world.report("w0", 0, list(world.placed().values()))
+    world.turn()
+    world.report("w0", 0, list(world.placed().values()))
+    world.turn()
+    assert list(world.placed()) == [first, one, two]
+    assert world.session().superseded == []
+    assert not world.failed()
+
+
+def test_an_execution_that_asks_again_on_another_session_has_left_the_first(made: Make) -> None:
+    world = made()
+    first = world.ask()
+    left = world.ask(**claim(1))
+    again = world.ask(session=2, **claim(1))
+    assert world.failed()[left].reason is Reason.ABORTED
+    assert world.session().superseded == []
+    world.done(first)
+    world.end_session(1)
+    assert list(world.placed(2)) == [again]
+    refused = world.ask(session=3, **claim(2))
+    assert world.failed(3)[refused].reason is Reason.ALREADY_EXISTS
+
+
+def test_all_that_an_execution_waits_for_goes_when_another_takes_over(made: Make) -> None:
+    world = made()
+    world.ask()
+    waiting = [world.ask(**claim(1)), world.ask(**claim(1))]
+    taker = world.ask(**claim(2, take_over=True))
+    assert list(world.failed()) == waiting
+    assert set(world.session().superseded) == {1}
+    assert taker in world.queued()
+
+
+@pytest.mark.parametrize("priority", [0, 99, -1])
+def test_a_priority_class_that_is_not_known_counts_as_interactive(
+    made: Make, priority: int
+) -> None:
+    world = made()
+    placed = world.ask(context={"priority": priority})
+    waits = world.ask(context={"priority": priority})
+    cancelled = world.ask(context={"priority": priority})
+    world.dispatcher.set_gauges()
+    lengths = [
+        current().registry.get_sample_value(
+            "baton_router_queue_length", {"model": "m", "class": name}
+        )
+        for name in ("premium", "interactive", "batch")
+    ]
+    assert lengths == [0, 2, 0]
+    world.cancel(cancelled)
+    world.done(placed)
+    assert list(world.placed()) == [placed, waits]
+    orders = [one.placement.order for one in world.session().sent if one.HasField("placement")]
+    assert [order.priority_class for order in orders] == [1, 1]
+
+
 def test_a_claim_is_free_again_when_what_waited_with_it_was_cancelled(made: Make) -> None:
     world = made()
     first = world.ask()
@@ -204,11 +335,13 @@ def test_a_claim_is_free_again_when_what_waited_with_it_was_cancelled(made: Make
 def test_sessions_hear_that_the_router_lives_while_their_queries_wait(made: Make) -> None:
     world = made()
     first = world.ask()
-    world.turn(1.0)
+    world.turn(0.5)
     assert world.session().beats == 0
+    world.report("w0", 3_000, world.placed().values())
     world.ask()
     world.turn(1.0)
     assert world.session().beats >= 9
+    world.report("w0")
     world.done(first)
     beats = world.session().beats
     world.turn(1.0)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from services.router.admission.controller import Usage
+from services.router.admission.waiting import DEFAULT_SETTINGS
 from services.router.api.service import draining
 from tests.unit.router.dispatch.conftest import World
 
@@ -32,7 +33,7 @@ class Dispatching(RuleBasedStateMachine):
         session=SESSIONS,
         tokens=st.integers(1, 3_000),
         tenant=st.sampled_from("ab"),
-        priority=st.integers(0, 3),
+        priority=st.sampled_from([0, 1, 2, 3, 99]),
         deadline=st.sampled_from([0.0, 5.0]),
         execution=st.integers(0, 3),
         take_over=st.booleans(),
@@ -58,6 +59,11 @@ class Dispatching(RuleBasedStateMachine):
         self.arrived[asked] = session, self.world.loop.time()
         self.world.ask(tokens, session=session, context=context, **fields)
         self.look()
+
+    @rule(session=SESSIONS, tokens=st.lists(st.integers(500, 3_000), min_size=1, max_size=8))
+    def flood(self, session: int, tokens: list[int]) -> None:
+        for one in tokens:
+            self.ask(session, one, "a", 2, 0.0, 0, take_over=False, resumed=False)
 
     @rule(session=SESSIONS, which=st.integers(0, 5))
     def cancel(self, session: int, which: int) -> None:
@@ -92,6 +98,12 @@ class Dispatching(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.turn(seconds)
         self.look()
+        if seconds > 0.1:
+            now, dispatcher = self.world.loop.time(), self.world.dispatcher
+            queues = dispatcher.placements.queue_seconds("m", now)
+            # A moment later than its timer: one that fell to the gate just now may be idle still.
+            if len(dispatcher):
+                assert max(queues.values()) > DEFAULT_SETTINGS.gate - 0.01, "it waits in vain"
 
     def look(self) -> None:
         """Take in what was answered: each query that waits for it, and once."""

@@ -1,6 +1,7 @@
 """The latest decisions can be explained, as they were made, and memory for them is bounded."""
 
 from collections import deque
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.state.fleet import Fleet
 from services.router.state.instances import LoadReport
 from tests.support.doubles.asker import Asker
+from tests.support.manual_loop import ManualLoop
 from tests.unit.router.test_placer import CHAIN, ask, make_fleet
 
 NOW = 50.0
@@ -29,8 +31,9 @@ class Router:
         self.placements = PlacementService(fleet)
         self.decisions = DecisionLog()
         self._now = 0.0
+        loop: Any = ManualLoop()
         dispatcher = QueryDispatcher(
-            self.placements, decisions=self.decisions, clock=lambda: self._now
+            self.placements, decisions=self.decisions, clock=lambda: self._now, loop=loop
         )
         self._asker = Asker(dispatcher)
         self._explainer = Explainer(
@@ -136,7 +139,7 @@ def test_the_latest_decisions_are_kept_as_long_as_there_is_room(sizes: list[int 
     log, naive = DecisionLog(limit=8, max_candidates=20), deque[int]()
     for number, size in enumerate(sizes):
         request = PlacementRequest("m", size or 0, 1)
-        plan = None if size is None else Candidates(request, None, (), None)  # type: ignore[arg-type]
+        plan = None if size is None else Candidates(request, None, None)  # type: ignore[arg-type]
         log.add(DecisionRecord(f"r{number}", request, 0.0, plan=plan))
         naive.append(number)
         while len(naive) > 8 or (len(naive) > 1 and sum(sizes[at] or 0 for at in naive) > 20):
