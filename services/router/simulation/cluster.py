@@ -103,6 +103,10 @@ class Cluster:
         self._changed_at = self._loop.now
         self._submit(request, choice, self._loop.now)
 
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Call a function of the router at a time."""
+        self._loop.at(when, call)
+
     def _transfer(self, worker: int, blocks: int) -> float:
         """Bring blocks from other workers, after what is brought already; return when they come."""
         tokens = blocks * self._block_tokens
@@ -166,7 +170,7 @@ class Cluster:
         self.loads.blocks[decode] += len(request.chain)
         key = choice.key
         if key is None:
-            key = self._config.ordering.key(work, request.arrival)
+            key = 0.0, self._config.ordering.key(work, request.arrival)
         worker.submit(Job(request, key, ready, work, brought, decode))
 
     def _available(self, chain: Sequence[int], limit: int) -> int:

@@ -30,5 +30,6 @@ class Choice(NamedTuple):
     """Leading blocks that it is to have: those that it lacks are brought from other workers."""
     decode: int | None = None
     """That runs the stream; None: the worker itself; with pools the one with the least KV."""
-    key: float | None = None
-    """By which the worker orders what waits there, the lowest first; None: the cluster's order."""
+    key: tuple[float, float] | None = None
+    """By which the worker orders what waits there, the lowest first: the lead of the request's
+    tenant, and its own key; None: the cluster's order."""

@@ -1,6 +1,6 @@
 """What the cluster tells a router, and asks it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from services.router.simulation.model.loads import Loads
@@ -41,3 +41,6 @@ class Actions(Protocol):
 
     def place(self, request: Request, choice: Choice) -> None:
         """Send a request that waited in the router where it goes."""
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Call a function of the router at a time."""

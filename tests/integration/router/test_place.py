@@ -181,3 +181,20 @@ async def test_a_frontend_that_closes_its_side_gets_every_answer_first(pools) ->
         assert len(answers) == 50
         assert await frontend.call.read() is grpc.aio.EOF
     assert (await frontend.call.code()).name == "OK"
+
+
+async def test_what_waits_goes_when_its_worker_runs_dry_whatever_that_says(world) -> None:
+    await world.store("store-a")
+    worker = await world.decode("d1")
+    await worker.load(pending_prompt_tokens=1_500, prefill_tokens_per_second=1_000.0)
+    frontend = world.frontend(await world.router({"queue.gate_seconds": 0.1}))
+    queued = await frontend.ask()
+    assert queued.HasField("queued")
+    # Each second it says that it has as much to compute as ever.
+    placed = (await frontend.read()).placement
+    assert placed.decode.instance_id == "d1"
+    assert placed.prediction.queue_seconds <= 0.1
+    await worker.load(pending_prompt_tokens=100_000, tickets=[placed.ticket])
+    assert (await frontend.ask()).HasField("queued")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(frontend.read(), 1.0)

@@ -64,6 +64,21 @@ class CostModel:
             return max(chunk, self.step_seconds) + self.stream_seconds * streams
         return chunk + self.batch_step_seconds(streams)
 
+    def learned_rate(self, streams: int, speed: float = 1.0) -> float:
+        """Return the tokens per second that an engine reports: a step's time less the streams'.
+
+        Args:
+            streams: that run beside prompts.
+            speed: of the worker, of what `prefill_rate` says.
+        """
+        rate = self.prefill_rate * speed
+        if not streams or not self.chunk_tokens:
+            return rate
+        mixed = self.mixed_step_seconds(self.chunk_tokens / rate, streams)
+        return self.chunk_tokens / max(
+            mixed - self.batch_step_seconds(streams), mixed / (1 + streams)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Ordering:

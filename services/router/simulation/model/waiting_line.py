@@ -11,7 +11,7 @@ class Job:
     """One prompt at the worker that computes it."""
 
     request: Request
-    key: float
+    key: tuple[float, float]
     """The lowest goes first."""
     ready: float
     """When the KV that is brought for it is there."""
@@ -32,7 +32,7 @@ class WaitingLine:
 
     def __init__(self) -> None:
         self._pushed = 0
-        self._ready: list[tuple[float, int, Job]] = []
+        self._ready: list[tuple[tuple[float, float], int, Job]] = []
         self._coming: list[tuple[float, int, Job]] = []
 
     def __len__(self) -> int:

@@ -51,7 +51,6 @@ class BatonRouter:
         block_tokens: tokens of a block.
         seed: chooses among equally good placements.
         actions: of the cluster.
-        policy: of placements; None: that of this release.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class BatonRouter:
         block_tokens: int,
         seed: int,
         actions: Actions,
-        policy: Policy | None = None,
     ) -> None:
         self._config = config
         self._block_tokens = block_tokens
@@ -78,9 +76,9 @@ class BatonRouter:
             ),
         )
         self._holdings = Holdings(self._fleet.index, keys, stores=True)
-        if policy is None:
-            policy = Policy(disaggregation=config.disaggregation)
-        self._placements = PlacementService(self._fleet, policy)
+        self._placements = PlacementService(
+            self._fleet, Policy(disaggregation=config.disaggregation)
+        )
         self._placed = 0
         self._issued: deque[_Issued] = deque()
         self._tickets: dict[int, str] = {}
@@ -118,7 +116,9 @@ class BatonRouter:
             seed=(request.number * 0x9E3779B1 ^ self._seed) & 0xFFFFFFFF,
         )
 
-    def _choice(self, request: Request, placed: Placed, key: float | None = None) -> Choice:
+    def _choice(
+        self, request: Request, placed: Placed, key: tuple[float, float] | None = None
+    ) -> Choice:
         """Return a placement as the cluster is told it, and remember its ticket."""
         ticket, decision, _ = placed
         decode = self._number(decision.decode_worker.id)
@@ -156,9 +156,12 @@ class BatonRouter:
                     pending_prompt_tokens=round(wait * rate),
                     free_pages=self._capacity - blocks[worker],
                     total_pages=self._capacity,
-                    prefill_tokens_per_second=rate,
+                    prefill_tokens_per_second=costs.learned_rate(
+                        streams[worker], self._config.speed(worker)
+                    ),
                     decode_step_seconds=costs.batch_step_seconds(max(1, streams[worker])),
                     tickets=tickets.get(worker, ()),
+                    chunk_tokens=costs.chunk_tokens,
                 ),
                 now,
             )

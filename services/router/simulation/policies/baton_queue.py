@@ -1,6 +1,8 @@
-"""Baton with the queue in the router, which no release has yet: who goes next as well as where."""
+"""Baton as its routers run, with the queue: who goes next as well as where."""
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -8,15 +10,18 @@ from baton.errors import BatonError
 from services.router.admission.class_shares import ClassShares
 from services.router.admission.classes import DEFAULT_ADMISSION, AdmissionPolicy
 from services.router.admission.fairness import FairShares
+from services.router.admission.lateness import Lateness
 from services.router.admission.planner import FleetPlanner
 from services.router.admission.queue import AdmissionQueue
 from services.router.admission.waiting import DEFAULT_SETTINGS, Charge, QueueSettings, Waiting
-from services.router.policy.costs import Policy
 from services.router.simulation.config import ClusterConfig
 from services.router.simulation.model.loads import Loads
 from services.router.simulation.policies.baton import MODEL, SESSION, BatonRouter
 from services.router.simulation.request import Choice, Request
 from services.router.simulation.router import Actions
+
+PAUSE_SECONDS = 1e-3
+"""Before the queue is planned again, as production's."""
 
 
 class Tenant(NamedTuple):
@@ -33,7 +38,8 @@ DEFAULT_TENANT = Tenant()
 class BatonQueueRouter(BatonRouter):
     """Holds requests in production's queue, and places them when it says so.
 
-    It looks at the queue when a request comes and when loads are reported.
+    It looks at the queue when a request comes, when loads are reported, and when a worker is taken
+    to run dry.
 
     Args:
         config: of the cluster.
@@ -59,19 +65,21 @@ class BatonQueueRouter(BatonRouter):
         admission: AdmissionPolicy = DEFAULT_ADMISSION,
         tenants: Mapping[str, Tenant] = MappingProxyType({}),
     ) -> None:
-        policy = Policy(
-            disaggregation=config.disaggregation,
-            ranking="finish",
-            engine_chunk_tokens=config.costs.chunk_tokens,
-        )
-        super().__init__(config, keys, block_tokens, seed, actions, policy)
+        super().__init__(config, keys, block_tokens, seed, actions)
         self._planner = FleetPlanner(self._placements, MODEL)
-        self._shares = FairShares(tie_seconds * config.costs.prefill_rate)
-        self._queue = AdmissionQueue(self._shares, settings, ClassShares(admission))
+        self._shares = FairShares(tie_seconds)
+        self._lateness = Lateness()
+        self._classes = admission
+        classes = ClassShares(admission)
+        self._queue = AdmissionQueue(self._shares, settings, classes, self._lateness)
+        self._gate = settings.gate
         self._tenants = tenants
         self._held: dict[int, Request] = {}
-        self._charges: dict[int, Charge] = {}
-        """By the number of the request."""
+        self._charges: dict[int, tuple[Charge, float, float]] = {}
+        """By the number of the request, with when it was placed, and how soon after that its first
+        token was predicted, in seconds."""
+        self._turn = math.inf
+        """When it looks next, if nothing happens before."""
 
     @property
     def waiting(self) -> int:
@@ -109,27 +117,44 @@ class BatonQueueRouter(BatonRouter):
         """Return the request's ticket, and settle what its tenant was charged."""
         super().end(request, now)
         cached = min(request.cached_blocks * self._block_tokens, request.prompt_tokens - 1)
-        charge = self._charges.pop(request.number)
-        self._queue.settle(charge, request.prompt_tokens - cached, request.output_tokens)
+        charge, placed_at, predicted = self._charges.pop(request.number)
+        self._lateness.observe(predicted, request.arrival + request.ttft - placed_at)
+        self._queue.charges.settle(charge, request.prompt_tokens - cached, request.output_tokens)
 
     def _admit(self, now: float, asked: int | None = None) -> Choice | None:
         """Place what may go now; return where the one goes that is asked for, if it does."""
         for expired in self._queue.expire(now):
             del self._held[expired.number]
         answer = None
-        for waiting, plan, charge, _ in self._queue.due(self._planner, now):
+        for waiting, plan, charge, lead in self._queue.due(self._planner, now):
             request = self._held.pop(waiting.number)
             if isinstance(plan, BatonError) or charge is None:
                 continue
             try:
-                placed = self._planner.place(plan, SESSION, now)
+                target = self._classes.itl_target(waiting.priority_class)
+                placed = self._planner.place(plan, SESSION, now, target)
             except BatonError:
-                self._queue.settle(charge, 0, 0)
+                self._queue.charges.settle(charge, 0, 0)
                 continue
-            self._charges[request.number] = charge
-            choice = self._choice(request, placed, waiting.key)
+            self._charges[request.number] = charge, now, placed.plan.ttft_seconds
+            choice = self._choice(request, placed, (lead, waiting.key))
             if request.number == asked:
                 answer = choice
             else:
                 self._actions.place(request, choice)
+        if self._held:
+            self._look_again(now)
         return answer
+
+    def _look_again(self, now: float) -> None:
+        """Look at the queue when the next worker is taken to run dry."""
+        turn = max(self._planner.next_turn(self._gate, now), now + PAUSE_SECONDS)
+        if turn < self._turn:
+            self._turn = turn
+            self._actions.call_at(turn, partial(self._look, turn))
+
+    def _look(self, turn: float) -> None:
+        if turn == self._turn:
+            self._turn = math.inf
+            if self._held:
+                self._admit(turn)

@@ -51,8 +51,8 @@ def _baseline(
 
 
 _ENTRIES = (
-    PolicyEntry("baton", "Baton", BatonRouter),
-    PolicyEntry("baton-queue", "Baton with a queue", BatonQueueRouter),
+    PolicyEntry("baton", "Baton without its queue", BatonRouter),
+    PolicyEntry("baton-queue", "Baton", BatonQueueRouter),
     _baseline("round-robin", "round robin", RoundRobin),
     _baseline("least-wait", "least wait", LeastWait),
     _baseline("longest-prefix", "longest prefix", LongestPrefix),

@@ -7,6 +7,7 @@ import numpy as np
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.simulation.model.loads import Integers
+from services.router.state.holdings import HoldingsTable
 
 
 def block_keys(blocks: int) -> list[bytes]:
@@ -25,6 +26,8 @@ class Holdings:
         self.index = index
         self._keys = keys
         self._stores = stores
+        self._ids: list[tuple[str, str]] = []
+        self._table = HoldingsTable(self._ids, {})
 
     def keys(self, blocks: Iterable[int]) -> list[bytes]:
         """Return the keys of blocks."""
@@ -48,10 +51,13 @@ class Holdings:
     def depths(self, chain: Iterable[int], workers: int) -> Integers:
         """Return how many leading blocks of a chain each of the first workers has."""
         match = self.index.match(self.keys(chain))
-        depths = np.zeros(workers, np.int64)
-        if match.runs:
-            for worker in range(workers):
-                depths[worker] = match.cover(worker_id(worker), "").engine
+        if not match.runs:
+            return np.zeros(workers, np.int64)
+        if len(self._ids) != workers:
+            self._ids = [(worker_id(worker), "") for worker in range(workers)]
+            self._table = HoldingsTable(self._ids, {})
+        blocks = np.array([blocks for _, blocks in match.runs], float)
+        depths: Integers = (blocks @ self._table.of(match).kinds[:, 0]).astype(np.int64)
         return depths
 
 

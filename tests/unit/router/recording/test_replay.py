@@ -45,7 +45,7 @@ def answers(records: list[Record]) -> list[Answer]:
 
 POLICIES = (
     AdmissionPolicy({1: ClassPolicy(ceiling=0.3, waits=True), 3: ClassPolicy(floor=0.5)}),
-    AdmissionPolicy({2: ClassPolicy(max_running=1, deadline=8.0, max_wait=5.0)}),
+    AdmissionPolicy({2: ClassPolicy(max_running=1, deadline=8.0, max_wait=5.0, itl_target=0.01)}),
 )
 SETTINGS = QueueSettings(gate=8.0, window=4, refresh=0.2, max_tenant=5, max_total=7)
 POLICY = Policy(max_queue_seconds=20.0)
@@ -184,7 +184,8 @@ class Driver:
     def _return(self) -> None:
         if self._tickets:
             session, ticket = self._tickets.pop(self._draw.randrange(len(self._tickets)))
-            usage = {ticket: Usage(50, 7)} if self._draw.random() < 0.5 else {}
+            used = Usage(50, 7, self._draw.expovariate(1.0))
+            usage = {ticket: used} if self._draw.random() < 0.5 else {}
             self._admission.return_tickets(session, (ticket,), usage)
 
     def _tend(self) -> None:

@@ -49,6 +49,13 @@ def test_a_short_prompt_that_comes_later_goes_first(config: ClusterConfig) -> No
     assert [one.ttft for one in requests] == pytest.approx([10, 31, 10])
 
 
+def test_workers_are_not_idle_until_they_report() -> None:
+    requests = [request(n, 0, range(10 * n, 10 * n + 1)) for n in range(6)]
+    run(requests, replace(POOLS, report_interval=1.7))
+    # Each goes 0.1 s before its turn, so that the worker goes on at once.
+    assert [one.ttft for one in requests] == pytest.approx([1, 2, 3, 4, 5, 6])
+
+
 def test_what_waits_is_estimated_again_when_its_prefix_was_computed() -> None:
     requests = [
         request(0, 0, range(10)),

@@ -15,7 +15,7 @@ from services.router.simulation.policies.catalog import POLICIES
 from services.router.simulation.request import Request
 from services.router.simulation.run import Outcome, Targets, find_multiple, simulate
 from services.router.simulation.traces.trace import Trace, parse
-from tests.support.traces import conversation_lines, write_conversations
+from tests.support.router.traces import conversation_lines, write_conversations
 
 ROUTER = Path(services.router.__file__).parent
 

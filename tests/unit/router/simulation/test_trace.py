@@ -8,7 +8,7 @@ import pytest
 
 from services.router.simulation.traces.trace import Trace, TraceError, load, parse
 from services.router.simulation.traces.workload import hot_prefix, split_tenants, spread
-from tests.support.traces import conversation_lines
+from tests.support.router.traces import conversation_lines
 
 GOOD = {"timestamp": 27000, "input_length": 600, "output_length": 5, "hash_ids": [7, 9]}
 
