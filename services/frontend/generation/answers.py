@@ -111,7 +111,7 @@ class Answers:
                 writer.calls(call_form, tools, schemas, parallel=written.parallel)
             body = writer.answer(call_form, written.calls, body)
         grammar = writer.write(*parts, body)
-        field = "tools" if written is not None else form_field
+        field = written.field if written is not None else form_field
         try:
             grammar.check()
         except ValueError as error:
@@ -125,12 +125,12 @@ class Answers:
         schemas: dict[str, Mapping[str, Any]] = {}
         positions = {tool.name: at for at, tool in enumerate(use.tools)}
         for tool in use.callable_tools:
-            schemas[tool.name] = await self._schema(tool, positions[tool.name], model)
+            field = f"{use.field_of(positions[tool.name])}.parameters"
+            schemas[tool.name] = await self._schema(tool, field, model)
         return schemas
 
-    async def _schema(self, tool: Tool, position: int, model: Model) -> Mapping[str, Any]:
+    async def _schema(self, tool: Tool, field: str, model: Model) -> Mapping[str, Any]:
         schema = arguments_schema(tool)
-        field = f"tools[{position}].function.parameters"
         try:
             grammar = Grammar.of("json_schema", json.dumps(schema))
             await check_grammar(grammar, field, model.tokenizer)
@@ -155,7 +155,7 @@ def _check(use: ToolUse, found: AnswerFormat, model: Model) -> None:
         return
     if found.family is None:
         raise _unsupported(
-            "tools",
+            use.field,
             f"the chat template of the model {model.name!r} shows no format of calls that is "
             "known; the operator can name it with text.tool_format",
         )
@@ -163,9 +163,9 @@ def _check(use: ToolUse, found: AnswerFormat, model: Model) -> None:
         return
     asked = ""
     if use.calls is Calls.REQUIRED:
-        asked = "tool_choice"
-    elif not use.parallel:
-        asked = "parallel_tool_calls"
+        asked = use.choice_field
+    elif not use.parallel:  # functions are called one at a time
+        asked = use.field if use.functions else "parallel_tool_calls"
     elif any(tool.strict for tool in use.callable_tools):
         asked = "tools.function.strict"
     if asked:

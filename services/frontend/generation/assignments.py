@@ -12,7 +12,7 @@ from baton.errors import BatonError
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.telemetry.tracing import inject, tracer
 from baton.v1 import common_pb2
-from services.frontend.generation.actions import (
+from services.frontend.generation.state.actions import (
     PrefillDone,
     Release,
     SendGenerate,
@@ -21,10 +21,10 @@ from services.frontend.generation.actions import (
     StreamAction,
     UpdateSources,
 )
-from services.frontend.generation.output import Output
-from services.frontend.generation.reconcile import worker_lost
+from services.frontend.generation.state.output import Output
+from services.frontend.generation.state.reconcile import worker_lost
+from services.frontend.generation.state.usage import RequestUsage
 from services.frontend.generation.suspects import Suspects, poison_request
-from services.frontend.generation.usage import RequestUsage
 from services.frontend.metrics import HANDED_OVER
 from services.frontend.placement.placement import Placement, PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue

@@ -11,12 +11,12 @@ from baton.errors import BatonError, Reason
 from baton.prices import Price
 from baton.stream_events import Event, Finished
 from baton.v1 import common_pb2
-from services.frontend.generation import actions
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.metering import RequestMeter, cost_of
 from services.frontend.generation.placements import RequestPlacements
 from services.frontend.generation.progress import RequestProgress
-from services.frontend.generation.reconcile import reconcile
+from services.frontend.generation.state import actions
+from services.frontend.generation.state.reconcile import reconcile
 from services.frontend.generation.telemetry import record_generation
 from services.frontend.placement.placement import Placement
 from services.frontend.requests.claims import Claim

@@ -268,13 +268,14 @@ class Inference:
         return model, await self._prompts.encode(model, prompt, context, options)
 
     async def detokenize(
-        self, model_name: str, token_ids: Sequence[int], record: RequestRecord
+        self, model_name: str, token_ids: Sequence[int], record: RequestRecord, field: str
     ) -> str:
-        """Return the text of token ids, special tokens included; the rest as of `tokenize`."""
+        """Return the text of token ids, special tokens included; `field` is what the client calls
+        them, and the rest as of `tokenize`."""
         prompt = TokenPrompt(token_ids)
         model = await self.tokenizing_model(model_name, prompt, record)
         context = ContextLimit.of(model, None)
-        validate.check_tokens(await self._prompts.encode(model, prompt, context), model)
+        validate.check_tokens(field, await self._prompts.encode(model, prompt, context), model)
         decode = partial(model.tokenizer.decode, token_ids, special=True)
         return await self._threads.run(decode, len(token_ids))
 

@@ -11,9 +11,9 @@ from opentelemetry import trace
 from baton.errors import BatonError, Reason
 from baton.telemetry.logs import get_logger
 from baton.telemetry.tracing import current_span
-from services.frontend.generation.actions import Place
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.progress import RequestProgress
+from services.frontend.generation.state.actions import Place
 from services.frontend.metrics import PLACEMENT_RETRIES
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.query_times import QueryTimes

@@ -15,9 +15,9 @@ from baton.stream_events import (
 )
 from baton.v1 import common_pb2
 from services.frontend.generation.assignments import GenerationContext, WorkerAssignments
-from services.frontend.generation.output import Output
-from services.frontend.generation.reconcile import worker_lost
-from services.frontend.generation.usage import RequestUsage
+from services.frontend.generation.state.output import Output
+from services.frontend.generation.state.reconcile import worker_lost
+from services.frontend.generation.state.usage import RequestUsage
 from services.frontend.metrics import FIRST_TOKEN
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.event_buffer import (
@@ -98,6 +98,7 @@ class RequestProgress:
                 return False
         if stream.first_at is None:
             stream.first_at = monotonic()
+            stream.use.see_token(stream.first_at)
             if stream.phase is Phase.DECODE:
                 output.decoded = True
                 output.exact_continuation &= stream.exact_continuation

@@ -1,20 +1,29 @@
 """Between the public messages of `baton.v1` and the frontend's own types."""
 
-from collections.abc import Sequence
+import json
+from typing import Any, TypeVar
 
+from baton.errors import invalid_field
 from baton.sampling import SamplingParams
 from baton.v1 import inference_pb2
 from services.frontend.grpc.tools import calls_of, tool_use_of, tools_of
+from services.frontend.requests.prompt_fields import template_options, with_suffix
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
     Prompt,
+    PromptOptions,
     Resume,
     TextPrompt,
     TokenPrompt,
 )
 from services.frontend.requests.validate import check_messages
-from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
+from services.frontend.text.chat_template import Message
+
+J = TypeVar("J", dict[str, Any], list[Any])
+
+_SIDES = frozenset(inference_pb2.TruncationSide.values())
+_KINDS: dict[type, str] = {dict: "a JSON object", list: "a JSON array"}
 
 
 def generation_request(
@@ -25,7 +34,8 @@ def generation_request(
     """Return the request that a client sent, unchecked.
 
     Raises:
-        BatonError: as of `messages_of` and `tool_use_of`.
+        BatonError: as of `_conversation`, `with_suffix` and `tool_use_of`; INVALID_FIELD, a side
+            that is none.
     """
     context, resume = request.context, None
     if request.HasField("resume"):
@@ -36,6 +46,7 @@ def generation_request(
         sampling=SamplingParams.from_proto(request.sampling),
         given=frozenset(each.name for each, _ in request.sampling.ListFields()),
         tools=tool_use_of(request) if isinstance(request, inference_pb2.ChatRequest) else None,
+        prompt_options=_prompt_options(request),
         n=request.n or 1,
         resume=resume,
         take_over=resume is not None or context.attempt > 0,
@@ -48,16 +59,26 @@ def generation_request(
     )
 
 
-def messages_of(
-    messages: Sequence[inference_pb2.ChatMessage],
-    tools: Sequence[inference_pb2.Tool],
-    max_messages: int,
+def tokenized(
+    request: inference_pb2.TokenizeRequest, max_messages: int
+) -> tuple[Prompt, PromptOptions]:
+    """Return what a tokenize request is about, and how to tokenize it; errors as of
+    `_conversation`."""
+    options = PromptOptions(add_special_tokens=_or_none(request, "add_special_tokens"))
+    if request.messages and not request.text:
+        return _conversation(request, max_messages), options
+    return TextPrompt(request.text), options
+
+
+def _conversation(
+    request: inference_pb2.ChatRequest | inference_pb2.TokenizeRequest, max_messages: int
 ) -> ChatPrompt:
-    """Return the prompt of a conversation, with the tools that the model is told of.
+    """Return the prompt of a conversation, with what is asked of the template.
 
     Raises:
-        BatonError: it has more than `max_messages`; or as of `tools_of`.
+        BatonError: it has more than `max_messages`; or as of `tools_of` and `template_options`.
     """
+    messages = request.messages
     check_messages(len(messages), max_messages)
     made = [
         Message(
@@ -70,15 +91,54 @@ def messages_of(
         )
         for one in messages
     ]
-    options = TemplateOptions(tools=[tool.definition for tool in tools_of(tools)])
-    return ChatPrompt(made, options if tools else PLAIN)
+    options = template_options(
+        add_generation_prompt=_or_none(request, "add_generation_prompt"),
+        continue_final_message=request.continue_final_message,
+        chat_template_kwargs=_json(request, "chat_template_kwargs", dict),
+        documents=_json(request, "documents", list),
+        reasoning_effort=_or_none(request, "reasoning_effort"),
+        tools=[tool.definition for tool in tools_of(request.tools)],
+    )
+    return ChatPrompt(made, options)
 
 
 def _prompt(
     request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest, max_messages: int
 ) -> Prompt:
     if isinstance(request, inference_pb2.ChatRequest):
-        return messages_of(request.messages, request.tools, max_messages)
+        return _conversation(request, max_messages)
+    prompt: Prompt = TextPrompt(request.text)
     if request.WhichOneof("prompt") == "token_ids":
-        return TokenPrompt(request.token_ids.ids)
-    return TextPrompt(request.text)
+        prompt = TokenPrompt(request.token_ids.ids)
+    return with_suffix(prompt, request.suffix, _or_none(request, "add_special_tokens"))
+
+
+def _prompt_options(
+    request: inference_pb2.GenerateRequest | inference_pb2.ChatRequest,
+) -> PromptOptions:
+    if request.truncation_side not in _SIDES:
+        raise invalid_field("truncation_side", f"{request.truncation_side} is no side")
+    return PromptOptions(
+        add_special_tokens=_or_none(request, "add_special_tokens"),
+        truncate_tokens=_or_none(request, "truncate_prompt_tokens"),
+        keep_first=request.truncation_side == inference_pb2.TRUNCATION_SIDE_RIGHT,
+    )
+
+
+def _or_none(request: Any, field: str) -> Any:
+    """Return a field that has presence; None where it is unset."""
+    return getattr(request, field) if request.HasField(field) else None
+
+
+def _json(request: Any, field: str, kind: type[J]) -> J | None:
+    """Return a field that has JSON of a kind; None where it is empty."""
+    text = getattr(request, field)
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, kind):
+        raise invalid_field(field, f"{_KINDS[kind]} is needed")
+    return value

@@ -17,12 +17,11 @@ from baton.tenancy.records import Scope
 from baton.v1 import inference_pb2, inference_pb2_grpc
 from services.frontend.auth.authenticator import Authenticator
 from services.frontend.generation.inference import Inference
-from services.frontend.grpc.convert import generation_request, messages_of
+from services.frontend.grpc.convert import generation_request, tokenized
 from services.frontend.grpc.session.session import Session
 from services.frontend.metrics import SLOW_CLIENTS
 from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, current, finish
-from services.frontend.requests.request import TextPrompt
 from services.frontend.requests.request_id import IdSource, identify
 
 SERVICE = "baton.v1.InferenceService"
@@ -31,6 +30,7 @@ _OPERATIONS = {
     f"/{SERVICE}/Generate": "text_completion",
     f"/{SERVICE}/Chat": "chat",
     f"/{SERVICE}/Tokenize": "tokenize",
+    f"/{SERVICE}/Detokenize": "tokenize",
     f"/{SERVICE}/ListModels": "list_models",
 }
 """What is recorded of a call to a method."""
@@ -100,13 +100,22 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> inference_pb2.TokenizeResponse:
         record = self._begin("Tokenize", context)
         context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
-        prompt = (
-            messages_of(request.messages, request.tools, self._inference.limits.max_messages)
-            if request.messages and not request.text
-            else TextPrompt(request.text)
+        prompt, options = tokenized(request, self._inference.limits.max_messages)
+        model, ids = await self._inference.tokenize(request.model, prompt, record, options)
+        texts = model.tokenizer.token_texts(ids) if request.return_token_texts else ()
+        return inference_pb2.TokenizeResponse(
+            token_ids=ids, context_tokens=model.context_tokens, token_texts=texts
         )
-        model, ids = await self._inference.tokenize(request.model, prompt, record)
-        return inference_pb2.TokenizeResponse(token_ids=ids, context_tokens=model.context_tokens)
+
+    async def Detokenize(  # type: ignore[override]  # noqa: N802
+        self, request: inference_pb2.DetokenizeRequest, context: ServerCall
+    ) -> inference_pb2.DetokenizeResponse:
+        record = self._begin("Detokenize", context)
+        context.send_head(((REQUEST_ID_KEY, identify(request_id.get())),))
+        text = await self._inference.detokenize(
+            request.model, request.token_ids, record, field="token_ids"
+        )
+        return inference_pb2.DetokenizeResponse(text=text)
 
     async def ListModels(  # type: ignore[override]  # noqa: N802
         self,

@@ -9,8 +9,8 @@ import msgspec
 
 from baton import __version__
 from baton.sampling import PARAMETERS, Limits
-from services.frontend.openai.fields import FIELDS, Body, Treatment
-from services.frontend.openai.schema import CHAT, COMPLETION, DetokenizeBody, TokenizeBody
+from services.frontend.openai.request.fields import FIELDS, Body, Treatment
+from services.frontend.openai.request.schema import CHAT, COMPLETION, DetokenizeBody, TokenizeBody
 
 _REF = "#/components/schemas/{name}"
 _COMPLETION = msgspec.defstruct(

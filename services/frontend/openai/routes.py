@@ -26,11 +26,9 @@ from services.frontend.http.responses import (
 )
 from services.frontend.http.values import check_values
 from services.frontend.models.model import Model
-from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.openapi import Operation, document
-from services.frontend.openai.options import response_options
-from services.frontend.openai.parse import (
+from services.frontend.openai.request.parse import (
     chat_request,
     completion_requests,
     read_chat,
@@ -39,9 +37,11 @@ from services.frontend.openai.parse import (
     read_tokenize,
     tokenized,
 )
-from services.frontend.openai.schema import ChatBody, CompletionBody
+from services.frontend.openai.request.schema import ChatBody, CompletionBody
+from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
+from services.frontend.openai.response.options import response_options
+from services.frontend.openai.response.templates import CHAT, COMPLETION
 from services.frontend.openai.stream import answer_stream, answer_whole
-from services.frontend.openai.templates import CHAT, COMPLETION
 from services.frontend.organization.routes import (
     OrganizationRoutes,
     find,
@@ -87,15 +87,16 @@ class Handlers:
             )
         answer = {"count": len(ids), "max_model_len": model.context_tokens, "tokens": ids}
         if body.return_token_strs:
-            pieces = map(model.tokenizer.piece, ids)
-            answer["token_strs"] = [piece.decode(errors="replace") for piece in pieces]
+            answer["token_strs"] = model.tokenizer.token_texts(ids)
         await send_json(send, answer)
 
     async def detokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return the text of token ids, special tokens included."""
         body = read_detokenize(await self._read(scope, receive))
         async with WhileConnected(connection_of(scope)):
-            text = await self._inference.detokenize(body.model or "", body.tokens, record.current())
+            text = await self._inference.detokenize(
+                body.model or "", body.tokens, record.current(), field="tokens"
+            )
         await send_json(send, {"prompt": text})
 
     async def tokenizer_info(self, scope: Scope, _: Receive, send: Send) -> None:

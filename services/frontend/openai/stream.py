@@ -9,8 +9,8 @@ from services.frontend.http.asgi import Send
 from services.frontend.http.connection import Wire
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.responses import KEEP_ALIVE, EventStream, error_event, send_json
-from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.multi_prompt import Batch
+from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.requests import record
 
 log = get_logger(__name__)

@@ -5,6 +5,7 @@ import asyncio
 from baton.errors import BatonError, Reason, invalid_field
 from baton.grammar import Grammar
 from baton.structured.errors import GrammarError, GrammarsBusyError
+from services.frontend.requests.validate import unsupported
 from services.frontend.text.tokenizer import Tokenizer
 
 
@@ -17,12 +18,18 @@ async def check_grammar(grammar: Grammar, name: str, tokenizer: Tokenizer) -> No
         tokenizer: of the model.
 
     Raises:
-        BatonError: INVALID_FIELD, it cannot be kept; OVERLOADED, too many wait to be compiled.
+        BatonError: INVALID_FIELD, it cannot be kept; UNSUPPORTED_PARAMETER, no grammar can be, with
+            the model's tokenizer; OVERLOADED, too many wait to be compiled.
     """
     try:
         grammars = tokenizer.grammars
         if grammars is None:
             grammars = await asyncio.to_thread(tokenizer.load_grammars)
+    except ValueError as error:
+        raise unsupported(
+            name, why=f"{error}; leave it out, or ask a model whose tokenizer is of byte pairs"
+        ) from None
+    try:
         await grammars.check(grammar)
     except GrammarsBusyError as error:
         raise BatonError(Reason.OVERLOADED, str(error), retry_after=1.0) from None

@@ -17,14 +17,14 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NAMES = "a name has 1 to 64 letters, digits, _, - and dots"
 
 
-def check_tools_count(count: int) -> None:
+def check_tools_count(count: int, field: str = "tools") -> None:
     """Check how many tools a request has, which can be done before any is made.
 
     Raises:
         BatonError: INVALID_FIELD, too many.
     """
     if count > MAX_TOOLS:
-        raise invalid_field("tools", f"{count} tools, at most {MAX_TOOLS}")
+        raise invalid_field(field, f"{count} {field}, at most {MAX_TOOLS}")
 
 
 def check_tools(use: ToolUse) -> None:
@@ -33,22 +33,22 @@ def check_tools(use: ToolUse) -> None:
     Raises:
         BatonError: the first field that is wrong.
     """
-    check_tools_count(len(use.tools))
+    check_tools_count(len(use.tools), use.field)
     names: set[str] = set()
     for index, tool in enumerate(use.tools):
-        field = f"tools[{index}].function.name"
+        field = use.field_of(index)
         if not _NAME.fullmatch(tool.name):
-            raise invalid_field(field, _NAMES)
+            raise invalid_field(f"{field}.name", _NAMES)
         if tool.name in names:
-            raise invalid_field(field, f"{tool.name!r} is the name of an earlier tool")
+            raise invalid_field(f"{field}.name", f"{tool.name!r} is the name of an earlier tool")
         names.add(tool.name)
         if (tool.parameters or {}).get("type", "object") != "object":
-            raise invalid_field(f"tools[{index}].function.parameters.type", "must be object")
-        if _deeper(tool.definition, MAX_DEPTH):
-            raise invalid_field(f"tools[{index}].function", f"more than {MAX_DEPTH} levels")
+            raise invalid_field(f"{field}.parameters.type", "must be object")
+        if deeper(tool.definition, MAX_DEPTH):
+            raise invalid_field(field, f"more than {MAX_DEPTH} levels")
     for name in sorted(use.allowed or ()):
         if name not in names:
-            raise invalid_field("tool_choice", f"{name[:64]!r} is none of the tools")
+            raise invalid_field(use.choice_field, f"{name[:64]!r} is none of the {use.field}")
 
 
 def check_calls(messages: Sequence[Message]) -> None:
@@ -73,10 +73,10 @@ def _is_object(arguments: str) -> bool:
         value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return False
-    return isinstance(value, dict) and not _deeper(value, MAX_DEPTH)
+    return isinstance(value, dict) and not deeper(value, MAX_DEPTH)
 
 
-def _deeper(value: Any, most: int) -> bool:
+def deeper(value: Any, most: int) -> bool:
     """Return whether a JSON value has more levels than `most`."""
     level = [value]
     for _ in range(most):

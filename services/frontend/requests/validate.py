@@ -251,13 +251,13 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
             check_calls(messages)
 
 
-def check_tokens(ids: Sequence[int], model: Model) -> None:
-    """Check token ids that are to become text.
+def check_tokens(field: str, ids: Sequence[int], model: Model) -> None:
+    """Check token ids that are to become text; `field` is what the client calls them.
 
     Raises:
         BatonError: INVALID_FIELD, one is outside of the model's vocabulary.
     """
-    _check_ids("tokens", ids, model.vocab_tokens)
+    _check_ids(field, ids, model.vocab_tokens)
 
 
 def too_long(prompt: Prompt, context: ContextLimit, tokens: str) -> BatonError:

@@ -101,6 +101,9 @@ class ChatTemplate:
         }
         try:
             text = self._template.render(given)
+        except _RefusedError as error:
+            refused = f"the model's chat template refuses these messages: {_short(error)}"
+            raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
         except Exception as error:  # a template may fail in any way it likes
             refused = f"the model's chat template failed: {_short(error)}"
             raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
@@ -195,8 +198,12 @@ def _to_json(
     )
 
 
+class _RefusedError(jinja2.TemplateError):
+    """What a template says by `raise_exception`."""
+
+
 def _refuse(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
+    raise _RefusedError(message)
 
 
 def _strftime_now(pattern: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -93,6 +94,10 @@ class Tokenizer:
         """... and no token stands for any number of unknown ones."""
         self.grammars: Grammars | None = None
         """Compiles grammars; None until `load_grammars`."""
+        self._grammars_lock = Lock()
+        """Held while they are loaded: those who come meanwhile wait for the same ones."""
+        self._no_grammars = ""
+        """Why there are none, once `load_grammars` has found out."""
 
     def load_grammars(self) -> "Grammars":
         """Read the vocabulary as grammars see it; takes a second, once, on any thread.
@@ -104,9 +109,16 @@ class Tokenizer:
         from baton.structured.grammars import Grammars
         from baton.structured.vocabulary import Vocabulary
 
-        if self.grammars is None:
-            self.grammars = Grammars(Vocabulary.load(self._backend.to_str().encode()))
-        return self.grammars
+        with self._grammars_lock:
+            if self._no_grammars:
+                raise ValueError(self._no_grammars)
+            if self.grammars is None:
+                try:
+                    self.grammars = Grammars(Vocabulary.load(self._backend.to_str().encode()))
+                except ValueError as error:
+                    self._no_grammars = str(error)
+                    raise
+            return self.grammars
 
     @property
     def chat_template(self) -> str:
@@ -334,6 +346,10 @@ class Tokenizer:
                 piece = self._backend.decode([token_id], skip_special_tokens=False).encode()
             self._pieces[token_id] = piece
         return piece
+
+    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """Return the text of each token, special ones included; what is no UTF-8 is U+FFFD."""
+        return [self.piece(token_id).decode(errors="replace") for token_id in token_ids]
 
     def detokenizer(self, prompt: Sequence[int] = (), *, special: bool = False) -> Detokenizer:
         """Return a detokenizer for one output that continues `prompt`.

@@ -38,6 +38,22 @@ class ToolUse:
     """Names of those that may be called; None: all."""
     parallel: bool = True
     """There may be more than one call in an answer."""
+    functions: bool = False
+    """The client calls them functions, as OpenAI's API did before there were tools."""
+
+    @property
+    def field(self) -> str:
+        """What the client calls `tools`."""
+        return "functions" if self.functions else "tools"
+
+    @property
+    def choice_field(self) -> str:
+        """What the client calls `calls` and `allowed`."""
+        return "function_call" if self.functions else "tool_choice"
+
+    def field_of(self, index: int) -> str:
+        """Return what the client calls a tool's function."""
+        return f"{self.field}[{index}]" + ("" if self.functions else ".function")
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

@@ -22,7 +22,7 @@ from baton.v1.inference_pb2_grpc import InferenceServiceStub
 from tests.support.doubles.letters import CONTEXT, EOS, LAYOUT, MODEL, letter_id, said, write_model
 from tests.support.doubles.router import ScriptedRouter
 from tests.support.doubles.worker import ScriptedWorker
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.services.service import NO_SETTINGS, LocalService, LocalServices
 from tests.support.services.settings import Settings
 from tests.support.wait import eventually
@@ -64,6 +64,8 @@ class Stage:
     """Of workers that are added from now on."""
     adapters: Mapping[str, bytes] = field(default_factory=dict)
     """Digests by name, of workers that are added from now on."""
+    features: tuple[str, ...] = ("logprobs", "penalties", "logit_bias", "min_p")
+    """Of the engines of workers that are added from now on."""
     members: dict[str, Member] = field(default_factory=dict)
     frontend: LocalService = field(init=False)
     grpc_address: str = ""
@@ -132,7 +134,7 @@ class Stage:
             context_tokens=CONTEXT,
             vocab_tokens=257,
             eos_token_ids=[EOS],
-            features=["logprobs", "penalties", "logit_bias", "min_p"],
+            features=self.features,
             tokenizer_digest=tokenizer.digest,
             tokenizer_bytes=tokenizer.size,
         )

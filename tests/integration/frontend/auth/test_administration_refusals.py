@@ -16,8 +16,8 @@ from baton.tenancy.records import Scope, Tier
 from services.frontend.organization.routes import MAX_BODY_BYTES, templates
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.clock import within
+from tests.support.network.proxy import TcpProxy
 from tests.support.processes.process import ServiceSpawner
-from tests.support.proxy import TcpProxy
 from tests.support.wait import eventually
 
 BASE = "/v1/organization"

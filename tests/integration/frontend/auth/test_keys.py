@@ -85,6 +85,9 @@ async def over_grpc(stage: Any, method: str, headers: dict[str, str], **context:
         elif method == "Tokenize":
             asked = inference_pb2.TokenizeRequest(model=request.context.model, text="hi")
             await stub.Tokenize(asked, metadata=metadata, timeout=10)
+        elif method == "Detokenize":
+            text = inference_pb2.DetokenizeRequest(model=request.context.model, token_ids=[1])
+            await stub.Detokenize(text, metadata=metadata, timeout=10)
         else:
             await stub.ListModels(inference_pb2.ListModelsRequest(), metadata=metadata, timeout=10)
     except grpc.aio.AioRpcError as failure:
@@ -101,7 +104,7 @@ async def everywhere(stage: Any, headers: dict[str, str], **context: Any) -> Sai
     said = [await over_http(stage, headers, **context)]
     said += [await over_grpc(stage, method, headers, **context) for method in ("Chat", "Session")]
     if not context:
-        for method in ("Tokenize", "ListModels"):
+        for method in ("Tokenize", "Detokenize", "ListModels"):
             said.append(await over_grpc(stage, method, headers))
     assert len(set(said)) == 1, said
     return said[0]

@@ -10,7 +10,7 @@ from baton.internal.v1 import cluster_pb2
 from baton.tenancy.admin import Administration
 from baton.tenancy.records import Tier
 from tests.integration.frontend.auth.conftest import bearer
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually
 
 

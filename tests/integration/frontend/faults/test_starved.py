@@ -6,7 +6,7 @@ from typing import Any
 
 from baton.client import AsyncClient, Client
 from tests.integration.frontend.faults.test_faults import Reading, generate
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually
 
 

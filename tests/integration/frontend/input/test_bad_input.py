@@ -10,8 +10,12 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+import tokenizers
+from tokenizers import models
 
 from baton.errors import BatonError, Reason
+from baton.internal.v1 import cluster_pb2
+from baton.tokenizer_files import TokenizerFiles
 from baton.v1 import inference_pb2
 from tests.support.clock import within
 
@@ -45,6 +49,32 @@ def _messages(*messages: dict[str, Any]) -> dict[str, Any]:
     return {"messages": list(messages)}
 
 
+CALLS = ("a", "b")
+"""Ids of two calls in one message, which the template of the model refuses as Llama 3.1's does."""
+TWO_CALLS = (
+    _messages(
+        {"role": "user", "content": "x"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": each, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+                for each in CALLS
+            ],
+        },
+    ),
+    _set(
+        "messages",
+        [
+            inference_pb2.ChatMessage(role="user", content="x"),
+            inference_pb2.ChatMessage(
+                role="assistant",
+                tool_calls=[inference_pb2.ToolCall(id=each, name="f") for each in CALLS],
+            ),
+        ],
+    ),
+)
+
 CHAT = [
     # field, reason, what is wrong on HTTP, the same on gRPC
     ("model", Reason.INVALID_FIELD, {"model": ""}, _set("context.model", "")),
@@ -69,6 +99,7 @@ CHAT = [
         _messages({"role": "user", "content": "refuse me"}),
         _set("messages", [inference_pb2.ChatMessage(role="user", content="refuse me")]),
     ),
+    ("messages", Reason.TEMPLATE_FAILED, *TWO_CALLS),
     (
         "messages",
         Reason.CONTEXT_LENGTH_EXCEEDED,
@@ -190,6 +221,22 @@ async def test_both_surfaces_refuse_alike(stage: Any) -> None:
     assert len(stage.router.queries) == 2
 
 
+async def test_a_template_that_refuses_is_quoted(stage: Any) -> None:
+    wrong, change = TWO_CALLS
+    async with httpx.AsyncClient(base_url=stage.http_url, timeout=10.0) as client:
+        body = {"model": stage.model, "max_tokens": 3, **wrong}
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert answer.status_code == 400
+        said = (
+            "the model's chat template refuses these messages: "
+            "This model only supports single tool-calls at once!"
+        )
+        assert answer.json()["error"]["message"].endswith(said)
+        assert (await refusal_of(stage, change, chat=True)).message.endswith(said)
+        body["messages"][1]["tool_calls"].pop()
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+
+
 async def test_what_only_grpc_can_say(stage: Any) -> None:
     resume = inference_pb2.Resume(output_ids=[1, 300], seed=1)
     for field, reason, change in (
@@ -235,12 +282,35 @@ async def test_structured_output_is_refused_by_name_on_both_surfaces(stage: Any)
     assert not stage.router.queries
 
 
+async def test_a_tokenizer_without_bytes_refuses_forms_on_both_surfaces(empty_stage: Any) -> None:
+    words = tokenizers.Tokenizer(models.WordLevel({"x": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    files = TokenizerFiles(words.to_str().encode(), b'{"chat_template": "x"}')
+    empty_stage.features = (*empty_stage.features, "grammar")
+    stage, roles = empty_stage, (cluster_pb2.ROLE_PREFILL, cluster_pb2.ROLE_DECODE)
+    await stage.add("router", cluster_pb2.ROLE_ROUTER)
+    for name, role in zip(("p0", "d0"), roles, strict=True):
+        await stage.add(name, role, files)
+    await stage.start_frontend()
+    asked = {"model": stage.model, **_messages({"role": "user", "content": "x"})}
+    json_object = {**asked, "response_format": {"type": "json_object"}}
+    told = "is not supported: tokenizer.json cannot be used for grammars"
+    async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as client:
+        answer = await client.post("/v1/chat/completions", json=json_object)
+        error = answer.json()["error"]
+        assert (error["code"], error["param"]) == ("unsupported_parameter", "response_format")
+        assert told in error["message"]
+    for chat in (True, False):
+        refused = await refusal_of(stage, _set("sampling.grammar.json_schema", "{}"), chat=chat)
+        assert (refused.reason, refused.field) == (Reason.UNSUPPORTED_PARAMETER, "grammar")
+        assert told in refused.message
+    assert not stage.router.queries
+
+
 async def test_documented_parameters_are_refused_by_name(stage: Any) -> None:
     body = {"model": stage.model, **_messages({"role": "user", "content": "x"})}
     wrong: dict[str, Any] = {
         "tools": [{"type": "function", "function": {"name": "f"}}],
         "functions": [{"name": "f"}],
-        "function_call": "auto",
         "response_format": {"type": "json_object"},
         "modalities": ["text", "audio"],
         "store": True,
@@ -252,6 +322,8 @@ async def test_documented_parameters_are_refused_by_name(stage: Any) -> None:
     nothing: dict[str, Any] = {
         "tools": [],
         "tool_choice": "none",
+        "functions": [],
+        "function_call": "none",
         "response_format": {"type": "text"},
         "modalities": ["text"],
         "best_of": 1,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -22,6 +23,8 @@ worst of these hold the loop for seconds."""
 
 WORDS = "the quick brown fox " * (3 * MIB // 20)
 TURN = {"role": "user", "content": "x"}
+Made = Callable[[], tuple[str, bytes]]
+"""Makes a path and a body: all of them take seconds, of each process that collects tests."""
 
 
 def completion(**body: Any) -> tuple[str, bytes]:
@@ -33,37 +36,49 @@ def chat(messages: list[Any], **body: Any) -> tuple[str, bytes]:
     return "/v1/chat/completions", json.dumps(body).encode()
 
 
-HTTP = {
-    "a text of one letter": (completion(prompt="a" * 4_000_000), "CONTEXT_LENGTH_EXCEEDED"),
-    "words": (completion(prompt=WORDS), "CONTEXT_LENGTH_EXCEEDED"),
-    "four bytes a character": (completion(prompt="😀" * 300_000), "CONTEXT_LENGTH_EXCEEDED"),
-    "a long turn": (chat([{**TURN, "content": WORDS}]), "CONTEXT_LENGTH_EXCEEDED"),
+HTTP: dict[str, tuple[Made, str]] = {
+    "a text of one letter": (lambda: completion(prompt="a" * 4_000_000), "CONTEXT_LENGTH_EXCEEDED"),
+    "words": (lambda: completion(prompt=WORDS), "CONTEXT_LENGTH_EXCEEDED"),
+    "four bytes a character": (
+        lambda: completion(prompt="😀" * 300_000),
+        "CONTEXT_LENGTH_EXCEEDED",
+    ),
+    "a long turn": (lambda: chat([{**TURN, "content": WORDS}]), "CONTEXT_LENGTH_EXCEEDED"),
     "as many turns as may be": (
-        chat([{**TURN, "content": "x" * 900}] * 4096),
+        lambda: chat([{**TURN, "content": "x" * 900}] * 4096),
         "CONTEXT_LENGTH_EXCEEDED",
     ),
     "a text to count": (
-        ("/tokenize", json.dumps({"model": "letters", "prompt": WORDS}).encode()),
+        lambda: ("/tokenize", json.dumps({"model": "letters", "prompt": WORDS}).encode()),
         "CONTEXT_LENGTH_EXCEEDED",
     ),
-    "empty turns": (chat([{}] * 1_000_000), "BODY_TOO_LARGE"),
-    "more turns than may be": (chat([TURN] * 30_000), "INVALID_FIELD"),
-    "empty prompts": (completion(prompt=[[]] * 1_000_000), "BODY_TOO_LARGE"),
-    "more prompts than may be": (completion(prompt=["x"] * 200_000), "INVALID_FIELD"),
-    "token ids": (completion(prompt=[1] * 1_000_000), "BODY_TOO_LARGE"),
-    "more ids than the context": (completion(prompt=[1] * 200_000), "CONTEXT_LENGTH_EXCEEDED"),
+    "empty turns": (lambda: chat([{}] * 1_000_000), "BODY_TOO_LARGE"),
+    "more turns than may be": (lambda: chat([TURN] * 30_000), "INVALID_FIELD"),
+    "empty prompts": (lambda: completion(prompt=[[]] * 1_000_000), "BODY_TOO_LARGE"),
+    "more prompts than may be": (lambda: completion(prompt=["x"] * 200_000), "INVALID_FIELD"),
+    "token ids": (lambda: completion(prompt=[1] * 1_000_000), "BODY_TOO_LARGE"),
+    "more ids than the context": (
+        lambda: completion(prompt=[1] * 200_000),
+        "CONTEXT_LENGTH_EXCEEDED",
+    ),
     "lists in lists": (
-        ("/v1/completions", b'{"prompt":' + b"[" * 2_000_000),
+        lambda: ("/v1/completions", b'{"prompt":' + b"[" * 2_000_000),
         "BODY_TOO_LARGE",
     ),
-    "stop strings": (completion(stop=["x"] * 700_000), "BODY_TOO_LARGE"),
-    "stop strings with quotes in them": (completion(stop=['"\\,'] * 200_000), "INVALID_FIELD"),
+    "stop strings": (lambda: completion(stop=["x"] * 700_000), "BODY_TOO_LARGE"),
+    "stop strings with quotes in them": (
+        lambda: completion(stop=['"\\,'] * 200_000),
+        "INVALID_FIELD",
+    ),
     "a bias per token": (
-        completion(logit_bias={str(i): 1 for i in range(250_000)}),
+        lambda: completion(logit_bias={str(i): 1 for i in range(250_000)}),
         "BODY_TOO_LARGE",
     ),
-    "parameters of nobody": (completion(**{f"x{i}": i for i in range(180_000)}), "BODY_TOO_LARGE"),
-    "a model's name": (completion(model="a" * 4_000_000), "MODEL_NOT_FOUND"),
+    "parameters of nobody": (
+        lambda: completion(**{f"x{i}": i for i in range(180_000)}),
+        "BODY_TOO_LARGE",
+    ),
+    "a model's name": (lambda: completion(model="a" * 4_000_000), "MODEL_NOT_FOUND"),
 }
 
 CODES = {
@@ -95,7 +110,8 @@ async def post(url: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", HTTP)
 async def test_a_large_body(stage: Any, name: str) -> None:
-    (path, body), reason = HTTP[name]
+    make, reason = HTTP[name]
+    path, body = make()
     body = body.replace(b'"letters"', json.dumps(stage.model).encode(), 1)
 
     async def ask() -> None:
@@ -109,18 +125,18 @@ async def test_a_large_body(stage: Any, name: str) -> None:
 TURN_SECONDS = 0.05
 """What no request may hold the loop for; these take 12 to 30 ms, the client and workers in it."""
 ROOM = CONTEXT - 100
-LARGEST = {
-    "a text": completion(prompt="a" * ROOM, max_tokens=1),
-    "ids": completion(prompt=[1] * ROOM, max_tokens=1),
-    "a turn": chat([{**TURN, "content": "a" * (ROOM - 100)}], max_tokens=1),
-    "turns": chat([{**TURN, "content": "x" * (ROOM // 4096 - 7)}] * 4096, max_tokens=1),
-    "prompts": completion(prompt=["7" * LONG_CHARACTERS] * 64, max_tokens=1),
+LARGEST: dict[str, Made] = {
+    "a text": lambda: completion(prompt="a" * ROOM, max_tokens=1),
+    "ids": lambda: completion(prompt=[1] * ROOM, max_tokens=1),
+    "a turn": lambda: chat([{**TURN, "content": "a" * (ROOM - 100)}], max_tokens=1),
+    "turns": lambda: chat([{**TURN, "content": "x" * (ROOM // 4096 - 7)}] * 4096, max_tokens=1),
+    "prompts": lambda: completion(prompt=["7" * LONG_CHARACTERS] * 64, max_tokens=1),
 }
 
 
 @pytest.mark.parametrize("name", LARGEST)
 async def test_the_largest_that_is_taken(stage: Any, name: str) -> None:
-    path, body = LARGEST[name]
+    path, body = LARGEST[name]()
     body = body.replace(b'"letters"', json.dumps(stage.model).encode(), 1)
 
     async def ask() -> None:
@@ -155,36 +171,36 @@ def turns(count: int, content: bytes = b"") -> bytes:
     return (bytes([FIELD << 3 | 2, len(content)]) + content) * count
 
 
-GRPC = {
-    "empty turns": ("Chat", turns(2_000_000), Reason.BODY_TOO_LARGE),
-    "more turns than may be": ("Chat", turns(10_000, b"\n\x04user"), Reason.INVALID_FIELD),
+GRPC: dict[str, tuple[str, Callable[[], bytes], Reason]] = {
+    "empty turns": ("Chat", lambda: turns(2_000_000), Reason.BODY_TOO_LARGE),
+    "more turns than may be": ("Chat", lambda: turns(10_000, b"\n\x04user"), Reason.INVALID_FIELD),
     "nested": (
         "Chat",
-        inference_pb2.ChatRequest(
+        lambda: inference_pb2.ChatRequest(
             sampling=common_pb2.SamplingParams(stop=[""] * 1_500_000)
         ).SerializeToString(),
         Reason.BODY_TOO_LARGE,
     ),
     "token ids": (
         "Generate",
-        inference_pb2.GenerateRequest(
+        lambda: inference_pb2.GenerateRequest(
             token_ids=inference_pb2.TokenIds(ids=bytes(4_000_000))
         ).SerializeToString(),
         Reason.CONTEXT_LENGTH_EXCEEDED,
     ),
     "a text": (
         "Generate",
-        inference_pb2.GenerateRequest(text=WORDS).SerializeToString(),
+        lambda: inference_pb2.GenerateRequest(text=WORDS).SerializeToString(),
         Reason.CONTEXT_LENGTH_EXCEEDED,
     ),
     "a text to count": (
         "Tokenize",
-        inference_pb2.TokenizeRequest(text=WORDS).SerializeToString(),
+        lambda: inference_pb2.TokenizeRequest(text=WORDS).SerializeToString(),
         Reason.CONTEXT_LENGTH_EXCEEDED,
     ),
     "what it is told that it said": (
         "Generate",
-        inference_pb2.GenerateRequest(
+        lambda: inference_pb2.GenerateRequest(
             text="x", resume=inference_pb2.Resume(output_ids=bytes(4_000_000))
         ).SerializeToString(),
         Reason.INVALID_FIELD,
@@ -194,7 +210,8 @@ GRPC = {
 
 @pytest.mark.parametrize("name", GRPC)
 async def test_a_large_message(stage: Any, name: str) -> None:
-    method, message, reason = GRPC[name]
+    method, make, reason = GRPC[name]
+    message = make()
     kind = {"Chat": inference_pb2.ChatRequest, "Generate": inference_pb2.GenerateRequest}
     if method == "Tokenize":
         message += inference_pb2.TokenizeRequest(model=stage.model).SerializeToString()

@@ -15,7 +15,7 @@ from baton.rpc.channels import open_channel
 from baton.v1 import common_pb2, inference_pb2_grpc
 from tests.integration.frontend.test_session import Client, generate, said
 from tests.support.clock import within
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually
 
 NOTICE_SECONDS = 1.0

@@ -30,8 +30,8 @@ from services.frontend.organization.routes import TEAM_USAGE
 from services.frontend.organization.usage.reader import MAX_AT_ONCE
 from tests.integration.frontend.auth.conftest import Keys, bearer
 from tests.support.state.databases import Databases
-from tests.support.usage import DAY_MS, begun, ended
-from tests.support.usage_records import DAYS, FIRST_DAY, bring, random_record
+from tests.support.usage.random_records import DAYS, FIRST_DAY, bring, random_record
+from tests.support.usage.records import DAY_MS, begun, ended
 
 if TYPE_CHECKING:
     import openai

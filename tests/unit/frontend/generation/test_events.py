@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from baton.errors import BatonError, Reason
 from baton.stream_events import ChoiceFinished, Delta, Event, Finished, FinishReason, Started, Usage
 from services.frontend.http.body import ClientGoneError
-from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
-from services.frontend.openai.response import ResponseOptions
+from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
+from services.frontend.openai.response.options import ResponseOptions
+from services.frontend.openai.response.templates import CHAT, COMPLETION
 from services.frontend.openai.stream import answer_stream
-from services.frontend.openai.templates import CHAT, COMPLETION
 from services.frontend.requests.record import begin
 from services.frontend.requests.request import ResolvedRequest
 from tests.support.wait import eventually

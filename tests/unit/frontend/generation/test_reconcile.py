@@ -9,7 +9,7 @@ from opentelemetry.trace import INVALID_SPAN
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2, router_pb2, worker_pb2
 from baton.stream_events import FinishReason
-from services.frontend.generation.actions import (
+from services.frontend.generation.state.actions import (
     Action,
     AwaitReports,
     Fail,
@@ -22,8 +22,8 @@ from services.frontend.generation.actions import (
     StartPrefill,
     UpdateSources,
 )
-from services.frontend.generation.output import Output
-from services.frontend.generation.reconcile import reconcile
+from services.frontend.generation.state.output import Output
+from services.frontend.generation.state.reconcile import reconcile
 from services.frontend.placement.placement import Placement
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from services.frontend.auth.authenticator import NoAuthentication
-from services.frontend.openai.fields import FIELDS, Body
 from services.frontend.openai.openapi import document
+from services.frontend.openai.request.fields import FIELDS, Body
 from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.organization.routes import OrganizationRoutes, templates
 

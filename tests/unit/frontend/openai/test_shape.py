@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from baton.stream_events import (
+    CallArguments,
+    CallBegun,
     ChoiceFinished,
     Delta,
     Event,
@@ -17,9 +19,9 @@ from baton.stream_events import (
     TokenLogprob,
     Usage,
 )
-from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
-from services.frontend.openai.response import ResponseOptions
-from services.frontend.openai.templates import CHAT, COMPLETION, Template
+from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
+from services.frontend.openai.response.options import ResponseOptions
+from services.frontend.openai.response.templates import CHAT, COMPLETION, Template
 from services.frontend.requests.request import ResolvedRequest
 
 RequestFor = Callable[..., ResolvedRequest]
@@ -144,3 +146,23 @@ def test_tokens_can_be_named_by_their_ids(request_: ResolvedRequest) -> None:
     (entry,) = choice["logprobs"]["content"]
     assert (entry["token"], entry["bytes"]) == ("token_id:67", [100])
     assert entry["top_logprobs"][0]["token"] == "token_id:70"
+
+
+def test_calls_of_functions_have_the_older_shape(request_: ResolvedRequest) -> None:
+    parts = ((CallBegun(0, "id", "f"), CallArguments(0, '{"a"')), (CallArguments(0, ": 1}"),))
+    told: list[Event] = [Delta(0, at, [1], "", [], each) for at, each in enumerate(parts)]
+    told.append(ChoiceFinished(0, FinishReason.TOOL_CALLS, ""))
+    (choice,) = whole(CHAT, request_, told, functions=True)["choices"]
+    assert choice["finish_reason"] == "function_call"
+    assert choice["message"]["content"] is None
+    assert choice["message"]["function_call"] == {"name": "f", "arguments": '{"a": 1}'}
+    assert "tool_calls" not in choice["message"]
+    chunks = [one["choices"][0] for one in streamed(CHAT, request_, told, functions=True)]
+    assert chunks[0]["delta"] == {"role": "assistant", "content": None}
+    assert [chunk["delta"]["function_call"] for chunk in chunks[1:-1]] == [
+        {"name": "f", "arguments": ""},
+        {"arguments": '{"a"'},
+        {"arguments": ": 1}"},
+    ]
+    assert chunks[-1]["finish_reason"] == "function_call"
+    assert whole(CHAT, request_, told)["choices"][0]["finish_reason"] == "tool_calls"

@@ -8,7 +8,7 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
 from baton.tenancy.principal import LOCAL
-from services.frontend.openai.parse import completion_requests, read_completion
+from services.frontend.openai.request.parse import completion_requests, read_completion
 from services.frontend.requests import validate
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
 from services.frontend.text.chat_template import Message

@@ -11,10 +11,10 @@ import tokenizers
 from baton.stream_events import ChoiceFinished, Delta, FinishReason, event_from_proto
 from baton.stream_events import event_to_proto as to_proto
 from baton.v1 import inference_pb2
-from services.frontend.generation.output import Output
-from services.frontend.openai.encoder import ChunkEncoder, WholeEncoder
-from services.frontend.openai.response import ResponseOptions
-from services.frontend.openai.templates import CHAT
+from services.frontend.generation.state.output import Output
+from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
+from services.frontend.openai.response.options import ResponseOptions
+from services.frontend.openai.response.templates import CHAT
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.chat_template import ChatTemplate
 from services.frontend.text.tokenizer import Tokenizer

@@ -10,8 +10,8 @@ from baton.settings import FrontendLimits
 from baton.tenancy.principal import LOCAL
 from baton.v1 import inference_pb2
 from services.frontend.grpc.convert import generation_request
-from services.frontend.openai.parse import chat_request, read_chat
-from services.frontend.requests.request import GenerationRequest
+from services.frontend.openai.request.parse import chat_request, read_chat
+from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.requests.validate import check
 from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions, ToolCall
 from services.frontend.text.tokenizer import Tokenizer
@@ -74,7 +74,31 @@ def test_choices(choice: Any, calls: Calls, allowed: set[str] | None, parallel: 
         ({"tool_choice": "required"}, Reason.INVALID_FIELD, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": "any"}, Reason.INVALID_FIELD, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": named("no")}, Reason.INVALID_FIELD, "tool_choice"),
-        ({"functions": [{"name": "f"}]}, Reason.UNSUPPORTED_PARAMETER, "functions"),
+        ({"functions": ["f"]}, Reason.INVALID_FIELD, "functions[0]"),
+        ({"functions": [{"name": "a b"}]}, Reason.INVALID_FIELD, "functions[0].name"),
+        ({"functions": [{"name": "f"}] * 129}, Reason.INVALID_FIELD, "functions"),
+        (
+            {"functions": [{"name": "f", "parameters": {"type": "string"}}]},
+            Reason.INVALID_FIELD,
+            "functions[0].parameters.type",
+        ),
+        ({"functions": [{"name": "f"}], "tools": TOOLS}, Reason.INVALID_FIELD, "functions"),
+        (
+            {"functions": [{"name": "f"}], "function_call": {"name": "no"}},
+            Reason.INVALID_FIELD,
+            "function_call",
+        ),
+        (
+            {"functions": [{"name": "f"}], "function_call": "required"},
+            Reason.INVALID_FIELD,
+            "function_call",
+        ),
+        (
+            {"functions": [{"name": "f"}], "tool_choice": "required"},
+            Reason.INVALID_FIELD,
+            "tool_choice",
+        ),
+        ({"function_call": {"name": "f"}}, Reason.INVALID_FIELD, "function_call"),
         (
             {"response_format": {"type": "xml"}},
             Reason.UNSUPPORTED_PARAMETER,
@@ -227,3 +251,54 @@ def test_what_is_nested_too_deep_is_refused() -> None:
     assert caught.value.field == "messages[1].tool_calls[0].function.arguments"
     function["parameters"] = nested(90)
     assert asked(tools=[{"type": "function", "function": function}]).tools is not None
+
+
+@pytest.mark.parametrize(
+    ("choice", "calls", "allowed"),
+    [
+        (None, Calls.AUTO, None),
+        ("none", Calls.NONE, None),
+        ("auto", Calls.AUTO, None),
+        ({"name": "get_time"}, Calls.REQUIRED, {"get_time"}),
+    ],
+)
+def test_functions_are_tools_of_which_one_is_called(
+    choice: Any, calls: Calls, allowed: set[str] | None
+) -> None:
+    functions = [tool["function"] for tool in TOOLS]
+    request = asked(functions=functions, function_call=choice)
+    use, same = request.tools, asked(tools=TOOLS).tools
+    assert use is not None
+    assert same is not None
+    assert use.tools == same.tools
+    assert isinstance(request.prompt, ChatPrompt)
+    assert request.prompt.options.tools == [tool.definition for tool in same.tools]
+    assert (use.calls, use.parallel) == (calls, False)
+    assert (None if use.allowed is None else set(use.allowed)) == allowed
+
+
+def test_functions_beside_tools_are_not_called() -> None:
+    use = asked(functions=[{"name": "f"}], function_call="none", tools=TOOLS).tools
+    assert use is not None
+    assert use == asked(tools=TOOLS).tools
+
+
+def test_calls_of_functions_in_a_conversation_are_those_of_tools() -> None:
+    call = {"name": "get_time", "arguments": '{"zone": "UTC"}'}
+    said = [
+        *HELLO,
+        {"role": "assistant", "content": None, "function_call": call},
+        {"role": "function", "name": "get_time", "content": "12:00"},
+        {"role": "function", "name": "other", "content": "?"},
+    ]
+    prompt = asked(messages=said).prompt
+    assert isinstance(prompt, ChatPrompt)
+    _, called, answered, other = prompt.messages
+    assert called.tool_calls == [ToolCall("000000001", "get_time", '{"zone": "UTC"}')]
+    assert (answered.role, answered.name) == ("tool", "get_time")
+    assert (answered.content, answered.tool_call_id) == ("12:00", "000000001")
+    assert other.tool_call_id == ""
+    said[1]["tool_calls"] = [{"id": "x", "function": call}]
+    with pytest.raises(BatonError) as caught:
+        asked(messages=said)
+    assert caught.value.field == "messages[1].function_call"

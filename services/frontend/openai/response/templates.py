@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from services.frontend.openai.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
+from services.frontend.openai.response.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
 
 
 @dataclass(frozen=True, slots=True)

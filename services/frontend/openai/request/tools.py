@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
-from services.frontend.openai.schema import ChatBody, TokenizeBody
+from services.frontend.openai.request.schema import ChatBody, FunctionBody, TokenizeBody
 from services.frontend.requests.tools import check_tools_count
 from services.frontend.requests.validate import unsupported
 from services.frontend.text.chat_template import ToolCall
@@ -16,15 +16,12 @@ _MODES = {mode.value: mode for mode in Calls}
 _FUNCTION = "function"
 
 
-class _Function(msgspec.Struct):
-    name: str = ""
-    arguments: str | None = None
+class Call(msgspec.Struct):
+    """A call of a tool, in a conversation."""
 
-
-class _Call(msgspec.Struct):
-    id: str = ""
+    id: str | None = None
     type: str | None = None
-    function: _Function | None = None
+    function: FunctionBody | None = None
 
 
 def read_tools(tools: Sequence[Any] | None) -> tuple[Tool, ...]:
@@ -69,28 +66,40 @@ def read_calls(where: str, calls: Any) -> list[ToolCall]:
         BatonError: one is no call of a function.
     """
     try:
-        read = msgspec.convert(calls or [], list[_Call])
+        read = msgspec.convert(calls or [], list[Call])
     except msgspec.ValidationError as error:
         raise invalid_field(f"{where}.tool_calls", str(error)) from None
     made = []
     for index, call in enumerate(read):
         if call.function is None or call.type not in (None, _FUNCTION):
             raise _not_a_function(f"{where}.tool_calls[{index}].type", call.type)
-        made.append(ToolCall(call.id, call.function.name, call.function.arguments or ""))
+        made.append(ToolCall(call.id or "", call.function.name, call.function.arguments or ""))
     return made
 
 
 def _tool(where: str, tool: Any) -> Tool:
     if not isinstance(tool, dict) or tool.get("type", _FUNCTION) != _FUNCTION:
         raise _not_a_function(f"{where}.type", tool.get("type") if isinstance(tool, dict) else "")
-    function = tool.get(_FUNCTION)
+    return tool_of(f"{where}.function", tool.get(_FUNCTION))
+
+
+def tool_of(where: str, function: Any) -> Tool:
+    """Return the tool that a function is; its name and schema are not checked.
+
+    Args:
+        where: the function.
+        function: OpenAI's object.
+
+    Raises:
+        BatonError: INVALID_FIELD, it is none.
+    """
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise invalid_field(f"{where}.function", "an object with a name is needed")
+        raise invalid_field(where, "an object with a name is needed")
     parameters, strict = function.get("parameters"), function.get("strict")
     if parameters is not None and not isinstance(parameters, dict):
-        raise invalid_field(f"{where}.function.parameters", "a JSON Schema is needed: an object")
+        raise invalid_field(f"{where}.parameters", "a JSON Schema is needed: an object")
     if strict is not None and not isinstance(strict, bool):
-        raise invalid_field(f"{where}.function.strict", "true or false")
+        raise invalid_field(f"{where}.strict", "true or false")
     told = {key: value for key, value in function.items() if key != "strict" and value is not None}
     definition = {"type": _FUNCTION, _FUNCTION: told}
     return Tool(function["name"], definition, parameters, bool(strict))

@@ -6,7 +6,7 @@ import msgspec
 
 from baton.errors import invalid_field
 from baton.grammar import Grammar
-from services.frontend.openai.schema import Common
+from services.frontend.openai.request.schema import Common
 from services.frontend.requests.validate import unsupported
 
 _JSON_OBJECT = Grammar.of("json_schema", '{"type":"object"}')

@@ -1,8 +1,7 @@
 """From JSON bodies to requests of the frontend's own kind."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,9 +9,10 @@ import msgspec
 from baton.errors import invalid_field
 from baton.sampling import PARAMETERS, SamplingParams
 from services.frontend.http.json_body import decode_body, not_json
-from services.frontend.openai.conversation import conversation
-from services.frontend.openai.forms import read_form
-from services.frontend.openai.schema import (
+from services.frontend.openai.request.conversation import conversation
+from services.frontend.openai.request.forms import read_form
+from services.frontend.openai.request.functions import read_function_use
+from services.frontend.openai.request.schema import (
     ANY_CHAT,
     ANY_COMPLETION,
     CHAT,
@@ -24,7 +24,8 @@ from services.frontend.openai.schema import (
     TokenizeBody,
     refuse_unsupported,
 )
-from services.frontend.openai.tools import definitions, read_tool_use
+from services.frontend.openai.request.tools import definitions, read_tool_use
+from services.frontend.requests.prompt_fields import template_options, with_suffix
 from services.frontend.requests.request import (
     GenerationRequest,
     Prompt,
@@ -37,20 +38,9 @@ from services.frontend.text.chat_template import TemplateOptions
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of text completions that do not say it, as OpenAI documents."""
 
-_MAX_EFFORT = 64
-"""Characters of the name of an effort."""
-
 _CHAT_NAMES = {"logprobs": "top_logprobs"}
 _NEW_CHAT_NAMES = {**_CHAT_NAMES, "max_tokens": "max_completion_tokens"}
 
-_OF_TEMPLATE = frozenset(
-    (
-        *("messages", "tools", "documents", "reasoning_effort", "chat_template"),
-        *("add_generation_prompt", "continue_final_message", "bos_token", "eos_token"),
-        *("raise_exception", "strftime_now", "tokenize", "return_dict"),
-    )
-)
-"""What `chat_template_kwargs` cannot say: bodies have fields for it, or it is the template's."""
 _TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 
 _chat = (msgspec.json.Decoder(CHAT), msgspec.json.Decoder(ANY_CHAT))
@@ -107,10 +97,9 @@ def chat_request(body: ChatBody, request_id: str, max_messages: int) -> Generati
         raise invalid_field("top_logprobs", "needs logprobs to be true")
     _check_stream(body)
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    use = read_tool_use(body)
-    options = _template_options(body)
-    if use is not None:
-        options = replace(options, tools=[tool.definition for tool in use.tools])
+    use = read_function_use(body) or read_tool_use(body)
+    tools = () if use is None else [tool.definition for tool in use.tools]
+    options = _template_options(body, tools)
     names = _CHAT_NAMES if body.max_completion_tokens is None else _NEW_CHAT_NAMES
     return GenerationRequest(
         model=body.model or "",
@@ -147,9 +136,10 @@ def completion_requests(
         body, names, logprobs=logprobs, prompt_logprobs=prompt_logprobs, max_tokens=limit
     )
     options = _prompt_options(body)
-    prompts = _prompts(body.prompt, n, max_outputs)
-    if body.suffix:
-        prompts = [_with_suffix(prompt, body) for prompt in prompts]
+    prompts = [
+        with_suffix(prompt, body.suffix or "", body.add_special_tokens)
+        for prompt in _prompts(body.prompt, n, max_outputs)
+    ]
     return [
         GenerationRequest(
             model=body.model or "",
@@ -187,49 +177,22 @@ def tokenized(body: TokenizeBody, max_messages: int) -> tuple[Prompt, PromptOpti
     `conversation`."""
     options = PromptOptions(add_special_tokens=body.add_special_tokens)
     if body.messages is not None and not body.prompt:
-        template = replace(template_options(body, {}), tools=definitions(body))
+        template = _template_options(body, definitions(body))
         return conversation(body.messages, max_messages, template), options
     return TextPrompt(body.prompt or ""), options
 
 
-def template_options(body: ChatBody | TokenizeBody, variables: dict[str, Any]) -> TemplateOptions:
-    """Return what a body asks of the chat template; `variables` are those of other fields.
-
-    Raises:
-        BatonError: INVALID_FIELD, a variable is not the client's to say, or both an open last
-            message and a new turn are asked for.
-    """
-    own = body.chat_template_kwargs or {}
-    for name in own:
-        if name in _OF_TEMPLATE:
-            field = f"chat_template_kwargs.{name}"
-            raise invalid_field(
-                field, "is no variable of its own; the body may have a field for it"
-            )
-    continues = bool(body.continue_final_message)
-    if continues and body.add_generation_prompt:
-        raise invalid_field(
-            "continue_final_message",
-            "does not go with add_generation_prompt: it is a turn's own end",
-        )
-    return TemplateOptions(
-        add_generation_prompt=body.add_generation_prompt is not False and not continues,
-        continue_final_message=continues,
-        variables={**variables, **own},
+def _template_options(
+    body: ChatBody | TokenizeBody, tools: Sequence[Mapping[str, Any]]
+) -> TemplateOptions:
+    return template_options(
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=bool(body.continue_final_message),
+        chat_template_kwargs=body.chat_template_kwargs,
+        documents=body.documents,
+        reasoning_effort=body.reasoning_effort,
+        tools=tools,
     )
-
-
-def _template_options(body: ChatBody) -> TemplateOptions:
-    variables: dict[str, Any] = {}
-    if body.documents is not None:
-        variables["documents"] = body.documents
-    effort = body.reasoning_effort
-    if effort is not None:
-        if len(effort) > _MAX_EFFORT:
-            raise invalid_field("reasoning_effort", f"has more than {_MAX_EFFORT} characters")
-        variables["reasoning_effort"] = effort
-        variables["enable_thinking"] = effort != "none"
-    return template_options(body, variables)
 
 
 def _prompt_options(body: Common) -> PromptOptions:
@@ -272,14 +235,6 @@ def _prompts(raw: msgspec.Raw, n: int, max_outputs: int) -> list[Prompt]:
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # its texts were not read before
         raise not_json(error) from None
-
-
-def _with_suffix(prompt: Prompt, body: CompletionBody) -> Prompt:
-    if not isinstance(prompt, TextPrompt):
-        raise invalid_field("suffix", "needs a prompt of text, not of token ids")
-    if body.add_special_tokens is not None:
-        raise invalid_field("suffix", "does not go with add_special_tokens")
-    return TextPrompt(prompt.text, body.suffix or "")
 
 
 def _check_outputs(prompts: int, n: int, max_outputs: int) -> None:

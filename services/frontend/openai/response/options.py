@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 
 from baton.telemetry.context import request_id
-from services.frontend.openai.response import ResponseOptions
-from services.frontend.openai.schema import ChatBody, CompletionBody
-from services.frontend.openai.templates import Template
+from services.frontend.openai.request.functions import calls_functions
+from services.frontend.openai.request.schema import ChatBody, CompletionBody
+from services.frontend.openai.response.templates import Template
 from services.frontend.requests.request import (
     ChatPrompt,
     GenerationRequest,
@@ -16,6 +17,44 @@ from services.frontend.requests.request import (
 )
 
 _FINGERPRINT_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseOptions:
+    """What an answer shall look like."""
+
+    id: str
+    """The answer's id."""
+    created: int
+    """Seconds since the Unix epoch."""
+    model: str
+    fingerprint: str
+    """Of the weights that answer: `system_fingerprint`."""
+    n: int
+    """Outputs of each prompt that are given."""
+    drawn: int
+    """Outputs of each prompt that there are; of more than `n` the likeliest are given."""
+    logprobs: bool
+    token_ids: bool
+    """Also give token ids, as vLLM does."""
+    usage: bool
+    """Give usage in a last chunk of a stream."""
+    continuous_usage: bool = False
+    """Give usage so far in every chunk of a stream."""
+    tokens_as_ids: bool = False
+    """Log probabilities name tokens as `token_id:N`."""
+    prompt_logprobs: bool = False
+    """Also give those of the prompt."""
+    echo: Sequence[str] = ()
+    """Texts that come before the outputs, one of each prompt; none: nothing is echoed."""
+    echo_logprobs: bool = False
+    """The echoed prompts have log probabilities, too."""
+    reasoning: bool = True
+    """Give what the model thinks before it answers."""
+    functions: bool = False
+    """A call is `function_call`, as it was before there were tools."""
+    exact_continuation: bool = True
+    """Whether the outputs go on with the same tokens at other workers; said where they do not."""
 
 
 def response_options(
@@ -52,6 +91,7 @@ def response_options(
         if body.echo
         else (),
         echo_logprobs=bool(body.echo) and first.prompt_logprobs is not None and not is_chat,
+        functions=isinstance(body, ChatBody) and calls_functions(body),
         reasoning=not isinstance(body, ChatBody) or body.include_reasoning is not False,
         exact_continuation=all(request.exact_continuation for request in resolved),
     )

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from baton.errors import BatonError, Reason, invalid_field
-from services.frontend.openai.schema import MessageBody
-from services.frontend.openai.tools import read_calls
+from services.frontend.openai.request.functions import FUNCTION, answered_call, calls_of
+from services.frontend.openai.request.schema import MessageBody
 from services.frontend.requests.request import ChatPrompt
 from services.frontend.requests.validate import check_messages, unsupported
 from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
@@ -22,18 +22,16 @@ def conversation(
             text, or what is no call of a tool.
     """
     check_messages(len(messages), max_messages)
-    return ChatPrompt([_message(index, one) for index, one in enumerate(messages)], options)
+    return ChatPrompt([_message(messages, index) for index in range(len(messages))], options)
 
 
-def _message(index: int, message: MessageBody) -> Message:
-    where = f"messages[{index}]"
-    if message.function_call:
-        raise unsupported(f"{where}.function_call", why="send tool_calls, which is its newer form")
+def _message(messages: Sequence[MessageBody], index: int) -> Message:
+    message, where = messages[index], f"messages[{index}]"
     if message.audio:
         raise unsupported(f"{where}.audio")
     content = message.content
     if content is None:
-        if not message.tool_calls:
+        if not message.tool_calls and message.function_call is None:
             raise invalid_field(f"{where}.content", "text is needed")
         content = ""
     if not isinstance(content, str):
@@ -48,11 +46,12 @@ def _message(index: int, message: MessageBody) -> Message:
                 )
             texts.append(part.text or "")
         content = "".join(texts)
+    answers = message.role == FUNCTION
     return Message(
-        message.role,
+        "tool" if answers else message.role,
         content,
         message.name or "",
-        read_calls(where, message.tool_calls),
-        message.tool_call_id or "",
+        calls_of(messages, index),
+        answered_call(messages, index) if answers else message.tool_call_id or "",
         message.reasoning_content or message.reasoning or "",
     )

@@ -16,10 +16,11 @@ from baton.stream_events import (
     TokenLogprob,
 )
 from services.frontend.http.responses import DONE, encode
-from services.frontend.openai.logprobs import Logprobs, prompt_logprobs
-from services.frontend.openai.parts import AnswerParts, deltas_of
-from services.frontend.openai.response import ResponseOptions, UsageSum, usage_body
-from services.frontend.openai.templates import Template
+from services.frontend.openai.response.logprobs import Logprobs, prompt_logprobs
+from services.frontend.openai.response.options import ResponseOptions
+from services.frontend.openai.response.parts import AnswerParts, deltas_of, reason_of
+from services.frontend.openai.response.templates import Template
+from services.frontend.openai.response.usage import UsageSum, usage_body
 from services.frontend.requests.request import ResolvedRequest
 
 
@@ -93,11 +94,11 @@ class WholeEncoder:
             "index": index,
             **self._template.message(text),
             "logprobs": None,
-            "finish_reason": "" if finished is None else finished.reason.value,
+            "finish_reason": "" if finished is None else reason_of(finished, options),
             "stop_reason": None if finished is None else stop_reason(finished),
         }
         if "message" in entry:
-            choice.parts.add_to(entry["message"], reasoning=options.reasoning)
+            choice.parts.add_to(entry["message"], options)
         if options.logprobs:
             token_ids, logprobs = choice.token_ids, list[TokenLogprob | None](choice.logprobs)
             if options.echo_logprobs:
@@ -205,7 +206,7 @@ class ChunkEncoder:
             opening = self._opening(index)
             more = {"stop_reason": stop_reason(event)}
             return opening + self._chunk(
-                index, self._template.last_delta, event.reason.value, more=more
+                index, self._template.last_delta, reason_of(event, self._options), more=more
             )
         if type(event) is PromptLogprobs:
             self._prompt_logprobs[prompt].extend(event.entries)
@@ -285,7 +286,7 @@ class ChunkEncoder:
     ) -> bytes:
         """Return a chunk for each part of a delta; what is of its tokens is in the first."""
         chunks = [self._opening(index, text=type(delta.parts[0]) is not CallBegun)]
-        for content in deltas_of(delta.parts, reasoning=self._options.reasoning):
+        for content in deltas_of(delta.parts, self._options):
             chunks.append(self._chunk(index, {"delta": content}, logprobs=logprobs, more=more))
             logprobs = more = None
         if logprobs or more:

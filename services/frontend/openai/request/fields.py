@@ -150,8 +150,14 @@ FIELDS = (
         "`none`, `auto`, `required`, a function, or `allowed_tools`",
     ),
     Field("parallel_tool_calls", _CHAT, _SERVED, "false: at most one call"),
-    Field("functions", _CHAT, _REFUSED, "send tools, which are its newer form", ([],)),
-    Field("function_call", _CHAT, _REFUSED, "send tool_choice, which is its newer form", ("none",)),
+    Field(
+        "functions",
+        _CHAT,
+        _SERVED,
+        "the older form of tools: an answer has one `function_call` at most; beside tools only "
+        "where `function_call` is `none`",
+    ),
+    Field("function_call", _CHAT, _SERVED, "`none`, `auto`, or the name of a function"),
     Field("response_format", _BOTH, _SERVED, "`text`, `json_object` or `json_schema`"),
     Field(
         "structured_outputs",

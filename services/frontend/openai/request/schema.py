@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 import msgspec
 
 from baton.sampling import PARAMETERS
-from services.frontend.openai.fields import FIELDS, Body, Field, Treatment
+from services.frontend.openai.request.fields import FIELDS, Body, Field, Treatment
 from services.frontend.requests.validate import unsupported
 
 
@@ -23,6 +23,13 @@ class ContentPart(msgspec.Struct):
     text: str | None = None
 
 
+class FunctionBody(msgspec.Struct):
+    """A call of a function, in a conversation."""
+
+    name: str = ""
+    arguments: str | None = None
+
+
 class MessageBody(msgspec.Struct):
     role: str = ""
     content: str | list[ContentPart] | None = None
@@ -31,7 +38,7 @@ class MessageBody(msgspec.Struct):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    function_call: Any = None
+    function_call: FunctionBody | None = None
     audio: Any = None
 
 
@@ -102,6 +109,8 @@ class ChatBody(Common, kw_only=True):
     tools: list[Any] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
+    functions: list[Any] | None = None
+    function_call: Any = None
 
 
 class CompletionBody(Common, kw_only=True):
@@ -122,6 +131,8 @@ class TokenizeBody(msgspec.Struct, kw_only=True):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool | None = None
+    documents: list[Any] | None = None
+    reasoning_effort: str | None = None
     return_token_strs: bool | None = None
 
 

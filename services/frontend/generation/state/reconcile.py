@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 import grpc
 
 from baton.errors import BatonError, Reason
-from services.frontend.generation.actions import (
+from services.frontend.generation.state.actions import (
     Action,
     AwaitReports,
     Fail,
@@ -27,7 +27,7 @@ from services.frontend.generation.actions import (
     StartPrefill,
     UpdateSources,
 )
-from services.frontend.generation.output import Output
+from services.frontend.generation.state.output import Output
 from services.frontend.placement.placement import Placement
 from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState
 
