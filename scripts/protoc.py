@@ -4,7 +4,6 @@ Runs as a script (`python scripts/protoc.py`) and for the build hook, where the 
 environment of their own: everything is found by what can be imported.
 """
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,10 @@ NOTE = "Generated from protos/ by scripts/protoc.py."
 
 
 def generate() -> None:
-    """Replace `baton/v1` and `baton/internal` by freshly generated code.
+    """Bring `baton/v1` and `baton/internal` up to `protos/`.
+
+    A file is replaced in one step and only where it differs, so that processes that import the
+    packages meanwhile, such as tests beside one that builds a wheel, never miss one.
 
     Raises:
         subprocess.CalledProcessError: protoc refused a file; its message is on stderr, and the
@@ -46,8 +48,21 @@ def generate() -> None:
             # protoc makes no package files.
             (folder / "__init__.py").write_text(f'"""{NOTE}"""\n')
         for package in PACKAGES:
-            shutil.rmtree(target / package, ignore_errors=True)
-            (made / package).rename(target / package)
+            _mirror(made / package, target / package)
+
+
+def _mirror(made: Path, target: Path) -> None:
+    """Give `target` the files of `made`, and no others."""
+    wanted = {path.relative_to(made) for path in made.rglob("*") if path.is_file()}
+    for relative in wanted:
+        source, file = made / relative, target / relative
+        if not file.is_file() or file.read_bytes() != source.read_bytes():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            source.replace(file)
+    for file in target.rglob("*"):
+        cached = "__pycache__" in file.parts
+        if file.is_file() and not cached and file.relative_to(target) not in wanted:
+            file.unlink()
 
 
 def google_protos() -> Path:

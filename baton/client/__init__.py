@@ -32,7 +32,7 @@ from baton.client.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from baton.client.requests import ChatOptions, Message, Options
+from baton.client.requests import ChatOptions, GenerateOptions, Message, Options
 from baton.client.stream import AsyncStream, Stream
 from baton.client.tools import Tool, ToolCallMessage, ToolChoice
 from baton.stream_events import (
@@ -76,6 +76,7 @@ __all__ = [
     "Event",
     "FinishReason",
     "Finished",
+    "GenerateOptions",
     "InternalError",
     "InvalidRequestError",
     "Message",

@@ -18,13 +18,16 @@ def authorized(stub: Any, api_key: str) -> Any:
     return AuthorizedStub(stub, api_key) if api_key else stub
 
 
+_METHODS = ("Generate", "Chat", "Session", "Tokenize", "Detokenize", "ListModels")
+
+
 class AuthorizedStub:
     """The methods of a generated stub, with a key in the metadata of each call."""
 
     def __init__(self, stub: Any, api_key: str) -> None:
         """Carry `api_key` on the calls of `stub`."""
         authorization = (("authorization", f"Bearer {api_key}"),)
-        for method in ("Generate", "Chat", "Session", "Tokenize", "ListModels"):
+        for method in _METHODS:
             setattr(self, method, _with_metadata(getattr(stub, method), authorization))
 
 

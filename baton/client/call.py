@@ -8,6 +8,7 @@ from typing import Any
 
 from baton.client.requests import (
     ChatOptions,
+    GenerateOptions,
     Message,
     Options,
     chat_request,
@@ -68,7 +69,7 @@ class Calls:
         return Attempts(self.policy, now + seconds)
 
     def generate(
-        self, prompt: str | Sequence[int], model: str, options: Options, now: float
+        self, prompt: str | Sequence[int], model: str, options: GenerateOptions, now: float
     ) -> StreamState:
         """Begin a stream.
 

@@ -20,7 +20,7 @@ from baton.client.call import (
 )
 from baton.client.channels import AsyncChannels, BlockingChannels
 from baton.client.errors import StreamClosedError, client_error
-from baton.client.requests import ChatOptions, Message, Options, tokenize_request
+from baton.client.requests import ChatOptions, GenerateOptions, Message, tokenize_request
 from baton.client.retry import RetryPolicy
 from baton.client.session.pool import AsyncCalls, BlockingCalls
 from baton.client.stream import AsyncStream, Stream
@@ -71,7 +71,7 @@ class Client:
         self._channels.close()
 
     def generate(
-        self, prompt: str | Sequence[int], *, model: str, **options: Unpack[Options]
+        self, prompt: str | Sequence[int], *, model: str, **options: Unpack[GenerateOptions]
     ) -> Stream:
         """Continue text, or token ids as they are."""
         state = self._calls.generate(prompt, model, options, time.monotonic())
@@ -90,6 +90,13 @@ class Client:
         """Return token ids of text as `generate` uses them, of messages as `chat` does."""
         request = tokenize_request(text, model)
         return tokens_of(self._unary("Tokenize", request, timeout))
+
+    def detokenize(
+        self, token_ids: Sequence[int], *, model: str, timeout: float | None = None
+    ) -> str:
+        """Return the text of token ids, special tokens included."""
+        request = inference_pb2.DetokenizeRequest(model=model, token_ids=token_ids)
+        return str(self._unary("Detokenize", request, timeout).text)
 
     def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """Return the models that are served now, sorted by name."""
@@ -143,7 +150,7 @@ class AsyncClient:
         await self._channels.close()
 
     def generate(
-        self, prompt: str | Sequence[int], *, model: str, **options: Unpack[Options]
+        self, prompt: str | Sequence[int], *, model: str, **options: Unpack[GenerateOptions]
     ) -> AsyncStream:
         """Continue text, or token ids as they are."""
         state = self._calls.generate(prompt, model, options, time.monotonic())
@@ -162,6 +169,13 @@ class AsyncClient:
         """Return token ids of text as `generate` uses them, of messages as `chat` does."""
         request = tokenize_request(text, model)
         return tokens_of(await self._unary("Tokenize", request, timeout))
+
+    async def detokenize(
+        self, token_ids: Sequence[int], *, model: str, timeout: float | None = None
+    ) -> str:
+        """Return the text of token ids, special tokens included."""
+        request = inference_pb2.DetokenizeRequest(model=model, token_ids=token_ids)
+        return str((await self._unary("Detokenize", request, timeout)).text)
 
     async def models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """Return the models that are served now, sorted by name."""

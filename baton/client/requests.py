@@ -1,7 +1,8 @@
 """Requests from keyword options. Ranges are the server's to check: it names the field and limit."""
 
-from collections.abc import Sequence
-from typing import NotRequired, TypedDict, get_type_hints
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired, TypedDict, get_type_hints
 
 from baton.client.tools import (
     Tool,
@@ -36,7 +37,14 @@ class Options(SamplingOptions, total=False):
     adapter: str
     """One of the model's adapters. Default: none."""
     n: int
-    """Independent outputs, 1 to 16."""
+    """Independent outputs, 1 to 128."""
+    truncate_prompt_tokens: int
+    """Keep so many tokens of a longer prompt; -1: as many as leave room for the output. Default: a
+    prompt that is too long is refused."""
+    truncation_side: str
+    """Of which end such a prompt loses tokens, `left` or `right`. Default: left."""
+    add_special_tokens: bool
+    """Whether those are added that the tokenizer adds around a text. Default: of `generate`."""
     request_id: str
     """Names the request in logs and traces. Default: drawn."""
     timeout: float
@@ -45,6 +53,13 @@ class Options(SamplingOptions, total=False):
     """Continue the stream elsewhere if its frontend is lost, unless `Started.exact_continuation` is
     false and tokens were received: tried for 30 s at a time, or not at all with `retries=0`. Needs
     n = 1."""
+
+
+class GenerateOptions(Options, total=False):
+    """Those of `generate`."""
+
+    suffix: str
+    """What the output leads to, with a prompt of text. Default: anything."""
 
 
 class ChatOptions(Options, total=False):
@@ -56,20 +71,38 @@ class ChatOptions(Options, total=False):
     """`auto`, `none`, `required`, or the name of the tool to call. Default: auto."""
     parallel_tool_calls: bool
     """Whether an answer may have more than one call. Default: true."""
+    add_generation_prompt: bool
+    """Whether the chat template begins the assistant's turn. Default: unless the answer goes on
+    with the last message."""
+    continue_final_message: bool
+    """Whether the answer goes on with the last message. Default: false."""
+    chat_template_kwargs: Mapping[str, Any]
+    """Variables of the chat template, such as Qwen3's `enable_thinking`; plain JSON."""
+    documents: Sequence[Any]
+    """A variable of the chat template; plain JSON."""
+    reasoning_effort: str
+    """A variable of the chat template, and `enable_thinking`: whether it is not `none`."""
 
 
-_NAMES = frozenset(get_type_hints(Options))
+_SIDES = {
+    "left": inference_pb2.TRUNCATION_SIDE_LEFT,
+    "right": inference_pb2.TRUNCATION_SIDE_RIGHT,
+}
+
+_NAMES = frozenset(get_type_hints(GenerateOptions))
 _CHAT_NAMES = frozenset(get_type_hints(ChatOptions))
 
 
 def generate_request(
-    prompt: str | Sequence[int], model: str, request_id: str, options: Options
+    prompt: str | Sequence[int], model: str, request_id: str, options: GenerateOptions
 ) -> inference_pb2.GenerateRequest:
     """Ask for a continuation of text, or of token ids as they are."""
     request = inference_pb2.GenerateRequest(
         context=_context(model, request_id, options),
         sampling=SamplingParams.from_options(options).to_proto(_given(options)),
         n=options.get("n", 0),
+        suffix=options.get("suffix") or "",
+        **_prompt_fields(options),
     )
     if isinstance(prompt, str):
         request.text = prompt
@@ -90,6 +123,12 @@ def chat_request(
         n=options.get("n", 0),
         tools=tool_messages(options.get("tools") or ()),
         parallel_tool_calls=options.get("parallel_tool_calls"),
+        add_generation_prompt=options.get("add_generation_prompt"),
+        continue_final_message=bool(options.get("continue_final_message")),
+        chat_template_kwargs=_json(options.get("chat_template_kwargs")),
+        documents=_json(options.get("documents")),
+        reasoning_effort=options.get("reasoning_effort"),
+        **_prompt_fields(options),
     )
     choice = options.get("tool_choice")
     if choice is not None:
@@ -121,6 +160,21 @@ def chat_messages(messages: str | Sequence[Message]) -> list[inference_pb2.ChatM
     ]
 
 
+def _prompt_fields(options: Options) -> dict[str, Any]:
+    side = options.get("truncation_side")
+    if side is not None and side not in _SIDES:
+        raise ValueError(f"truncation_side: {side!r} is neither left nor right")
+    return {
+        "truncate_prompt_tokens": options.get("truncate_prompt_tokens"),
+        "truncation_side": None if side is None else _SIDES[side],
+        "add_special_tokens": options.get("add_special_tokens"),
+    }
+
+
+def _json(value: object) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
 def _given(options: Options) -> set[str]:
     return {name for name, value in options.items() if value is not None}
 
@@ -135,7 +189,7 @@ def check_names(options: Options, *, chat: bool = False) -> None:
     """Refuse a misspelt option, which the wire would silently lose.
 
     Raises:
-        TypeError: an option is not one of `Options`, or, of a chat, of `ChatOptions`.
+        TypeError: an option is not one of `GenerateOptions`, or, of a chat, of `ChatOptions`.
     """
     unknown = options.keys() - (_CHAT_NAMES if chat else _NAMES)
     if unknown:

@@ -12,7 +12,7 @@ from baton.client import BatonClientError, Started, channels
 from baton.client.session import pool
 from tests.integration.client.test_clients import started, whole
 from tests.support.clock import PATIENCE_SECONDS, within
-from tests.support.dns import DnsServer
+from tests.support.network.dns import DnsServer
 
 HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 

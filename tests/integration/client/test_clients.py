@@ -25,7 +25,7 @@ from baton.client import (
 from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2, inference_pb2
 from tests.support.clock import Stopwatch
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.wait import wait_for
 
 Response = inference_pb2.GenerateResponse

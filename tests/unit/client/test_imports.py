@@ -14,7 +14,7 @@ COMMANDS = CLIENT | {"annotated_doc", "rich", "shellingham", "typer"}
 """With the extra `cli`: typer's own dependencies included."""
 OPTIONAL = {"grpc_health", "grpc_reflection", "grpc_tools", "typing_extensions"}
 """What grpc and msgspec import by themselves where it is installed."""
-COMMANDS_OWN = ("baton.cli", "baton.service_variables")
+COMMANDS_OWN = ("baton.cli", "baton.host", "baton.service_variables")
 OWN = (
     "baton.client",
     "baton.errors",
@@ -54,15 +54,18 @@ def test_the_client_loads_neither_engine_nor_server() -> None:
 
 
 def test_asking_from_the_command_line_needs_no_server_either() -> None:
-    names = loaded("baton.cli.app, baton.cli.chat, baton.cli.local.rundir")
+    names = loaded("baton.cli.app, baton.cli.chat, baton.cli.local.files.rundir")
     assert others(names) <= COMMANDS
     own = [name for name in names if name.startswith("baton.")]
     assert not [name for name in own if not name.startswith((*OWN, *COMMANDS_OWN))]
 
 
 def test_a_process_loads_neither_an_engine_nor_what_its_libraries_would_like() -> None:
-    names = loaded("services.frontend.__main__, services.router.__main__")
-    assert not others(names) & {"attr", "cryptography", "numpy", "psutil", "rich", "torch", "typer"}
+    unused = {"attr", "cryptography", "psutil", "rich", "torch", "typer"}
+    frontend, router = (loaded(f"services.{name}.__main__") for name in ("frontend", "router"))
+    assert not others(frontend) & {*unused, "numpy"}
+    assert not others(router) & unused
+    names = frontend | router
     # Imported where there is a collector, and where reflection is on.
     lazy = ("opentelemetry.sdk", "opentelemetry.exporter", "grpc_reflection.v1alpha._async")
     assert not [name for name in names if name.startswith(lazy)]

@@ -6,12 +6,16 @@ import sys
 import pytest
 
 from baton.client.requests import (
+    ChatOptions,
+    GenerateOptions,
     Options,
     chat_request,
     check_names,
     generate_request,
     tokenize_request,
 )
+from services.frontend.grpc.convert import generation_request
+from services.frontend.requests.request import PromptOptions, TextPrompt
 
 
 def test_unset_options_stay_unset() -> None:
@@ -43,9 +47,39 @@ def test_options_reach_their_fields() -> None:
     assert [(message.role, message.content) for message in request.messages] == [("user", "hi")]
 
 
+def test_options_of_prompts_reach_their_fields_and_the_frontend_reads_them() -> None:
+    options: GenerateOptions = {
+        "suffix": "end",
+        "truncate_prompt_tokens": -1,
+        "truncation_side": "right",
+    }
+    read = generation_request(generate_request("hi", "tiny", "r1", options), "r1", 9)
+    assert read.prompt == TextPrompt("hi", "end")
+    assert read.prompt_options == PromptOptions(truncate_tokens=-1, keep_first=True)
+    plain = generate_request("hi", "tiny", "r1", {})
+    assert generation_request(plain, "r1", 9).prompt_options == PromptOptions()
+    chat: ChatOptions = {
+        "add_special_tokens": True,
+        "continue_final_message": True,
+        "chat_template_kwargs": {"style": "é"},
+        "documents": [],
+    }
+    asked = chat_request("hi", "tiny", "r1", chat)
+    assert (asked.chat_template_kwargs, asked.documents) == ('{"style": "é"}', "[]")
+    assert not asked.HasField("add_generation_prompt")
+    assert not asked.HasField("reasoning_effort")
+    assert generation_request(asked, "r1", 9).prompt_options.add_special_tokens is True
+    with pytest.raises(ValueError, match="truncation_side"):
+        generate_request("hi", "tiny", "r1", {"truncation_side": "middle"})
+
+
 def test_every_option_is_known_and_a_misspelt_one_is_refused() -> None:
     for name in Options.__annotations__:
         check_names({name: 1})  # type: ignore[misc]
+    check_names({"suffix": "x"})  # type: ignore[typeddict-unknown-key]
+    check_names({"documents": []}, chat=True)  # type: ignore[typeddict-unknown-key]
+    with pytest.raises(TypeError, match="suffix"):
+        check_names({"suffix": "x"}, chat=True)  # type: ignore[typeddict-unknown-key]
     with pytest.raises(TypeError, match="max_token"):
         check_names({"max_token": 4})  # type: ignore[typeddict-unknown-key]
 
