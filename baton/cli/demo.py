@@ -9,9 +9,9 @@ from rich.text import Text
 
 import baton
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.local.banner import program
 from baton.cli.local.cluster import Cluster, run
-from baton.cli.local.model_files import find
+from baton.cli.local.files.model_files import find
+from baton.cli.local.output.banner import program
 from baton.cli.local.plan import summary
 from baton.cli.options import ClusterOptions
 from baton.cli.render import AnswerPrinter, print_steps, usage_line
@@ -60,8 +60,8 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
 async def _busy(client: AsyncClient, cluster: Cluster) -> AsyncIterator[None]:
     """Keep each decode worker decoding other streams, as in production.
 
-    An idle decode worker had best prefill by itself. A busy one would stall its streams, so that
-    the router chooses a prefill worker: what the demo is to show.
+    An idle decode worker had best prefill by itself. Beside streams it takes longer, so that the
+    router chooses a prefill worker: what the demo is to show.
     """
     async with AsyncExitStack() as streams:
         for number in range(cluster.decode_workers):

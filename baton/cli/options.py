@@ -223,7 +223,7 @@ class EtcdOptions(CertificateOptions):
         Raises:
             CommandError: nothing listens there, or certificates cannot be used.
         """
-        from baton.cli.local.rundir import running
+        from baton.cli.local.files.rundir import running
 
         self.show_certificates()
         local = running()
@@ -313,7 +313,7 @@ class FrontendOptions:
         """
         import os
 
-        from baton.cli.local.rundir import running
+        from baton.cli.local.files.rundir import running
 
         local = running()
         default = f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"

@@ -62,6 +62,10 @@ class StatusRow:
     """Release and commit of its code; UNKNOWN: older than those that say so."""
     load: WorkerLoad | StoreLoad | None = None
     """None: it has none to tell, or did not tell."""
+    operators: str | None = None
+    """What a torch engine computes with: the instruction set of its compiled operators, or why it
+    is plain torch. What a router has compiled, or why it does without. None: it is neither, or does
+    not say."""
     denial: str = ""
     """Why it did not tell, where the command's certificate is another role's."""
 
@@ -115,6 +119,8 @@ def _print(
         show(console, status_table(rows, width))
         if len(versions := _versions(rows)) == 1:
             console.print(f"All run {versions.pop()}.", highlight=False)
+        for line in compiled_lines(rows):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def status_table(rows: Sequence[StatusRow], width: int | None) -> TextTable:
@@ -129,6 +135,23 @@ def status_table(rows: Sequence[StatusRow], width: int | None) -> TextTable:
     narrow = _status_table(rows, roles, metrics=False)
     # Where columns do not fit in any case, there is room for everything.
     return narrow if narrow.width <= width else wide
+
+
+def compiled_lines(rows: Sequence[StatusRow]) -> list[str]:
+    """Return a sentence per kind of operators that workers compute with, and who they are; then
+    the same of what routers have compiled."""
+    routers = [row for row in rows if row.role == "router"]
+    workers = [row for row in rows if row.role != "router"]
+    return [*_compiled_lines(workers, "All workers"), *_compiled_lines(routers, "All routers")]
+
+
+def _compiled_lines(rows: Sequence[StatusRow], everyone: str) -> list[str]:
+    who: dict[str, list[str]] = {}
+    for row in rows:
+        if row.operators is not None:
+            who.setdefault(row.operators, []).append(row.id)
+    one = len(who) == 1
+    return [f"{everyone if one else ', '.join(ids)}: {what}." for what, ids in who.items()]
 
 
 def metrics_table(rows: Sequence[StatusRow]) -> TextTable:
@@ -197,8 +220,26 @@ async def _row(member: cluster_pb2.Instance, channel: Channel) -> StatusRow:
         "DRAINING" if member.draining else state,
         member.version or UNKNOWN,
         load,
+        describe_operators(member),
         denial,
     )
+
+
+def describe_operators(member: cluster_pb2.Instance) -> str | None:
+    """Return what a member computes with, in words; None: it does not say."""
+    if parts := member.compiled_parts:
+        return ", ".join(
+            f"{part.name} by {part.fallback} ({part.reason})"
+            if part.fallback
+            else f"{part.name} compiled"
+            for part in parts
+        )
+    if not member.HasField("operators"):
+        return None
+    if member.operators.variant:
+        why = f" ({member.operators.reason})" if member.operators.reason else ""
+        return f"compiled operators for {member.operators.variant}{why}"
+    return f"plain torch ({member.operators.reason})"
 
 
 async def _worker(channel: Channel) -> WorkerLoad | None:

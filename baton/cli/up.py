@@ -6,9 +6,9 @@ from rich.console import Console
 
 import baton
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.local.banner import banner
 from baton.cli.local.cluster import Cluster, run
-from baton.cli.local.model_files import find
+from baton.cli.local.files.model_files import find
+from baton.cli.local.output.banner import banner
 from baton.cli.options import ClusterOptions
 from baton.cli.tenancy.commands import ensure_default_tenant
 from baton.cluster.etcd.client import Etcd, EtcdError

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import SecretStr, ValidationError
 
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.local.rundir import running
+from baton.cli.local.files.rundir import running
 from baton.settings import FrontendSettings, StartupError, StateSettings, load
 from baton.settings.names import CONFIG_FLAG
 from baton.state import schema

@@ -13,15 +13,17 @@ from rich.console import Console
 
 from baton.cli.config_file import given_variables
 from baton.cli.errors import CommandError
-from baton.cli.local.child import Child, ServiceProcess
+from baton.cli.local.compiling.background import compile_router
+from baton.cli.local.compiling.operators import EngineOperators
 from baton.cli.local.database import POSTGRES, own_database
-from baton.cli.local.metric_targets import keep_targets
+from baton.cli.local.files.metric_targets import keep_targets
+from baton.cli.local.files.rundir import LocalCluster, RunDirectory
+from baton.cli.local.output.report import Reporter
+from baton.cli.local.output.running_requests import running_requests, waiting_sentence
 from baton.cli.local.plan import HOST, ProcessSpec, available_cores, plan, small_memory
 from baton.cli.local.ports import held_port, require_free
-from baton.cli.local.report import Reporter
-from baton.cli.local.rundir import LocalCluster, RunDirectory
-from baton.cli.local.running_requests import running_requests, waiting_sentence
-from baton.cli.local.supervisor import ETCD, Supervisor
+from baton.cli.local.processes.child import Child, ServiceProcess
+from baton.cli.local.processes.supervisor import ETCD, Supervisor
 from baton.cli.options import ClusterOptions
 from baton.cluster.etcd.local import LocalEtcd
 from baton.internal.v1.cluster_pb2 import ModelCard
@@ -30,6 +32,7 @@ from baton.settings import (
     FrontendSettings,
     ProcessSettings,
     StartupError,
+    WorkerSettings,
     fields_of,
     load,
 )
@@ -122,8 +125,9 @@ async def _run(
         memory = {}
         if options.model is None:
             services = ("prefill", "decode", "kvstore")
-            given = (given_variables(options.config, service) for service in services)
-            memory = small_memory(set().union(*given))
+            memory = small_memory(
+                set().union(*(given_variables(options.config, service) for service in services))
+            )
         drain_seconds, patience, tls = 0.0, 0.0, False
         noticed = NOTICE_ENV in given_variables(options.config, "frontend")
         frontends: dict[str, str] = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
@@ -132,8 +136,13 @@ async def _run(
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         if database is not None:
             children[POSTGRES] = database
+        operators = EngineOperators(reporter)
         for spec in specs:
             settings = _settings_of(spec)
+            environment = dict(spec.settings)
+            if isinstance(settings, WorkerSettings):
+                given = given_variables(options.config, spec.service)
+                environment |= operators.settings_for(settings.engine, given)
             if settings.tls.cert is not None:
                 raise CommandError(
                     "baton up speaks plain text inside the cluster, and BATON_TLS_CERT or "
@@ -147,10 +156,11 @@ async def _run(
                 tls = settings.public.tls_cert is not None
             children[spec.id] = ServiceProcess(
                 spec.service,
-                spec.settings,
+                environment,
                 directory.logs / f"{spec.id}.log",
                 settings.drain_seconds + settings.close_seconds + STOP_SLACK_SECONDS,
             )
+        compile_router(reporter)
         supervisor = Supervisor(children, specs, endpoints, options.cluster, reporter, patience)
         interrupted = _SignalHandler(supervisor, reporter)
         view = None

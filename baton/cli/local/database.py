@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from baton.cli.errors import CommandError
-from baton.cli.local.report import Reporter
-from baton.cli.local.rundir import RunDirectory
+from baton.cli.local.files.rundir import RunDirectory
+from baton.cli.local.output.report import Reporter
 from baton.settings import FrontendSettings, StartupError, load
 from baton.settings.names import CONFIG_FLAG
 from baton.state.connecting import driver

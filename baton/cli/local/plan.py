@@ -95,19 +95,28 @@ def plan(
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = engine_threads(len(cores), options.prefill + options.decode + options.combined)
+    readers = threads if options.pin else engine_threads(len(cores), options.prefill)
     worker = inner | {
         "BATON_KV_STORE_ID": "kvstore-0",
         "BATON_ENGINE_MODEL": str(model),
         "BATON_ENGINE_MODEL_NAME": name,
-        "BATON_ENGINE_THREADS": str(threads),
         "BATON_ENGINE_DTYPE": options.dtype,
         "BATON_ENGINE_KIND": options.engine,
-        "OMP_NUM_THREADS": str(threads),
     }
     engines = [
-        *_several("prefill", options.prefill, "prefill", StopOrder.WORKERS, worker),
-        *_several("decode", options.decode, "decode", StopOrder.WORKERS, worker),
-        *_several("combined", options.combined, "decode", StopOrder.WORKERS, worker),
+        *_several(
+            "prefill",
+            options.prefill,
+            "prefill",
+            StopOrder.WORKERS,
+            worker | _threads(readers, shared=readers > threads),
+        ),
+        *_several(
+            "decode", options.decode, "decode", StopOrder.WORKERS, worker | _threads(threads)
+        ),
+        *_several(
+            "combined", options.combined, "decode", StopOrder.WORKERS, worker | _threads(threads)
+        ),
     ]
     # Whoever reads its KV has stopped before it: there is nobody to serve on for.
     store = inner | {"BATON_STORE_DRAIN_QUIET_SECONDS": "0"}
@@ -130,6 +139,18 @@ def small_memory(given: Collection[str]) -> dict[str, str]:
 def engine_threads(cores: int, workers: int) -> int:
     """Return the compute threads of each engine: together about one per core."""
     return max(1, cores // max(1, workers))
+
+
+def _threads(count: int, *, shared: bool = False) -> dict[str, str]:
+    """Return settings of an engine's compute threads.
+
+    Args:
+        count: of them.
+        shared: whether other engines compute on the same cores. Then threads that wait for each
+            other sleep: by default they keep their cores busy for milliseconds.
+    """
+    settings = {"BATON_ENGINE_THREADS": str(count), "OMP_NUM_THREADS": str(count)}
+    return settings | {"OMP_WAIT_POLICY": "passive"} if shared else settings
 
 
 def available_cores() -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from baton.cli.errors import CommandError
-from baton.cli.local.rundir import running
+from baton.cli.local.files.rundir import running
 
 
 @contextmanager

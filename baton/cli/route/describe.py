@@ -97,7 +97,7 @@ def _tokenize(described: DescribedRequest, model: str) -> tuple[int, ...]:
     Raises:
         CommandError: none answers, or it refuses.
     """
-    from baton.cli.local.rundir import running
+    from baton.cli.local.files.rundir import running
 
     local = running()
     default = local.grpc if local else f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"

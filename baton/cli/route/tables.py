@@ -65,12 +65,17 @@ def why_not(one: router_pb2.CandidateCosts, chosen: router_pb2.CandidateCosts | 
     """Return in a few words why a candidate is not the chosen one."""
     if one.chosen:
         return ""
+    if one.exclusion == "itl" and one.itl_limit_seconds:
+        step, limit = _milliseconds(one.step_seconds), _milliseconds(one.itl_limit_seconds)
+        return f"its streams would wait for {step} ms for a token, not {limit}"
     if one.exclusion:
         return _WHY_OUT.get(one.exclusion, one.exclusion)
     if chosen is None:
         return ""
     more = one.score - chosen.score
     if more <= max(_NEGLIGIBLE_SECONDS, 0.01 * chosen.score):
+        if chosen.prefill_worker and not one.prefill_worker:
+            return "as good; it is kept free to decode"
         return "as good; the request's id decided"
     worse = sorted(
         (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from baton.cli.db.commands import at
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.local.rundir import running
+from baton.cli.local.files.rundir import running
 from baton.cli.usage.options import UsageOptions
 from baton.settings import (
     FrontendSettings,

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,20 +13,29 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.rundir import clear_ended
+from baton.cli.local.files.rundir import clear_ended
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from tests.support.clock import Stopwatch
+from tests.support.processes.launcher import Launcher
 
 _MAIN = "from baton.__main__ import main; main()"
 START_SECONDS = 60.0
 UP = "Ctrl-C stops it."
+BUILDER = "baton.cli.local.compiling.builder"
 
 
 class Baton:
     """One `baton` process with its own run directory."""
 
-    def __init__(self, directory: Path, arguments: list[str], variables: dict[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        arguments: list[str],
+        variables: dict[str, str],
+        launcher: Launcher,
+    ) -> None:
         self.directory = directory
+        self._launcher = launcher
         self.environment = environment(directory) | variables
         self._out = directory / "stdout"
         self._err = directory / "stderr"
@@ -58,8 +68,9 @@ class Baton:
         return found.group(1)
 
     def children(self) -> dict[int, str]:
-        """Its processes' command lines, by pid."""
-        return {pid: command_line(pid) for pid in child_pids(self.process.pid)}
+        """Its processes' command lines, by pid; not that of a builder, which outlives it."""
+        lines = {pid: command_line(pid) for pid in child_pids(self.process.pid)}
+        return {pid: line for pid, line in lines.items() if BUILDER not in line}
 
     def child(self, instance_id: str) -> int | None:
         """The pid of one of its instances; None while it does not run."""
@@ -92,15 +103,15 @@ class Baton:
         return alive(pids)
 
     def call(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Another `baton` command beside it."""
-        return subprocess.run(
-            [sys.executable, "-c", _MAIN, *arguments],
-            env=self.environment | {"COLUMNS": "200"} | variables,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        """Another `baton` command beside it, forked: to start Python anew takes a second of CPU."""
+        command = ["-m", "baton", *arguments]
+        env = self.environment | {"COLUMNS": "200"} | variables
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            process = self._launcher.launch(command, env, stdout=out, stderr=err)
+            code = process.wait(60)
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(command, code, out.read(), err.read())
 
     def end(self) -> None:
         """Whatever happened: end it and what it started."""
@@ -117,7 +128,7 @@ class Baton:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Nothing of the caller's settings, small memory, a run directory of its own."""
+    """Nothing of the caller's settings, small memory, own directories, compilers that fail."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
     (directory / "run").mkdir(exist_ok=True)
     (directory / "arena").mkdir(exist_ok=True)
@@ -125,6 +136,9 @@ def environment(directory: Path) -> dict[str, str]:
         **clean,
         "XDG_RUNTIME_DIR": str(directory / "run"),
         "BATON_STORE_ARENA_DIR": str(directory / "arena"),
+        "BATON_NATIVE_DIRECTORY": str(directory / "native"),
+        "CC": "false",
+        "CXX": "false",
         "BATON_STORE_ARENA_BYTES": "32MiB",
         "BATON_ENGINE_KV_BYTES": "16MiB",
         "BATON_ENGINE_SIM_TIME_SCALE": "0.2",
@@ -168,8 +182,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Starter:
     """Starts `baton`s, and ends them all."""
 
-    def __init__(self, directory: Path, checkpoint: Path) -> None:
+    def __init__(self, directory: Path, checkpoint: Path, launcher: Launcher) -> None:
         self._directory = directory
+        self._launcher = launcher
         self._checkpoint = str(checkpoint)
         self._started: list[Baton] = []
 
@@ -183,7 +198,8 @@ class Starter:
         ports = ["--http-port", "0", "--grpc-port", "0"] if command == "up" else []
         directory = self._directory / str(len(self._started))
         directory.mkdir()
-        self._started.append(Baton(directory, [command, *common, *ports, *arguments], variables))
+        line = [command, *common, *ports, *arguments]
+        self._started.append(Baton(directory, line, variables, self._launcher))
         return self._started[-1]
 
     def end(self) -> None:
@@ -192,17 +208,19 @@ class Starter:
 
 
 @pytest.fixture
-def baton(tmp_path: Path, checkpoint: Path) -> Iterator[Starter]:
+def baton(tmp_path: Path, checkpoint: Path, launcher: Launcher) -> Iterator[Starter]:
     """Run `baton`."""
-    starter = Starter(tmp_path, checkpoint)
+    starter = Starter(tmp_path, checkpoint, launcher)
     yield starter
     starter.end()
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[Baton]:
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, launcher: Launcher
+) -> Iterator[Baton]:
     """A cluster that several tests share; each leaves it serving."""
-    starter = Starter(tmp_path_factory.mktemp("cluster"), checkpoint)
+    starter = Starter(tmp_path_factory.mktemp("cluster"), checkpoint, launcher)
     run = starter("up")
     run.until_up()
     yield run

@@ -42,7 +42,8 @@ def test_up_serves_and_ctrl_c_waits_and_leaves_nothing(baton: Start) -> None:
     for identity in ("frontend-0", "router-0", "kvstore-0", "prefill-0", "decode-0"):
         (row,) = [line for line in status.stdout.splitlines() if line.startswith(identity)]
         assert "SERVING" in row
-    assert f"All run {__version__}" in status.stdout.splitlines()[-1]
+    assert f"All run {__version__}" in status.stdout
+    assert "All routers: prefix index by a dict (" in status.stdout
 
     with urllib.request.urlopen(f"{run.line('OpenAI')}/models", timeout=30) as answer:
         assert json.load(answer)["data"][0]["id"] == "tiny"
@@ -222,6 +223,7 @@ def test_the_demo_answers_and_says_what_happened(baton: Start) -> None:
     assert run.stdout.count("prompt tokens") == 3
     cached = [int(line.split()[-3]) for line in run.stdout.splitlines() if "prompt tokens" in line]
     assert cached[1] > 0  # the second turn finds the first one's KV
+    assert "The engines run plain torch" in run.stderr
     assert run.left(pids, 5.0) == {}
 
 

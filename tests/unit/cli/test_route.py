@@ -39,6 +39,11 @@ def other(**fields: object) -> router_pb2.CandidateCosts:
             "+300.0 ms: transfer +200.0, prefill +200.0",
         ),
         (other(exclusion="draining"), "drains"),
+        (
+            other(exclusion="itl", step_seconds=0.071, itl_limit_seconds=0.045),
+            "its streams would wait for 71.0 ms for a token, not 45.0",
+        ),
+        (other(exclusion="itl"), "its streams would wait too long between tokens"),
         (other(exclusion="of a later release"), "of a later release"),
     ],
 )
@@ -78,3 +83,11 @@ def test_a_refusal_is_said_with_its_reason() -> None:
     print_explanation(Console(file=out), "router-0", explanation)
     assert "Now, at router-0: 1 prompt tokens of acme for m." in out.getvalue()
     assert "Refused, OVERLOADED: the queue is full." in out.getvalue()
+
+
+def test_a_decode_worker_as_good_as_a_pair_is_kept_free() -> None:
+    pair = router_pb2.CandidateCosts(chosen=True, decode_worker="d0", prefill_worker="p0", score=1)
+    alone = router_pb2.CandidateCosts(decode_worker="d0", score=1)
+    other_pair = router_pb2.CandidateCosts(decode_worker="d1", prefill_worker="p0", score=1)
+    assert why_not(alone, pair) == "as good; it is kept free to decode"
+    assert why_not(other_pair, pair) == "as good; the request's id decided"

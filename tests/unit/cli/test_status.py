@@ -2,7 +2,15 @@
 
 from dataclasses import replace
 
-from baton.cli.status import StatusRow, StoreLoad, WorkerLoad, status_table
+from baton.cli.status import (
+    StatusRow,
+    StoreLoad,
+    WorkerLoad,
+    compiled_lines,
+    describe_operators,
+    status_table,
+)
+from baton.internal.v1 import cluster_pb2
 
 WORKER = StatusRow(
     id="prefill-0",
@@ -71,3 +79,44 @@ def test_versions_are_shown_where_they_differ() -> None:
     heading, worker, store = shown(WORKER, other, width=None)
     at = heading.index("version")
     assert (worker[at:].split()[0], store[at:].split()[0]) == ("0.1.0+62147068", "?")
+
+
+def test_operators_are_told_once_where_all_workers_have_the_same() -> None:
+    compiled = replace(WORKER, operators="compiled operators for x86-64-v4")
+    other = replace(WORKER, id="decode-0", operators="plain torch (there is no C++ compiler)")
+    assert compiled_lines([WORKER, STORE]) == []
+    assert compiled_lines([compiled, replace(compiled, id="decode-0"), STORE]) == [
+        "All workers: compiled operators for x86-64-v4."
+    ]
+    assert compiled_lines([compiled, other, STORE]) == [
+        "prefill-0: compiled operators for x86-64-v4.",
+        "decode-0: plain torch (there is no C++ compiler).",
+    ]
+
+
+def test_operators_of_a_record_are_words() -> None:
+    assert describe_operators(cluster_pb2.Instance()) is None
+    compiled = cluster_pb2.Operators(variant="x86-64-v4")
+    second = cluster_pb2.Operators(variant="x86-64-v4", reason="x86-64-v4-amx is not used: why")
+    plain = cluster_pb2.Operators(reason="there is no C++ compiler")
+    assert [
+        describe_operators(cluster_pb2.Instance(operators=one)) for one in (compiled, second, plain)
+    ] == [
+        "compiled operators for x86-64-v4",
+        "compiled operators for x86-64-v4 (x86-64-v4-amx is not used: why)",
+        "plain torch (there is no C++ compiler)",
+    ]
+
+
+def test_what_a_router_has_compiled_is_told_beside_its_workers_operators() -> None:
+    index = cluster_pb2.CompiledPart(name="prefix index")
+    scores = cluster_pb2.CompiledPart(
+        name="scores", fallback="array operations", reason="there is no C compiler"
+    )
+    told = describe_operators(cluster_pb2.Instance(compiled_parts=(index, scores)))
+    router = replace(WORKER, id="router-0", role="router", operators=told)
+    worker = replace(WORKER, operators="compiled operators for x86-64-v4")
+    assert compiled_lines([worker, router]) == [
+        "All workers: compiled operators for x86-64-v4.",
+        "All routers: prefix index compiled, scores by array operations (there is no C compiler).",
+    ]

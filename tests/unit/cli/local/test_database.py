@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from baton.cli.local.database import own_database
-from baton.cli.local.report import Reporter
-from baton.cli.local.rundir import RunDirectory
+from baton.cli.local.files.rundir import RunDirectory
+from baton.cli.local.output.report import Reporter
 from baton.settings import StartupError
 
 URL = "postgresql://u@h/d"

@@ -88,10 +88,27 @@ def test_engines_share_the_cores(cores: int, workers: int, threads: int) -> None
     assert spec.settings["OMP_NUM_THREADS"] == str(threads)
 
 
+@pytest.mark.parametrize(
+    ("cores", "prefill", "threads", "waits"),
+    [(2, 1, "2", "passive"), (8, 2, "4", "passive"), (2, 2, "1", None)],
+)
+def test_prefill_engines_read_with_all_cores_unless_pinned(
+    cores: int, prefill: int, threads: str, waits: str | None
+) -> None:
+    specs = specs_of(ClusterOptions(prefill=prefill, decode=1), cores)
+    reading, decoding = specs["prefill-0"].settings, specs["decode-0"].settings
+    assert reading["BATON_ENGINE_THREADS"] == reading["OMP_NUM_THREADS"] == threads
+    assert reading.get("OMP_WAIT_POLICY") == waits
+    assert decoding["OMP_NUM_THREADS"] == str(max(1, cores // (prefill + 1)))
+    assert "OMP_WAIT_POLICY" not in decoding
+
+
 def test_pinned_engines_compute_on_cores_of_their_own() -> None:
     specs = plan(ClusterOptions(prefill=1, decode=1, pin=True), MODEL, (), (3, 5, 6, 7))
     cores = {spec.id: spec.settings.get("BATON_ENGINE_CORES") for spec in specs}
     assert (cores.pop("prefill-0"), cores.pop("decode-0")) == ("3,5", "6,7")
+    assert {spec.settings.get("BATON_ENGINE_THREADS") for spec in specs} == {None, "2"}
+    assert not any("OMP_WAIT_POLICY" in spec.settings for spec in specs)
     assert set(cores.values()) == {None}
 
 

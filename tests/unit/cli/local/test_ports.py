@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from baton.cli.errors import CommandError
+from baton.cli.local.files.rundir import LocalCluster, RunDirectory, base_directory
 from baton.cli.local.ports import held_port, require_free
-from baton.cli.local.rundir import LocalCluster, RunDirectory, base_directory
 
 
 def test_a_second_cluster_is_told_of_the_first(

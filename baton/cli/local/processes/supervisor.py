@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack, suppress
 
 from baton.cli.cluster_view import ClusterView, watch_cluster
 from baton.cli.errors import EXIT_FAILED, EXIT_USAGE, CommandError
-from baton.cli.local.child import Child, exit_reason, tail
 from baton.cli.local.database import POSTGRES
-from baton.cli.local.log_lines import readable
+from baton.cli.local.output.log_lines import readable
+from baton.cli.local.output.report import Reporter
 from baton.cli.local.plan import ProcessSpec
-from baton.cli.local.report import Reporter
-from baton.cli.local.restarts import LIMIT, QUICK_SECONDS, RestartPolicy
-from baton.cli.local.watchdog import frozen, livez
+from baton.cli.local.processes.child import Child, exit_reason, tail
+from baton.cli.local.processes.restarts import LIMIT, QUICK_SECONDS, RestartPolicy
+from baton.cli.local.processes.watchdog import frozen, livez
 from baton.cli.render import printable
 from baton.settings import StartupError
 

@@ -7,8 +7,8 @@ import socket
 import sys
 from contextlib import closing
 
-from baton.cli.local import watchdog
-from baton.cli.local.watchdog import SILENT, frozen, is_stopped, livez
+from baton.cli.local.processes import watchdog
+from baton.cli.local.processes.watchdog import SILENT, frozen, is_stopped, livez
 from baton.ops.checks import Liveness, Readiness
 from baton.ops.server import OpsServer
 from baton.settings import OpsSettings

@@ -2,7 +2,7 @@
 
 import json
 
-from baton.cli.local.log_lines import LINES, WIDTH, readable
+from baton.cli.local.output.log_lines import LINES, WIDTH, readable
 
 
 def line(event: str = "kv store is away", **fields: object) -> str:

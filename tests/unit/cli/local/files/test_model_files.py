@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli.errors import CommandError
-from baton.cli.local.model_files import require
+from baton.cli.local.files.model_files import require
 
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 

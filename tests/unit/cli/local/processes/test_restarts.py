@@ -1,6 +1,6 @@
 """When a process that died is started again."""
 
-from baton.cli.local.restarts import LIMIT, LONGEST_SECONDS, QUICK_SECONDS, RestartPolicy
+from baton.cli.local.processes.restarts import LIMIT, LONGEST_SECONDS, QUICK_SECONDS, RestartPolicy
 
 
 def test_a_process_that_keeps_dying_is_given_up() -> None:

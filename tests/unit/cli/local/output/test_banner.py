@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.banner import banner, context, metrics
 from baton.cli.local.cluster import Cluster
+from baton.cli.local.output.banner import banner, context, metrics
 from baton.internal.v1 import cluster_pb2
 from baton.internal.v1.cluster_pb2 import ModelCard
 

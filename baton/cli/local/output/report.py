@@ -6,8 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from baton.cli.local.child import exit_reason, tail
-from baton.cli.local.log_lines import readable
+from baton.cli.local.output.log_lines import readable
+from baton.cli.local.processes.child import exit_reason, tail
 from baton.cli.render import printable
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.rundir import KEPT_BYTES, KEPT_RUNS, LocalCluster, RunDirectory, running
+from baton.cli.local.files.rundir import KEPT_BYTES, KEPT_RUNS, LocalCluster, RunDirectory, running
 
 CLUSTER = LocalCluster(("127.0.0.1:1",), "local", "127.0.0.1:2", "127.0.0.1:3")
 _HOLD = """
 import sys, time
 from pathlib import Path
-from baton.cli.local.rundir import LocalCluster, RunDirectory
+from baton.cli.local.files.rundir import LocalCluster, RunDirectory
 with RunDirectory(Path(sys.argv[1])) as run:
     run.publish(LocalCluster(("127.0.0.1:1",), "local", "127.0.0.1:2", "127.0.0.1:3"))
     print(run.path, flush=True)

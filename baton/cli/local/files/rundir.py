@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from baton.cli.errors import CommandError
+from baton.host.file_locks import is_locked
 
 _LOCK = "lock"
 _CLUSTER = "cluster.json"
@@ -124,7 +125,7 @@ def running(base: Path | None = None) -> LocalCluster | None:
     directories = sorted(_runs(base or base_directory()), key=_started, reverse=True)
     for directory in directories:
         published = directory / _CLUSTER
-        if published.exists() and not _is_stale(directory):
+        if published.exists() and is_locked(directory / _LOCK):
             record = json.loads(published.read_text())
             return LocalCluster(**{**record, "etcd": tuple(record["etcd"])})
     return None
@@ -132,7 +133,7 @@ def running(base: Path | None = None) -> LocalCluster | None:
 
 def clear_ended(base: Path) -> None:
     """Remove what ended runs left, but the logs of the last ones."""
-    ended = [directory for directory in _runs(base) if _is_stale(directory)]
+    ended = [directory for directory in _runs(base) if not is_locked(directory / _LOCK)]
     for directory in ended:
         _keep_logs(directory)
     total = 0
@@ -191,17 +192,3 @@ def _started(directory: Path) -> float:
         return (directory / _LOCK).stat().st_mtime
     except FileNotFoundError:  # removed by its run just now
         return 0.0
-
-
-def _is_stale(directory: Path) -> bool:
-    try:
-        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
-    return True

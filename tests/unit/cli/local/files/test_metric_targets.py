@@ -1,6 +1,6 @@
 """The file that tells Prometheus where a cluster's metrics are."""
 
-from baton.cli.local.metric_targets import target_groups
+from baton.cli.local.files.metric_targets import target_groups
 from baton.internal.v1 import cluster_pb2
 from baton.internal.v1.cluster_pb2 import Instance
 

@@ -1,0 +1,32 @@
+"""The libraries that processes of a cluster use, by the part that is built as one."""
+
+import runpy
+from collections.abc import Callable, Mapping
+
+from baton.bundled import root
+from baton.compiled.library import Library
+from baton.engine.native.build import best_library
+
+OPERATORS = "operators"
+ROUTER = "router"
+_OF_ROUTERS = (
+    "services/router/prefix_index/blocks/build.py",
+    "services/router/policy/compiled/build.py",
+)
+
+
+def operators() -> tuple[Library, ...]:
+    """Return the engine's operators for this CPU.
+
+    Raises:
+        CompileError: there is no variant for this CPU, or torch is not installed.
+    """
+    return (best_library(),)
+
+
+def of_router() -> tuple[Library, ...]:
+    """Return what a router has compiled. The library imports no service: their scripts are run."""
+    return tuple(runpy.run_path(str(root() / script))["library"]() for script in _OF_ROUTERS)
+
+
+PARTS: Mapping[str, Callable[[], tuple[Library, ...]]] = {ROUTER: of_router, OPERATORS: operators}

@@ -1,0 +1,1 @@
+"""What a local cluster tells on the terminal."""

@@ -1,0 +1,1 @@
+"""A local cluster's processes: started, watched, restarted, stopped."""
