@@ -18,8 +18,8 @@ from baton.state.local.server import LocalPostgres
 from baton.usage.record import LOST, UsageRecord, decode
 from baton.usage.report.files import RecordFiles, files_of
 from tests.support.engine.model import MODEL
-from tests.support.kafka import TOPIC, broker_behind_a_proxy, messages
 from tests.support.state.databases import Databases, state_settings
+from tests.support.usage.kafka import TOPIC, broker_behind_a_proxy, messages
 from tests.support.wait import eventually
 
 KILLS = 3
@@ -44,15 +44,19 @@ async def ask(http: httpx.AsyncClient, ident: str, draw: random.Random, told: To
         usage = answer.raise_for_status().json()["usage"]
     else:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-        usage = None
+        usage, cut = None, False
         async with http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
             async for line in answer.aiter_lines():
+                assert not cut, "only the last line of a frontend that is killed may be cut off"
                 if line == "data: [DONE]":
                     break
                 if leave and line:
                     return
                 if line.startswith("data: "):
-                    usage = json.loads(line.removeprefix("data: ")).get("usage")
+                    try:
+                        usage = json.loads(line.removeprefix("data: ")).get("usage")
+                    except json.JSONDecodeError:
+                        cut = True
             else:
                 return
     assert usage is not None

@@ -15,9 +15,9 @@ from baton.usage.record import UsageRecord, encode
 from baton.usage.report.question import Group, Question
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, totals_by
 from baton.usage.sinks.kafka.sink import KafkaSink
-from tests.support.clickhouse import columns_of, statements, without_kafka
-from tests.support.kafka import TOPIC, broker, messages
-from tests.support.usage import DAY_MS, begun, ended
+from tests.support.usage.clickhouse import columns_of, statements, without_kafka
+from tests.support.usage.kafka import TOPIC, broker, messages
+from tests.support.usage.records import DAY_MS, begun, ended
 
 pytestmark = pytest.mark.clickhouse
 QUEUE = "baton.usage_queue"

@@ -15,7 +15,7 @@ from baton.usage.record import UsageRecord, decode, encode
 from baton.usage.recording import recording
 from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.kafka.sink import KafkaSink
-from tests.support.kafka import (
+from tests.support.usage.kafka import (
     TOPIC,
     Broker,
     broker,
@@ -23,7 +23,7 @@ from tests.support.kafka import (
     broker_with_tls,
     messages,
 )
-from tests.support.usage import begun, ended, usage_settings
+from tests.support.usage.records import begun, ended, usage_settings
 from tests.support.wait import eventually
 
 

@@ -22,7 +22,7 @@ from baton.usage.sinks.postgres import PostgresSink
 from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import Spool
 from tests.support.state.databases import Databases, state_settings
-from tests.support.usage import DAY_MS, begun, ended, usage_settings
+from tests.support.usage.records import DAY_MS, begun, ended, usage_settings
 from tests.support.wait import eventually
 
 WAIT_SECONDS = 20.0

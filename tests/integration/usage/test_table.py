@@ -15,7 +15,7 @@ from baton.usage.report.table import TooLongError, UsageTable
 from baton.usage.report.totals import PRICE_COLUMNS
 from tests.support.pairwise import pairwise
 from tests.support.state.databases import Databases, state_settings
-from tests.support.usage_records import DAYS, FIRST_DAY, bring, random_record
+from tests.support.usage.random_records import DAYS, FIRST_DAY, bring, random_record
 
 WAIT_SECONDS = 20.0
 DAY = 86_400

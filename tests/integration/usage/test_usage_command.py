@@ -16,7 +16,7 @@ from baton.tenancy.records import Tier
 from baton.usage.record import encode
 from tests.support.processes.launcher import Launcher
 from tests.support.state.databases import Databases
-from tests.support.usage_records import bring, random_record
+from tests.support.usage.random_records import bring, random_record
 
 Call = Callable[..., Awaitable[tuple[int, str, str]]]
 

@@ -3,7 +3,7 @@
 import re
 
 from baton.usage.record import UsageRecord
-from tests.support.clickhouse import columns_of, statements
+from tests.support.usage.clickhouse import columns_of, statements
 
 SETTING = re.compile(r"(\w+) = ('[^']*'|\d+)")
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from baton.usage.record import decode, encode
 from baton.usage.spool.frames import BEGIN, END, HEAD, MAX_BODY, frame, scan
-from tests.support.usage import begun, ended
+from tests.support.usage.records import begun, ended
 
 FIRST, LAST = begun("first"), begun("last")
 LINES = [frame(BEGIN, encode(FIRST)), frame(END, encode(ended(FIRST))), frame(END, encode(LAST))]

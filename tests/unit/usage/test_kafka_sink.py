@@ -13,7 +13,7 @@ from baton.usage.record import encode
 from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.kafka.config import configuration
 from baton.usage.sinks.kafka.sink import KafkaSink
-from tests.support.usage import begun, ended
+from tests.support.usage.records import begun, ended
 
 RECORDS = [encode(ended(begun(str(number)))) for number in range(3)]
 BROKERS = {"brokers": ("a:1", "b:2")}

@@ -11,7 +11,7 @@ from baton.usage.spool.frames import BEGIN, END
 from baton.usage.spool.reader import RunReader
 from baton.usage.spool.run import START, Run, claim, claim_left
 from baton.usage.spool.writer import SegmentWriter
-from tests.support.usage import begun, crashed, ended, new_run
+from tests.support.usage.records import begun, crashed, ended, new_run
 
 SMALL = 2000
 

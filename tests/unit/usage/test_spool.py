@@ -17,7 +17,7 @@ from baton.usage.report.files import RecordFiles, files_of
 from baton.usage.spool.delivery import Delivery
 from baton.usage.spool.spool import REQUEST_BYTES, Spool
 from baton.usage.spool.writer import SegmentWriter
-from tests.support.usage import ListSink, begun, crashed, ended, usage_settings
+from tests.support.usage.records import ListSink, begun, crashed, ended, usage_settings
 from tests.support.wait import eventually, wait_for
 
 MIB = 1024 * 1024

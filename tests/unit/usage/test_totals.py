@@ -18,7 +18,7 @@ from baton.usage.record import RecordIds, UsageRecord, encode
 from baton.usage.report.files import RecordFiles
 from baton.usage.report.question import Group, Question
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, total_of, totals_by
-from tests.support.usage import DAY_MS, begun, ended
+from tests.support.usage.records import DAY_MS, begun, ended
 
 PROVIDER = PriceTable({"m": Price(1000, 500, 2000)})
 DAYS = Question(width=86_400, by=("tenant", "project", *PRICE_COLUMNS))

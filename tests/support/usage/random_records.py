@@ -9,7 +9,7 @@ from baton.settings import StateSettings
 from baton.state.database import Database
 from baton.usage.record import UsageRecord, encode
 from baton.usage.sinks.postgres import PostgresSink
-from tests.support.usage import DAY_MS, begun, ended
+from tests.support.usage.records import DAY_MS, begun, ended
 
 FIRST_DAY = 20_000
 """Of random records, since the Unix epoch."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from bench.harness.broker import TOPIC as TOPIC
 from bench.harness.broker import Broker
 from bench.harness.broker import messages as messages
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "clickhouse.sql"
+SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "clickhouse.sql"
 VIRTUAL = {
     "_error": "String",
     "_raw_message": "String",

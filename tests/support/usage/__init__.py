@@ -1,0 +1,1 @@
+"""Usage records for tests, and what takes them: Kafka, ClickHouse."""
