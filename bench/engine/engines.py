@@ -93,12 +93,15 @@ class Ours(Contender):
         return seconds
 
 
-def torch_settings(options: argparse.Namespace, model: Path) -> EngineSettings:
+def torch_settings(
+    options: argparse.Namespace, model: Path, deterministic: str = "auto"
+) -> EngineSettings:
     """Return the settings of the embedded engine."""
     return EngineSettings(
         model=model,
         device=options.device,
         native=options.native,
+        deterministic=deterministic,
         threads=options.threads,
         chunk_tokens=options.chunk_tokens,
         kv_bytes=options.kv_bytes,

@@ -1,6 +1,6 @@
 """What the machine allows: read bandwidth, matrix products, the bare chain of a model's maps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 
 from baton.engine.model_config import ModelConfig, read_config
 from baton.engine.torch.checkpoint import Weights, read_weights
-from baton.engine.torch.linear import TorchLinear, make_linear
+from baton.engine.torch.linear import MakeLinear, make_linear
 from baton.engine.torch.model import element_type
 from bench.engine.case import CHUNK_TOKENS, CLOCKS, WARM_UP_STEPS, Case
 
@@ -79,41 +79,37 @@ class Chain:
         return seconds(run, like.device, clock)
 
 
-class PlainChain(Chain):
-    """The same with torch's own linear, weights as the checkpoint has them."""
+def limits(
+    model: Path,
+    cases: list[Case],
+    device: torch.device,
+    clock: str,
+    maps: Mapping[str, MakeLinear],
+) -> dict[str, Any]:
+    """Return the seconds that each case cannot go below, with what they are made of.
 
-    def __init__(self, config: ModelConfig, like: Chain) -> None:
-        self.__dict__.update(like.__dict__)
-        hidden, queries, mlp = self._inputs
-        keys = config.kv_heads * config.head_size
-        shapes = ((queries + 2 * keys, hidden), (hidden, queries), (2 * mlp, hidden), (hidden, mlp))
-
-        def plain(outputs: int, inputs: int) -> TorchLinear:
-            weight = torch.randn(outputs, inputs)
-            return TorchLinear(weight.to(self._embedding.device, self._embedding.dtype), None)
-
-        self._maps = []
-        for _ in range(config.layers):
-            qkv, o, gate_up, down = (plain(*shape) for shape in shapes)
-            self._maps.append((qkv, o, gate_up, down))
-        self._head = plain(config.vocab_tokens, hidden)
-
-
-def limits(model: Path, cases: list[Case], device: torch.device, clock: str) -> dict[str, Any]:
-    """Return the seconds that each case cannot go below, with what they are made of."""
+    Args:
+        model: the checkpoint's directory.
+        cases: to be computed.
+        device: that computes.
+        clock: one of `CLOCKS`.
+        maps: kinds of linear maps by name. The limit has the fastest; all are reported.
+    """
     config = read_config(model)
     dtype = element_type(config.dtype)
     with torch.inference_mode():
-        chain = Chain(config, read_weights(model, config, dtype, device))
-        plain = PlainChain(config, chain)
         bandwidth = read_bandwidth(device, clock)
         answer: dict[str, Any] = {
             "read_gb_per_second": bandwidth / 1e9,
             "matmul_tflops": matmul_rate(device, dtype, clock) / 1e12,
-            "cases": {
-                case.name: _limit(case, config, (chain, plain), bandwidth, dtype.itemsize, clock)
-                for case in cases
-            },
+        }
+        chains = {
+            name: Chain(config, read_weights(model, config, dtype, device, make))
+            for name, make in maps.items()
+        }
+        answer["cases"] = {
+            case.name: _limit(case, config, chains, bandwidth, dtype.itemsize, clock)
+            for case in cases
         }
     return answer
 
@@ -121,31 +117,28 @@ def limits(model: Path, cases: list[Case], device: torch.device, clock: str) -> 
 def _limit(
     case: Case,
     config: ModelConfig,
-    chains: tuple[Chain, Chain],
+    chains: Mapping[str, Chain],
     bandwidth: float,
     itemsize: int,
     clock: str,
-) -> dict[str, float]:
-    chain, plain = chains
+) -> dict[str, Any]:
     if case.steps:
         context = case.prompt + WARM_UP_STEPS + case.steps / 2
         kv_bytes = 2 * config.layers * config.kv_heads * config.head_size * itemsize
         rest = case.batch * context * kv_bytes / bandwidth
-        linear = chain.seconds(case.batch, case.batch, clock)
-        torch_linear = plain.seconds(case.batch, case.batch, clock)
-        steps = float(case.steps)
+        steps, tokens, rows = float(case.steps), case.batch, case.batch
     else:
-        tokens = case.batch * case.prompt
-        step = min(tokens, CHUNK_TOKENS)
-        steps = tokens / step
-        linear = chain.seconds(step, 1, clock)
-        torch_linear = plain.seconds(step, 1, clock)
+        tokens = min(case.batch * case.prompt, CHUNK_TOKENS)
+        steps, rows = case.batch * case.prompt / tokens, 1
+    found = {name: chain.seconds(tokens, rows, clock) for name, chain in chains.items()}
+    linear = min(found.values())
+    if not case.steps:
         pairs = case.batch * case.prompt * (case.prompt + 1) / 2
         operations = 4 * config.layers * config.heads * config.head_size * pairs / steps
-        rest = operations * linear / (2 * chain.layer_values * step)
+        layer_values = next(iter(chains.values())).layer_values
+        rest = operations * linear / (2 * layer_values * tokens)
     return {
         "seconds": steps * (linear + rest),
-        "chain_seconds": steps * linear,
-        "torch_linear_seconds": steps * torch_linear,
+        "chain_seconds": {name: steps * each for name, each in found.items()},
         "attention_seconds": steps * rest,
     }

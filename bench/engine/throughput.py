@@ -1,10 +1,11 @@
 """How near the engine is to the machine's limit, beside vLLM: `python -m bench.engine.throughput`.
 
 A random Llama of 292M parameters in bfloat16. Decode: tokens per second at batch 1, 8 and 32 after
-512-token prompts; prefill: prompt tokens per second. The engines take turns, case by case, with the
-same prompts; the best of the rounds counts, since the machine may have other work. The limit of
-decode is the chain of linear maps plus reading the KV once; of prefill, the chain plus attention's
-arithmetic at the chain's pace.
+512-token prompts; prefill: prompt tokens per second. With the compiled operators there are two of
+our engine: `baton`, deterministic, and `onednn`, not so, whose linear maps are oneDNN's. The
+engines take turns, case by case, with the same prompts; the best of the rounds counts, since the
+machine may have other work. The limit of decode is the chain of linear maps plus reading the KV
+once; of prefill, the chain plus attention's arithmetic at the chain's pace, by the faster chain.
 
     python -m bench.engine.throughput [--device cuda] [--rounds 3] [--native off] [--json FILE]
 
@@ -13,6 +14,7 @@ vLLM joins where `make vllm` installed it. A GPU's figures come with --device cu
 
 import argparse
 import os
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
@@ -20,6 +22,9 @@ from typing import Any
 
 import torch
 
+from baton.engine.native.build import build
+from baton.engine.native.kernels import NativeKernels
+from baton.engine.torch.linear import MakeLinear, make_linear
 from bench.engine.case import CASES, CHUNK_TOKENS, CLOCKS, Case
 from bench.engine.engines import Contender, Ours, torch_settings, vllm
 from bench.engine.limits import limits
@@ -33,10 +38,16 @@ Results = dict[str, list[float]]
 async def take_turns(
     engines: Mapping[str, Contender], cases: list[Case], rounds: int
 ) -> dict[str, Results]:
-    """Return seconds by case and engine, one per round. The first round does not count."""
+    """Return seconds by case and engine, one per round.
+
+    The first round does not count, and leaves prefill out: its decode cases read enough prompts.
+    """
     found: dict[str, Results] = {case.name: {name: [] for name in engines} for case in cases}
+    has_decode = any(case.steps for case in cases)
     for turn in range(rounds + 1):
         for case in cases:
+            if not turn and has_decode and not case.steps:
+                continue
             # Who comes first changes from round to round.
             for name in list(engines)[:: 1 if turn % 2 else -1]:
                 seconds = await engines[name].run(case, turn)
@@ -48,40 +59,54 @@ async def take_turns(
 def show(results: dict[str, Any], cases: list[Case]) -> None:
     """The table."""
     found = results["limits"]
+    starts = ", ".join(f"{name} {each:.1f} s" for name, each in results["start_seconds"].items())
     print(
-        f"{results['threads']} threads, {results['clock']} time, torch "
-        f"{torch.__version__}, native {results['native']}"
+        f"{results['threads']} threads, {results['clock']} time, torch {torch.__version__}, "
+        f"vLLM {results['vllm'] or 'not installed'}, {results['seconds_in_all']:.0f} s in all"
     )
     print(
         f"reads {found['read_gb_per_second']:.1f} GB/s, multiplies "
-        f"{found['matmul_tflops']:.2f} TFLOP/s, starts in {results['start_seconds']:.1f} s"
+        f"{found['matmul_tflops']:.2f} TFLOP/s (a square product); starts: {starts}"
     )
-    peers = [name for name in next(iter(results["seconds"].values())) if name != "baton"]
-    names = ["baton", *[part for name in peers for part in (name, "ratio")], "limit", "of it"]
-    forms = ["7.0f", *["7.0f", "7.2f"] * len(peers), "7.0f", "7.2f", "7.0f", "7.0f"]
-    table = Table(("tok/s", "<17"), *zip([*names, "chain", "torch"], forms, strict=True))
+    ours = list(results["start_seconds"])
+    columns = [(name, "7.0f") for name in ours]
+    if results["vllm"]:
+        columns += [("vllm", "7.0f"), *((f"{name}/vllm", "12.2f") for name in ours)]
+    columns += [("limit", "7.0f"), *((f"{name} of it", "13.2f") for name in ours)]
+    columns += [(f"chain {name}", "13.0f") for name in ours]
+    table = Table(("tok/s", "<17"), *columns)
     for case in cases:
         tokens = case.batch * (case.steps or case.prompt)
         seconds = {name: min(each) for name, each in results["seconds"][case.name].items()}
         limit = found["cases"][case.name]
-        row = [tokens / seconds["baton"]]
-        for name in peers:
-            row += [tokens / seconds[name], seconds[name] / seconds["baton"]]
-        row += [tokens / limit["seconds"], limit["seconds"] / seconds["baton"]]
-        row += [tokens / limit[key] for key in ("chain_seconds", "torch_linear_seconds")]
+        row = [tokens / seconds[name] for name in ours]
+        if results["vllm"]:
+            row += [tokens / seconds["vllm"], *(seconds["vllm"] / seconds[name] for name in ours)]
+        row += [tokens / limit["seconds"], *(limit["seconds"] / seconds[name] for name in ours)]
+        row += [tokens / limit["chain_seconds"][name] for name in ours]
         table.row(case.name, *row)
-    print("chain: the linear maps alone, as the engine has them; torch: with torch's own linear")
+    print("chain: the linear maps alone")
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    began = time.monotonic()
     if options.native is None:
         options.native = "required" if options.device == "cpu" else "off"
     torch.set_num_threads(options.threads)
     cases = [case for case in CASES if options.cases in case.name]
     model = random_llama(options.size)
-    found = limits(model, cases, torch.device(options.device), options.clock)
-    ours = Ours(torch_settings(options, model), options.clock)
-    engines: dict[str, Contender] = {"baton": ours}
+    maps: dict[str, MakeLinear] = {"baton": make_linear}
+    settings = {"baton": "auto"}
+    if options.native != "off":
+        native = NativeKernels(build().path, deterministic=True)
+        maps = {"baton": native.make_linear, "onednn": make_linear}
+        settings = {"baton": "required", "onednn": "off"}
+    found = limits(model, cases, torch.device(options.device), options.clock, maps)
+    ours = {
+        name: Ours(torch_settings(options, model, deterministic), options.clock)
+        for name, deterministic in settings.items()
+    }
+    engines: dict[str, Contender] = dict(ours)
     version = None
     async with AsyncExitStack() as stack:
         if options.device == "cpu" and find_spec("vllm") and not options.no_peers:
@@ -94,7 +119,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         "clock": options.clock,
         "torch": torch.__version__,
         "vllm": version,
-        "start_seconds": ours.start_seconds,
+        "start_seconds": {name: each.start_seconds for name, each in ours.items()},
+        "seconds_in_all": time.monotonic() - began,
         "limits": found,
         "seconds": seconds,
     }

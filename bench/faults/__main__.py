@@ -6,9 +6,9 @@ the engine has them, log probabilities. Each answer is compared with what an eng
 nothing happened. A row prints one line of JSON. It holds if nobody failed, no token is wrong,
 streams went on in time, and all that requests held was given back; a row that cannot prove
 that its fault happened is invalid. What is refused as poison in one row, and so for ten minutes, is
-not asked again in later ones (`replaced`). Tokens must be right in float64; in other dtypes wrong
-ones are counted and are no failure: batches and chunks of other sizes round otherwise
-(docs/faults.md).
+not asked again in later ones (`replaced`). Tokens must be right in float64, and in bfloat16, whose
+operators are deterministic; in other dtypes wrong ones are counted and are no failure: batches and
+chunks of other sizes round otherwise (docs/faults.md).
 """
 
 import argparse
@@ -24,7 +24,7 @@ from typing import Any
 from bench.faults.frontends import FleetFrontends
 from bench.faults.rows import ENGINES, ROWS, Row
 from bench.faults.scene import RELEASE_SECONDS, Scene, scene
-from bench.faults.setup import COUNTS, EXACT, cluster_settings, traffic
+from bench.faults.setup import COUNTS, DTYPE, cluster_settings, is_exact, traffic
 from bench.faults.traffic import Seen, Traffic
 from bench.harness import cli
 
@@ -35,7 +35,7 @@ AFTER_SECONDS = 1.0
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
     settings = cluster_settings(options.engine, options.dtype)
-    exact = options.engine == "sim" or options.dtype == EXACT
+    exact = is_exact(options.engine, options.dtype)
     draw = random.Random(options.seed)
     names = options.rows.split(",") if options.rows else list(ROWS)
     with tempfile.TemporaryDirectory() as directory:
@@ -131,7 +131,7 @@ def _broken(
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of all that is left to chance")
     parser.add_argument("--engine", choices=ENGINES, default="sim")
-    parser.add_argument("--dtype", default=EXACT, help="of torch; default: %(default)s")
+    parser.add_argument("--dtype", default=DTYPE, help="of torch; default: %(default)s")
     parser.add_argument("--rows", default="", help=f"default: all: {', '.join(ROWS)}")
 
 

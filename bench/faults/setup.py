@@ -11,8 +11,13 @@ from bench.faults.rows.clients import KILL_TOKEN
 from bench.faults.traffic import Shape, Traffic
 from bench.harness import ROOT
 
-EXACT = "float64"
-"""The dtype in which the tokens are promised."""
+DTYPE = "float64"
+"""The dtype that is asked for by default."""
+EXACT: dict[str, dict[str, str]] = {
+    "float64": {},
+    "bfloat16": {"native": "required", "deterministic": "required"},
+}
+"""The dtypes in which the tokens are promised, with what the torch engine is set to."""
 MODEL = ROOT / "models" / "baton-tiny"
 COUNTS = {"kvstore": 2, "router": 2, "prefill": 2, "decode": 2, "frontend": 2}
 SETTINGS = {
@@ -34,7 +39,18 @@ SHAPES = {"sim": Shape(), "torch": Shape(streams=3, output_tokens=(16, 48))}
 
 def cluster_settings(engine: str, dtype: str) -> dict[str, str]:
     """Return the environment variables of all processes."""
-    return {**SETTINGS, "BATON_ENGINE_KIND": engine, "BATON_ENGINE_DTYPE": dtype}
+    operators = EXACT.get(dtype, {})
+    return {
+        **SETTINGS,
+        "BATON_ENGINE_KIND": engine,
+        "BATON_ENGINE_DTYPE": dtype,
+        **{f"BATON_ENGINE_{name.upper()}": value for name, value in operators.items()},
+    }
+
+
+def is_exact(engine: str, dtype: str) -> bool:
+    """Return whether the tokens are promised, whatever happens."""
+    return engine == "sim" or dtype in EXACT
 
 
 def traffic(
@@ -53,12 +69,15 @@ def traffic(
 
 def _engine(kind: str, dtype: str) -> Any:
     return create_engine(
-        EngineSettings(
-            kind=kind,
-            model=MODEL,
-            threads=1,
-            dtype=dtype,
-            kv_bytes=64 * 2**20,
-            sim_time_scale=0,
+        EngineSettings.model_validate(
+            {
+                "kind": kind,
+                "model": MODEL,
+                "threads": 1,
+                "dtype": dtype,
+                "kv_bytes": 64 * 2**20,
+                "sim_time_scale": 0,
+                **EXACT.get(dtype, {}),
+            }
         )
     )

@@ -20,7 +20,7 @@ from bench.faults.cancels import drop_streams
 from bench.faults.frontends import FleetFrontends
 from bench.faults.rows import ENGINES
 from bench.faults.scene import RELEASE_SECONDS, Scene, scene
-from bench.faults.setup import COUNTS, EXACT, cluster_settings, traffic
+from bench.faults.setup import COUNTS, DTYPE, cluster_settings, traffic
 from bench.harness import cli
 from bench.harness.machine import rss_bytes
 from bench.harness.table import Table
@@ -42,11 +42,11 @@ and the routers' index of them grows for 10 minutes and more; with 512 KiB there
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     draw = random.Random(options.seed)
-    settings = cluster_settings(options.engine, EXACT) | TIERS
+    settings = cluster_settings(options.engine, DTYPE) | TIERS
     samples: dict[str, list[tuple[float, int, int]]] = {}
     with tempfile.TemporaryDirectory() as directory:
         async with scene(Path(directory), settings, COUNTS, draw) as made:
-            load = traffic(FleetFrontends(made.fleet, made.draw), made.draw, options.engine, EXACT)
+            load = traffic(FleetFrontends(made.fleet, made.draw), made.draw, options.engine, DTYPE)
             await load.learn(exact=True)
             stop = asyncio.Event()
             running = asyncio.create_task(load.run(stop, resume=False))

@@ -93,6 +93,11 @@ class Helper:
         self._name = name
         self._child = child
 
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._child.pid
+
     async def send(self, line: str) -> None:
         """Write a line to its standard input."""
         assert self._child.stdin is not None

@@ -5,7 +5,7 @@ import random
 from baton.internal.v1 import router_pb2
 from baton.kv.keys import pack
 from services.router.admission.waiting import QueueSettings
-from services.router.prefix_index.blocks.table import new_table
+from services.router.prefix_index.blocks.table import choose_table
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.fleet import Fleet
@@ -21,21 +21,28 @@ Roles = list[Role]
 _SPLIT: Roles = [Role.PREFILL] * 4 + [Role.DECODE] * 4
 FLEETS: dict[str, Roles] = {
     "4 prefill + 4 decode": _SPLIT,
+    "32 prefill + 32 decode": [Role.PREFILL] * 32 + [Role.DECODE] * 32,
     "8 combined": [Role.COMBINED] * 8,
 }
 
 
-def chains() -> list[list[bytes]]:
+def chains(count: int = CHAINS) -> list[list[bytes]]:
     """Return the block keys of prompts."""
     draw = random.Random(1)
-    return [[draw.randbytes(16) for _ in range(BLOCKS)] for _ in range(CHAINS)]
+    return [[draw.randbytes(16) for _ in range(BLOCKS)] for _ in range(count)]
 
 
-def fleet(roles: Roles) -> Fleet:
-    """Return a fleet of two stores and a worker of each role, with what they hold."""
-    made = Fleet(PrefixIndex(table=new_table()), TicketTable("bench"))
+def fleet(roles: Roles, prompts: int = CHAINS) -> Fleet:
+    """Return a fleet of a worker of each role, a store for every four, and what they hold.
+
+    Args:
+        roles: of the workers.
+        prompts: of which each has 48 of 64 blocks in a store, 16 in another, and 32 at a worker.
+    """
+    stores = max(2, len(roles) // 4)
+    made = Fleet(PrefixIndex(table=choose_table().taken), TicketTable("bench"))
     made.set_layouts([ModelLayout("m", LAYOUT, block_tokens=16, block_bytes=65_536)])
-    for number in range(2):
+    for number in range(stores):
         made.put(InstanceState(f"store-{number}", Role.KVSTORE, address="h:1"))
     for number, role in enumerate(roles):
         worker = f"worker-{number}"
@@ -46,7 +53,7 @@ def fleet(roles: Roles) -> Fleet:
                 address="h:2",
                 model="m",
                 layout_id=LAYOUT,
-                store_id=f"store-{number % 2}",
+                store_id=f"store-{number % stores}",
             )
         )
         made.apply_report(
@@ -62,11 +69,11 @@ def fleet(roles: Roles) -> Fleet:
             ),
             0.0,
         )
-    for number, chain in enumerate(chains()):
-        near, far = f"store-{number % 2}", f"store-{(number + 1) % 2}"
+    for number, chain in enumerate(chains(prompts)):
+        near, far = f"store-{number % stores}", f"store-{(number + 1) % stores}"
         made.index.add_blocks(near, DRAM, chain[:48])
         made.index.add_blocks(far, DRAM, chain[:16])
-        made.index.add_blocks(f"worker-{number % 8}", ENGINE, chain[:32])
+        made.index.add_blocks(f"worker-{number % len(roles)}", ENGINE, chain[:32])
     return made
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from baton.kv.keys import pack
 from bench.harness import cli
 from bench.harness.table import Table
-from services.router.prefix_index.blocks.build import build, library_path
+from services.router.prefix_index.blocks.build import library
 from services.router.prefix_index.blocks.dict_table import DictTable
 from services.router.prefix_index.blocks.native_table import NativeTable
 from services.router.prefix_index.blocks.table import BlockTable
@@ -33,7 +33,7 @@ from services.router.prefix_index.index import PrefixIndex
 CHAIN = 64
 MATCHES = 20_000
 TABLES: dict[str, Callable[[], BlockTable]] = {
-    "compiled": lambda: NativeTable(library_path()),
+    "compiled": lambda: NativeTable(library().build()),
     "dict": DictTable,
 }
 
@@ -110,7 +110,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         ("evicted/s", "11,.0f"),
     )
     results = []
-    build()
+    library().build()
     for kind, (holders, copies) in product(TABLES, ((8, 2), (64, 2), (1_000, 2), (1_000, 100))):
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             results.append(process.submit(_row, kind, options.blocks, holders, copies).result())

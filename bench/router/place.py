@@ -1,32 +1,54 @@
 """How many requests per second one router places.
 
-8 workers (4 prefill and 4 decode, or 8 combined), 2 stores, prompts of 64 blocks of which about 48
-are held, an index of 100,000 blocks. `pure` calls the placer as the service does; `stream` asks a
-server in another process over one Place stream, with so many questions in flight.
+8 workers (4 prefill and 4 decode, or 8 combined) or 64, a store for every four, prompts of 64
+blocks of which about 48 are held, an index of 100,000 blocks. `placement` calls the placement
+alone, from the query on, and `queue` through the queue, where no request waits; `pure` is all that
+the service does with a query. `stream` asks a server in another process over one Place stream, as a
+frontend does, with so many questions in flight; its placements per second of CPU are the server's.
+The rates of the first three are taken by turns, so that a busy machine slows them alike. The best
+round of 200 placements, or second of a stream, is told beside the mean: of a busy machine it says
+more.
 
-    python -m bench.router.place [--seconds 3] [--json FILE]
+    python -m bench.router.place [--seconds 3] [--fleets "32 prefill + 32 decode"] [--json FILE]
 """
 
 import argparse
+import asyncio
+import itertools
+import statistics
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from baton.internal.v1 import router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
-from baton.rpc.channels import open_channel
+from baton.rpc.channel.channel import Channel
 from baton.rpc.protocol import hello
+from baton.rpc.streams.client import ClientStream
+from baton.rpc.streams.send_queue import SendQueue
 from bench.harness import cli
 from bench.harness.child import helper
+from bench.harness.machine import cpu_seconds
 from bench.harness.table import Table
 from bench.router.fleet import CHAINS, FLEETS, NO_GATE, Roles, chains, fleet, query
+from services.router.admission.controller import AdmissionController
 from services.router.api.dispatcher import QueryDispatcher
+from services.router.api.queries import request_from_proto, waiting_from_proto
 from services.router.placement.service import PlacementService
+from services.router.policy.compiled.scorer import choose_scorer
 
-WARM_UP = 200
+ROUND = 200
+"""Queries that are placed in one way before it is another one's turn."""
+MAX_FRAMES = 64
+"""Of a message, as frontends send them."""
+WARM_UP_ROUNDS = 2
+WARM_UP_SECONDS = 0.5
+WINDOW_SECONDS = 1.0
+"""Of which the best is told: processor time is counted in hundredths of a second."""
 
 
-class _Asker:
+class NullAsker:
     """A session that keeps the last frame."""
 
     number = 1
@@ -48,81 +70,182 @@ class _Asker:
         """Nothing is claimed."""
 
 
-def pure(roles: Roles, seconds: float) -> tuple[float, float]:
-    """Return placements per second of one process, each with its ticket taken and given back.
+Place = Callable[[router_pb2.PlaceQuery], None]
 
-    Args:
-        roles: of the workers.
-        seconds: how long to place.
 
-    Returns:
-        (by the clock, by CPU time: what an otherwise idle core would do).
-    """
-    dispatcher = QueryDispatcher(PlacementService(fleet(roles)), NO_GATE)
-    asker = _Asker()
+def placement(roles: Roles) -> Place:
+    """Return what places, and gives the ticket back."""
+    placements = PlacementService(fleet(roles), scorer=choose_scorer().taken)
+
+    def place(asked: router_pb2.PlaceQuery) -> None:
+        placed = placements.place(request_from_proto(asked), 1, time.monotonic())
+        placements.return_tickets(1, [placed.ticket])
+
+    return place
+
+
+def queue(roles: Roles) -> Place:
+    """Return what places through the queue, and gives the ticket back."""
+    controller = AdmissionController(
+        PlacementService(fleet(roles), scorer=choose_scorer().taken), lambda *_: None, NO_GATE
+    )
+
+    def place(asked: router_pb2.PlaceQuery) -> None:
+        now, number = time.monotonic(), controller.next_number()
+        waiting = waiting_from_proto(asked, number, 1, lambda _: (0, 1.0), now)
+        admitted = controller.submit(waiting, now)
+        assert admitted is not None
+        controller.return_tickets(1, [admitted.placed.ticket], {})
+
+    return place
+
+
+def pure(roles: Roles) -> Place:
+    """Return what answers a query, and takes its ticket back."""
+    dispatcher = QueryDispatcher(
+        PlacementService(fleet(roles), scorer=choose_scorer().taken), NO_GATE
+    )
+    asker = NullAsker()
     dispatcher.open_session(asker)
-    queries = [query(number, chain) for number, chain in enumerate(chains())]
 
     def place(asked: router_pb2.PlaceQuery) -> None:
         dispatcher.ask(asker, asked)
         dispatcher.return_tickets(1, [asker.told.placement.ticket], (), {})
 
-    return _rate(place, queries, seconds)
+    return place
 
 
-def _rate(
-    place: Callable[[router_pb2.PlaceQuery], None],
-    queries: list[router_pb2.PlaceQuery],
-    seconds: float,
-) -> tuple[float, float]:
-    for asked in queries[:WARM_UP]:
-        place(asked)
-    placed = 0
-    began, began_cpu = time.perf_counter(), time.process_time()
-    while time.perf_counter() - began < seconds:
-        for asked in queries[:WARM_UP]:
-            place(asked)
-        placed += WARM_UP
-    clock, cpu = time.perf_counter() - began, time.process_time() - began_cpu
-    return placed / clock, placed / cpu
+class Rate(NamedTuple):
+    """How fast placements were."""
+
+    per_second: float
+    median_seconds: float
+    """To an answer."""
+    per_cpu_second: float
+    """Of the process that places: what an otherwise idle core would do."""
+    best_per_cpu_second: float
+    """In the best round: neighbours on a busy machine make CPU time worth less."""
 
 
-async def ask(address: str, in_flight: int, seconds: float) -> tuple[float, float]:
-    """Return placements per second over one stream, and the median time to an answer in seconds."""
-    async with open_channel(address) as channel:
-        stub: Any = RouterServiceStub(channel)
-        call = stub.Place()
-        greeting = router_pb2.FrameToRouter(hello=hello())
-        await call.write(router_pb2.PlaceRequest(frames=[greeting]))
-        asked_at: dict[int, float] = {}
-        waits: list[float] = []
-        messages = [query(number, chain) for number, chain in enumerate(chains())]
+def rates(ways: Mapping[str, Place], seconds: float) -> dict[str, Rate]:
+    """Return placements per second of this process, in each way.
 
-        async def send(number: int) -> None:
-            asked = messages[number % CHAINS]
+    Args:
+        ways: to place, each of which gives its ticket back.
+        seconds: how long to place in each way.
+    """
+    queries = [query(number, chain) for number, chain in enumerate(chains()[:ROUND])]
+    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    ends = time.perf_counter() + seconds * len(ways)
+    warm = False
+    while not warm or time.perf_counter() < ends:
+        for name, place in ways.items():
+            began, began_cpu = time.perf_counter(), time.process_time()
+            for asked in queries:
+                place(asked)
+            clock, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+            spent[name].append((clock, cpu))
+        if not warm and len(spent[name]) == WARM_UP_ROUNDS:
+            warm, spent = True, {name: [] for name in ways}
+    found = {}
+    for name, rounds in spent.items():
+        clocks, cpus = [clock for clock, _ in rounds], [cpu for _, cpu in rounds]
+        placed = ROUND * len(rounds)
+        found[name] = Rate(
+            placed / sum(clocks),
+            statistics.median(clocks) / ROUND,
+            placed / sum(cpus),
+            ROUND / min(cpus),
+        )
+    return found
+
+
+class _Frontend:
+    """Asks over one stream, as frontends do: what there is to say in a turn is one message.
+
+    Args:
+        channel: to the server.
+        in_flight: questions that are not answered.
+    """
+
+    def __init__(self, channel: Channel, in_flight: int) -> None:
+        self._numbers = itertools.count()
+        self._asked_at: dict[int, float] = {}
+        self._messages = [query(number, chain) for number, chain in enumerate(chains())]
+        self._returns: list[str] = []
+        self.waits: list[float] = []
+        queue: SendQueue[int, router_pb2.PlaceRequest] = SendQueue(self._pack)
+        stub = channel.stub(RouterServiceStub)
+        self._call: ClientStream[int, router_pb2.PlaceResponse] = ClientStream(stub.Place(), queue)
+        self._greeted = False
+        for _ in range(in_flight):
+            self._call.send(next(self._numbers))
+        self._call.start_reader(self._receive, lambda _: None)
+
+    def close(self) -> None:
+        """End the call."""
+        self._call.close()
+
+    def _pack(self, frames: deque[int]) -> router_pb2.PlaceRequest:
+        message = router_pb2.PlaceRequest()
+        if not self._greeted:
+            self._greeted = True
+            message.frames.add().hello.CopyFrom(hello())
+        if self._returns:
+            message.frames.add().return_tickets.tickets.extend(self._returns)
+            self._returns = []
+        now = time.perf_counter()
+        while frames and len(message.frames) < MAX_FRAMES:
+            number = frames.popleft()
+            self._asked_at[number] = now
+            asked = message.frames.add().query
+            asked.CopyFrom(self._messages[number % CHAINS])
             asked.correlation_id = number
-            asked_at[number] = time.perf_counter()
-            frame = router_pb2.FrameToRouter(query=asked)
-            await call.write(router_pb2.PlaceRequest(frames=[frame]))
+        return message
 
+    def _receive(self, response: router_pb2.PlaceResponse) -> None:
+        now = time.perf_counter()
+        for answer in response.frames:
+            if answer.HasField("placement"):
+                self.waits.append(now - self._asked_at.pop(answer.placement.correlation_id))
+                self._returns.append(answer.placement.ticket)
+                self._call.send(next(self._numbers))
+
+
+async def ask(address: str, pid: int, in_flight: int, seconds: float) -> Rate:
+    """Ask a server over one stream.
+
+    Args:
+        address: of the server.
+        pid: of its process.
+        in_flight: questions that are not answered.
+        seconds: how long.
+    """
+    async with Channel(address) as channel:
+        frontend = _Frontend(channel, in_flight)
+        waits: list[float] = []
+        of_cpu = []
         try:
-            for number in range(in_flight):
-                await send(number)
-            began, number = time.perf_counter(), in_flight
-            while time.perf_counter() - began < seconds:
-                for answer in (await call.read()).frames:
-                    if answer.HasField("hello"):
-                        continue
-                    placement = answer.placement
-                    waits.append(time.perf_counter() - asked_at.pop(placement.correlation_id))
-                    returned = router_pb2.ReturnTickets(tickets=[placement.ticket])
-                    frame = router_pb2.FrameToRouter(return_tickets=returned)
-                    await call.write(router_pb2.PlaceRequest(frames=[frame]))
-                    await send(number)
-                    number += 1
-            return len(waits) / (time.perf_counter() - began), sorted(waits)[len(waits) // 2]
+            await asyncio.sleep(WARM_UP_SECONDS)
+            began, began_cpu = time.perf_counter(), cpu_seconds(pid)
+            while (left := began + seconds - time.perf_counter()) > 0:
+                window_cpu = cpu_seconds(pid)
+                frontend.waits.clear()
+                await asyncio.sleep(min(WINDOW_SECONDS, left))
+                window_cpu = cpu_seconds(pid) - window_cpu
+                waits += frontend.waits
+                if left >= WINDOW_SECONDS:
+                    of_cpu.append(len(frontend.waits) / window_cpu)
+            cpu, took = cpu_seconds(pid) - began_cpu, time.perf_counter() - began
+            placed = len(waits)
+            return Rate(
+                placed / took,
+                statistics.median(waits),
+                placed / cpu,
+                max(of_cpu, default=placed / cpu),
+            )
         finally:
-            call.cancel()
+            frontend.close()
 
 
 async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -133,25 +256,35 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         ("placements/s", "12,.0f"),
         ("median ms", "9.3f"),
         ("per CPU s", "9,.0f"),
+        ("best", "9,.0f"),
     )
 
-    def note(fleet: str, how: str, rate: float, wait: float, of_cpu: float | None) -> None:
-        table.row(fleet, how, rate, wait * 1e3, "" if of_cpu is None else of_cpu)
-        found = {"per_second": rate, "median_seconds": wait, "per_cpu_second": of_cpu}
-        results.append({"fleet": fleet, "how": how, **found})
+    def note(fleet: str, how: str, rate: Rate) -> None:
+        table.row(
+            fleet,
+            how,
+            rate.per_second,
+            rate.median_seconds * 1e3,
+            rate.per_cpu_second,
+            rate.best_per_cpu_second,
+        )
+        results.append({"fleet": fleet, "how": how, **rate._asdict()})
 
-    for name, roles in FLEETS.items():
-        rate, of_cpu = pure(roles, options.seconds)
-        note(name, "pure", rate, 1 / rate, of_cpu)
+    for name, roles in ((name, FLEETS[name]) for name in options.fleets):
+        ways = {"placement": placement(roles), "queue": queue(roles), "pure": pure(roles)}
+        for how, rate in rates(ways, options.seconds).items():
+            note(name, how, rate)
         for in_flight in (1, 16, 128):
             async with helper("bench.router.place_server", name) as server:
-                rate, wait = await ask(await server.receive(), in_flight, options.seconds)
-            note(name, f"stream, {in_flight} in flight", rate, wait, None)
+                address = await server.receive()
+                rate = await ask(address, server.pid, in_flight, options.seconds)
+            note(name, f"stream, {in_flight} in flight", rate)
     return results
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each")
+    parser.add_argument("--fleets", nargs="+", choices=FLEETS, default=list(FLEETS))
 
 
 if __name__ == "__main__":

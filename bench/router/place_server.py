@@ -12,13 +12,16 @@ from bench.router.fleet import FLEETS, NO_GATE, Roles, fleet
 from services.router.api.dispatcher import QueryDispatcher
 from services.router.api.service import SERVICE_NAME, RouterService
 from services.router.placement.service import PlacementService
+from services.router.policy.compiled.scorer import choose_scorer
 
 
 async def serve(roles: Roles) -> None:
     """Serve a fleet until standard input ends; prints the address."""
     logs.configure("bench", "bench", "warning")
     async with Server(GrpcSettings(port=0), "bench") as server:
-        service = RouterService(QueryDispatcher(PlacementService(fleet(roles)), NO_GATE))
+        service = RouterService(
+            QueryDispatcher(PlacementService(fleet(roles), scorer=choose_scorer().taken), NO_GATE)
+        )
         server.add(service.register, SERVICE_NAME)
         await server.start()
         service.open()

@@ -2,7 +2,7 @@
 
 Each worker reports 20 times a second, with rates that change and 32 tickets of its work; half of
 them never fetched KV and take the median of the others' rates. After each round of reports the
-workers are listed once, as a placement does, so that each of them is rebuilt.
+columns of workers are brought up to date once, as a placement does.
 
     python -m bench.router.reports [--workers 1000] [--rounds 20] [--json FILE]
 """
@@ -56,7 +56,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             where.apply_report(report_from_proto(report), number / PER_SECOND)
         taken += time.process_time() - began
         began = time.process_time()
-        listed = where.workers("m")
+        listed = where.columns("m")
         rebuilt += time.process_time() - began
         assert len(listed) == options.workers
     count = options.rounds * options.workers

@@ -15,7 +15,7 @@ from baton.tokenizer_files import TokenizerFiles
 from baton.v1 import common_pb2
 from bench.harness.checkpoints import tokenizer_only
 from bench.harness.table import Table
-from services.frontend.generation.output import Output
+from services.frontend.generation.state.output import Output
 from services.frontend.models.model import Model
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.tokenizer import Tokenizer

@@ -4,6 +4,7 @@
 machine's cores as a whole:
 
     split       1 prefill + 1 decode worker, a core (or half of them) each
+    shared      the same two on all cores, decode's threads nicer than prefill's
     combined    1 worker that does both on all cores
     vllm        vLLM with chunked prefill on all cores (`make vllm` installs it)
 
@@ -13,6 +14,7 @@ A chunk size after a slash replaces the default: `combined/128`.
     python -m bench.serving.disaggregation --from FILE [--svg FILE]     measures nothing
 
 `--json` is written after every point; `--from` reads it, so that several runs make one picture.
+Below the table: what either pair of workers is beside vLLM and the combined worker.
 """
 
 import argparse
@@ -27,7 +29,7 @@ from typing import Any
 
 from baton.client import AsyncClient
 from baton.plot import Panel, draw
-from bench.harness import cli
+from bench.harness import ROOT, cli
 from bench.harness.checkpoints import SIZES, VOCAB, random_llama
 from bench.harness.cluster import cluster
 from bench.harness.table import Table
@@ -35,19 +37,25 @@ from bench.serving.generate import greedy
 from bench.serving.load.mixed import MixedLoad, Request, Targets, figures, from_json, run, to_json
 from bench.vllm.peers import async_llm
 
-SYSTEMS = ("split", "combined", "vllm")
+SYSTEMS = ("split", "shared", "combined", "vllm")
+PAIRS = ("split", "shared")
 RATES = (0.1, 0.15, 0.2)
 CHUNK_TOKENS = 512
+SHARED = "[decode.engine]\nnice = {nice}\n"
+"""Of a pair that shares its cores, as `baton up --config` reads it."""
 Row = dict[str, Any]
 Done = Callable[[MixedLoad, list[Request]], None]
 
 
 async def on_baton(
-    system: str, chunk: int, model: Path, loads: list[MixedLoad], done: Done
+    system: str, chunk: int, nice: int, model: Path, loads: list[MixedLoad], done: Done
 ) -> None:
     """Put every load on one cluster with the workers of one system."""
+    config = ROOT / "build" / "bench" / "shared.toml"
+    config.write_text(SHARED.format(nice=nice))
     workers = {
         "split": ("--prefill", "1", "--decode", "1", "--pin"),
+        "shared": ("--prefill", "1", "--decode", "1", f"--config={config}"),
         "combined": ("--prefill", "0", "--decode", "0", "--combined", "1"),
     }[system]
     settings = {
@@ -92,6 +100,32 @@ def show(table: Table, row: Row) -> None:
     )
     if row["errors"]:
         print(row["errors"])
+
+
+def compare(rows: list[Row]) -> None:
+    """Print what each pair of workers is beside the other systems at the same rate."""
+    by_point = {(row["system"], row["prompts_per_second"]): row for row in rows}
+    for (system, rate), pair in by_point.items():
+        if system not in PAIRS:
+            continue
+        for other in ("combined", "vllm"):
+            if (beside := by_point.get((other, rate))) is None:
+                continue
+            compared = (
+                ("p99 interval, ms", "inter_token_p99", 1e3),
+                ("good requests/s", "goodput", 1.0),
+                ("prompts' TTFT p50, s", "first_token_p50", 1.0),
+            )
+            said = [
+                f"{name} {pair[key] * scale:.2f} beside {beside[key] * scale:.2f}"
+                f" ({_ratio(pair[key], beside[key])})"
+                for name, key, scale in compared
+            ]
+            print(f"{system} beside {other} at {rate}/s: {'; '.join(said)}")
+
+
+def _ratio(one: float, other: float) -> str:
+    return f"{one / other:.3g} times" if other and one + other < math.inf else "no ratio"
 
 
 def plot(rows: list[Row], targets: Targets) -> str:
@@ -164,7 +198,8 @@ async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             if name == "vllm":
                 await on_vllm(tokens, model, loads, done)
             else:
-                await on_baton(name, tokens, model, loads, done)
+                await on_baton(name, tokens, options.nice, model, loads, done)
+    compare(rows)
     if options.svg:
         options.svg.write_text(plot(rows, targets))
     return runs
@@ -177,6 +212,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", choices=SIZES, default="154M", help="of the model")
     parser.add_argument("--first-token", type=float, default=8.0, help="target, seconds")
     parser.add_argument("--inter-token", type=float, default=0.2, help="target, seconds")
+    parser.add_argument("--nice", type=int, default=5, help="decode's, where cores are shared")
     parser.add_argument("--from", dest="sources", type=Path, action="append", help="show these")
     parser.add_argument("--svg", type=Path, help="also draw the sweep here")
 

@@ -26,7 +26,7 @@ from typing import Any
 from baton.cluster.etcd.local import LocalEtcd
 from bench.faults.frontends import FleetFrontends
 from bench.faults.rows import ENGINES
-from bench.faults.setup import COUNTS, EXACT, cluster_settings, traffic
+from bench.faults.setup import COUNTS, DTYPE, cluster_settings, traffic
 from bench.faults.traffic import Seen, Shape, Traffic
 from bench.harness import cli
 from bench.harness.fleet import SERVICES, Fleet, total
@@ -57,7 +57,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         directory = Path(name)
         (directory / "etcd").mkdir()
         async with LocalEtcd(directory / "etcd") as etcd:
-            settings = {**cluster_settings(options.engine, EXACT), **SETTINGS}
+            settings = {**cluster_settings(options.engine, DTYPE), **SETTINGS}
             fleet = Fleet(directory, etcd, settings, COUNTS, {})
             for frontend in fleet.frontends:
                 frontend.settings.update(FRONTEND_SETTINGS)
@@ -65,7 +65,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             try:
                 await fleet.start(*fleet.members, release=versions[0])
                 await fleet.wait_ready()
-                load = traffic(FleetFrontends(fleet, draw), draw, options.engine, EXACT, shape)
+                load = traffic(FleetFrontends(fleet, draw), draw, options.engine, DTYPE, shape)
                 await load.learn(exact=True)
                 roles = options.roles.split(",")
                 return await roll(fleet, load, roles, options.requests, versions)

@@ -27,11 +27,11 @@ from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.suspects import Suspects
 from services.frontend.models.model import Model, ResolvedModel
-from services.frontend.openai.encoder import ChunkEncoder
 from services.frontend.openai.multi_prompt import Batch
-from services.frontend.openai.response import ResponseOptions
+from services.frontend.openai.response.encoder import ChunkEncoder
+from services.frontend.openai.response.options import ResponseOptions
+from services.frontend.openai.response.templates import CHAT
 from services.frontend.openai.stream import answer_stream
-from services.frontend.openai.templates import CHAT
 from services.frontend.placement.placement import Placement
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests import validate

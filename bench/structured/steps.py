@@ -1,16 +1,21 @@
 """What grammars add to a decode step: `python -m bench.structured.steps [--native off]`.
 
 Milliseconds of a decode step of the 292M model with 32 streams at temperature 1, without grammars
-and with one each (five schemas in turns, any JSON among them, whose outputs do not end), in turns
-in one process, with vocabularies of 4,096 and 131,072. The median of the steps counts, and of the
-rounds the shortest.
+and with one each (five schemas in turns, any JSON among them, whose outputs do not end), in turns,
+with vocabularies of 4,096 and 131,072. The median of the steps counts, and of the rounds the
+shortest. vLLM with its guidance backend joins where `make vllm` installed it.
 """
 
 import argparse
 import json
+import os
 import statistics
 import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from baton.engine.base import Engine, SequenceRequest
@@ -21,30 +26,26 @@ from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from bench.harness import cli
 from bench.harness.checkpoints import random_llama
+from bench.harness.child import Helper, helper, log_path
 from bench.harness.table import Table
+from bench.structured.load import BATCH, MAX_TOKENS, SCHEMAS, STEPS, WARM_UP_STEPS, prompt
 
-BATCH = 32
-PROMPT = 128
-STEPS = 40
-_SCHEMAS: list[Any] = [
-    {},
-    {"type": "string"},
-    {"enum": [f"value {i}" for i in range(200)]},
-    {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "number"}}},
-    {"anyOf": [{"type": "string", "pattern": "^[a-z]{1,200}$"}, {"type": "boolean"}]},
+_FIELDS: dict[str, Any] = {"temperature": 1.0, "max_tokens": MAX_TOKENS, "ignore_eos": True}
+PLAIN = [SamplingParams(seed=at, **_FIELDS) for at in range(BATCH)]
+GUIDED = [
+    SamplingParams(
+        seed=at,
+        grammar=Grammar.of("json_schema", json.dumps(SCHEMAS[at % len(SCHEMAS)])),
+        **_FIELDS,
+    )
+    for at in range(BATCH)
 ]
-
-
-def _endless(items: Any) -> dict[str, Any]:
-    """Return a schema of which no output ends within a measurement."""
-    return {"type": "array", "items": items, "minItems": 1000}
 
 
 def step_ms(engine: Engine, sampling: list[SamplingParams]) -> float:
     """Return the median milliseconds of a decode step of `BATCH` streams."""
     for number in range(BATCH):
-        prompt = tuple((number * 131 + i * 7) % 250 for i in range(PROMPT))
-        engine.add(SequenceRequest(number, b"bench", prompt, sampling[number % len(sampling)]))
+        engine.add(SequenceRequest(number, b"bench", prompt(number), sampling[number]))
     running: set[int] = set()
 
     def step() -> None:
@@ -57,7 +58,7 @@ def step_ms(engine: Engine, sampling: list[SamplingParams]) -> float:
 
     while len(running) < BATCH or engine.stats().pending_prompt_tokens:
         step()
-    for _ in range(4):
+    for _ in range(WARM_UP_STEPS):
         step()
     marks = [time.perf_counter()]
     for _ in range(STEPS):
@@ -68,20 +69,26 @@ def step_ms(engine: Engine, sampling: list[SamplingParams]) -> float:
     return statistics.median(after - before for before, after in pairwise(marks)) * 1e3
 
 
-def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    fields: dict[str, Any] = {"temperature": 1.0, "max_tokens": 1024, "ignore_eos": True}
-    plain = [SamplingParams(seed=at, **fields) for at in range(BATCH)]
-    guided = [
-        SamplingParams(
-            seed=at,
-            grammar=Grammar.of("json_schema", json.dumps(_endless(_SCHEMAS[at % len(_SCHEMAS)]))),
-            **fields,
-        )
-        for at in range(BATCH)
-    ]
-    table = Table(
-        ("vocabulary", "10,"), ("none ms", "9.2f"), ("guided ms", "9.2f"), ("ratio", "6.3f")
-    )
+@asynccontextmanager
+async def vllm(model: Path, threads: int) -> AsyncIterator[Helper]:
+    """Run vLLM until the block ends; what it says is in build/bench/vllm.log."""
+    cores = sorted(os.sched_getaffinity(0))[:threads]
+    settings = {
+        "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
+        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    arguments = (model, json.dumps(SCHEMAS))
+    with log_path("vllm").open("w") as log:
+        started = helper("bench.structured.peer_vllm", *arguments, settings=settings, stderr=log)
+        async with started as peer:
+            print(f"vLLM {json.loads(await peer.receive())['version']}, guidance")
+            yield peer
+
+
+async def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     results = []
     for vocab in options.vocab:
         model = random_llama("292M", vocab)
@@ -91,13 +98,33 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             )
         )
         engine.warm_up()
-        times: dict[str, list[float]] = {"none": [], "guided": []}
-        for _ in range(options.rounds):
-            times["none"].append(step_ms(engine, plain))
-            times["guided"].append(step_ms(engine, guided))
+        times: dict[str, dict[str, list[float]]] = {"baton": {"none": [], "guided": []}}
+        async with AsyncExitStack() as stack:
+            peer = None
+            if not options.alone and find_spec("vllm") is not None:
+                peer = await stack.enter_async_context(vllm(model, options.threads))
+                times["vllm"] = {"none": [], "guided": []}
+            for turn in range(options.rounds + (peer is not None)):
+                for kind, sampling in (("none", PLAIN), ("guided", GUIDED)):
+                    if peer is not None:
+                        answer = await peer.ask({"guided": kind == "guided"})
+                        if turn:  # its first round warms it up
+                            times["vllm"][kind].append(answer["ms"])
+                        with peer.paused():
+                            times["baton"][kind].append(step_ms(engine, sampling))
+                    else:
+                        times["baton"][kind].append(step_ms(engine, sampling))
         engine.close_engine()
-        none, with_grammar = min(times["none"]), min(times["guided"])
-        table.row(vocab, none, with_grammar, with_grammar / none)
+        table = Table(
+            ("vocabulary", "10,"),
+            ("engine", "<6"),
+            ("none ms", "9.2f"),
+            ("guided ms", "9.2f"),
+            ("ratio", "6.3f"),
+        )
+        for name, found in times.items():
+            none, guided = min(found["none"]), min(found["guided"])
+            table.row(vocab, name, none, guided, guided / none)
         results.append({"vocab": vocab, "times_ms": times})
     return results
 
@@ -106,6 +133,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocab", type=int, nargs="+", default=[4096, 131072])
     parser.add_argument("--native", default="auto", choices=("auto", "off", "required"))
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
+    parser.add_argument("--alone", action="store_true", help="without vLLM")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from bench.harness.stats import percentile
 from bench.harness.table import Table
 from services.frontend.generation.metering import Metering, RequestMeter, cost_of
 from services.frontend.generation.progress import RequestProgress
-from services.frontend.generation.usage import RequestUsage
+from services.frontend.generation.state.usage import RequestUsage
 from services.frontend.models.model import Model
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest

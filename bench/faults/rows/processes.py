@@ -4,7 +4,7 @@ import asyncio
 import signal
 from typing import Any
 
-from baton.cli.local.watchdog import is_stopped
+from baton.cli.local.processes.watchdog import is_stopped
 from bench.faults.rows.base import Act, Rows
 from bench.faults.scene import Scene
 from bench.harness import ROOT

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -56,8 +55,7 @@ def _build(commit: str, directory: Path) -> Path:
             f"upgrades are tested from commit {commit[:8]}, which this checkout's history lacks: "
             f"`git fetch --unshallow` brings it ({error})"
         ) from error
-    with tarfile.open(archive) as files:
-        files.extractall(source, filter="data")
+    shutil.unpack_archive(archive, source, "tar")
     # The commit says all that there is to know of it: not what the surrounding checkout is.
     _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, source)
     (wheel,) = dist.glob("*.whl")

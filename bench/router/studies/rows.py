@@ -43,6 +43,12 @@ ROWS = (
     Row("32 equal tenants", 2.1, lambda trace: split_tenants(trace, 32, 0)),
     Row("events 0.5 s late", 2.25, cluster=lambda config: replace(config, event_delay=0.5)),
     Row("events 2 s late", 2.25, cluster=lambda config: replace(config, event_delay=2.0)),
+    Row("reports 0.5 s apart", 2.25, cluster=lambda config: replace(config, report_interval=0.5)),
+    Row(
+        "1 s apart, 50 ms late",
+        2.25,
+        cluster=lambda config: replace(config, report_interval=1.0, report_delay=0.05),
+    ),
 )
 
 

@@ -1,0 +1,1 @@
+"""A real cluster under five times the load that its workers can carry."""

@@ -1,0 +1,206 @@
+"""A real cluster offered five times what its workers carry: `python -m bench.router.overload`.
+
+Starts etcd, a router, a KV store, a frontend that wants API keys and 8 workers with the simulated
+engine, which carry `--cap` requests per second in sum, and offers `--offered` from one more
+process, at random times, whether or not earlier ones were answered. Prompts' lengths are drawn
+from a log-normal distribution (1 of 100 is 4.7 times as long as the mean of 200 tokens), all of
+them are new, and outputs have 4 tokens. Prints
+
+- overload: who is refused, how soon, and who of the others has its first token within a second;
+- fairness: the time to first token of a tenant, alone and beside an equal one that sends 50 times
+  as much, with gates of 0 and 0.1 s, and how many times as late its p99 is; `simulated` is that of
+  the same requests on simulated workers, where no processor is short;
+- weights: tokens of tenants with weights 1, 2 and 4 that each offer a third, over what their
+  weights say.
+
+`sent late` is by how much the clients themselves sent later than they were to, p99; `cores` is what
+the processes of the cluster used, and `at random` how many requests the frontend placed by itself,
+since the router was not heard of for a second: then the machine was too busy to say anything of
+queues. `CPU ms per request` is what each kind of process used in the first part, all of its kind
+together, over what was offered: it says more than times where the machine is busy. It takes six
+minutes; `--cap 20 --offered 100` asks less of the processor.
+"""
+
+import argparse
+from typing import Any
+
+from bench.harness import cli
+from bench.harness.stats import percentile
+from bench.harness.table import Table
+from bench.router.overload.cluster import (
+    MEAN_TOKENS,
+    OUTPUT_TOKENS,
+    WEIGHTS,
+    WORKERS,
+    Bench,
+    start,
+)
+from bench.router.overload.simulated import ttfts
+
+TARGET_SECONDS = 1.0
+TIMES_MORE = 50
+GATES = (0.0, 0.1)
+FILL_SECONDS = 5.0
+"""Of the weights' load, until all tenants have something that waits."""
+
+
+async def overload(bench: Bench, options: argparse.Namespace) -> dict[str, Any]:
+    """Print and return what becomes of requests that want their first token within a second."""
+    offered = await bench.offer(
+        options.seconds, bench.source("large", options.offered, target=TARGET_SECONDS)
+    )
+    accepted = [one for one in offered.outcomes if not one.refused]
+    refusals = [one.ended - one.sent for one in offered.outcomes if one.refused]
+    ttfts = [one.ttft for one in accepted]
+    found = {
+        "offered": len(offered.outcomes) / options.seconds,
+        "accepted": len(accepted) / options.seconds,
+        "in_time": sum(one <= TARGET_SECONDS for one in ttfts) / max(1, len(ttfts)),
+        "ttft_ms": [percentile(ttfts, q) * 1e3 for q in (50, 95, 99)],
+        "refusal_ms": [percentile(refusals, q) * 1e3 for q in (50, 99)],
+        "late_ms": offered.late_ms,
+        "cores": offered.cores,
+        "cpu_ms": offered.cpu_ms,
+        "errors": offered.errors,
+    }
+    table = Table(
+        ("overload: offered/s", "19.1f"),
+        ("accepted/s", "10.1f"),
+        ("in time %", "9.1f"),
+        ("TTFT p50 ms", "11.0f"),
+        ("p95", "5.0f"),
+        ("p99", "5.0f"),
+        ("refused p50 ms", "14.1f"),
+        ("p99", "6.1f"),
+        ("sent late ms", "12.1f"),
+        ("cores", "5.2f"),
+        ("at random", "9.0f"),
+    )
+    table.row(
+        found["offered"],
+        found["accepted"],
+        100 * found["in_time"],
+        *found["ttft_ms"],
+        *found["refusal_ms"],
+        offered.late_ms,
+        offered.cores,
+        offered.at_random,
+    )
+    columns = [(name, f"{len(name) + 1}.2f") for name in offered.cpu_ms]
+    Table(("CPU ms per request", "<19"), *columns).row("", *offered.cpu_ms.values())
+    return found
+
+
+async def fairness(bench: Bench, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Print and return a tenant's times to first token, alone and beside the other, by gate."""
+    table = Table(
+        ("fairness: gate s", "16.1f"),
+        ("requests", "8d"),
+        ("alone p50 ms", "12.0f"),
+        ("p99", "5.0f"),
+        ("beside p50 ms", "13.0f"),
+        ("p99", "5.0f"),
+        ("p99 times", "9.2f"),
+        ("simulated", "9.2f"),
+        ("sent late ms", "12.1f"),
+        ("cores", "5.2f"),
+        ("at random", "9.0f"),
+    )
+    few = options.offered / (TIMES_MORE + 1)
+    small = bench.source("small", few)
+    large = bench.source("large", options.offered - few, waited_for=False)
+    rows = []
+    for gate in GATES:
+        await bench.set_gate(gate)
+        alone = await bench.offer(options.fair_seconds, small)
+        beside = await bench.offer(options.fair_seconds, small, large)
+        before, after = alone.ttft_ms("small"), beside.ttft_ms("small")
+        times = after[1] / before[1]
+        rate = options.cap * MEAN_TOKENS / WORKERS
+        simulated = [
+            percentile(
+                ttfts(bench.of(options.fair_seconds, *some), "small", WORKERS, rate, gate), 99
+            )
+            for some in ([small], [small, large])
+        ]
+        simulated_times = simulated[1] / simulated[0]
+        count = len(beside.of("small"))
+        table.row(
+            gate,
+            count,
+            *before,
+            *after,
+            times,
+            simulated_times,
+            beside.late_ms,
+            beside.cores,
+            beside.at_random,
+        )
+        errors = [*alone.errors, *beside.errors]
+        rows.append(
+            {
+                "gate": gate,
+                "alone": before,
+                "beside": after,
+                "simulated": simulated,
+                "errors": errors,
+            }
+        )
+    return rows
+
+
+async def weights(bench: Bench, options: argparse.Namespace) -> dict[str, float]:
+    """Print and return what tenants are given, over what their weights say."""
+    rate = options.offered / len(WEIGHTS)
+    sources = [bench.source(name, rate, waited_for=False) for name in WEIGHTS]
+    offered = await bench.offer(FILL_SECONDS + options.seconds, *sources)
+    tokens = {
+        name: sum(
+            one.prompt_tokens + OUTPUT_TOKENS
+            for one in offered.of(name)
+            if one.first is not None and FILL_SECONDS <= one.first <= offered.seconds
+        )
+        for name in WEIGHTS
+    }
+    each = sum(tokens.values()) / sum(WEIGHTS.values())
+    shares = {name: tokens[name] / (each * weight) for name, weight in WEIGHTS.items()}
+    table = Table(
+        *(
+            (f"{'weights: ' if name == 'one' else ''}{weight}", "9.3f")
+            for name, weight in WEIGHTS.items()
+        ),
+        ("tokens/s", "8.0f"),
+        ("sent late ms", "12.1f"),
+        ("cores", "5.2f"),
+        ("at random", "9.0f"),
+    )
+    table.row(
+        *shares.values(),
+        sum(tokens.values()) / options.seconds,
+        offered.late_ms,
+        offered.cores,
+        offered.at_random,
+    )
+    return shares
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    async with start(options) as bench:
+        await bench.warm_up()
+        parts = {"overload": overload, "fairness": fairness, "weights": weights}
+        return {name: await parts[name](bench, options) for name in options.parts}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what is offered."""
+    parts = ["overload", "fairness", "weights"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--cap", type=float, default=60.0, help="requests per second; default: 60")
+    parser.add_argument("--offered", type=float, default=300.0, help="likewise; default: 300")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of a load; default: 20")
+    parser.add_argument("--fair-seconds", type=float, default=60.0, help="likewise; default: 60")
+    parser.add_argument("--warm-seconds", type=float, default=4.0, help="of half the cap")
+
+
+if __name__ == "__main__":
+    cli.main(measure, __doc__, arguments)

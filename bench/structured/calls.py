@@ -1,0 +1,212 @@
+"""Calls whose decode worker is killed while they are written: `python -m bench.structured.calls`.
+
+A cluster of one prefill and two decode workers of Baton Tiny streams required calls of a tool, each
+of a seed of its own: first with nobody killed, then while decode workers are killed (SIGKILL) that
+are in the middle of calls, until so many calls went on at another worker. Each must be one call
+whose arguments its schema allows, with the tokens of the first time.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import jsonschema
+
+from baton.client import AsyncClient
+from baton.client.tools import Tool
+from baton.stream_events import (
+    CallArguments,
+    CallBegun,
+    CallEnded,
+    ChoiceFinished,
+    Delta,
+    Finished,
+    FinishReason,
+)
+from bench.harness import cli
+from bench.harness.cluster import Cluster, cluster
+
+NOTES = 8
+"""The fewest notes of a call: each has some 25 tokens."""
+MAX_TOKENS = 1000
+_AT_ONCE = 24
+_SETTLED_SECONDS = 11.0
+"""What dies thrice within 10 s of its start is not started again."""
+
+
+def schema(notes: int) -> dict[str, Any]:
+    """Return the schema of arguments with at least so many notes."""
+    return {
+        "type": "object",
+        "properties": {
+            "city": {"enum": ["Rome", "Paris", "Oslo"]},
+            "notes": {
+                "type": "array",
+                "items": {"type": "string", "minLength": 12, "maxLength": 24},
+                "minItems": notes,
+                "maxItems": notes + notes // 2,
+            },
+        },
+        "required": ["city", "notes"],
+        "additionalProperties": False,
+    }
+
+
+class Call:
+    """One streamed answer that is a call.
+
+    Args:
+        seed: of its draws.
+        notes: the fewest that its arguments have.
+    """
+
+    def __init__(self, seed: int, notes: int = NOTES) -> None:
+        self.seed = seed
+        self._schema = schema(notes)
+        self.tokens: list[int] = []
+        self.arguments: list[str] = []
+        self.open = False
+        """It has begun to be written, and not ended."""
+        self.begun = self.ended = self.decoders = 0
+        self.reason: FinishReason | None = None
+
+    async def stream(self, client: AsyncClient, model: str) -> None:
+        """Ask for it, and note what comes."""
+        tool: Tool = {"name": "note", "description": "Note.", "parameters": self._schema}
+        events = client.chat(
+            "What is the weather?",
+            model=model,
+            tools=[tool],
+            tool_choice="required",
+            parallel_tool_calls=False,
+            temperature=1.0,
+            seed=self.seed,
+            max_tokens=MAX_TOKENS,
+        )
+        async for event in events:
+            match event:
+                case Delta():
+                    self.tokens += event.token_ids
+                    self._note(event)
+                case ChoiceFinished():
+                    self.reason = event.reason
+                case Finished():
+                    self.decoders = sum(step.name == "decode" for step in event.steps)
+
+    def _note(self, delta: Delta) -> None:
+        for part in delta.parts:
+            match part:
+                case CallBegun():
+                    self.begun, self.open = self.begun + 1, True
+                case CallArguments():
+                    self.arguments.append(part.text)
+                case CallEnded():
+                    self.ended, self.open = self.ended + 1, False
+
+    @property
+    def said(self) -> tuple[list[int], str]:
+        """Its tokens, and its arguments."""
+        return self.tokens, "".join(self.arguments)
+
+    @property
+    def valid(self) -> bool:
+        """Whether it is one whole call that its schema allows."""
+        try:
+            jsonschema.Draft202012Validator(self._schema).validate(json.loads(self.said[1]))
+        except (ValueError, jsonschema.ValidationError):
+            return False
+        return (self.begun, self.ended) == (1, 1)
+
+
+async def streamed(client: AsyncClient, model: str, seeds: Sequence[int]) -> list[Call]:
+    """Stream calls, all at once."""
+    calls = [Call(seed) for seed in seeds]
+    await asyncio.gather(*(call.stream(client, model) for call in calls))
+    return calls
+
+
+async def killed_within(
+    running: Cluster, client: AsyncClient, seeds: Sequence[int], pid: int, draw: Random
+) -> list[tuple[Call, bool]]:
+    """Stream calls, and kill a worker while it writes some; return each call, and whether it was
+    being written then."""
+    calls = [Call(seed) for seed in seeds]
+    streams = [asyncio.create_task(call.stream(client, running.model)) for call in calls]
+    share = draw.uniform(0.05, 0.6)
+    written = [0]
+    while len(written) * share > sum(length > 0 for length in written) or not any(written):
+        await asyncio.sleep(0.005)
+        written = [len(call.arguments) for call in calls]
+    await asyncio.sleep(draw.uniform(0.0, 0.3))
+    open_then = [call.open for call in calls]
+    with suppress(ProcessLookupError):  # it was gone already: another one is killed next time
+        os.kill(pid, signal.SIGKILL)
+    await asyncio.gather(*streams)
+    return list(zip(calls, open_then, strict=True))
+
+
+async def settled(running: Cluster, seen: dict[int, float]) -> list[int]:
+    """Return the pids of the decode workers, once there are two that may be killed.
+
+    Args:
+        running: the cluster.
+        seen: since when each is there; kept between calls.
+    """
+    while True:
+        now = time.monotonic()
+        pids = [pid for name, pid in running.pids().items() if "decode" in name]
+        for pid in pids:
+            seen.setdefault(pid, now)
+        if len(pids) == 2 and all(now - seen[pid] > _SETTLED_SECONDS for pid in pids):
+            return sorted(pids)
+        await asyncio.sleep(0.2)
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    draw = Random(options.seed)
+    settings = {
+        "BATON_ENGINE_DTYPE": "float64",
+        "BATON_ENGINE_THREADS": "1",
+        "BATON_TELEMETRY_LOG_LEVEL": "error",
+    }
+    counts: Counter[str] = Counter()
+    seen: dict[int, float] = {}
+    shape = ("--engine=torch", "--prefill=1", "--decode=2")
+    async with cluster(*shape, settings=settings) as up, AsyncClient(up.grpc) as client:
+        seeds = range(_AT_ONCE)
+        expected = {call.seed: call for call in await streamed(client, up.model, seeds)}
+        counts["tokens_of_a_call"] = sum(len(one.tokens) for one in expected.values()) // _AT_ONCE
+        while counts["moved"] < options.calls:
+            pid = draw.choice(await settled(up, seen))
+            for call, was_open in await killed_within(up, client, seeds, pid, draw):
+                right = expected[call.seed]
+                same = call.said == right.said
+                counts["calls"] += 1
+                counts["same"] += same
+                counts["valid"] += call.valid
+                if was_open and call.decoders > 1:
+                    counts["moved"] += 1
+                    counts["moved_same"] += same
+                    counts["moved_valid"] += call.valid
+            counts["kills"] += 1
+            print(dict(counts), flush=True)
+    if counts["valid"] != counts["calls"] or counts["same"] != counts["calls"]:
+        raise SystemExit("not kept: see above")
+    return dict(counts)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--calls", type=int, default=100, help="to be moved; default: 100")
+    parser.add_argument("--seed", type=int, default=1, help="default: 1")
+
+
+if __name__ == "__main__":
+    cli.main(measure, __doc__, _arguments)
