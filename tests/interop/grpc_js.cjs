@@ -131,9 +131,9 @@ const cases = {
     const zipped = new InferenceService(address, plain, {
       "grpc.default_compression_algorithm": grpc.compressionAlgorithms.gzip,
     });
-    const text = "the same words again ".repeat(2000);
+    const text = "the same words again ".repeat(500);
     const { token_ids } = await unary(zipped, "Tokenize", { model, text });
-    assert.ok(token_ids.length > 4000);
+    assert.ok(token_ids.length > 1000);
     zipped.close();
     return `${text.length} bytes, ${token_ids.length} tokens`;
   },

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from bench.faults.setup import EXACT, traffic
+from bench.faults.setup import DTYPE, traffic
 from bench.faults.traffic import Seen, Shape, Traffic
 from bench.serving.rolling import LONG_OUTPUT_TOKENS
 from tests.k8s.pods.cluster import Cluster
@@ -35,7 +35,7 @@ class ServiceFrontends:
 async def load_on(cluster: Cluster, streams: int) -> Traffic:
     """Return load of so many streams of each API; a third of them is longer than any drain."""
     shape = Shape(streams=streams, long_output_tokens=LONG_OUTPUT_TOKENS)
-    load = traffic(ServiceFrontends(cluster), random.Random(1), "sim", EXACT, shape)
+    load = traffic(ServiceFrontends(cluster), random.Random(1), "sim", DTYPE, shape)
     await load.learn(exact=True)
     return load
 

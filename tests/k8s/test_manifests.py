@@ -9,6 +9,9 @@ from tests.k8s.manifests.rules.baton import SECRETS_OF_PEOPLE
 from tests.k8s.manifests.view import Rendered, name_of
 from tests.k8s.mutations import MUTATIONS, Mutation
 
+# Every rendering is rendered once per test process.
+pytestmark = pytest.mark.xdist_group("manifests")
+
 EXCEPTIONS: dict[str, dict[str, str]] = {
     "overlays/laptop": {
         "there_are_several": "one node has no use for them",

@@ -24,6 +24,9 @@ async def test_requests_that_wait_in_a_router_that_is_killed_wait_in_another(
             "engine.sim_prefill_tokens_per_second": PROMPT_TOKENS / READ_SECONDS,
             "engine.sim_decode_step_seconds": 0.005,
             "engine.chunk_tokens": 64,
+            # A router that is killed is gone at once; one that waits for a processor is not gone.
+            "placement.silence_seconds": 10,
+            "placement.answer_seconds": 10,
         },
     )
     first, second = cluster.router, await cluster.start("router-1")

@@ -35,8 +35,12 @@ baton_usage_unrecorded_requests_total 0
 baton_usage_records_refused_total{{sink="postgres"}} {grows}
 baton_state_database_available 0
 baton_frontend_limit_refusals_total{{limit="unanswered",subject=""}} {grows}
+baton_router_queue_oldest_seconds{{model="m"}} 100
+baton_router_refusals_total{{class="batch",reason="overloaded"}} {grows}
+baton_router_ttft_targets_total{{class="batch",outcome="kept"}} 1
+baton_router_ttft_targets_total{{class="batch",outcome="missed"}} {grows}
 """
-"""What a frontend shows whose disk, database and routers are broken: hard to have all at once."""
+"""What processes show whose disk, database and routers are broken: hard to have all at once."""
 
 RULES = ROOT / "docs" / "alerts.yaml"
 PROMETHEUS = shutil.which("prometheus")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.faults.setup import COUNTS, EXACT, cluster_settings
+from bench.faults.setup import COUNTS, DTYPE, cluster_settings
 from bench.harness import ROOT
 from bench.harness.fleet import SERVICES, Fleet
 from bench.harness.releases import CHECKOUT, Release
@@ -53,7 +53,7 @@ async def test_processes_of_a_fleet(
     releases: Mapping[str, Release], launchers: Mapping[str, Launcher], tmp_path: Path
 ) -> None:
     etcd: Any = SimpleNamespace(endpoints=("127.0.0.1:2379",))
-    fleet = Fleet(tmp_path, etcd, {**cluster_settings("sim", EXACT), **SETTINGS}, COUNTS, {})
+    fleet = Fleet(tmp_path, etcd, {**cluster_settings("sim", DTYPE), **SETTINGS}, COUNTS, {})
     try:
         for service in SERVICES:
             member = fleet[f"{service}-0"]

@@ -7,7 +7,7 @@ import pytest
 
 from baton.cli.local.ports import held_port
 from baton.cluster.etcd.local import LocalEtcd
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 
 MEMBER = Path(__file__).parent / "member.py"
 

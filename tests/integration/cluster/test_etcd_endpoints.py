@@ -13,8 +13,8 @@ from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings
 from tests.support.clock import within
-from tests.support.dns import DnsServer
-from tests.support.proxy import TcpProxy
+from tests.support.network.dns import DnsServer
+from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.refusals import SharedRefusals
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually
 
 A, B = b"A" * 16, b"B" * 16

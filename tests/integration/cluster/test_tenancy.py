@@ -19,7 +19,7 @@ from baton.tenancy.secret import digest_of
 from baton.tenancy.uses import LastUses
 from baton.tenancy.watch import EPOCH, DirectoryWatch
 from tests.support.clock import within
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually
 
 NOW = 1_700_000_000

@@ -31,8 +31,8 @@ class Venv:
         self.environment = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("BATON_", "PYTHON"))
-        }
+            if not name.startswith(("BATON_", "PYTHON", "SSL_"))
+        } | {"XDG_STATE_HOME": str(directory / "state")}
         subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
 
     def install(self, *requirements: str) -> None:

@@ -16,7 +16,7 @@ from baton.usage.record import encode
 from baton.usage.sinks.postgres import PostgresSink
 from tests.support.clock import Stopwatch
 from tests.support.state.databases import Databases, state_settings
-from tests.support.usage import begun
+from tests.support.usage.records import begun
 from tests.support.wait import eventually
 
 WAIT_SECONDS = 20.0

@@ -1,20 +1,23 @@
 """Call a frontend with clients of OpenAI's API: `make interop-api`; one line per case.
 
-python -m tests.interop.api ENVIRONMENTS    ENVIRONMENTS holds what the Makefile installed there:
-an environment per client, and the source distribution of OpenAI's
+python -m tests.interop.api ENVIRONMENTS [--engine ENGINE] [CLIENT …]    ENVIRONMENTS holds what the
+Makefile installed there: an environment per client, and the source distribution of OpenAI's
 """
 
+import argparse
 import asyncio
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.harness.cluster import cluster
 from tests.support.engine.model import TRAINED
 
+CLIENTS = ("openai", "litellm", "lm_eval")
 HERE = Path(__file__).parent
 SETTINGS = {"BATON_TELEMETRY_LOG_LEVEL": "error"}
 RECOMMENDED = {"temperature": 0.75, "top_k": 20}
@@ -53,14 +56,14 @@ def write_infill_tokens(path: Path) -> None:
     path.write_text(json.dumps(document))
 
 
-async def main(environments: Path) -> int:
+async def main(environments: Path, engine: str, clients: Sequence[str]) -> int:
     failures = 0
     with tempfile.TemporaryDirectory() as temporary:
         model = Path(temporary) / "thinking"
         write_model(model)
-        arguments = ("--engine=torch", f"--model={model}", "--prefill=1", "--decode=1")
+        arguments = (f"--engine={engine}", f"--model={model}", "--prefill=1", "--decode=1")
         async with cluster(*arguments, settings=SETTINGS) as up:
-            for name in ("openai", "litellm", "lm_eval"):
+            for name in clients:
                 command = [
                     str(environments / name / "bin" / "python"),
                     str(HERE / f"with_{name}.py"),
@@ -76,4 +79,9 @@ async def main(environments: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(Path(sys.argv[1]).resolve())))
+    parser = argparse.ArgumentParser(prog="python -m tests.interop.api")
+    parser.add_argument("environments", type=Path)
+    parser.add_argument("clients", nargs="*", default=CLIENTS)
+    parser.add_argument("--engine", choices=("torch", "vllm"), default="torch")
+    asked = parser.parse_intermixed_args()
+    sys.exit(asyncio.run(main(asked.environments.resolve(), asked.engine, asked.clients)))

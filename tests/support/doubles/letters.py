@@ -10,6 +10,8 @@ MODEL = "org/letters"
 CONTEXT = 100_000
 TEMPLATE = (
     "{% for m in messages %}{% if m.content == 'refuse me' %}{{ raise_exception('no') }}{% endif %}"
+    "{% if m.tool_calls and m.tool_calls | length > 1 %}"
+    "{{ raise_exception('This model only supports single tool-calls at once!') }}{% endif %}"
     "{{ m.role }}:{{ m.content }}\n{% endfor %}assistant:"
 )
 

@@ -80,7 +80,7 @@ async def test_a_layout_that_nobody_uses_is_nothing_that_is_held(
     assert (await raw.stub.Lookup(lookup, timeout=5)).held == b"\0"
 
 
-TEN_MILLION = KEY * 10_000_000
+TEN_MILLION = 10_000_000
 MANY = KEY * (MAX_MESSAGE_BYTES // len(KEY) + 1)
 """The fewest that no message holds."""
 
@@ -88,7 +88,7 @@ MANY = KEY * (MAX_MESSAGE_BYTES // len(KEY) + 1)
 @pytest.mark.parametrize(
     ("method", "frame"),
     [
-        ("Get", lambda: read_frame(keys=TEN_MILLION)),
+        ("Get", lambda: read_frame(keys=KEY * TEN_MILLION)),
         ("Get", lambda: pb.GetRequest(report_read=pb.ReportRead(layout_id=LAYOUT, keys=MANY))),
         ("Put", lambda: reserve(keys=MANY)),
         ("Put", lambda: pb.PutRequest(will_not_come=pb.WillNotCome(layout_id=LAYOUT, keys=MANY))),

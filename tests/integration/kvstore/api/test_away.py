@@ -19,7 +19,7 @@ from baton.rpc.protocol import VERSION
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, KvSettings
 from tests.support.clock import within
-from tests.support.proxy import TcpProxy
+from tests.support.network.proxy import TcpProxy
 from tests.support.stores import LAYOUT, connected, get, keys_of, put, running_store
 from tests.support.wait import eventually
 

@@ -14,7 +14,7 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.verify import ALWAYS, NEVER
 from baton.settings import KvSettings
 from services.kvstore.api.admin import stat
-from tests.support.proxy import MARK_BYTES, FlippingProxy
+from tests.support.network.proxy import MARK_BYTES, FlippingProxy
 from tests.support.stores import LAYOUT, RunningStore
 from tests.support.wait import eventually
 

@@ -100,7 +100,8 @@ class _Side(asyncio.Protocol):
         self._everyone.add(self)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._on_made is not None:
-            transport.pause_reading()
+            # Not at once: asyncio of Python 3.11.2 begins to read after this, whatever it says.
+            asyncio.get_running_loop().call_soon(transport.pause_reading)
             self._on_made(self)
 
     def pair(self, other: "_Side") -> None:

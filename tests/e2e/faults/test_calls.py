@@ -1,0 +1,41 @@
+"""A decode worker is killed in the middle of calls: they go on, valid, with the same tokens."""
+
+import asyncio
+
+from baton.stream_events import FinishReason
+from bench.structured.calls import Call
+from tests.support.engine.model import MODEL, TRAINED
+from tests.support.services.cluster import LocalCluster
+
+CALLS, NOTES = 4, 2
+SETTINGS = {"engine.dtype": "float64", "engine.threads": 1}
+
+
+async def test_calls_go_on_at_another_worker(local_cluster) -> None:
+    cluster: LocalCluster = await local_cluster(
+        own=True,
+        engine="torch",
+        model=TRAINED,
+        decode=2,
+        processes=("decode-0",),
+        settings={**SETTINGS, "engine.model_name": MODEL},
+    )
+
+    async def streamed(*, kill: bool) -> list[Call]:
+        calls = [Call(seed, NOTES) for seed in range(CALLS)]
+        streams = [asyncio.create_task(call.stream(cluster.client, MODEL)) for call in calls]
+        if kill:
+            while not all(len(call.arguments) > 8 for call in calls):
+                await asyncio.sleep(0.005)
+            assert any(call.open for call in calls)
+            cluster["decode-0"].kill()
+        await asyncio.gather(*streams)
+        return calls
+
+    whole = await streamed(kill=False)
+    moved = await streamed(kill=True)
+    assert sum(call.decoders > 1 for call in moved) > 0, "nothing was moved"
+    for before, after in zip(whole, moved, strict=True):
+        assert after.said == before.said
+        assert after.reason is FinishReason.TOOL_CALLS
+        assert after.valid

@@ -1,0 +1,1 @@
+"""Networks that tests break: proxies, and names of this machine."""
