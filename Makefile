@@ -13,13 +13,15 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 VLLM := $(VENV)/.vllm
 CLICKHOUSE := $(VENV)/.clickhouse
+TRITON := 3.9.0
 PROTOS := $(shell find protos -name '*.proto')
 GENERATED := baton/v1/__init__.py
 INPUTS := pyproject.toml constraints.txt scripts/protoc.py scripts/build_hook.py
 RELEASED := protos/released.binpb
 BUF := npx -y --loglevel=error --fetch-retries=0 -p @bufbuild/buf@1.75.0 -c
 ARGS ?=
-# Processes that run tests: one more than cores, for tests wait for each other's processes too.
+# Processes that run tests: one more than two cores, for half of a test's time is waiting. Bounds in tests do
+# not count what a busy machine takes from them (tests/support/clock.py).
 WORKERS ?= 3
 # What so many tests fail of is one thing, such as etcd; each may take its two minutes to say so.
 ENOUGH := --maxfail 20
@@ -50,16 +52,38 @@ demo: $(RUNTIME) $(GENERATED) ## start a cluster, ask it a question, show what h
 up: $(RUNTIME) $(GENERATED) ## start a cluster and stay; ARGS="--decode 3 --http-port 9000"
 	@exec $(BIN)/baton up $(ARGS)
 
-.PHONY: test
-test: lint ## format, lint, types and import arrows, then the tests
-	@$(BIN)/python -m pytest -m "not soak and not vllm and not clickhouse and not serial and not k8s" -n $(WORKERS) --dist loadgroup $(ENOUGH)
-	@$(BIN)/python -m pytest -m "serial and not soak and not vllm" $(ENOUGH)
+TESTS := not soak and not vllm and not clickhouse and not cuda and not serial and not k8s
+SERIAL = $(shell grep -rlw --include='test_*.py' 'pytest.mark.serial' tests)
 
 # Most of the time is mypy's, on one core: the others run beside it, and what one says stays together.
+CHECKS := check-types check-style check-imports check-documents protos-lint
+side-by-side = $(MAKE) --no-print-directory --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+
+.PHONY: test
+test: $(DEV) $(GENERATED) ## format, lint, types and import arrows, then the tests
+	@$(side-by-side) check-types compile-for-tests compile-tests $(filter-out check-types,$(CHECKS))
+	@$(BIN)/python -m pytest -m "$(TESTS)" -n $(WORKERS) --dist loadgroup $(ENOUGH)
+	@$(BIN)/python -m pytest -m "serial and not soak and not vllm" $(ENOUGH) $(SERIAL)
+
 .PHONY: lint
 lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
-	@$(MAKE) --no-print-directory --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		check-types check-style check-imports check-documents protos-lint
+	@$(side-by-side) $(CHECKS)
+
+# What every process of the tests would do for itself at the same time: the bytecode of tests with pytest's
+# asserts and of what they import, and hypothesis' table of characters. Tests that cannot be imported show here.
+.PHONY: compile-tests
+compile-tests:
+	@mkdir -p build
+	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()'
+	@$(BIN)/python -m pytest --collect-only -qq -m "$(TESTS)" >build/collect.log || { cat build/collect.log >&2; exit 1; }
+
+# Where there is no compiler, tests skip what needs one.
+.PHONY: compile-for-tests
+compile-for-tests:
+	@mkdir -p build
+	@! command -v c++ >/dev/null || $(BIN)/python -m baton.engine.native.build >build/native.log 2>&1 || cat build/native.log >&2
+	@! command -v cc >/dev/null || $(BIN)/python -m services.router.prefix_index.blocks.build >/dev/null
+	@! command -v cc >/dev/null || $(BIN)/python -m services.router.policy.compiled.build >/dev/null
 
 .PHONY: check-types check-style check-imports check-documents
 check-types:
@@ -105,10 +129,10 @@ protos: $(DEV) $(GENERATED) ## generate code if the protos changed
 	@:
 
 .PHONY: native
-native: $(RUNTIME) ## build what is compiled for this machine: engine, router; needs a C++ compiler
-	@$(call pip-install,-e '.[native]')
+native: $(RUNTIME) ## build what is compiled for this machine now, and wait; `make up` does it behind you
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m baton.engine.native.build
 	@$(BIN)/python -m services.router.prefix_index.blocks.build
+	@$(BIN)/python -m services.router.policy.compiled.build
 
 .PHONY: vllm
 vllm: $(VLLM) ## install the vLLM engine for CPUs (1 GB)
@@ -122,15 +146,30 @@ demo-vllm: $(VLLM) $(GENERATED) ## the demo with the vLLM engine
 test-vllm: $(DEV) $(VLLM) $(GENERATED) ## the tests of the vLLM engine
 	@$(BIN)/python -m pytest -m "vllm and not soak" --timeout 240 -n 2 --dist loadgroup $(ENOUGH)
 
+.PHONY: test-cuda
+test-cuda: $(DEV) $(GENERATED) ## the tests of the operators for CUDA, in Triton's interpreter (1 GB)
+	@[ -d build/triton ] || { $(BIN)/pip install -q --no-deps --no-compile --disable-pip-version-check \
+		--target build/triton.part triton==$(TRITON) && mv build/triton.part build/triton; }
+	@TRITON_INTERPRET=1 PYTHONPATH=build/triton $(BIN)/python -m pytest -m cuda tests/unit/engine
+
+.PHONY: test-native
+test-native: $(DEV) $(GENERATED) ## the tests of the engine's operators, with each variant that this machine runs, and with emulated tiles
+	@for variant in $$($(BIN)/python -m baton.engine.native.variants); do echo $$variant; \
+		BATON_NATIVE_VARIANT=$$variant $(BIN)/python -m pytest -n 0 tests/unit/engine/test_native.py tests/unit/engine/test_native_trial.py \
+			tests/unit/engine/test_determinism.py tests/unit/engine/test_logits.py || exit; done
+
 .PHONY: test-clickhouse
 test-clickhouse: $(DEV) $(CLICKHOUSE) $(GENERATED) ## the tests of docs/clickhouse.sql, in a ClickHouse that it installs
 	@$(BIN)/python -m pytest -m clickhouse tests/integration/usage
 
 .PHONY: dist
-dist: $(DEV) ## what a release publishes, into dist/: wheel, sdist, constraints, protos for other languages
+dist: $(DEV) ## what a release publishes, into dist/: wheels (one compiled), sdist, constraints, protos for other languages
 	@rm -rf dist
 	@mkdir -p build
 	@$(BIN)/python -m build --no-isolation >build/dist.log 2>&1 || { tail -n 15 build/dist.log >&2; exit 1; }
+	@if command -v c++ >/dev/null; then BATON_WHEEL_NATIVE=1 $(BIN)/python -m build --wheel --no-isolation >>build/dist.log 2>&1 \
+		|| { tail -n 15 build/dist.log >&2; exit 1; }; \
+	else echo "no C++ compiler: no wheel with compiled operators" >&2; fi
 	@cp constraints.txt requirements-vllm.txt dist/
 	@$(BIN)/python scripts/publish_protos.py dist
 	@ls dist
@@ -169,21 +208,31 @@ interop: $(DEV) $(GENERATED) ## call a frontend with gRPC of other languages, a 
 		|| { tail -n 15 build/interop/npm.log >&2; exit 1; }
 	@$(BIN)/python -m tests.interop build/interop
 
+# An environment per client, made anew where its requirements have changed.
+install-client = rm -rf $(@D) && $(BIN)/python -m venv $(@D) && \
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -r $< && touch $@
+
+build/interop/python/.installed: tests/interop/requirements.txt | $(DEV)
+	@$(install-client)
+
+build/interop-api/%/.installed: tests/interop/api/%.txt | $(DEV)
+	@$(install-client)
+
+OPENAI := $(shell sed -n 's/^openai.*==//p' tests/interop/api/openai.txt)
+build/interop-api/openai-$(OPENAI).tar.gz: tests/interop/api/openai.txt | $(DEV)
+	@$(BIN)/python -m pip download --quiet --no-deps --no-binary openai --dest $(@D) openai==$(OPENAI)
+	@touch $@
+
+API_CLIENTS := $(patsubst %,build/interop-api/%/.installed,openai litellm lm_eval) \
+	build/interop-api/openai-$(OPENAI).tar.gz
+
 .PHONY: interop-python
-interop-python: $(DEV) $(GENERATED) ## call tools with clients and frameworks of Python, a line per case; torch and Baton Tiny
-	@test -x build/interop/python/bin/python || $(BIN)/python -m venv build/interop/python
-	@build/interop/python/bin/pip install --quiet -r tests/interop/requirements.txt
+interop-python: $(DEV) $(GENERATED) build/interop/python/.installed ## call tools with clients and frameworks of Python, a line per case; torch and Baton Tiny
 	@$(BIN)/python -m tests.interop.python_clients build/interop/python/bin/python
 
 .PHONY: interop-api
-interop-api: $(DEV) $(GENERATED) ## call a frontend with openai's own tests, LiteLLM and lm-eval, a line per case; torch and Baton Tiny
-	@for name in openai litellm lm_eval; do \
-		test -x build/interop-api/$$name/bin/python || $(BIN)/python -m venv build/interop-api/$$name; \
-		build/interop-api/$$name/bin/pip install --quiet -r tests/interop/api/$$name.txt || exit 1; \
-	done
-	@test -e build/interop-api/openai-3.54.0.tar.gz || $(BIN)/python -m pip download --quiet --no-deps \
-		--no-binary openai --dest build/interop-api openai==3.54.0
-	@$(BIN)/python -m tests.interop.api build/interop-api
+interop-api: $(DEV) $(GENERATED) $(API_CLIENTS) ## call a frontend with openai's own tests, LiteLLM and lm-eval, a line per case; torch and Baton Tiny
+	@$(BIN)/python -m tests.interop.api build/interop-api $(ARGS)
 
 .PHONY: soak
 soak: $(DEV) $(GENERATED) ## the long runs: tests, every fault on five seeds and with torch, a load of 30 minutes
@@ -266,3 +315,4 @@ $(GENERATED): $(PROTOS) scripts/protoc.py | $(RUNTIME)
 	@echo "generating code from protos/"
 	@if [ -e $(DEV) ]; then $(BIN)/python scripts/protoc.py; \
 	else $(call pip-install,--no-deps -e .) ; fi
+	@touch $@

@@ -1,9 +1,13 @@
-"""What hatchling calls before it collects files: generate code, and note the commit.
+"""What hatchling calls before it collects files: generate code, note the commit, compile.
 
 `baton/version.py` reads the note where there is no checkout. A wheel that is made from an sdist has
 the sdist's.
+
+With $BATON_WHEEL_NATIVE set, a wheel has what is compiled too, for every CPU of this architecture,
+and is one for this platform, Python and torch; otherwise it is for all, and has nothing compiled.
 """
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +17,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "baton/_commit"
+NATIVE_ENV = "BATON_WHEEL_NATIVE"
+NATIVE = "baton/_native"
+"""Where `baton/compiled/files.py` looks for it."""
 
 
 class BuildHook(BuildHookInterface[Any]):
@@ -29,6 +36,8 @@ class BuildHook(BuildHookInterface[Any]):
         self._directory = tempfile.TemporaryDirectory(prefix="baton-commit-")
         if version != "editable":
             self._note_commit(build_data)
+        if self.target_name == "wheel" and version != "editable" and os.environ.get(NATIVE_ENV):
+            self._compile(build_data)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self._directory.cleanup()
@@ -42,3 +51,15 @@ class BuildHook(BuildHookInterface[Any]):
         note = Path(self._directory.name) / "note"
         note.write_text(commit() + "\n")
         build_data["force_include"][str(note)] = NOTE
+
+    def _compile(self, build_data: dict[str, Any]) -> None:
+        from baton.engine.native.build import library
+        from baton.engine.native.variants import compilable
+        from services.router.policy.compiled.build import library as scores
+        from services.router.prefix_index.blocks.build import library as table
+
+        for each in (*map(library, compilable()), table(), scores()):
+            built = each.build()
+            build_data["force_include"][str(built)] = f"{NATIVE}/{built.name}"
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True

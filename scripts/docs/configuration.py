@@ -51,6 +51,14 @@ The processes are `frontend`, `router`, `prefill`, `decode` and `kvstore`. Bytes
 `BATON_HTTP_PORT` is `http.port`: the group is what stands before the first underscore. A variable of another
 process's setting is passed over, so that processes may share an environment.
 
+`BATON_NATIVE_DIRECTORY` is the directory of compiled libraries: the torch engine's operators and the router's
+table of blocks and scores. Unset, it is `build/native` of a checkout, and of an installed wheel
+`$XDG_STATE_HOME/baton/VERSION` (`~/.local/state/baton/VERSION`), beside what the wheel itself brings.
+
+`BATON_NATIVE_VARIANT` names the one variant of the engine's operators to take (`x86-64-v4-bf16`, `x86-64-v4`,
+`x86-64-v3` or `armv8`). Unset, each machine takes the best that it runs; sums with and without `bf16` differ, and
+workers whose sums differ share no KV, so a cluster of unlike CPUs may want `x86-64-v3` on all of them.
+
 ## Secrets
 
 Secrets have no flag with their value. Besides the variable itself there are two ways, as Kubernetes and
