@@ -10,6 +10,9 @@ from services.frontend.http.connection import Wire
 
 encode = msgspec.json.encode
 
+_LINE_ENDS = tuple((end.encode(), b"\\u%04x" % ord(end)) for end in "\x85\u2028\u2029")
+"""What Unicode ends lines with and JSON has bare, and the same escaped."""
+
 _JSON = (b"content-type", b"application/json")
 _EVENT_STREAM = [
     (b"content-type", b"text/event-stream"),
@@ -18,6 +21,20 @@ _EVENT_STREAM = [
 ]
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
+
+
+def encode_line(value: Any) -> bytes:
+    """Return a value in JSON that is one line to every client.
+
+    An event ends its lines with CR and LF alone, but many clients read them with functions that know
+    Unicode's ends of lines as well, such as `str.splitlines` of Python: a text with U+2028 would come
+    in two there, neither of them JSON.
+    """
+    data = encode(value)
+    if not data.isascii():
+        for bare, escaped in _LINE_ENDS:
+            data = data.replace(bare, escaped)
+    return data
 
 
 async def send_json(
@@ -109,4 +126,4 @@ def _start() -> Message:
 
 def error_event(error: BatonError) -> bytes:
     """Return the event of an error after the stream began; nothing follows it."""
-    return b"data: " + encode(error.to_openai()) + b"\n\n"
+    return b"data: " + encode_line(error.to_openai()) + b"\n\n"

@@ -15,7 +15,7 @@ from baton.stream_events import (
     PromptLogprobs,
     TokenLogprob,
 )
-from services.frontend.http.responses import DONE, encode
+from services.frontend.http.responses import DONE, encode_line
 from services.frontend.openai.response.logprobs import Logprobs, prompt_logprobs
 from services.frontend.openai.response.options import ResponseOptions
 from services.frontend.openai.response.parts import AnswerParts, deltas_of, reason_of
@@ -159,12 +159,12 @@ class ChunkEncoder:
         self._output_tokens = 0
         self._prompt_logprobs: list[list[TokenLogprob]] = [[] for _ in requests]
         self._tail = b',"usage":null}\n\n' if options.usage else b"}\n\n"
-        beside = b'"system_fingerprint":%b,' % encode(options.fingerprint)
+        beside = b'"system_fingerprint":%b,' % encode_line(options.fingerprint)
         self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,%b%b"choices":[' % (
-            encode(options.id),
-            encode(template.chunk_object),
+            encode_line(options.id),
+            encode_line(template.chunk_object),
             options.created,
-            encode(options.model),
+            encode_line(options.model),
             beside,
             b"" if options.exact_continuation else b'"exact_continuation":false,',
         )
@@ -199,7 +199,7 @@ class ChunkEncoder:
             text = event.text
             if not text:
                 return b""
-            chunk = self._text_heads[index] + encode(text) + self._text_tail
+            chunk = self._text_heads[index] + encode_line(text) + self._text_tail
             return self._opening(index) + chunk if index in self._unopened else chunk
         if type(event) is ChoiceFinished:
             index = prompt * self._n + event.choice
@@ -219,7 +219,7 @@ class ChunkEncoder:
         """Return the last events of the stream."""
         if not self._options.usage:
             return DONE
-        return self._head + b'],"usage":' + encode(self._usage.body()) + b"}\n\n" + DONE
+        return self._head + b'],"usage":' + encode_line(self._usage.body()) + b"}\n\n" + DONE
 
     def _opening(self, index: int, *, text: bool = True) -> bytes:
         """Return the chunk that comes before all others of a choice, if there is one.
@@ -235,7 +235,7 @@ class ChunkEncoder:
             return self._echo(index)
         beside = b""
         if self._options.token_ids and len(self._unopened) == self._total:
-            beside = b',"prompt_token_ids":' + encode(self._requests[0].prompt)
+            beside = b',"prompt_token_ids":' + encode_line(self._requests[0].prompt)
         self._unopened.discard(index)
         if not text:
             opening = {"delta": {**opening["delta"], "content": None}}
@@ -313,5 +313,5 @@ class ChunkEncoder:
         tail = self._tail
         if self._options.continuous_usage:
             so_far = usage_body(self._prompt_tokens, self._output_tokens)
-            tail = b',"usage":%b}\n\n' % encode(so_far)
-        return self._head + encode(entry) + b"]" + beside + tail
+            tail = b',"usage":%b}\n\n' % encode_line(so_far)
+        return self._head + encode_line(entry) + b"]" + beside + tail

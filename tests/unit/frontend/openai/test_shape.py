@@ -73,8 +73,9 @@ def streamed(
 ) -> list[dict[str, Any]]:
     encoder = ChunkEncoder(template, options(**fields), [request])
     data = b"".join(encoder.take(0, event) for event in told) + encoder.end()
-    lines = data.decode().removesuffix("data: [DONE]\n\n").split("\n\n")
-    return [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    *lines, last = [line for line in data.decode().splitlines() if line]
+    assert last == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
 @pytest.fixture
@@ -125,6 +126,20 @@ def test_the_likeliest_of_those_that_were_drawn_are_given(request_: ResolvedRequ
     assert [(one["index"], one["text"]) for one in body["choices"]] == [(0, "y"), (1, "z")]
     assert body["usage"]["completion_tokens"] == 3
     assert body["choices"][0]["logprobs"] is None
+
+
+@pytest.mark.parametrize("template", [CHAT, COMPLETION], ids=["chat", "completion"])
+@pytest.mark.parametrize("rich", [False, True], ids=["text", "logprobs"])
+def test_a_chunk_is_one_line_to_clients_that_know_unicodes_ends_of_lines(
+    request_: ResolvedRequest, template: Template, rich: bool
+) -> None:
+    text = "".join(map(chr, range(0x100))) + "\u2028é\u2029\u3042"
+    told: list[Event] = [Delta(0, 0, [1], text, [logprob(-1.0, 70)])]
+    chunks = [
+        one["choices"][0] for one in streamed(template, request_, told, echo=[text], logprobs=rich)
+    ]
+    texts = [one.get("text") or one.get("delta", {}).get("content") or "" for one in chunks]
+    assert "".join(texts) == 2 * text
 
 
 def test_why_it_stopped_and_what_was_used_so_far(request_: ResolvedRequest) -> None:
