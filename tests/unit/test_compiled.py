@@ -144,7 +144,8 @@ def builder(library: Library, slow: str) -> subprocess.Popen[bytes]:
 
 
 def until_compiling(compiler: Path, process: subprocess.Popen[bytes]) -> None:
-    while not Path(f"{compiler}.runs").exists():
+    noted = Path(f"{compiler}.runs")
+    while not noted.exists() or not noted.read_text():  # the shell makes the file before it writes
         assert process.poll() is None
 
 
