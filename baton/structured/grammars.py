@@ -8,7 +8,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from threading import Lock
 
 from baton.grammar import Grammar
-from baton.process.priority import lower_thread_priority
+from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.structured.compile import CompiledGrammar, compile_grammar
 from baton.structured.errors import GrammarError, GrammarsBusyError
 from baton.structured.limits import COMPILE_SECONDS
@@ -36,7 +36,7 @@ class Grammars:
         self._kept: OrderedDict[bytes, tuple[Future[CompiledGrammar], int]] = OrderedDict()
         self._bytes = 0
         self._waiting = 0
-        self._threads = ThreadPoolExecutor(_THREADS, "grammars", lower_thread_priority)
+        self._threads = ThreadPoolExecutor(_THREADS, "grammars", add_niceness, (BEHIND_STEPS,))
 
     async def check(self, grammar: Grammar) -> None:
         """Compile a grammar off the event loop, or refuse it.

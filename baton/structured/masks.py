@@ -13,7 +13,7 @@ import numpy as np
 from llguidance import LLExecutor, LLMatcher
 from numpy.typing import NDArray
 
-from baton.process.priority import lower_thread_priority
+from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.structured.state import GrammarState
 from baton.structured.vocabulary import Vocabulary
 
@@ -59,7 +59,7 @@ class Masks:
         self._words = vocabulary.words
         self._executor = LLExecutor(_THREADS)
         self._thread = ThreadPoolExecutor(1, "masks")
-        self._apart = ThreadPoolExecutor(_THREADS, "slow-masks", lower_thread_priority)
+        self._apart = ThreadPoolExecutor(_THREADS, "slow-masks", add_niceness, (BEHIND_STEPS,))
 
     def begin(self, requests: Sequence[MaskRequest]) -> "Future[Words]":
         """Begin to compute what may come next.

@@ -1,7 +1,6 @@
 """Compose a worker out of its parts. Leaving the stack undoes it in reverse."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from baton.engine.base import Engine
 from baton.engine.factory import create_engine
 from baton.engine.model_config import CheckpointError
 from baton.engine.sampling_defaults import read_sampling_defaults
+from baton.host.priority import can_add_niceness
 from baton.internal.v1 import cluster_pb2, worker_pb2_grpc
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.service import SERVICE_NAME as KV_EVENTS
@@ -219,7 +219,7 @@ def check_nice(nice: int) -> None:
     Raises:
         StartupError: they may not.
     """
-    if nice and sys.platform != "linux":
+    if nice and not can_add_niceness():
         raise StartupError("Threads of this system are all equally nice: set BATON_ENGINE_NICE 0.")
 
 

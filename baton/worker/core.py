@@ -10,11 +10,11 @@ from typing import Protocol
 from baton.engine.base import Engine, EngineStats
 from baton.engine.events import BlocksEvicted, BlocksReady, Event
 from baton.errors import BatonError, Reason, invalid_field
+from baton.host.priority import BEHIND_STEPS, add_niceness
 from baton.internal.v1 import kvevents_pb2, worker_pb2
 from baton.kv.client.client import KvStoreClient
 from baton.kv.events.log import EventLog
 from baton.kv.keys import chain_root
-from baton.process.priority import lower_thread_priority
 from baton.sampling import is_plainly_greedy
 from baton.settings import KvSettings, WorkerLimits
 from baton.worker import metrics
@@ -71,7 +71,7 @@ class WorkerCore:
         self.stats: EngineStats = engine.stats()
         # One thread: copies of KV are bound by memory bandwidth, which more threads would share.
         self._io = ThreadPoolExecutor(
-            1, thread_name_prefix="kv-io", initializer=lower_thread_priority
+            1, thread_name_prefix="kv-io", initializer=add_niceness, initargs=(BEHIND_STEPS,)
         )
         self._fetch_rate = FetchRate()
         self._publisher = KvPublisher(

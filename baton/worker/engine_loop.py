@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import TypeVar
 
 from baton.engine.base import Engine, EngineStats
 from baton.engine.events import Event
+from baton.host.priority import add_niceness
 from baton.telemetry.scope import scoped_thread
 
 T = TypeVar("T")
@@ -125,9 +125,7 @@ class EngineLoop:
         try:
             if self._cores:
                 os.sched_setaffinity(0, self._cores)  # 0: this thread
-            if self._nice and sys.platform == "linux":  # where threads have a niceness of their own
-                niceness = os.getpriority(os.PRIO_PROCESS, 0) + self._nice
-                os.setpriority(os.PRIO_PROCESS, 0, niceness)  # the kernel stops at 19
+            add_niceness(self._nice)
             engine = self._make_engine()
         except BaseException as error:  # noqa: BLE001 - it is the caller's of `start`
             self._loop.call_soon_threadsafe(_fail, self._made, error)

@@ -26,9 +26,9 @@ DONE = b"data: [DONE]\n\n"
 def encode_line(value: Any) -> bytes:
     """Return a value in JSON that is one line to every client.
 
-    An event ends its lines with CR and LF alone, but many clients read them with functions that know
-    Unicode's ends of lines as well, such as `str.splitlines` of Python: a text with U+2028 would come
-    in two there, neither of them JSON.
+    An event ends its lines with CR and LF alone, but many clients read them with functions that
+    know Unicode's ends of lines as well, such as `str.splitlines` of Python: a text with U+2028
+    would come in two there, neither of them JSON.
     """
     data = encode(value)
     if not data.isascii():
