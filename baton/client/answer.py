@@ -56,6 +56,8 @@ class Answer:
     """Whether it would have gone on with the same tokens at another worker."""
     adapter: str = ""
     """The adapter that answered; empty: the model itself."""
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """Of the prompt's tokens but the first, where `prompt_logprobs` asked for them."""
 
     @property
     def text(self) -> str:
@@ -123,7 +125,12 @@ class Output:
         )
 
 
-def answer_of(started: Started, outputs: Sequence[Output], finished: Finished) -> Answer:
+def answer_of(
+    started: Started,
+    prompt_logprobs: Sequence[TokenLogprob],
+    outputs: Sequence[Output],
+    finished: Finished,
+) -> Answer:
     """Put a finished stream together."""
     return Answer(
         started.request_id,
@@ -134,4 +141,5 @@ def answer_of(started: Started, outputs: Sequence[Output], finished: Finished) -
         finished.steps,
         started.exact_continuation,
         started.adapter,
+        tuple(prompt_logprobs),
     )

@@ -13,7 +13,15 @@ from copy import deepcopy
 from baton.client.answer import Answer, Output, answer_of
 from baton.client.errors import BatonClientError, ProtocolError
 from baton.client.retry import Attempts, frontend_lost
-from baton.stream_events import ChoiceFinished, Delta, Event, Finished, Started
+from baton.stream_events import (
+    ChoiceFinished,
+    Delta,
+    Event,
+    Finished,
+    PromptLogprobs,
+    Started,
+    TokenLogprob,
+)
 from baton.v1 import inference_pb2
 
 Request = inference_pb2.GenerateRequest | inference_pb2.ChatRequest
@@ -39,6 +47,7 @@ class StreamState:
         self._attempts = attempts
         self._resume = resume
         self._choices = max(1, request.n)
+        self.prompt_logprobs: list[TokenLogprob] = []
         self.outputs: dict[int, Output] = {}
         self.started: Started | None = None
         self.finished: Finished | None = None
@@ -73,6 +82,8 @@ class StreamState:
                 if self.started is not None:  # a later attempt says again what the user knows
                     return None
                 self.started = event
+            case PromptLogprobs():
+                return self._of_prompt(event)
             case ChoiceFinished():
                 if self._resumed and self.outputs[event.choice].end is not None:
                     return None  # only Finished was missing
@@ -113,7 +124,7 @@ class StreamState:
         if self.started is None or self.finished is None:
             raise ProtocolError("the stream has not finished")
         outputs = [self.outputs[choice] for choice in range(self._choices)]
-        return answer_of(self.started, outputs, self.finished)
+        return answer_of(self.started, self.prompt_logprobs, outputs, self.finished)
 
     def text(self, choice: int = 0) -> str:
         """Return the text of a choice so far."""
@@ -143,6 +154,21 @@ class StreamState:
         else:
             request.sampling.seed = self.started.seed
         return request
+
+    def _of_prompt(self, event: PromptLogprobs) -> PromptLogprobs | None:
+        """Return what an event says that no earlier attempt has said."""
+        if self.started is None:
+            raise ProtocolError("log probabilities of the prompt came before Started")
+        next_position = len(self.prompt_logprobs) + 1  # the first token has none
+        if event.position > next_position:
+            raise ProtocolError(
+                f"log probabilities of the prompt went on at position {event.position} "
+                f"instead of {next_position}"
+            )
+        if not (new := event.entries[next_position - event.position :]):
+            return None
+        self.prompt_logprobs += new
+        return PromptLogprobs(next_position, new)
 
     def _open_output(self, choice: int) -> Output:
         if self.started is None:

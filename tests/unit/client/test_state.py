@@ -13,8 +13,10 @@ from baton.client import (
     Event,
     Finished,
     FinishReason,
+    PromptLogprobs,
     ProtocolError,
     Started,
+    TokenLogprob,
     Usage,
 )
 from baton.client.call import Calls
@@ -74,9 +76,29 @@ def test_events_become_a_whole_answer() -> None:
     assert (answer.text, answer.seed, answer.request_id) == ("ab", 7, "r1")
 
 
+def prompt_logprobs(position: int, *values: float) -> Event:
+    return PromptLogprobs(position, [TokenLogprob(value, ()) for value in values])
+
+
+def test_log_probabilities_of_a_prompt_come_once_though_it_is_read_again() -> None:
+    state = begin(prompt_logprobs=0, resume=True)
+    assert state.receive(started()) == started()
+    assert state.receive(prompt_logprobs(1, -1.0)) == prompt_logprobs(1, -1.0)
+    state.failed(LOST, 1.0, 0.5)
+    assert state.receive(started()) is None
+    assert state.receive(prompt_logprobs(1, -1.0)) is None
+    assert state.receive(prompt_logprobs(1, -1.0, -2.0)) == prompt_logprobs(2, -2.0)
+    assert state.receive(prompt_logprobs(3, -3.0)) == prompt_logprobs(3, -3.0)
+    for event in (delta(0, 5, text="a"), choice_finished(), finished()):
+        assert state.receive(event) is not None
+    assert [one.logprob for one in state.answer().prompt_logprobs] == [-1.0, -2.0, -3.0]
+
+
 @pytest.mark.parametrize(
     ("responses", "wrong"),
     [
+        ([], prompt_logprobs(1, -1.0)),
+        ([started()], prompt_logprobs(2, -1.0)),
         ([], delta(0, 1)),
         ([started()], delta(1, 1)),
         ([started(), delta(0, 1, 2)], delta(1, 2)),
@@ -85,7 +107,17 @@ def test_events_become_a_whole_answer() -> None:
         ([started(), delta(0, 1), choice_finished()], choice_finished()),
         ([started(), delta(0, 1)], finished()),
     ],
-    ids=["unstarted", "gap", "twice", "no such choice", "after end", "ends twice", "early finish"],
+    ids=[
+        "prompt unstarted",
+        "prompt gap",
+        "unstarted",
+        "gap",
+        "twice",
+        "no such choice",
+        "after end",
+        "ends twice",
+        "early finish",
+    ],
 )
 def test_events_out_of_contract_are_refused(responses: list[Event], wrong: Event) -> None:
     state = begin()
