@@ -1,10 +1,12 @@
 """One attachment to a store: the arena, the two streams, and the end of all three."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
 from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2 as pb
+from baton.kv.arena.file import MappedArena
 from baton.kv.client.attach import Attachment, StoreUnavailableError
 from baton.kv.client.get_session import GetSession
 from baton.kv.client.put_session import PutSession
@@ -20,18 +22,20 @@ class StoreConnection:
     """
 
     def __init__(self, attachment: Attachment, staging_bytes: int) -> None:
-        self._attachment = attachment
+        self._attachment = replace(attachment, arena=None)
         self.store_id = attachment.store_id
         self.epoch = attachment.epoch
         self.shm_domain = attachment.shm_domain
-        self.arena = attachment.arena
+        self.arena: MappedArena | None = attachment.arena
+        """Until this is closed; None from the beginning: bytes travel over gRPC."""
+        self.mapped = attachment.arena is not None
         self.lock = attachment.lock
         self.staging = StagingPool(staging_bytes)
-        self.transport = GRPC if attachment.arena is None else SHM
+        self.transport = SHM if self.mapped else GRPC
         self.broken = asyncio.Event()
         self.reason = ""
         """Why it broke."""
-        self.gets = GetSession(attachment.get, mapped=attachment.arena is not None)
+        self.gets = GetSession(attachment.get, mapped=self.mapped)
         self.puts = PutSession(attachment.put, self.fail)
         attachment.get.start_reader(self.gets.on_response, partial(self._on_closed, "Get"))
         attachment.put.start_reader(self.puts.on_response, partial(self._on_closed, "Put"))
@@ -60,9 +64,16 @@ class StoreConnection:
         self.puts.close(reason)
 
     async def aclose(self) -> None:
-        """Close it. Reservations that are still open keep the writer's lock until they are not."""
+        """Close it. Reservations that are still open keep the writer's lock until they are not.
+
+        The arena stays mapped for whoever holds views of it and no longer: in a store's place comes
+        another, with memory of its own.
+        """
         self.gets.report_reads()
         self.fail("closed")
+        # Streams and sessions refer to each other, and to this, until garbage is collected: that
+        # may be in hours, and the kernel keeps the memory of a file that is mapped.
+        self.arena = None
         await self._attachment.aclose()
 
     def _on_closed(self, stream: str, error: BatonError) -> None:

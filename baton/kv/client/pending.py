@@ -94,8 +94,9 @@ class PendingObjects:
 
     def start(self) -> None:
         """Look into the index, and ask the store for the rest."""
-        if self._connection.arena is not None and self._ids:
-            self._read_index(self._connection.arena)
+        arena = self._connection.arena
+        if arena is not None and self._ids:
+            self._read_index(arena)
         if self._absent:
             self._read(sorted(self._absent))
 
@@ -219,7 +220,7 @@ class PendingObjects:
             wait=wait,
             traceparent=self._traceparent,
             tenant=self._tenant,
-            send_bytes=self._connection.arena is None,
+            send_bytes=not self._connection.mapped,
         )
         self._reads[self._connection.gets.read(read, self)] = indexes
 

@@ -49,7 +49,7 @@ class Reservation:
         self.exhausted = frozenset(response.exhausted)
         """Indexes that there is no room for now."""
         arena = connection.arena
-        if arena is None:
+        if arena is None:  # no memory is shared, or the store is gone and `commit` will say so
             self.slots = StagedSlots(connection.staging, response.indexes, object_bytes)
         else:
             slots = zip(response.indexes, response.offsets_bytes, strict=True)
@@ -110,7 +110,7 @@ class Reservation:
         else:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._executor, self._seal, unsealed)
-        if connection.arena is None:
+        if not connection.mapped:
             await self._upload(indexes)
         digests = b"".join([self._digests[index] for index in indexes])
         frame = pb.Commit(correlation_id=self._id, indexes=indexes, digests=digests)

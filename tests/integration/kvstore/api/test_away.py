@@ -1,6 +1,8 @@
 """A store that is away: callers learn it at once, hold nothing, and are served when it is back."""
 
 import asyncio
+import gc
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -175,3 +177,32 @@ async def test_a_store_that_freezes_is_left_in_time_and_found_again(tmp_path: Pa
         assert await client.wait_connected(20)
         assert await put(client, keys_of(2), 4096) == 2
         await store.at_baseline(10)
+
+
+def addresses_of(path: Path) -> set[str]:
+    """Return where this process has a file mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[0] for line in lines if str(path) in line}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's table of what is mapped")
+async def test_memory_of_a_store_that_is_gone_is_given_back(tmp_path: Path) -> None:
+    gc.collect()
+    gc.disable()  # a worker may not collect for hours
+    try:
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(running_store(tmp_path))
+            address, path = store.address, store.store.arena.path
+            stores_own = addresses_of(path)
+            async with connected(lambda: address, "shm") as client:
+                assert await put(client, keys_of(3), 4096) == 3
+                assert (await get(client, keys_of(3), 4096))[1] == set()
+                assert all(await client.lookup(keys_of(3), LAYOUT))
+                assert addresses_of(path) - stores_own
+                await stack.aclose()
+                async with running_store(tmp_path) as again:
+                    address = again.address
+                    assert await client.wait_connected(5)
+                    assert addresses_of(path) - stores_own == set()
+    finally:
+        gc.enable()
