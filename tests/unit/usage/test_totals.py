@@ -18,6 +18,7 @@ from baton.usage.record import RecordIds, UsageRecord, encode
 from baton.usage.report.files import RecordFiles
 from baton.usage.report.question import Group, Question
 from baton.usage.report.totals import PRICE_COLUMNS, Totals, shown, total_of, totals_by
+from tests.support.usage.random_records import random_record
 from tests.support.usage.records import DAY_MS, begun, ended
 
 PROVIDER = PriceTable({"m": Price(1000, 500, 2000)})
@@ -69,11 +70,12 @@ def test_groups_come_to_what_their_requests_come_to() -> None:
         {
             "m": Price(3, 2, 7),
             "m+batch": Price(1, 1, 1),
-            "a@pro": Price(11, 5, 13),
+            "tuned@pro": Price(11, 5, 13),
             "*": Price(1, 1, 2),
         }
     )
-    records = [_drawn(draw) for _ in range(500)]
+    tenants = [("acme", ("proj_1", "proj_2"))]
+    records = [random_record(draw, tenants, days=5) for _ in range(500)]
     total = total_of(DAYS.answer(records), prices)
     expected = Totals()
     for record in records:
@@ -85,27 +87,6 @@ def test_groups_come_to_what_their_requests_come_to() -> None:
         price.cost(one.prompt_tokens, one.cached_tokens or 0, one.output_tokens or 0)
         for one in charged
         if (price := prices.find(one.model, one.adapter, one.tier, batch=one.batch))
-    )
-
-
-def _drawn(draw: random.Random) -> UsageRecord:
-    one = begun(
-        began_ms=draw.randrange(5 * DAY_MS),
-        project=draw.choice(("proj_1", "proj_2")),
-        model=draw.choice("mn"),
-        adapter=draw.choice(("", "", "a")),
-        tier=draw.choice(("free", "pro")),
-        batch=draw.random() < 0.3,
-        prompt_tokens=draw.randrange(10, 10**6),
-    )
-    if draw.random() < 0.1:
-        return one
-    return ended(
-        one,
-        cached_tokens=draw.randrange(10),
-        output_tokens=draw.randrange(10**5),
-        first_token_seconds=draw.choice((None, 0.5)),
-        cost_nanodollars=draw.choice((None, draw.randrange(10**12))),
     )
 
 
