@@ -20,9 +20,9 @@ from baton.settings import KvSettings
 from baton.transports import GRPC, SHM
 
 MAX_QUEUED = 65_536
+"""Frames that may wait to be written to a stream; one with more is stuck and is closed."""
 BULK_BYTES = 4 * 1024 * 1024
 """Of objects that are sent and not taken yet, on a stream."""
-"""Frames that may wait to be written to a stream; one with more is stuck and is closed."""
 
 GET_METHOD = "/baton.internal.v1.KvStoreService/Get"
 PUT_METHOD = "/baton.internal.v1.KvStoreService/Put"

@@ -28,10 +28,9 @@ class StoreConnection:
         self.shm_domain = attachment.shm_domain
         self.arena: MappedArena | None = attachment.arena
         """Until this is closed; None from the beginning: bytes travel over gRPC."""
-        self.mapped = attachment.arena is not None
         self.lock = attachment.lock
         self.staging = StagingPool(staging_bytes)
-        self.transport = SHM if self.mapped else GRPC
+        self.transport = GRPC if attachment.arena is None else SHM
         self.broken = asyncio.Event()
         self.reason = ""
         """Why it broke."""
@@ -39,6 +38,11 @@ class StoreConnection:
         self.puts = PutSession(attachment.put, self.fail)
         attachment.get.start_reader(self.gets.on_response, partial(self._on_closed, "Get"))
         attachment.put.start_reader(self.puts.on_response, partial(self._on_closed, "Put"))
+
+    @property
+    def mapped(self) -> bool:
+        """Whether memory is shared with the store, or was until this was closed."""
+        return self.transport == SHM
 
     async def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
         """Ask which objects are there.
