@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self, TypedDict, get_args, get_origin, get_ty
 
 import msgspec
 
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.v1 import common_pb2
 
 _INT32 = 2**31 - 1

@@ -24,7 +24,7 @@ from baton.cli.route.app import route_app
 from baton.cli.tenancy.app import audit_app, keys_app, projects_app, tenants_app
 from baton.cli.tenancy.class_app import classes_app
 from baton.cli.usage.options import UsageOptions
-from baton.service_variables import service_variables
+from baton.host.service_variables import service_variables
 
 if TYPE_CHECKING:
     from rich.console import Console

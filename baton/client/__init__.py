@@ -35,7 +35,7 @@ from baton.client.errors import (
 from baton.client.requests import ChatOptions, GenerateOptions, Message, Options
 from baton.client.stream import AsyncStream, Stream
 from baton.client.tools import Tool, ToolCallMessage, ToolChoice
-from baton.stream_events import (
+from baton.request.stream_events import (
     CallArguments,
     CallBegun,
     CallEnded,

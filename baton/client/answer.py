@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from baton.stream_events import (
+from baton.request.stream_events import (
     CallArguments,
     CallBegun,
     ChoiceFinished,

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import grpc
 
 from baton.client.errors import StreamClosedError, client_error
-from baton.stream_events import Event, event_from_proto
+from baton.request.stream_events import Event, event_from_proto
 
 
 class End(Enum):

@@ -13,7 +13,7 @@ from copy import deepcopy
 from baton.client.answer import Answer, Output, answer_of
 from baton.client.errors import BatonClientError, ProtocolError
 from baton.client.retry import Attempts, frontend_lost
-from baton.stream_events import (
+from baton.request.stream_events import (
     ChoiceFinished,
     Delta,
     Event,

@@ -10,7 +10,7 @@ from baton.client.answer import Answer
 from baton.client.errors import BatonClientError, StreamClosedError
 from baton.client.plain import AsyncCall, BlockingCall, End
 from baton.client.state import Request, StreamState
-from baton.stream_events import Delta, Event, Finished, Started
+from baton.request.stream_events import Delta, Event, Finished, Started
 
 Call = TypeVar("Call", AsyncCall, BlockingCall)
 OpenCall = Callable[[Request, float], Call]

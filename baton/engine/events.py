@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from baton.stream_events import TokenLogprob
+from baton.request.stream_events import TokenLogprob
 
 
 class EndReason(Enum):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import Admitted, PromptScored, SampledTokens, SequenceEnded
-from baton.stream_events import TokenLogprob
+from baton.request.stream_events import TokenLogprob
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""This machine's kernel: what it allows a process, and whose owner it knows to be alive."""
+"""Where a process runs: what the kernel allows it, whose owner is alive, what Kubernetes sets."""

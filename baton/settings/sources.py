@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from baton.compiled.files import DIRECTORY_ENV, VARIANT_ENV
-from baton.service_variables import service_variables
+from baton.host.service_variables import service_variables
 from baton.settings.names import (
     CONFIG_ENV,
     ENV_PREFIX,

@@ -17,8 +17,8 @@ from pydantic import (
     TypeAdapter,
 )
 
-from baton.limits import MAX_ADAPTERS
 from baton.prices import ANY_MODEL, Price, parse_name
+from baton.request.limits import MAX_ADAPTERS
 from baton.transports import GRPC, PEER_TRANSPORTS, TRANSPORTS
 
 HOLDS_SECRET = "holds_secret"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from llguidance import LLMatcher
 
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.structured.beginning import beginning_error
 from baton.structured.errors import GrammarError
 from baton.structured.limits import BLAME_SECONDS, MAX_INTERSECTED, MAX_LARK_ALTERNATIVES

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from threading import Lock
 
-from baton.grammar import Grammar
 from baton.host.priority import BEHIND_STEPS, add_niceness
+from baton.request.grammar import Grammar
 from baton.structured.compile import CompiledGrammar, compile_grammar
 from baton.structured.errors import GrammarError, GrammarsBusyError
 from baton.structured.limits import COMPILE_SECONDS

@@ -25,7 +25,6 @@ from baton.sampling import SamplingParams
 from baton.settings import EngineSettings, StartupError, WorkerSettings
 from baton.telemetry import scope
 from baton.telemetry.logs import get_logger
-from baton.tokenizer_files import TokenizerFiles
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
 from baton.worker.load import LoadReporter
@@ -38,6 +37,7 @@ from baton.worker.records import (
     operators_record,
 )
 from baton.worker.service import WorkerService
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 
 DECODE_CHUNK_TOKENS = 32
 """Prompt tokens in a step of a decode worker, unless set otherwise: other streams decode on."""

@@ -7,7 +7,7 @@ from baton.engine.events import Admitted, EndReason, PromptScored, SequenceEnded
 from baton.engine.work_order import AGE, BY_ARRIVAL, WorkOrder
 from baton.errors import BatonError, Reason, invalid_field
 from baton.internal.v1 import worker_pb2
-from baton.limits import MAX_CHOICES, MAX_PROMPT_LOGPROBS
+from baton.request.limits import MAX_CHOICES, MAX_PROMPT_LOGPROBS
 from baton.sampling import (
     InvalidParameterError,
     SamplingParams,

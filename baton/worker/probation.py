@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from baton.internal.v1 import worker_pb2
-from baton.limits import PROVEN_TOKENS
+from baton.request.limits import PROVEN_TOKENS
 
 _FLUSH_TURNS = 3
 """Of the loop, until what was sent is the kernel's: it arrives though this process dies."""

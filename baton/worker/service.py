@@ -6,10 +6,10 @@ from typing import Any
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2, worker_pb2_grpc
 from baton.rpc.server.call import ServerCall
-from baton.tokenizer_files import TokenizerFiles
 from baton.worker.core import WorkerCore
 from baton.worker.load import LoadReporter
 from baton.worker.session import RunSession
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 
 TOKENIZER_SECONDS = 60.0
 """For a frontend to read a tokenizer's files; one that takes longer is cut."""

@@ -9,11 +9,11 @@ from baton.rpc.protocol import check_hello, hello
 from baton.rpc.server.call import ServerCall
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
-from baton.step_tokens import StepTokens
 from baton.telemetry.logs import get_logger
 from baton.worker.convert import failed_frame, handed_over_frame
 from baton.worker.core import WorkerCore
 from baton.worker.stream import WorkStream
+from baton.worker.wire.step_tokens import StepTokens
 
 HANDOVER_SINCE = 2
 """The first version of the protocol that has it."""

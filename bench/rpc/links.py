@@ -28,8 +28,8 @@ from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
 from baton.rpc.streams.server import ServerStream
 from baton.settings import GrpcSettings
-from baton.step_tokens import StepTokens, tokens_of
 from baton.telemetry import logs
+from baton.worker.wire.step_tokens import StepTokens, tokens_of
 from bench.harness import cli
 from bench.harness.child import helper
 from bench.harness.table import Table

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import tokenizers
 
 from baton.internal.v1 import cluster_pb2
-from baton.tokenizer_files import TokenizerFiles
 from baton.v1 import common_pb2
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness.checkpoints import tokenizer_only
 from bench.harness.table import Table
 from services.frontend.generation.state.output import Output

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from baton.client import AsyncClient
-from baton.plot import Panel, draw
 from bench.harness import ROOT, cli
 from bench.harness.checkpoints import SIZES, VOCAB, random_llama
 from bench.harness.cluster import cluster
@@ -36,6 +35,7 @@ from bench.harness.table import Table
 from bench.serving.generate import greedy
 from bench.serving.load.mixed import MixedLoad, Request, Targets, figures, from_json, run, to_json
 from bench.vllm.peers import async_llm
+from services.router.simulation.report.plot import Panel, draw
 
 SYSTEMS = ("split", "shared", "combined", "vllm")
 PAIRS = ("split", "shared")

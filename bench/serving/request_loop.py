@@ -24,9 +24,9 @@ from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.process.lifecycle import GARBAGE_THRESHOLD
 from baton.rpc.protocol import VERSION
 from baton.settings import FrontendSettings
-from baton.step_tokens import StepTokens
 from baton.telemetry import logs
-from baton.tokenizer_files import TokenizerFiles
+from baton.worker.wire.step_tokens import StepTokens
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from bench.harness.profile import profiled

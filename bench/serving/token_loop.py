@@ -18,9 +18,9 @@ from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.rpc.protocol import VERSION
 from baton.sampling import SamplingParams
 from baton.settings import FrontendLimits
-from baton.step_tokens import StepTokens
 from baton.tenancy.principal import LOCAL
-from baton.tokenizer_files import TokenizerFiles
+from baton.worker.wire.step_tokens import StepTokens
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from services.frontend.generation.assignments import GenerationContext

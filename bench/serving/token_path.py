@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from baton.tokenizer_files import TokenizerFiles
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from bench.harness import cli
 from bench.harness.checkpoints import tokenizer_only
 from bench.harness.cluster import Cluster, cluster

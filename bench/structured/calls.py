@@ -22,7 +22,7 @@ import jsonschema
 
 from baton.client import AsyncClient
 from baton.client.tools import Tool
-from baton.stream_events import (
+from baton.request.stream_events import (
     CallArguments,
     CallBegun,
     CallEnded,

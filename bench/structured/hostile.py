@@ -23,7 +23,7 @@ from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.engine.factory import create_engine
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams, check
 from baton.settings import EngineSettings
 from baton.structured.grammars import Grammars

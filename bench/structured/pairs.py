@@ -31,10 +31,10 @@ from baton.engine.events import EndReason
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
+from baton.request.stream_events import Delta, Finished
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
-from baton.stream_events import Delta, Finished
 from bench.harness import cli
 from bench.harness.cluster import cluster
 from bench.structured.schemas import random_schema

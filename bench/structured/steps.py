@@ -21,7 +21,7 @@ from typing import Any
 from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import Admitted, SequenceEnded
 from baton.engine.factory import create_engine
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
 from bench.harness import cli

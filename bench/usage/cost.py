@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from baton.internal.v1 import cluster_pb2
 from baton.prices import Price
+from baton.request.stream_events import FinishReason
 from baton.settings import UsageSettings
-from baton.stream_events import FinishReason
 from baton.tenancy.principal import LOCAL
 from baton.usage.recording import recording
 from baton.v1 import common_pb2

@@ -8,7 +8,7 @@ from typing import Protocol
 from baton.client.errors import BatonClientError, ProtocolError
 from baton.client.state import Request
 from baton.errors import BatonError
-from baton.stream_events import Delta, Event, Finished, event_from_proto
+from baton.request.stream_events import Delta, Event, Finished, event_from_proto
 from baton.v1 import inference_pb2
 
 MAX_REQUEST_BYTES = 64 * 1024

@@ -21,7 +21,7 @@ from baton.client.plain import BlockingCall, Read
 from baton.client.session.requests import IDLE_SECONDS, MAX_UNREAD, SessionRequests
 from baton.client.state import Request
 from baton.errors import BatonError, Reason
-from baton.stream_events import Delta, Event
+from baton.request.stream_events import Delta, Event
 from baton.v1 import inference_pb2
 
 OpenPlain = Callable[[Request, float], BlockingCall]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from baton.engine.paged.plan import ScheduledChunk
 from baton.engine.sampling.draw import NotSampled, Sampled
-from baton.stream_events import TokenLogprob
+from baton.request.stream_events import TokenLogprob
 
 SCRATCH_BYTES = 1024 * 1024
 """Stays in the core's cache while it is filled, checked and copied on."""

@@ -7,8 +7,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from baton.engine.sampling.counts import TokenCounts
+from baton.request.stream_events import TokenLogprob
 from baton.sampling import SamplingParams
-from baton.stream_events import TokenLogprob
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from baton.engine.sampling.draw import Draw
-from baton.stream_events import TokenLogprob
+from baton.request.stream_events import TokenLogprob
 
 
 def logprobs(

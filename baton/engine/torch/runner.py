@@ -18,7 +18,7 @@ from baton.engine.sampling.logprobs import token_logprobs
 from baton.engine.sampling.sample import sample
 from baton.engine.torch.attention import AttentionStep, PagedKv, Query
 from baton.engine.torch.model import TransformerModel, last_hidden
-from baton.stream_events import TokenLogprob
+from baton.request.stream_events import TokenLogprob
 from baton.structured.masks import Masks
 
 _WARM_TOKENS = (1, 64)

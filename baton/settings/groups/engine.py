@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from baton.limits import MAX_ADAPTERS
+from baton.request.limits import MAX_ADAPTERS
 from baton.settings.groups.base import MIB, SettingsGroup
 from baton.settings.values import MODEL_NAME, Adapters, Bytes, Cores, JsonTable
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from baton.limits import MAX_CHOICES
+from baton.request.limits import MAX_CHOICES
 from baton.settings.groups.base import MIB, SettingsGroup
 from baton.settings.values import Bytes, Origins, Port
 

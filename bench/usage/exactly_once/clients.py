@@ -10,7 +10,7 @@ import httpx
 
 from baton.client import AsyncClient
 from baton.client.errors import ApiError, BatonClientError
-from baton.stream_events import ChoiceFinished, Delta, Finished
+from baton.request.stream_events import ChoiceFinished, Delta, Finished
 from bench.usage.exactly_once.asks import DEADLINE_SECONDS, Ask
 
 TIMEOUT_SECONDS = 60.0

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.settings import TextSettings
 from services.frontend.models.model import Model
 from services.frontend.requests.grammar import check_grammar

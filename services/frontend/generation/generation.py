@@ -9,7 +9,7 @@ from opentelemetry import trace
 
 from baton.errors import BatonError, Reason
 from baton.prices import Price
-from baton.stream_events import Event, Finished
+from baton.request.stream_events import Event, Finished
 from baton.v1 import common_pb2
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.metering import RequestMeter, cost_of

@@ -5,7 +5,7 @@ from time import monotonic
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
-from baton.stream_events import (
+from baton.request.stream_events import (
     ChoiceFinished,
     Event,
     FinishReason,

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from baton.errors import BatonError, Reason, abort
+from baton.request.stream_events import Event, event_to_proto
 from baton.rpc.request_id import REQUEST_ID_KEY
 from baton.rpc.server.call import ServerCall
 from baton.rpc.server.guard import CallEnd
 from baton.rpc.server.methods import UNKNOWN_METHOD
 from baton.sampling import SamplingParams
-from baton.stream_events import Event, event_to_proto
 from baton.telemetry.context import request_id
 from baton.tenancy.principal import Principal
 from baton.tenancy.records import Scope

@@ -8,7 +8,7 @@ from baton.internal.v1 import worker_pb2, worker_pb2_grpc
 from baton.rpc.channel.channel import Channel
 from baton.rpc.streams.client import messages
 from baton.settings import WorkerConnectionSettings
-from baton.tokenizer_files import TokenizerAssembly, TokenizerFiles
+from baton.worker.wire.tokenizer_files import TokenizerAssembly, TokenizerFiles
 
 
 class FetchError(Exception):

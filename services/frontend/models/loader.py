@@ -11,7 +11,7 @@ from baton.process.background import start_background
 from baton.rpc.backoff import Backoff
 from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
-from baton.tokenizer_files import TokenizerFiles
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from services.frontend.metrics import TOKENIZER_LOADS
 from services.frontend.models.fetch import FetchError, fetch_tokenizer
 from services.frontend.models.registry import Registry

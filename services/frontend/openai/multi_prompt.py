@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from baton.stream_events import Event
+from baton.request.stream_events import Event
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.inference import Inference
 from services.frontend.generation.turns import LoopTurns

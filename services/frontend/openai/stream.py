@@ -3,7 +3,7 @@
 import asyncio
 
 from baton.errors import BatonError, Reason
-from baton.stream_events import Event
+from baton.request.stream_events import Event
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import Send
 from services.frontend.http.connection import Wire

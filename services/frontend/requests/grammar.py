@@ -3,7 +3,7 @@
 import asyncio
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.structured.errors import GrammarError, GrammarsBusyError
 from services.frontend.requests.validate import unsupported
 from services.frontend.text.tokenizer import Tokenizer

@@ -18,7 +18,7 @@ import msgspec
 import tokenizers
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.tokenizer_files import TokenizerFiles
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from services.frontend.text.chat_template import (
     PLAIN,
     ChatTemplate,

@@ -12,7 +12,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any, cast
 
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from services.frontend.tools.definitions import Calls, Tool
 from services.frontend.tools.families.family import CallForm
 from services.frontend.tools.lexer import QUOTES

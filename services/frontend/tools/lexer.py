@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from baton.stream_events import (
+from baton.request.stream_events import (
     CallArguments,
     CallBegun,
     CallEnded,

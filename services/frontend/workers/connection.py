@@ -11,7 +11,7 @@ from baton.rpc.protocol import check_hello, hello
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
 from baton.settings import WorkerConnectionSettings
-from baton.step_tokens import tokens_of
+from baton.worker.wire.step_tokens import tokens_of
 from services.frontend.metrics import LATE_FRAMES, WORKER_STREAMS
 from services.frontend.workers.event_buffer import EventBuffer, StreamLost
 

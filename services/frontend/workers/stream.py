@@ -7,7 +7,7 @@ from opentelemetry.trace import Span, StatusCode
 
 from baton.errors import BatonError
 from baton.internal.v1 import kvstore_pb2, worker_pb2
-from baton.limits import PROVEN_TOKENS
+from baton.request.limits import PROVEN_TOKENS
 from services.frontend.workers.connection import WorkerConnection
 from services.frontend.workers.ticket_use import TicketUse
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.kv.keys import KEY_BYTES
-from baton.limits import MAX_CHOICES
+from baton.request.limits import MAX_CHOICES
 from services.router.policy.costs import PlacementQuery, Policy, Turn
 from services.router.policy.estimates import UNCACHED, Estimator
 from services.router.policy.explanation import (

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from baton.stream_events import FinishReason
+from baton.request.stream_events import FinishReason
 from bench.structured.calls import Call
 from tests.support.engine.model import MODEL, TRAINED
 from tests.support.services.cluster import LocalCluster

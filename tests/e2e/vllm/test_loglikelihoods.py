@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from baton.stream_events import PromptLogprobs
+from baton.request.stream_events import PromptLogprobs
 from tests.e2e.vllm.conftest import VLLM
 from tests.support.engine.model import MODEL, TRAINED, prompt_of
 

@@ -17,8 +17,8 @@ from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
 from baton.rpc.channels import open_channel
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings
-from baton.tokenizer_files import TokenizerFiles
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from tests.support.doubles.letters import CONTEXT, EOS, LAYOUT, MODEL, letter_id, said, write_model
 from tests.support.doubles.router import ScriptedRouter
 from tests.support.doubles.worker import ScriptedWorker

@@ -11,8 +11,8 @@ import pytest
 from baton.client import AsyncClient
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
-from baton.tokenizer_files import TokenizerFiles
 from baton.v1 import inference_pb2
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}"

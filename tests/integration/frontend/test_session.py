@@ -11,10 +11,10 @@ import pytest
 
 from baton.client import AsyncClient, DeadlineError, NotFoundError
 from baton.errors import BatonError, Reason
+from baton.request.stream_events import Delta
 from baton.rpc.channels import open_channel
 from baton.rpc.server.server import Server
 from baton.settings import FrontendLimits, GrpcSettings
-from baton.stream_events import Delta
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import (
     InferenceServiceStub,

@@ -17,8 +17,8 @@ from baton.kv.keys import chain_root
 from baton.rpc.channels import open_channel
 from baton.rpc.protocol import VERSION
 from baton.settings import EngineSettings
-from baton.step_tokens import tokens_of
 from baton.worker.convert import sequence_request
+from baton.worker.wire.step_tokens import tokens_of
 from tests.support.clock import within
 
 MIB = 1024 * 1024

@@ -14,12 +14,12 @@ from baton.internal.v1.worker_pb2_grpc import (
     WorkerServiceServicer,
     add_WorkerServiceServicer_to_server,
 )
+from baton.request.stream_events import TokenLogprob
 from baton.rpc.protocol import hello
-from baton.step_tokens import StepTokens
-from baton.stream_events import TokenLogprob
-from baton.tokenizer_files import TokenizerFiles
 from baton.v1 import common_pb2
 from baton.worker.convert import handed_over_frame
+from baton.worker.wire.step_tokens import StepTokens
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from tests.support.doubles.letters import EOS, letter_id, said
 
 

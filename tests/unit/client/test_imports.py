@@ -14,14 +14,13 @@ COMMANDS = CLIENT | {"annotated_doc", "rich", "shellingham", "typer"}
 """With the extra `cli`: typer's own dependencies included."""
 OPTIONAL = {"grpc_health", "grpc_reflection", "grpc_tools", "typing_extensions"}
 """What grpc and msgspec import by themselves where it is installed."""
-COMMANDS_OWN = ("baton.cli", "baton.host", "baton.service_variables")
+COMMANDS_OWN = ("baton.cli", "baton.host")
 OWN = (
     "baton.client",
     "baton.errors",
-    "baton.grammar",
     "baton.redaction",
+    "baton.request",
     "baton.sampling",
-    "baton.stream_events",
     "baton.v1",
 )
 

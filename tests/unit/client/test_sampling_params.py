@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from baton.grammar import MAX_GRAMMAR_BYTES, Grammar
+from baton.request.grammar import MAX_GRAMMAR_BYTES, Grammar
 from baton.sampling import (
     PARAMETERS,
     InvalidParameterError,

@@ -5,7 +5,7 @@ import pytest
 from baton.client.errors import BatonClientError, ProtocolError
 from baton.client.session.requests import SessionRequests
 from baton.errors import BatonError, Reason
-from baton.stream_events import Delta, Event
+from baton.request.stream_events import Delta, Event
 from baton.v1 import inference_pb2
 
 Response = inference_pb2.SessionResponse

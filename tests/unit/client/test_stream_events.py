@@ -2,7 +2,7 @@
 
 import pytest
 
-from baton.stream_events import (
+from baton.request.stream_events import (
     ChoiceFinished,
     Delta,
     Event,

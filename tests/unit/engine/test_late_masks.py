@@ -12,7 +12,7 @@ import pytest
 from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import Admitted, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.structured.masks import SLOW_SECONDS, MaskRequest, Masks, Words
 from baton.structured.state import GrammarState
 from tests.support.engine.contract import params, prompt, request

@@ -9,8 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
+from baton.request.stream_events import (
+    ChoiceFinished,
+    Delta,
+    Finished,
+    FinishReason,
+    Started,
+    Usage,
+)
 from baton.settings import FrontendLimits
-from baton.stream_events import ChoiceFinished, Delta, Finished, FinishReason, Started, Usage
 from baton.tenancy.principal import LOCAL
 from baton.v1 import inference_pb2
 from services.frontend.grpc.session.outgoing import Outgoing

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.service_variables import service_variables
+from baton.host.service_variables import service_variables
 from baton.settings import (
     SERVICE_SETTINGS,
     DecodeSettings,

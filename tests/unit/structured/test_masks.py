@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.structured.compile import CompiledGrammar, compile_grammar
 from baton.structured.errors import GrammarError, GrammarsBusyError
 from baton.structured.grammars import MAX_GRAMMARS, MAX_WAITING, Grammars

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.structured.compile import compile_grammar
 from baton.structured.errors import GrammarError
 from baton.structured.vocabulary import Vocabulary

@@ -8,8 +8,8 @@ import pytest
 from baton.engine.base import EngineInfo, QueueFullError, UnsupportedFeatureError
 from baton.engine.factory import create_engine
 from baton.errors import BatonError, Reason
-from baton.grammar import Grammar
 from baton.internal.v1.worker_pb2 import Generate, Start, WorkOrder
+from baton.request.grammar import Grammar
 from baton.settings import EngineSettings
 from baton.v1 import common_pb2
 from baton.v1.common_pb2 import RequestContext, SamplingParams

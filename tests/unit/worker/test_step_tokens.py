@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from baton.engine.events import SampledTokens
 from baton.internal.v1 import worker_pb2
+from baton.request.stream_events import TokenLogprob
 from baton.rpc.protocol import VERSION
-from baton.step_tokens import StepTokens, tokens_of
-from baton.stream_events import TokenLogprob
+from baton.worker.wire.step_tokens import StepTokens, tokens_of
 
 LOGPROBS = st.builds(
     TokenLogprob, st.just(-0.5), st.tuples(st.tuples(st.integers(0, 99), st.just(-1.5)))

@@ -7,7 +7,7 @@ from vllm.v1.engine import EngineCoreOutput
 
 from baton.engine.sampling.draw import Sampled
 from baton.engine.vllm.sequences.held_sequence import HeldSequence
-from baton.stream_events import TokenLogprob
+from baton.request.stream_events import TokenLogprob
 
 
 class Draws(Protocol):

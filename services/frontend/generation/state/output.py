@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from baton.stream_events import Delta, FinishReason, Text, TokenLogprob
+from baton.request.stream_events import Delta, FinishReason, Text, TokenLogprob
 from baton.v1 import common_pb2
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.stop_strings import StopScanner

@@ -1,7 +1,7 @@
 """What a request consumed and what happened to it, from the reports of workers."""
 
 from baton.internal.v1 import worker_pb2
-from baton.stream_events import Step, Usage
+from baton.request.stream_events import Step, Usage
 from baton.v1 import common_pb2
 from services.frontend.placement.placement import Placement
 from services.frontend.workers.stream import Phase, WorkerStream, WorkerStreamState

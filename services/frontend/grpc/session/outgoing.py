@@ -1,7 +1,7 @@
 """What happened to the requests of a session since its last message."""
 
 from baton.errors import BatonError
-from baton.stream_events import Delta, Event, event_to_proto
+from baton.request.stream_events import Delta, Event, event_to_proto
 from baton.v1 import inference_pb2
 
 _DELTA_BYTES = 8

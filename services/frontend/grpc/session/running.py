@@ -7,7 +7,7 @@ from collections.abc import Callable
 from opentelemetry import context as otel
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.stream_events import Event
+from baton.request.stream_events import Event
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from baton.tenancy.principal import Principal

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from baton.errors import BatonError, Reason, invalid_field
-from baton.stream_events import Event, Finished
+from baton.request.stream_events import Event, Finished
 from baton.tenancy.principal import Principal
 from baton.v1 import inference_pb2
 from services.frontend.generation.inference import Inference, stopping

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import invalid_field
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from services.frontend.openai.request.schema import Common
 from services.frontend.requests.validate import unsupported
 

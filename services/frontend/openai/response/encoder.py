@@ -6,7 +6,7 @@ Choices are numbered through all prompts of a body: prompt by prompt, n each.
 from collections.abc import Sequence
 from typing import Any
 
-from baton.stream_events import (
+from baton.request.stream_events import (
     CallBegun,
     ChoiceFinished,
     Delta,

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from baton.stream_events import TokenLogprob
+from baton.request.stream_events import TokenLogprob
 from services.frontend.text.tokenizer import Tokenizer
 
 

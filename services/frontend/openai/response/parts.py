@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from baton.stream_events import (
+from baton.request.stream_events import (
     CallArguments,
     CallBegun,
     ChoiceFinished,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from baton.stream_events import Usage
+from baton.request.stream_events import Usage
 
 
 class UsageSum:

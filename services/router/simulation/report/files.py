@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from baton.plot import Panel, draw
 from services.router.simulation.policies.catalog import POLICIES
+from services.router.simulation.report.plot import Panel, draw
 from services.router.simulation.request import Request
 from services.router.simulation.run import Outcome, Targets
 

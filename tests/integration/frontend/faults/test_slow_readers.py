@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from baton.errors import BatonError, Reason
+from baton.request.stream_events import Delta, Event
 from baton.rpc.channels import open_channel
 from baton.rpc.server.server import Server
 from baton.settings import FrontendLimits, GrpcSettings, HttpSettings
-from baton.stream_events import Delta, Event
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import (
     InferenceServiceStub,

@@ -15,8 +15,8 @@ from tokenizers import models
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
-from baton.tokenizer_files import TokenizerFiles
 from baton.v1 import inference_pb2
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from tests.support.clock import within
 
 Change = Callable[[Any], None]

@@ -11,7 +11,7 @@ import pytest
 
 from baton.cluster.discovery import FIRST_LIST_SECONDS
 from baton.internal.v1 import cluster_pb2
-from baton.tokenizer_files import TokenizerFiles
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from tests.support.network.proxy import TcpProxy
 from tests.support.wait import eventually
 

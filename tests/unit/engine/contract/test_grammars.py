@@ -12,7 +12,7 @@ from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import EndReason, SequenceEnded
 from baton.engine.local import LocalOutput, run_local
 from baton.engine.testing.random_tokenizer import make_tokenizer
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.structured.errors import GrammarError
 from tests.support.engine.contract import assert_baseline, drain, params, prompt, request
 

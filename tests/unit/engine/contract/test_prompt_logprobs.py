@@ -8,7 +8,7 @@ import pytest
 from baton.engine.base import Engine
 from baton.engine.events import Admitted, PromptScored, SampledTokens, SequenceEnded
 from baton.engine.local import run_local
-from baton.stream_events import TokenLogprob
+from baton.request.stream_events import TokenLogprob
 from tests.support.engine.contract import (
     admit,
     assert_baseline,

@@ -7,8 +7,8 @@ import pytest
 import tokenizers
 
 from baton.errors import BatonError, Reason
-from baton.grammar import Grammar
 from baton.internal.v1 import cluster_pb2
+from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.settings import TextSettings
 from services.frontend.generation.answers import Answers, Plan

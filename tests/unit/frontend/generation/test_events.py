@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from baton.stream_events import ChoiceFinished, Delta, Event, Finished, FinishReason, Started, Usage
+from baton.request.stream_events import (
+    ChoiceFinished,
+    Delta,
+    Event,
+    Finished,
+    FinishReason,
+    Started,
+    Usage,
+)
 from services.frontend.http.body import ClientGoneError
 from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
 from services.frontend.openai.response.options import ResponseOptions

@@ -14,8 +14,8 @@ from opentelemetry.context import Context
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import router_pb2, worker_pb2
+from baton.request.stream_events import ChoiceFinished, Delta, Event, Finished, Started
 from baton.settings import FrontendLimits
-from baton.stream_events import ChoiceFinished, Delta, Event, Finished, Started
 from baton.v1 import common_pb2
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.stream_events import FinishReason
+from baton.request.stream_events import FinishReason
 from services.frontend.generation.state.output import Output
 from services.frontend.models.model import Model
 from services.frontend.requests.request import ResolvedRequest

@@ -8,7 +8,7 @@ from opentelemetry.trace import INVALID_SPAN
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import kvstore_pb2, router_pb2, worker_pb2
-from baton.stream_events import FinishReason
+from baton.request.stream_events import FinishReason
 from services.frontend.generation.state.actions import (
     Action,
     AwaitReports,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.stream_events import (
+from baton.request.stream_events import (
     CallArguments,
     CallBegun,
     ChoiceFinished,

@@ -10,10 +10,10 @@ from tokenizers import models, pre_tokenizers
 
 from baton.engine.testing.random_tokenizer import make_tokenizer
 from baton.errors import BatonError, Reason
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.structured.grammars import Grammars
 from baton.structured.vocabulary import Vocabulary
-from baton.tokenizer_files import TokenizerFiles
+from baton.worker.wire.tokenizer_files import TokenizerFiles
 from services.frontend.requests.grammar import check_grammar
 from services.frontend.text.tokenizer import Tokenizer
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import tokenizers
 
-from baton.grammar import Grammar
+from baton.request.grammar import Grammar
 from baton.structured.compile import compile_grammar
 from baton.structured.state import GrammarState
 from baton.structured.vocabulary import Vocabulary

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import tokenizers
 
-from baton.stream_events import ChoiceFinished, Delta, FinishReason, event_from_proto
-from baton.stream_events import event_to_proto as to_proto
+from baton.request.stream_events import ChoiceFinished, Delta, FinishReason, event_from_proto
+from baton.request.stream_events import event_to_proto as to_proto
 from baton.v1 import inference_pb2
 from services.frontend.generation.state.output import Output
 from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder

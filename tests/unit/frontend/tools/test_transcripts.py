@@ -14,7 +14,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.stream_events import (
+from baton.request.stream_events import (
     CallArguments,
     CallBegun,
     CallEnded,

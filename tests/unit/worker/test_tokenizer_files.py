@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.internal.v1.worker_pb2 import GetTokenizerResponse
-from baton.tokenizer_files import CHUNK_BYTES, TokenizerAssembly, TokenizerFiles
+from baton.worker.wire.tokenizer_files import CHUNK_BYTES, TokenizerAssembly, TokenizerFiles
 
 FILES = TokenizerFiles(b"t" * (2 * CHUNK_BYTES + 1), b"{}", b"")
 
