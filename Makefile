@@ -150,13 +150,13 @@ test-vllm: $(DEV) $(VLLM) $(GENERATED) ## the tests of the vLLM engine
 test-cuda: $(DEV) $(GENERATED) ## the tests of the operators for CUDA, in Triton's interpreter (1 GB)
 	@[ -d build/triton ] || { $(BIN)/pip install -q --no-deps --no-compile --disable-pip-version-check \
 		--target build/triton.part triton==$(TRITON) && mv build/triton.part build/triton; }
-	@TRITON_INTERPRET=1 PYTHONPATH=build/triton $(BIN)/python -m pytest -m cuda tests/unit/engine
+	@TRITON_INTERPRET=1 PYTHONPATH=build/triton $(BIN)/python -m pytest -m cuda tests/unit/engine/cuda
 
 .PHONY: test-native
 test-native: $(DEV) $(GENERATED) ## the tests of the engine's operators, with each variant that this machine runs, and with emulated tiles
 	@for variant in $$($(BIN)/python -m baton.engine.native.variants); do echo $$variant; \
-		BATON_NATIVE_VARIANT=$$variant $(BIN)/python -m pytest -n 0 tests/unit/engine/test_native.py tests/unit/engine/test_native_trial.py \
-			tests/unit/engine/test_determinism.py tests/unit/engine/test_logits.py || exit; done
+		BATON_NATIVE_VARIANT=$$variant $(BIN)/python -m pytest -n 0 tests/unit/engine/native \
+			tests/unit/engine/torch/test_determinism.py tests/unit/engine/torch/test_logits.py || exit; done
 
 .PHONY: test-clickhouse
 test-clickhouse: $(DEV) $(CLICKHOUSE) $(GENERATED) ## the tests of docs/clickhouse.sql, in a ClickHouse that it installs
