@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+import torch
 
 from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import Admitted, SampledTokens
@@ -42,6 +43,8 @@ class Ours(Contender):
         self._engine.warm_up()
         self.start_seconds = time.perf_counter() - began
         self._next_id = 0
+        self._torch_threads = torch.get_num_threads()
+        """As it was made: engines of one process differ."""
 
     async def run(self, case: Case, turn: int) -> float:
         return sum(self.timed(case, turn, (GREEDY,)))
@@ -54,6 +57,7 @@ class Ours(Contender):
             turn: the round.
             sampling: of the rows, in turns.
         """
+        torch.set_num_threads(self._torch_threads)
         engine = self._engine
         drawn: dict[int, int] = {}
         output = case.steps + 64 if case.steps else 1

@@ -138,12 +138,12 @@ class Ways:
     def _at_once(self, batch: Sequence[SequenceRequest], _: Answers) -> Answers:
         return self._each(self.here, [Given(each) for each in batch], AT_ONCE)
 
-    def _two_threads(self, batch: Sequence[SequenceRequest], expected: Answers) -> Answers:
-        torch.set_num_threads(2)
-        try:
-            return self._at_once(batch, expected)
-        finally:
-            torch.set_num_threads(1)
+    def _two_threads(self, batch: Sequence[SequenceRequest], _: Answers) -> Answers:
+        engine = self._engine(threads=2)
+        found = run(engine, [Given(each) for each in batch])
+        engine.close_engine()
+        torch.set_num_threads(1)  # of the process
+        return found
 
     def _cut(self, batch: Sequence[SequenceRequest], _: Answers) -> Answers:
         """Cut prompts elsewhere for each batch, and where the others' tokens leave room."""

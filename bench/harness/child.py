@@ -39,7 +39,8 @@ async def process(
         stdin: `PIPE`, or None: that of this process. `stdout` as well.
         stdout: where its output goes.
         stderr: a file for what it says on standard error; None: that of this process.
-        kill_group: it leads a session of its own, and what it started and left is killed.
+        kill_group: it leads a process group, and what it started and left is killed. Its session
+            stays this one: Linux shares cores between sessions before it looks at niceness.
     """
     parent = {"PYTHONPATH": str(ROOT), "BATON_PARENT_PID": str(os.getpid())}
     child = await asyncio.create_subprocess_exec(
@@ -50,7 +51,7 @@ async def process(
         stdout=stdout,
         stderr=stderr,
         limit=LINE_BYTES,
-        start_new_session=kill_group,
+        preexec_fn=os.setpgrp if kill_group else None,  # uvloop knows no process_group
     )
     try:
         yield child

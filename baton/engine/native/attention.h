@@ -2,7 +2,6 @@
 #pragma once
 
 #include "rows.h"
-#include "tasks.h"
 
 namespace {  // one translation unit includes this: ops.cpp
 

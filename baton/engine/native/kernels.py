@@ -16,6 +16,8 @@ from baton.engine.torch.linear import Linear, make_linear
 
 _MAX_GROUP = 32
 _HEAD_SIZE_STEP = 8
+_OF_TORCH = -1
+"""As a number of threads: operators run on torch's."""
 _STEP_VALUES = {torch.bfloat16: 2, torch.float32: 1, torch.float64: 1}
 """How many values a product takes at a time: they lie side by side in a page."""
 
@@ -29,9 +31,13 @@ class NativeLinear:
     bias: Tensor | None
     """float32 [out]"""
     outputs: int
+    threads: int
+    """Of the operators' own; 0: as many as torch has."""
 
     def __call__(self, x: Tensor, /) -> Tensor:
-        found: Tensor = torch.ops.baton_native.linear(x, self.panels, self.bias, self.outputs)
+        found: Tensor = torch.ops.baton_native.linear(
+            x, self.panels, self.bias, self.outputs, self.threads
+        )
         return found
 
 
@@ -46,20 +52,24 @@ class NativeKernels(Kernels):
     grouped = False
     block_format = "torch-native/1"
 
-    def __init__(self, library: Path, *, deterministic: bool = False) -> None:
+    def __init__(self, library: Path, *, deterministic: bool = False, threads: int = 0) -> None:
         """Load the library that `build` made.
 
         Args:
             library: its path.
             deterministic: compute linear maps with the library too, in bfloat16, instead of
-                oneDNN, whose order of sums depends on the number of rows.
+                oneDNN, whose order of sums depends on the number of rows. Then all operators
+                run on threads of their own. Else they run on torch's, as the products do: torch's
+                threads keep their cores for milliseconds after each operator.
+            threads: of their own; 0: as many as torch has.
 
         Raises:
             OSError: it cannot be loaded.
         """
         _load(library)
         self._ops = torch.ops.baton_native
-        self.deterministic = deterministic
+        self.deterministic = self.own_threads = deterministic
+        self._threads = threads if deterministic else _OF_TORCH
 
     def pool_shape(self, block_tokens: int, kv_heads: int, head_size: int) -> tuple[int, ...]:
         return (kv_heads, block_tokens * head_size)
@@ -91,16 +101,18 @@ class NativeKernels(Kernels):
         if not self.deterministic or weight.dtype is not torch.bfloat16:
             return make_linear(weight, bias)
         panels: Tensor = self._ops.pack(weight.contiguous())
-        return NativeLinear(panels, None if bias is None else bias.float(), weight.shape[0])
+        return NativeLinear(
+            panels, None if bias is None else bias.float(), weight.shape[0], self._threads
+        )
 
     def add_norm(
         self, hidden: Tensor, delta: Tensor | None, weight: Tensor, epsilon: float
     ) -> Tensor:
-        found: Tensor = self._ops.add_norm(hidden, delta, weight, epsilon)
+        found: Tensor = self._ops.add_norm(hidden, delta, weight, epsilon, self._threads)
         return found
 
     def gate(self, both: Tensor) -> Tensor:
-        found: Tensor = self._ops.gate(both)
+        found: Tensor = self._ops.gate(both, self._threads)
         return found
 
     def attend(self, kv: PagedKv, step: AttentionStep, heads: Heads, qkv: Tensor) -> Tensor:
@@ -117,11 +129,12 @@ class NativeKernels(Kernels):
             step.slots[heads.layer],
             step.spans,
             step.table,
+            self._threads,
         )
         return found
 
     def mask_logits(self, logits: Tensor, rows: Sequence[int], words: Words) -> None:
-        _mask_logits(logits, rows, words)
+        _mask_logits(logits, rows, words, self._threads)
 
 
 def load_mask_logits(library: Path) -> MaskLogits:
@@ -134,9 +147,11 @@ def load_mask_logits(library: Path) -> MaskLogits:
     return _mask_logits
 
 
-def _mask_logits(logits: Tensor, rows: Sequence[int], words: Words) -> None:
+def _mask_logits(
+    logits: Tensor, rows: Sequence[int], words: Words, threads: int = _OF_TORCH
+) -> None:
     masks = torch.from_numpy(words.view(np.int32))
-    torch.ops.baton_native.mask_logits(logits, torch.tensor(rows), masks)
+    torch.ops.baton_native.mask_logits(logits, torch.tensor(rows), masks, threads)
 
 
 @cache

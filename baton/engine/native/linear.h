@@ -22,7 +22,7 @@ constexpr int64_t padded_pairs(int64_t inputs) {
 // beyond the last.
 void pack_panels(const BFloat16* from, int64_t outputs, int64_t inputs, uint32_t* to) {
   const int64_t pairs = padded_pairs(inputs), panels = (outputs + kOutputs - 1) / kOutputs;
-  at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
+  share_rows(panels, 1, [&](int64_t first, int64_t last) {
     for (int64_t panel = first; panel < last; ++panel)
       for (int64_t lane = 0; lane < kOutputs; ++lane) {
         const int64_t output = panel * kOutputs + lane;

@@ -92,7 +92,7 @@ void multiply_panels(const BFloat16* x, int64_t rows, int64_t inputs, const uint
   static thread_local std::vector<X> kept;
   kept.resize(std::max<size_t>(kept.size(), rows * pairs));
   X* const copies = kept.data();
-  at::parallel_for(0, tiles, 1 + kGrain / (kTileRows * inputs), [&](int64_t begin, int64_t end) {
+  share_rows(tiles, 1 + kGrain / (kTileRows * inputs), [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t row = row_of(tile);
       with_count<kTileRows>(row_of(tile + 1) - row, [&](auto count) {

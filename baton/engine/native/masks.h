@@ -1,8 +1,7 @@
 // Logits of tokens that a mask leaves out.
 #pragma once
 
-#include <ATen/Parallel.h>
-
+#include "tasks.h"
 #include "vectors.h"
 
 namespace {
@@ -18,7 +17,7 @@ void mask_logits(Tensor& logits, const Tensor& rows, const Tensor& words) {
   float* values = logits.mutable_data_ptr<float>();
   const int64_t* row = rows.const_data_ptr<int64_t>();
   const int32_t* masks = words.const_data_ptr<int32_t>();
-  at::parallel_for(0, rows.numel(), 1 + kGrain / vocab, [&](int64_t first, int64_t last) {
+  share_rows(rows.numel(), 1 + kGrain / vocab, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       float* of = values + row[i] * vocab;
       const int32_t* mask = masks + i * length;

@@ -29,7 +29,8 @@ void by_type(const Tensor& of, const F& run) {
 }
 
 Tensor add_norm_op(Tensor& hidden, const std::optional<Tensor>& delta, const Tensor& weight,
-                   double epsilon) {
+                   double epsilon, int64_t threads) {
+  Threads::use(threads);
   TORCH_CHECK(hidden.dim() == 2 && hidden.is_contiguous() && weight.numel() == hidden.size(1) &&
                   (!delta || (delta->is_contiguous() && delta->sizes() == hidden.sizes())),
               "add_norm: hidden and delta are [tokens, size], weight is [size]");
@@ -38,7 +39,8 @@ Tensor add_norm_op(Tensor& hidden, const std::optional<Tensor>& delta, const Ten
   return out;
 }
 
-Tensor gate_op(const Tensor& both) {
+Tensor gate_op(const Tensor& both, int64_t threads) {
+  Threads::use(threads);
   TORCH_CHECK(both.dim() == 2 && both.is_contiguous(), "gate: both is [tokens, 2 · size]");
   Tensor out = at::empty({both.size(0), both.size(1) / 2}, both.options());
   by_type(both, [&](auto t) { gate<decltype(t)>(both, out); });
@@ -48,7 +50,9 @@ Tensor gate_op(const Tensor& both) {
 Tensor attend_op(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
                  const std::optional<Tensor>& q_norm, const std::optional<Tensor>& k_norm,
                  double epsilon, Tensor& pool, int64_t layer, int64_t heads, int64_t block,
-                 const Tensor& slots, const Tensor& spans, const Tensor& table) {
+                 const Tensor& slots, const Tensor& spans, const Tensor& table,
+                 int64_t threads) {
+  Threads::use(threads);
   TORCH_CHECK(pool.dim() == 5 && pool.is_contiguous() && pool.scalar_type() == qkv.scalar_type() &&
                   block > 0 && block % kGroup == 0 && pool.size(4) % (8 * block) == 0 &&
                   heads % pool.size(3) == 0 && heads / pool.size(3) <= 32,
@@ -76,6 +80,7 @@ Tensor pack_op(const Tensor& weight) {
               "pack: weight is [outputs, inputs] in bfloat16");
   const int64_t outputs = weight.size(0), inputs = weight.size(1);
   const int64_t panels = (outputs + kOutputs - 1) / kOutputs;
+  Threads::use(0);
   Tensor out = at::empty({panels, padded_pairs(inputs), kOutputs}, weight.options().dtype(at::kInt));
   pack_panels(weight.const_data_ptr<BFloat16>(), outputs, inputs,
               reinterpret_cast<uint32_t*>(out.mutable_data_ptr<int32_t>()));
@@ -83,7 +88,7 @@ Tensor pack_op(const Tensor& weight) {
 }
 
 Tensor linear_op(const Tensor& x, const Tensor& panels, const std::optional<Tensor>& bias,
-                 int64_t outputs) {
+                 int64_t outputs, int64_t threads) {
   TORCH_CHECK(x.dim() == 2 && x.scalar_type() == at::kBFloat16 && panels.dim() == 3 &&
                   panels.is_contiguous() && panels.scalar_type() == at::kInt &&
                   panels.size(1) == padded_pairs(x.size(1)) && panels.size(2) == kOutputs &&
@@ -92,6 +97,7 @@ Tensor linear_op(const Tensor& x, const Tensor& panels, const std::optional<Tens
                              bias->numel() == outputs)),
               "linear: x is [tokens, inputs] in bfloat16, panels are what `pack` made of a weight of "
               "so many inputs and outputs, bias is [outputs] in float");
+  Threads::use(threads);
   const Tensor rows = x.contiguous();
   Tensor out = at::empty({x.size(0), outputs}, x.options());
   multiply_panels(rows.const_data_ptr<BFloat16>(), x.size(0), x.size(1),
@@ -114,7 +120,8 @@ std::string arithmetic_op() {
 #endif
 }
 
-void mask_logits_op(Tensor& logits, const Tensor& rows, const Tensor& words) {
+void mask_logits_op(Tensor& logits, const Tensor& rows, const Tensor& words, int64_t threads) {
+  Threads::use(threads);
   TORCH_CHECK(logits.dim() == 2 && logits.is_contiguous() && logits.scalar_type() == at::kFloat &&
                   rows.dim() == 1 && rows.is_contiguous() && words.is_contiguous() &&
                   words.dim() == 2 && words.size(0) == rows.size(0) &&
@@ -126,16 +133,17 @@ void mask_logits_op(Tensor& logits, const Tensor& rows, const Tensor& words) {
 }  // namespace
 
 TORCH_LIBRARY(baton_native, library) {
-  library.def("add_norm(Tensor(a!) hidden, Tensor? delta, Tensor weight, float epsilon) -> Tensor");
+  library.def("add_norm(Tensor(a!) hidden, Tensor? delta, Tensor weight, float epsilon, "
+              "int threads) -> Tensor");
   library.def("arithmetic() -> str", arithmetic_op);
   library.def("pack(Tensor weight) -> Tensor");
-  library.def("linear(Tensor x, Tensor panels, Tensor? bias, int outputs) -> Tensor");
-  library.def("gate(Tensor both) -> Tensor");
+  library.def("linear(Tensor x, Tensor panels, Tensor? bias, int outputs, int threads) -> Tensor");
+  library.def("gate(Tensor both, int threads) -> Tensor");
   library.def(
       "attend(Tensor(a!) qkv, Tensor cosines, Tensor sines, Tensor? q_norm, Tensor? k_norm, "
       "float epsilon, Tensor(b!) pool, int layer, int heads, int block, Tensor slots, "
-      "Tensor spans, Tensor table) -> Tensor");
-  library.def("mask_logits(Tensor(a!) logits, Tensor rows, Tensor words) -> ()");
+      "Tensor spans, Tensor table, int threads) -> Tensor");
+  library.def("mask_logits(Tensor(a!) logits, Tensor rows, Tensor words, int threads) -> ()");
 }
 
 TORCH_LIBRARY_IMPL(baton_native, CPU, library) {

@@ -1,9 +1,8 @@
 // Norms, gates, rotation: what is done to each token's row on its own.
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include "pages.h"
+#include "tasks.h"
 
 namespace {  // one translation unit includes this: ops.cpp
 
@@ -31,7 +30,7 @@ void add_norm(Tensor& hidden, const std::optional<Tensor>& delta, const Tensor& 
   T* sums = hidden.mutable_data_ptr<T>();
   const T* added = delta ? delta->const_data_ptr<T>() : nullptr;
   T* to = out.mutable_data_ptr<T>();
-  at::parallel_for(0, hidden.size(0), 1 + kGrain / size, [&](int64_t first, int64_t last) {
+  share_rows(hidden.size(0), 1 + kGrain / size, [&](int64_t first, int64_t last) {
     std::vector<Computed<T>> x(size), y(size);
     for (int64_t row = first; row < last; ++row) {
       widen(sums + row * size, x.data(), size);
@@ -54,7 +53,7 @@ void gate(const Tensor& both, Tensor& out) {
   const int64_t size = out.size(1);
   const T* from = both.const_data_ptr<T>();
   T* to = out.mutable_data_ptr<T>();
-  at::parallel_for(0, out.size(0), 1 + kGrain / size, [&](int64_t first, int64_t last) {
+  share_rows(out.size(0), 1 + kGrain / size, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       const T* gates = from + row * 2 * size;
       const T* values = gates + size;
@@ -86,7 +85,7 @@ void rotate_store(Tensor& qkv, const Tensor& cosines, const Tensor& sines,
   const T* cos_of = cosines.const_data_ptr<T>();
   const T* sin_of = sines.const_data_ptr<T>();
   const int64_t* slot = slots.const_data_ptr<int64_t>();
-  at::parallel_for(0, tokens, 1 + kGrain / shape.line, [&](int64_t first, int64_t last) {
+  share_rows(tokens, 1 + kGrain / shape.line, [&](int64_t first, int64_t last) {
     std::vector<C> cosine(half), sine(half), x(shape.size), y(shape.size);
     for (int64_t token = first; token < last; ++token) {
       T* line = lines + token * shape.line;

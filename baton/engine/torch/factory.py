@@ -37,12 +37,13 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         raise StartupError(
             f"BATON_ENGINE_DEVICE is {settings.device} and torch finds no CUDA device: set cpu."
         )
-    torch.set_num_threads(settings.threads or usable_threads(torch.get_num_threads()))
+    threads = settings.threads or usable_threads(torch.get_num_threads())
+    torch.set_num_threads(threads)
     dtype = config.dtype if settings.dtype == "auto" else settings.dtype
     if dtype == "float16":
         # Half precision without bfloat16's range: computed in full.
         dtype = "float32"
-    kernels, operators = choose_kernels(settings, config, dtype)
+    kernels, operators = choose_kernels(settings, config, dtype, settings.native_threads or threads)
     features: tuple[str, ...] = FEATURES
     isa = ""
     if kernels.deterministic:

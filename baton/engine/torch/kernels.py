@@ -39,6 +39,9 @@ class Kernels(ABC):
     """Whether a token's values depend, in bits, on those before it only: not on what is computed in
     the same step, nor on how a prompt is cut."""
 
+    own_threads: bool = False
+    """Whether they compute on threads of their own, and need none of torch's beside them."""
+
     @property
     @abstractmethod
     def arithmetic(self) -> str:

@@ -15,9 +15,15 @@ log = get_logger(__name__)
 
 
 def choose_kernels(
-    settings: EngineSettings, config: ModelConfig, dtype: str
+    settings: EngineSettings, config: ModelConfig, dtype: str, threads: int
 ) -> tuple[Kernels, Operators]:
     """Return the compiled kernels where they are wanted and available, else the plain ones.
+
+    Args:
+        settings: of the engine.
+        config: of the model.
+        dtype: that it is computed in.
+        threads: of kernels that have their own.
 
     Raises:
         StartupError: they are required and not available, or cannot be deterministic.
@@ -28,7 +34,7 @@ def choose_kernels(
     elif isinstance(found, str):
         kernels, operators = _plain(settings, found)
     else:
-        kernels, operators = _native(settings, found, dtype)
+        kernels, operators = _native(settings, found, dtype, threads)
     if settings.deterministic == "required" and not kernels.deterministic:
         why = (
             f"the dtype is {dtype}"
@@ -60,7 +66,9 @@ def _find(settings: EngineSettings, config: ModelConfig) -> Built | str:
         return f"they could not be built: {error}"
 
 
-def _native(settings: EngineSettings, found: Built, dtype: str) -> tuple[Kernels, Operators]:
+def _native(
+    settings: EngineSettings, found: Built, dtype: str, threads: int
+) -> tuple[Kernels, Operators]:
     deterministic = dtype == "bfloat16" and (
         settings.deterministic == "required"
         # oneDNN's products on AMX are several times as fast as those of AVX-512, and how fast the
@@ -68,7 +76,7 @@ def _native(settings: EngineSettings, found: Built, dtype: str) -> tuple[Kernels
         or (settings.deterministic == "auto" and "amx_bf16" not in cpu_features())
     )
     try:
-        kernels = NativeKernels(found.path, deterministic=deterministic)
+        kernels = NativeKernels(found.path, deterministic=deterministic, threads=threads)
     except OSError as error:  # compiled for another system's libraries
         return _plain(settings, f"{found.path} cannot be loaded: {error}")
     return kernels, Operators(variant=found.variant.name, reason=found.reason)

@@ -144,6 +144,10 @@ class TorchRunner(Runner):
             pages = [self._kv.scratch_page] * -(-tokens // self._kv.block_tokens)
             step = self._kv.plan([[Query(pages, 0, tokens, 0)]])
             self._model.weights.head(self._forward([0] * tokens, step, [0])).argmax().item()
+        if self._kv.kernels.own_threads:
+            # What steps leave to torch takes microseconds. After each such operation its other
+            # threads would keep cores from the kernels' for milliseconds, spinning.
+            torch.set_num_threads(1)
 
     def close(self) -> None:
         del self._model, self._kv, self._bytes

@@ -58,6 +58,13 @@ class EngineSettings(SettingsGroup):
         le=4096,
         description="compute threads; 0: the library's choice, at most the cgroup's CPU quota",
     )
+    native_threads: int = Field(
+        0,
+        ge=0,
+        le=4096,
+        description="compute threads of the compiled operators where they compute the products "
+        "too (`deterministic`), and wait for no thread that has no core; 0: as many as `threads`",
+    )
     cores: Cores = Field(
         (), description="CPU cores to pin compute threads to, like 0,2-3; empty: not pinned"
     )

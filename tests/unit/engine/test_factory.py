@@ -124,6 +124,6 @@ def test_deterministic_on_a_gpu_needs_triton(
     config = read_config(checkpoints["llama"])
     settings = EngineSettings(model=checkpoints["llama"], device="cuda", deterministic="required")
     with pytest.raises(StartupError, match="Triton cannot be imported"):
-        choose_kernels(settings, config, "bfloat16")
+        choose_kernels(settings, config, "bfloat16", threads=1)
     with pytest.raises(StartupError, match="dtype is float32"):
-        choose_kernels(settings, config, "float32")
+        choose_kernels(settings, config, "float32", threads=1)

@@ -33,7 +33,7 @@ void multiply_panels(const BFloat16* x, int64_t rows, int64_t inputs, const uint
   kept.resize(std::max<size_t>(kept.size(), tiles * apart + kTile));
   uint32_t* const packed = reinterpret_cast<uint32_t*>(
       (reinterpret_cast<uintptr_t>(kept.data()) + kTileBytes - 1) / kTileBytes * kTileBytes);
-  at::parallel_for(0, tiles, 1 + kGrain / (kTile * inputs), [&](int64_t begin, int64_t end) {
+  share_rows(tiles, 1 + kGrain / (kTile * inputs), [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile)
       pack_rows(x + tile * kTile * inputs, std::min<int64_t>(kTile, rows - tile * kTile), inputs,
                 steps, packed + tile * apart);
