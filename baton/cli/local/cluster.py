@@ -20,7 +20,14 @@ from baton.cli.local.files.metric_targets import keep_targets
 from baton.cli.local.files.rundir import LocalCluster, RunDirectory
 from baton.cli.local.output.report import Reporter
 from baton.cli.local.output.running_requests import running_requests, waiting_sentence
-from baton.cli.local.plan import HOST, ProcessSpec, available_cores, plan, small_memory
+from baton.cli.local.plan import (
+    HOST,
+    ProcessSpec,
+    available_cores,
+    plan,
+    shared_niceness,
+    small_memory,
+)
 from baton.cli.local.ports import held_port, require_free
 from baton.cli.local.processes.child import Child, ServiceProcess
 from baton.cli.local.processes.supervisor import ETCD, Supervisor
@@ -132,7 +139,15 @@ async def _run(
         noticed = NOTICE_ENV in given_variables(options.config, "frontend")
         frontends: dict[str, str] = {} if noticed else {NOTICE_ENV: f"{NOTICE_SECONDS}"}
         database, state = own_database(options.config, options.auth, directory, reporter)
-        specs = plan(options, model, endpoints, available_cores(), memory, {**frontends, **state})
+        specs = plan(
+            options,
+            model,
+            endpoints,
+            available_cores(),
+            memory,
+            {**frontends, **state},
+            shared_niceness(given_variables(options.config, "decode")),
+        )
         children: dict[str, Child] = {} if own_etcd is None else {ETCD: own_etcd}
         if database is not None:
             children[POSTGRES] = database

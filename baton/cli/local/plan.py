@@ -9,12 +9,16 @@ from types import MappingProxyType
 
 from baton.cli.errors import CommandError
 from baton.cli.options import ClusterOptions
+from baton.host.priority import can_add_niceness
 
 MAX_WORKERS = 64
 HOST = "127.0.0.1"
 WILDCARDS = ("0.0.0.0", "::")
 """Addresses that stand for all of the machine's."""
 SMALL_MEMORY = "64MiB"
+_NICE = "BATON_ENGINE_NICE"
+_SHARED_NICENESS = "5"
+"""Of decode threads on cores where prompts are read, too; measured in docs/performance.md."""
 
 
 class StopOrder(IntEnum):
@@ -44,6 +48,7 @@ def plan(
     cores: Sequence[int],
     memory: Mapping[str, str] = MappingProxyType({}),
     frontend: Mapping[str, str] = MappingProxyType({}),
+    on_shared_cores: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[ProcessSpec, ...]:
     """Return the processes of a cluster, except etcd.
 
@@ -54,6 +59,7 @@ def plan(
         cores: that the engines share.
         memory: settings of how much memory engines and stores take, as `small_memory` returns.
         frontend: settings of the frontends.
+        on_shared_cores: settings of decode workers that compute on the cores of prefill workers.
 
     Raises:
         CommandError: the options describe no working cluster.
@@ -95,7 +101,12 @@ def plan(
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = engine_threads(len(cores), options.prefill + options.decode + options.combined)
-    readers = threads if options.pin else engine_threads(len(cores), options.prefill)
+    of_prefill = engine_threads(len(cores), options.prefill)
+    of_decode = engine_threads(len(cores), options.decode)
+    if options.pin:
+        of_prefill = of_decode = threads
+    if options.engine != "torch":  # others have no threads that wait for none without a core
+        of_decode = threads
     worker = inner | {
         "BATON_KV_STORE_ID": "kvstore-0",
         "BATON_ENGINE_MODEL": str(model),
@@ -109,13 +120,23 @@ def plan(
             options.prefill,
             "prefill",
             StopOrder.WORKERS,
-            worker | _threads(readers, shared=readers > threads),
+            worker | _threads(of_prefill, own=threads),
         ),
         *_several(
-            "decode", options.decode, "decode", StopOrder.WORKERS, worker | _threads(threads)
+            "decode",
+            options.decode,
+            "decode",
+            StopOrder.WORKERS,
+            worker
+            | _threads(threads, own=threads, native=of_decode)
+            | (dict(on_shared_cores) if of_decode > threads and options.prefill else {}),
         ),
         *_several(
-            "combined", options.combined, "decode", StopOrder.WORKERS, worker | _threads(threads)
+            "combined",
+            options.combined,
+            "decode",
+            StopOrder.WORKERS,
+            worker | _threads(threads, own=threads),
         ),
     ]
     # Whoever reads its KV has stopped before it: there is nobody to serve on for.
@@ -136,21 +157,31 @@ def small_memory(given: Collection[str]) -> dict[str, str]:
     return {name: SMALL_MEMORY for name in names if name not in given}
 
 
+def shared_niceness(given: Collection[str]) -> dict[str, str]:
+    """Return the setting of decode workers that share cores, where none is given."""
+    return {} if _NICE in given or not can_add_niceness() else {_NICE: _SHARED_NICENESS}
+
+
 def engine_threads(cores: int, workers: int) -> int:
     """Return the compute threads of each engine: together about one per core."""
     return max(1, cores // max(1, workers))
 
 
-def _threads(count: int, *, shared: bool = False) -> dict[str, str]:
+def _threads(count: int, *, own: int, native: int = 0) -> dict[str, str]:
     """Return settings of an engine's compute threads.
 
     Args:
-        count: of them.
-        shared: whether other engines compute on the same cores. Then threads that wait for each
-            other sleep: by default they keep their cores busy for milliseconds.
+        count: of them. Torch's wait for each other a hundred times a step.
+        own: cores that are this engine's alone. With more threads torch's wait asleep: by default
+            they keep their cores busy for milliseconds.
+        native: threads of the compiled operators, which wait for none that has no core; 0: `count`.
     """
     settings = {"BATON_ENGINE_THREADS": str(count), "OMP_NUM_THREADS": str(count)}
-    return settings | {"OMP_WAIT_POLICY": "passive"} if shared else settings
+    if native > count:
+        settings["BATON_ENGINE_NATIVE_THREADS"] = str(native)
+    if max(count, native) > own:
+        settings["OMP_WAIT_POLICY"] = "passive"
+    return settings
 
 
 def available_cores() -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from baton.cli.app import app
 from baton.cli.config_file import given_variables
 from baton.cli.errors import CommandError
-from baton.cli.local.plan import plan, small_memory
+from baton.cli.local.plan import plan, shared_niceness, small_memory
 from baton.cli.options import ClusterOptions, expand_options
 
 FILE = """
@@ -69,6 +69,14 @@ def test_memory_that_the_file_gives_is_kept(config: Path, monkeypatch: pytest.Mo
     given = given_variables(config, "decode")
     assert "BATON_ENGINE_KV_BYTES" in given
     assert "BATON_ENGINE_KV_BYTES" not in small_memory(given)
+
+
+def test_a_niceness_that_is_given_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BATON_ENGINE_NICE", raising=False)
+    path = tmp_path / "baton.toml"
+    path.write_text("[decode.engine]\nnice = 0\n")
+    assert shared_niceness(given_variables(path, "decode")) == {}
+    assert shared_niceness(given_variables(path, "prefill"))
 
 
 def test_wrong_file_ends_the_command_with_a_sentence(tmp_path: Path) -> None:

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from baton.cli.errors import CommandError
-from baton.cli.local.plan import ProcessSpec, StopOrder, engine_threads, plan, summary
+from baton.cli.local.plan import (
+    ProcessSpec,
+    StopOrder,
+    engine_threads,
+    plan,
+    shared_niceness,
+    summary,
+)
 from baton.cli.options import ClusterOptions
 
 MODEL = Path("/models/tiny")
@@ -95,12 +102,42 @@ def test_engines_share_the_cores(cores: int, workers: int, threads: int) -> None
 def test_prefill_engines_read_with_all_cores_unless_pinned(
     cores: int, prefill: int, threads: str, waits: str | None
 ) -> None:
-    specs = specs_of(ClusterOptions(prefill=prefill, decode=1), cores)
-    reading, decoding = specs["prefill-0"].settings, specs["decode-0"].settings
+    reading = specs_of(ClusterOptions(prefill=prefill, decode=1), cores)["prefill-0"].settings
     assert reading["BATON_ENGINE_THREADS"] == reading["OMP_NUM_THREADS"] == threads
     assert reading.get("OMP_WAIT_POLICY") == waits
-    assert decoding["OMP_NUM_THREADS"] == str(max(1, cores // (prefill + 1)))
-    assert "OMP_WAIT_POLICY" not in decoding
+    assert "BATON_ENGINE_NATIVE_THREADS" not in reading
+
+
+@pytest.mark.parametrize(
+    ("cores", "decode", "threads", "native"),
+    [(2, 1, "1", "2"), (8, 3, "2", None), (2, 2, "1", None)],
+)
+def test_decode_engines_have_all_cores_for_operators_that_wait_for_nobody(
+    cores: int, decode: int, threads: str, native: str | None
+) -> None:
+    decoding = specs_of(ClusterOptions(prefill=1, decode=decode), cores)["decode-0"].settings
+    assert decoding["BATON_ENGINE_THREADS"] == decoding["OMP_NUM_THREADS"] == threads
+    assert decoding.get("BATON_ENGINE_NATIVE_THREADS") == native
+    assert decoding.get("OMP_WAIT_POLICY") == ("passive" if native else None)
+
+
+@pytest.mark.parametrize(
+    ("options", "nice"),
+    [
+        (ClusterOptions(prefill=1, decode=1), "5"),
+        (ClusterOptions(prefill=1, decode=1, pin=True), None),
+        (ClusterOptions(prefill=0, decode=1), None),
+        (ClusterOptions(prefill=2, decode=2), None),
+        (ClusterOptions(prefill=1, decode=1, engine="vllm"), None),
+    ],
+)
+def test_decode_engines_that_share_cores_are_nicer(
+    options: ClusterOptions, nice: str | None
+) -> None:
+    specs = plan(options, MODEL, (), (0, 1), on_shared_cores=shared_niceness(()))
+    found = {spec.id: spec.settings.get("BATON_ENGINE_NICE") for spec in specs}
+    assert found.pop("decode-0") == nice
+    assert set(found.values()) == {None}
 
 
 def test_pinned_engines_compute_on_cores_of_their_own() -> None:
@@ -108,7 +145,8 @@ def test_pinned_engines_compute_on_cores_of_their_own() -> None:
     cores = {spec.id: spec.settings.get("BATON_ENGINE_CORES") for spec in specs}
     assert (cores.pop("prefill-0"), cores.pop("decode-0")) == ("3,5", "6,7")
     assert {spec.settings.get("BATON_ENGINE_THREADS") for spec in specs} == {None, "2"}
-    assert not any("OMP_WAIT_POLICY" in spec.settings for spec in specs)
+    for name in ("OMP_WAIT_POLICY", "BATON_ENGINE_NATIVE_THREADS"):
+        assert not any(name in spec.settings for spec in specs)
     assert set(cores.values()) == {None}
 
 
