@@ -35,6 +35,7 @@ from baton.client.errors import (
 from baton.client.requests import ChatOptions, GenerateOptions, Message, Options
 from baton.client.stream import AsyncStream, Stream
 from baton.client.tools import Tool, ToolCallMessage, ToolChoice
+from baton.request.grammar import Grammar
 from baton.request.stream_events import (
     CallArguments,
     CallBegun,
@@ -78,6 +79,7 @@ __all__ = [
     "FinishReason",
     "Finished",
     "GenerateOptions",
+    "Grammar",
     "InternalError",
     "InvalidRequestError",
     "Message",
