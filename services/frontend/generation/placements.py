@@ -36,6 +36,8 @@ class _Attempt:
     retried: bool
     """Because of some of them."""
     began: float
+    changes: int
+    """Of the queue of those that wait for a worker."""
 
 
 def _nobody(_: object) -> None:
@@ -117,7 +119,8 @@ class RequestPlacements:
         """Look for a placement, while nothing is searched for."""
         streams = self._progress.streams
         failed, number = len(streams.failed), len(self._placements)
-        attempt = _Attempt(number, failed, failed > self._failed, monotonic())
+        changes = self._context.waiting.changes
+        attempt = _Attempt(number, failed, failed > self._failed, monotonic(), changes)
         if attempt.retried:
             reason = streams.failed[-1].error.reason.name
             log.info("request.placement.retried", attempt=number, reason=reason)
@@ -185,7 +188,7 @@ class RequestPlacements:
             log.error("request.placement.failed", exc_info=error)
             self._on_failed(BatonError(Reason.INTERNAL, "internal error"))
         elif error.reason is Reason.NO_WORKER:
-            self._wait_for_worker(error)
+            self._wait_for_worker(error, attempt.changes)
         else:
             self._on_failed(error)
 
@@ -199,7 +202,7 @@ class RequestPlacements:
         self._progress.usage.add_placement(placement, attempt.began, monotonic())
         self._on_placed(placement)
 
-    def _wait_for_worker(self, error: BatonError) -> None:
+    def _wait_for_worker(self, error: BatonError, changes: int) -> None:
         """Go on with what runs, and look for a placement again once there may be one."""
         request = self._request
         tokens = len(request.prompt) + sum(len(one.token_ids) for one in self._progress.outputs)
@@ -210,6 +213,7 @@ class RequestPlacements:
                 error,
                 self._worker_appeared,
                 self._on_failed,
+                changes,
             )
         except BatonError as full:
             self._on_failed(full)

@@ -77,6 +77,8 @@ class WorkerWaitQueue:
         self._woken: deque[WorkerWait] = deque()
         """They go on within the next turns of the loop."""
         self._count = self._bytes = 0
+        self.changes = 0
+        """Counts calls of `wake`."""
         self._turn: asyncio.Handle | None = None
 
     def __len__(self) -> int:
@@ -89,11 +91,9 @@ class WorkerWaitQueue:
         error: BatonError,
         on_worker: Callable[[], None],
         on_failed: Callable[[BatonError], None],
+        changes: int,
     ) -> WorkerWait:
         """Wait for a worker. Exactly one of the callbacks is called, later, unless it leaves.
-
-        Call it in the turn of the loop in which no worker was found: one that appears afterwards is
-        not missed.
 
         Args:
             model: the name that the request gives.
@@ -101,6 +101,8 @@ class WorkerWaitQueue:
             error: why it cannot run.
             on_worker: a worker may take it now.
             on_failed: is given `error`, with how long it waited.
+            changes: `self.changes` from before a worker was looked for. If one may have appeared
+                since, nothing is waited for: it would be missed.
 
         Raises:
             BatonError: `error`, with which limit is reached.
@@ -110,19 +112,26 @@ class WorkerWaitQueue:
             raise _failure(error, f"{self._count} requests wait for one (limits.max_waiting)")
         if self._bytes + size > limits.max_waiting_bytes:
             raise _failure(error, "too much waits for one (limits.max_waiting_bytes)")
-        waiting = self._waiting.setdefault(model, {})
-        if not waiting:
-            reason = error.reason.name
-            log.warning("request.wait.began", model=model, reason=reason, error=error.message)
         entry = WorkerWait(self, model, size, error, on_worker, on_failed)
-        waiting[entry] = None
+        if changes != self.changes:
+            self._woken.append(entry)
+            self._turn_soon()
+        else:
+            waiting = self._waiting.setdefault(model, {})
+            if not waiting:
+                reason = error.reason.name
+                log.warning("request.wait.began", model=model, reason=reason, error=error.message)
+            waiting[entry] = None
         self._count += 1
         self._bytes += size
         WAITING.set(self._count)
         return entry
 
     async def wait(self, model: str, size: int, error: BatonError) -> None:
-        """Return once a worker may take a request; arguments and errors as of `enter`."""
+        """Return once a worker may take a request; arguments and errors as of `enter`.
+
+        Call it in the turn of the loop in which no worker was found.
+        """
         ended: asyncio.Future[None] = self.loop.create_future()
         entry = self.enter(
             model,
@@ -130,6 +139,7 @@ class WorkerWaitQueue:
             error,
             lambda: None if ended.done() else ended.set_result(None),
             lambda failure: None if ended.done() else ended.set_exception(failure),
+            self.changes,
         )
         try:
             await ended
@@ -138,6 +148,7 @@ class WorkerWaitQueue:
 
     def wake(self, can_serve: Callable[[str], bool]) -> None:
         """Let requests go on, in the order in which they came, where `can_serve` their model."""
+        self.changes += 1
         for model in [model for model in self._waiting if can_serve(model)]:
             entries = self._waiting.pop(model)
             self._woken += entries

@@ -24,12 +24,15 @@ class Waiting:
         self.woken: list[str] = []
         self.failed: dict[str, BatonError] = {}
 
-    def enter(self, name: str, model: str = "m", size: int = 1) -> WorkerWait:
+    def enter(
+        self, name: str, model: str = "m", size: int = 1, changes: int | None = None
+    ) -> WorkerWait:
         def fail(error: BatonError) -> None:
             assert name not in self.failed
             self.failed[name] = error
 
-        return self.queue.enter(model, size, NONE, lambda: self.woken.append(name), fail)
+        changes = self.queue.changes if changes is None else changes
+        return self.queue.enter(model, size, NONE, lambda: self.woken.append(name), fail, changes)
 
     def wake(self, *models: str) -> None:
         self.queue.wake(models.__contains__)
@@ -67,11 +70,27 @@ def test_a_few_go_on_per_turn_of_the_loop() -> None:
 
 def test_one_that_comes_back_waits_for_the_next_worker() -> None:
     waiting = Waiting()
-    waiting.queue.enter("m", 1, NONE, lambda: waiting.enter("again"), pytest.fail)
+    changes = waiting.queue.changes
+    waiting.queue.enter("m", 1, NONE, lambda: waiting.enter("again"), pytest.fail, changes)
     waiting.wake("m")
     assert (len(waiting.queue), waiting.woken) == (1, [])
     waiting.wake("m")
     assert waiting.woken == ["again"]
+
+
+def test_a_worker_that_came_while_one_was_looked_for_is_not_missed() -> None:
+    waiting = Waiting(wait_for_worker_seconds=5)
+    before = waiting.queue.changes
+    waiting.wake("m")
+    waiting.enter("a", changes=before)
+    assert (len(waiting.queue), waiting.woken) == (1, [])
+    waiting.loop.advance(0)
+    assert (len(waiting.queue), waiting.woken) == (0, ["a"])
+    waiting.enter("b", changes=before).leave()
+    waiting.enter("c")
+    waiting.loop.advance(6)
+    assert waiting.woken == ["a"]
+    assert list(waiting.failed) == ["c"]
 
 
 def test_the_wait_is_bounded_in_time_and_says_so() -> None:

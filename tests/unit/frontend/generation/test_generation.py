@@ -348,6 +348,31 @@ async def test_it_waits_for_a_worker_as_often_as_there_is_none(request_for: Requ
     assert run.kinds == [Started, Delta, Delta, Delta, ChoiceFinished, Finished]
 
 
+async def test_a_worker_that_comes_back_while_one_is_looked_for_is_asked(
+    request_for: RequestFor,
+) -> None:
+    cluster = Deserted()
+    run = Run(request_for(max_tokens=2), cluster)
+
+    def come_back() -> None:
+        cluster.away = False
+        run.waiting.wake(lambda _: True)
+
+    failing = cluster.find
+
+    async def find(*args: Any, **options: Any) -> Placement:
+        # It was there before the request knows that there was none.
+        asyncio.get_running_loop().call_soon(come_back)
+        return await failing(*args, **options)
+
+    cluster.find = find  # type: ignore[method-assign]
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    assert cluster.attempts == [0]
+    following.cancel()
+    await asyncio.wait([following])
+
+
 async def test_a_choice_that_runs_goes_on_while_another_waits(request_for: RequestFor) -> None:
     cluster = Deserted()
     cluster.away = False
