@@ -139,18 +139,22 @@ class Ways:
         return self._each(self.here, [Given(each) for each in batch], AT_ONCE)
 
     def _two_threads(self, batch: Sequence[SequenceRequest], _: Answers) -> Answers:
-        engine = self._engine(threads=2)
-        found = run(engine, [Given(each) for each in batch])
-        engine.close_engine()
+        found = self._apart(batch, threads=2)
         torch.set_num_threads(1)  # of the process
         return found
 
     def _cut(self, batch: Sequence[SequenceRequest], _: Answers) -> Answers:
         """Cut prompts elsewhere for each batch, and where the others' tokens leave room."""
         draw = random.Random(batch[0].id)
-        engine = self._engine(
-            chunk_tokens=draw.randint(1, MOST_CUT), decode_chunk_tokens=draw.randint(1, MOST_CUT)
+        return self._apart(
+            batch,
+            chunk_tokens=draw.randint(1, MOST_CUT),
+            decode_chunk_tokens=draw.randint(1, MOST_CUT),
         )
+
+    def _apart(self, batch: Sequence[SequenceRequest], **fields: object) -> Answers:
+        """Compute all at once, with an engine of other settings."""
+        engine = self._engine(**fields)
         found = run(engine, [Given(each) for each in batch])
         engine.close_engine()
         return found

@@ -1,6 +1,7 @@
 """Compile the hostile grammars over and over, for bench.structured.hostile.
 
-As the threads of a worker do. Takes a directory of a checkpoint, and runs until it is stopped.
+As the threads of a worker do. Takes a directory of a checkpoint, says when
+it begins, and runs until it is stopped.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ def main() -> None:
     config = read_config(model)
     grammars = read_grammars(model, config.vocab_tokens, config.eos_token_ids)
     assert grammars is not None
+    print("ready", flush=True)
     while True:
         for kind, text in HOSTILE:
             with contextlib.suppress(ValueError):  # refused

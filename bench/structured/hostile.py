@@ -122,10 +122,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             "elsewhere": [],
         }
         size = -(-len(HOSTILE) // WINDOWS)
-        elsewhere = subprocess.Popen(
-            [sys.executable, "-m", "bench.structured.compiling", str(model)], cwd=ROOT
-        )
+        command = [sys.executable, "-m", "bench.structured.compiling", str(model)]
+        elsewhere = stack.enter_context(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE))
         stack.callback(elsewhere.kill)
+        assert elsewhere.stdout is not None
+        elsewhere.stdout.readline()
         elsewhere.send_signal(signal.SIGSTOP)
         for turn in range(options.rounds):
             assert engine.grammars is not None

@@ -101,12 +101,11 @@ def plan(
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = engine_threads(len(cores), options.prefill + options.decode + options.combined)
-    of_prefill = engine_threads(len(cores), options.prefill)
-    of_decode = engine_threads(len(cores), options.decode)
-    if options.pin:
-        of_prefill = of_decode = threads
-    if options.engine != "torch":  # others have no threads that wait for none without a core
-        of_decode = threads
+    of_prefill = of_decode = threads
+    if not options.pin:
+        of_prefill = engine_threads(len(cores), options.prefill)
+        if options.engine == "torch":  # others have no threads that wait for none without a core
+            of_decode = engine_threads(len(cores), options.decode)
     worker = inner | {
         "BATON_KV_STORE_ID": "kvstore-0",
         "BATON_ENGINE_MODEL": str(model),
