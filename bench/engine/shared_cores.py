@@ -40,6 +40,11 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             found.append(await asyncio.to_thread(asyncio.run, ours.run(PROMPT, turn)))
         return found
 
+    async def of_steps(nice: int) -> tuple[list[float], list[float]]:
+        """Return the seconds of decode's steps since the last question, and p50, p99 and worst."""
+        steps: list[float] = (await peer.ask({"nice": nice}))["steps"]
+        return steps, [percentile(steps, q) * 1e3 for q in (50, 99, 100)]
+
     settings = {"OMP_WAIT_POLICY": "passive"}
     neighbour = helper(
         "bench.engine.neighbour", model, str(options.decode_threads), settings=settings
@@ -64,22 +69,18 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         results["alone"] = alone
         await peer.ask({"nice": 0})
         await asyncio.sleep(3)
-        steps = (await peer.ask({"nice": 0}))["steps"]
-        quantiles = [percentile(steps, q) * 1e3 for q in (50, 99)]
-        table.row("decode alone", 0.0, 0.0, 0.0, 0.0, *quantiles, max(steps) * 1e3)
+        steps, quantiles = await of_steps(0)
+        table.row("decode alone", 0.0, 0.0, 0.0, 0.0, *quantiles)
         results["decode alone"] = steps
         cores = options.threads
         for nice in options.nice:
             share = WEIGHTS[nice] / (WEIGHTS[nice] + WEIGHTS[0])
             await peer.ask({"nice": nice})
             took = await prompts()
-            steps = (await peer.ask({"nice": nice}))["steps"]
+            steps, quantiles = await of_steps(nice)
             beside = statistics.median(took)
-            quantiles = [percentile(steps, q) * 1e3 for q in (50, 99)]
             by_weights = cores / (cores - options.decode_threads * share)
-            table.row(
-                nice, beside, max(took), beside / alone, by_weights, *quantiles, max(steps) * 1e3
-            )
+            table.row(nice, beside, max(took), beside / alone, by_weights, *quantiles)
             results[nice] = {"prompts": took, "steps": steps}
     return results
 
