@@ -121,8 +121,8 @@ class Reason(Enum):
     MODEL_NOT_FOUND = Code.NOT_FOUND, "invalid_request_error", "model_not_found"
     """No worker serves this model, or it has no such adapter. `GET /v1/models` lists both."""
     ALREADY_EXISTS = Code.ALREADY_EXISTS, "conflict_error", "already_exists"
-    """There is one of this name already. Choose another name. Of requests: one of the same id runs
-    already, or finished within the last minute."""
+    """There is one of this name already. Choose another name. Of requests: one with the same
+    execution id runs already, or finished within the last minute."""
     ABORTED = Code.ABORTED, "conflict_error", "aborted"
     """The operation was ended by another one. Try it again."""
     SLOW_CONSUMER = Code.ABORTED, "conflict_error", "slow_consumer"

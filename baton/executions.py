@@ -51,12 +51,13 @@ class ExecutionTable(Generic[O]):
         """
         known = self._running.get(key)
         if known is not None and known.execution != execution:
-            raise BatonError(Reason.ALREADY_EXISTS, "a request of this id runs already")
+            raise BatonError(Reason.ALREADY_EXISTS, "a request with this execution id runs already")
         self._forget(now)
         if key in self._ended:
             raise BatonError(
                 Reason.ALREADY_EXISTS,
-                f"a request of this id ended within the last {self._remember_seconds:g} s",
+                "a request with this execution id ended within the last "
+                f"{self._remember_seconds:g} s",
             )
 
     def begin(self, key: bytes, execution: int, owner: O) -> tuple[int, O] | None:

@@ -1,4 +1,4 @@
-"""How calls begin, whatever kind of client makes them. Pure but for drawing request ids."""
+"""How calls begin, whatever kind of client makes them. Pure but for drawing ids."""
 
 import sys
 import uuid
@@ -95,6 +95,8 @@ class Calls:
         return self._state(request, options, now)
 
     def _state(self, request: Request, options: Options, now: float) -> StreamState:
+        # What names a request may be a trace's: each call claims an execution of its own.
+        request.context.execution_id = options.get("execution_id") or draw_id()
         attempts = self.attempts(options.get("timeout"), now)
         return StreamState(request, attempts, resume=options.get("resume", False))
 
@@ -117,8 +119,8 @@ def traceparent() -> str:
     return carrier.get("traceparent", "")
 
 
-def draw_request_id() -> str:
-    """Return a new request id."""
+def draw_id() -> str:
+    """Return a new id of a request or an execution."""
     return uuid.uuid4().hex
 
 
@@ -151,4 +153,4 @@ def tokens_of(response: inference_pb2.TokenizeResponse) -> Tokens:
 
 
 def _request_id(options: Options) -> str:
-    return options.get("request_id") or draw_request_id()
+    return options.get("request_id") or draw_id()

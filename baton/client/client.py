@@ -13,7 +13,7 @@ from baton.client.call import (
     Calls,
     Model,
     Tokens,
-    draw_request_id,
+    draw_id,
     metadata,
     models_of,
     tokens_of,
@@ -105,7 +105,7 @@ class Client:
 
     def _unary(self, method: str, request: Any, timeout: float | None) -> Any:
         attempts = self._calls.attempts(timeout, time.monotonic())
-        request_id = draw_request_id()
+        request_id = draw_id()
         while True:
             left = attempts.timeout(time.monotonic())
             shared = self._channels.take()
@@ -184,7 +184,7 @@ class AsyncClient:
 
     async def _unary(self, method: str, request: Any, timeout: float | None) -> Any:
         attempts = self._calls.attempts(timeout, time.monotonic())
-        request_id = draw_request_id()
+        request_id = draw_id()
         while True:
             left = attempts.timeout(time.monotonic())
             shared = self._channels.take()

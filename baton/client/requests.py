@@ -47,6 +47,10 @@ class Options(SamplingOptions, total=False):
     """Whether those are added that the tokenizer adds around a text. Default: of `generate`."""
     request_id: str
     """Names the request in logs and traces. Default: drawn."""
+    execution_id: str
+    """Claims an execution: a second call with it is refused (`ConflictError`) while the first one
+    runs, and for a minute after it finished. Default: drawn, so that what is tried again runs
+    once."""
     timeout: float
     """Seconds for the whole call, retries included. Default: the client's."""
     resume: bool
@@ -181,7 +185,9 @@ def _given(options: Options) -> set[str]:
 
 def _context(model: str, request_id: str, options: Options) -> common_pb2.RequestContext:
     return common_pb2.RequestContext(
-        request_id=request_id, model=model, adapter=options.get("adapter", "")
+        request_id=request_id,
+        model=model,
+        adapter=options.get("adapter", ""),
     )
 
 

@@ -26,6 +26,11 @@ Both surfaces are served by the frontend, from the same code. Errors are in [err
 OpenAI's API: bodies, answers and server-sent events are those of OpenAI's reference, so its clients work with
 another base URL. Fields that are not supported are refused by name.
 
+Two headers name a request. `x-request-id` is a name for logs, traces and the head of the answer: any number of requests may have
+the same one, as proxies and tracing put one on several calls. `x-baton-execution-id` (gRPC: `context.execution_id`) claims an
+execution: of a tenant's requests with the same one, a second one is 409 `already_exists` while the first one runs, and for a
+minute after it finished, at all frontends ([ADR 50](adr/0050-executions-are-claimed-by-a-field-of-their-own.md)).
+
 """
 FIELDS_TEXT = """
 ### Fields of completions

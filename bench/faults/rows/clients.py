@@ -82,20 +82,20 @@ async def _poison(scene: Scene) -> dict[str, Any]:
     }
 
 
-@row("twins", "40 requests sent twice with the same id, to both frontends at once")
+@row("twins", "40 requests sent twice with the same execution id, to both frontends at once")
 async def _twins(scene: Scene) -> dict[str, Any]:
     first, second = scene.fleet.frontends
     before = await scene.sum("baton_frontend_output_tokens_total", "frontend")
 
-    async def send(http: httpx.AsyncClient, port: int, request_id: str) -> int:
+    async def send(http: httpx.AsyncClient, port: int, execution_id: str) -> int:
         body = {"model": "baton-tiny", "prompt": [5, 6, 7], "max_tokens": 40, "ignore_eos": True}
         url = f"http://127.0.0.1:{port}/v1/completions"
-        answer = await http.post(url, json=body, headers={"x-request-id": request_id})
+        answer = await http.post(url, json=body, headers={"x-baton-execution-id": execution_id})
         return answer.status_code
 
-    async def send_twice(http: httpx.AsyncClient, request_id: str) -> list[int]:
+    async def send_twice(http: httpx.AsyncClient, execution_id: str) -> list[int]:
         ports = (first.http_port, second.http_port)
-        return sorted(await asyncio.gather(*(send(http, port, request_id) for port in ports)))
+        return sorted(await asyncio.gather(*(send(http, port, execution_id) for port in ports)))
 
     pairs = []
     async with httpx.AsyncClient(timeout=60) as http:

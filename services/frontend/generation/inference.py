@@ -103,7 +103,7 @@ class Inference:
             placement_finder: decides where requests run.
             waiting: holds those that no worker can take now.
             suspects: remembers those that workers were lost of.
-            claims: knows those that run under an id of their clients.
+            claims: knows those that run under an execution id of their clients.
             cache_salts: secrets of tenants for KV keys.
             threads: where long prompts are tokenized.
             settings: limits of requests, and how they are placed.
@@ -202,7 +202,7 @@ class Inference:
             )
             record.follow(span)
             # Nothing is awaited from here on: what is claimed has its generation.
-            claim = self._claims.begin(resolved, record.id_source, request.take_over)
+            claim = self._claims.begin(request, resolved.context.tenant)
             context = GenerationContext(
                 pool=self._pool,
                 placement_finder=self._placement_finder,

@@ -49,6 +49,7 @@ def generation_request(
         prompt_options=_prompt_options(request),
         n=request.n or 1,
         resume=resume,
+        execution_id=context.execution_id,
         take_over=resume is not None or context.attempt > 0,
         request_id=request_id,
         tenant=context.tenant,

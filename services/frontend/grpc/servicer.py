@@ -22,7 +22,7 @@ from services.frontend.grpc.session.session import Session
 from services.frontend.metrics import SLOW_CLIENTS
 from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, current, finish
-from services.frontend.requests.request_id import IdSource, identify
+from services.frontend.requests.request_id import identify
 
 SERVICE = "baton.v1.InferenceService"
 
@@ -179,10 +179,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         record: RequestRecord,
         response_type: Response,
     ) -> None:
-        field, header = request.context.request_id, request_id.get()
-        identity = identify(field, header)
-        if identity in (field, header):
-            record.id_source = IdSource.FIELD if identity == field else IdSource.HEADER
+        identity = identify(request.context.request_id, request_id.get())
         head = ((REQUEST_ID_KEY, identity),)
         self._inference.limits_of(record)
         if record.limits is None:

@@ -13,7 +13,7 @@ from services.frontend.http.connection import connection_of
 from services.frontend.http.responses import send_error
 from services.frontend.requests.rate_limits import rate_limits
 from services.frontend.requests.record import RequestRecord, begin, finish
-from services.frontend.requests.request_id import IdSource, identify
+from services.frontend.requests.request_id import identify
 
 log = get_logger(__name__)
 
@@ -31,10 +31,7 @@ class RequestMiddleware:
         traceparent = header(scope, b"traceparent")
         if traceparent:
             otel.attach(tracing.extract(traceparent))
-        given = header(scope, b"x-request-id")
-        identity = identify(given)
-        if identity == given:
-            record.id_source = IdSource.HEADER
+        identity = identify(header(scope, b"x-request-id"))
         sender = _Sender(send, identity, record)
         try:
             await self._answer(scope, receive, sender, record)

@@ -15,7 +15,7 @@ from baton.tenancy.records import Scope as KeyScope
 from services.frontend.auth.authenticator import Authenticator
 from services.frontend.generation.inference import Inference, stopping
 from services.frontend.http.asgi import ASGIApp, Receive, Scope, Send
-from services.frontend.http.body import read_json
+from services.frontend.http.body import header, read_json
 from services.frontend.http.connection import connection_of
 from services.frontend.http.disconnect import WhileConnected
 from services.frontend.http.responses import (
@@ -29,6 +29,8 @@ from services.frontend.models.model import Model
 from services.frontend.openai.multi_prompt import Batch
 from services.frontend.openai.openapi import Operation, document
 from services.frontend.openai.request.parse import (
+    EXECUTION_HEADER,
+    RequestNames,
     chat_request,
     completion_requests,
     read_chat,
@@ -68,13 +70,13 @@ class Handlers:
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a conversation, whole or as server-sent events."""
         body = read_chat(await self._read(scope, receive), unknown=self._unknown)
-        requests = [chat_request(body, request_id.get(), self._limits.max_messages)]
+        requests = [chat_request(body, _names(scope), self._limits.max_messages)]
         await self._complete(body, requests, scope, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Continue prompts, whole or as server-sent events."""
         body = read_completion(await self._read(scope, receive), unknown=self._unknown)
-        requests = completion_requests(body, request_id.get(), self._limits.max_outputs)
+        requests = completion_requests(body, _names(scope), self._limits.max_outputs)
         await self._complete(body, requests, scope, send)
 
     async def tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -278,6 +280,10 @@ class Routes:
         request.principal = self._authenticator.admit(credential)
         self._note_limits(request)
         request.principal.require(*needs)
+
+
+def _names(scope: Scope) -> RequestNames:
+    return RequestNames(request_id.get(), header(scope, EXECUTION_HEADER))
 
 
 def _summary(handler: object) -> str:

@@ -1,4 +1,4 @@
-"""Ids that clients give their requests: two of the same id are one, which runs once."""
+"""Executions that clients claim by an id: of two requests with the same one, one runs."""
 
 import secrets
 from collections.abc import Callable
@@ -8,9 +8,7 @@ from time import monotonic
 
 from baton.errors import BatonError, Reason
 from baton.executions import ExecutionTable
-from services.frontend.requests.digest import digest_of
-from services.frontend.requests.request import ResolvedRequest
-from services.frontend.requests.request_id import IdSource
+from services.frontend.requests.request import GenerationRequest
 
 _KEY_BYTES = 16
 _executions = count(secrets.randbits(62))
@@ -21,13 +19,13 @@ def _ignore(_: BatonError) -> None:
 
 
 class Claim:
-    """One execution of a request whose client gave it an id."""
+    """One execution of a request whose client claims it."""
 
     __slots__ = ("execution", "key", "on_superseded", "take_over")
 
     def __init__(self, key: bytes, take_over: bool) -> None:
         self.key = key
-        """Of tenant and id."""
+        """Of the tenant, the execution id, and the prompt of those of one body."""
         self.execution = next(_executions)
         """Of this one, unlike all others of the cluster."""
         self.take_over = take_over
@@ -47,25 +45,22 @@ class Claims:
         self._table: ExecutionTable[Claim] = ExecutionTable()
         self._running: dict[int, Claim] = {}
 
-    def begin(self, request: ResolvedRequest, source: IdSource, take_over: bool) -> Claim | None:
-        """Note that a request runs; None where the frontend drew its id.
+    def begin(self, request: GenerationRequest, tenant: str) -> Claim | None:
+        """Note that a request runs; None where it claims no execution.
 
         Args:
-            request: what runs.
-            source: where its id comes from. Proxies and callers put one `x-request-id` on several
-                requests: there the content is part of the id.
-            take_over: end an earlier execution instead of being refused.
+            request: what runs. Where it takes over, an earlier execution ends instead of this one
+                being refused.
+            tenant: whose it is.
 
         Raises:
             BatonError: ALREADY_EXISTS.
         """
-        if source is IdSource.DRAWN:
+        if not request.execution_id:
             return None
-        key = sha256(f"{request.context.tenant}\0{request.id}".encode())
-        if source is IdSource.HEADER:
-            key.update(digest_of(request))
-        claim = Claim(key.digest()[:_KEY_BYTES], take_over)
-        if not take_over:
+        key = sha256(f"{tenant}\0{request.execution_id}\0{request.prompt_index}".encode())
+        claim = Claim(key.digest()[:_KEY_BYTES], request.take_over)
+        if not claim.take_over:
             self._table.check(claim.key, claim.execution, self._clock())
         replaced = self._table.begin(claim.key, claim.execution, claim)
         self._running[claim.execution] = claim

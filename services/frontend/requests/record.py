@@ -23,7 +23,6 @@ from services.frontend.metrics import (
     PROMPT_TOKENS,
     REQUESTS,
 )
-from services.frontend.requests.request_id import IdSource
 
 Surface = Literal["http", "grpc"]
 UNKNOWN = "unknown"
@@ -43,7 +42,6 @@ class RequestRecord:
         "cached_tokens",
         "error",
         "first_token_seconds",
-        "id_source",
         "limits",
         "model",
         "operation",
@@ -83,7 +81,6 @@ class RequestRecord:
         self.queued_seconds = 0.0
         """How long routers let it wait; of several prompts, the longest."""
         self.trace_id = ""
-        self.id_source = IdSource.DRAWN
 
     def name_model(self, model: str) -> None:
         """Set the model that the client names, before it is known to exist."""

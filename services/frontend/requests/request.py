@@ -76,10 +76,14 @@ class GenerationRequest:
     """What may be called, in a conversation; None: nothing."""
     n: int = 1
     resume: Resume | None = None
+    execution_id: str = ""
+    """Claims an execution of the tenant's; empty: claims none."""
+    prompt_index: int = 0
+    """Which of the prompts of one body it is: each is an execution."""
     take_over: bool = False
     """An earlier execution with the same id ends, if there is one."""
     request_id: str = ""
-    """Never empty for what shall run; see `identify`."""
+    """A name, which other requests may have too. Never empty for what shall run; see `identify`."""
     tenant: str = ""
     priority: int = common_pb2.PRIORITY_CLASS_UNSPECIFIED
     ttft_target_seconds: float = 0.0

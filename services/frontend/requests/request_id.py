@@ -1,21 +1,9 @@
 """The id that a request has in logs, traces and answers."""
 
 import secrets
-from enum import Enum
 
 from baton.rpc.request_id import clean_request_id
 from baton.telemetry.context import request_id
-
-
-class IdSource(Enum):
-    """Where the id of a request comes from."""
-
-    DRAWN = "drawn"
-    """The frontend drew it."""
-    HEADER = "header"
-    """`x-request-id`, of the client or of a proxy before it."""
-    FIELD = "field"
-    """The request's own field, over gRPC."""
 
 
 def identify(*given: str) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from baton import sampling
 from baton.errors import BatonError, Reason, invalid_field
+from baton.rpc.request_id import MAX_REQUEST_ID, clean_request_id
 from baton.settings import FrontendLimits
 from baton.tenancy.principal import LOCAL, Principal
 from baton.v1 import common_pb2
@@ -51,6 +52,12 @@ def check(request: GenerationRequest, limits: FrontendLimits, principal: Princip
             field="tenant",
         )
     principal.require_model(request.model, request.adapter)
+    if request.execution_id and not clean_request_id(request.execution_id):
+        raise invalid_field(
+            request.names.get("execution_id", "execution_id"),
+            f"an id has at most {MAX_REQUEST_ID} printable ASCII characters and no spaces, and is "
+            "no API key",
+        )
     if request.cache_scope not in (
         common_pb2.CACHE_SCOPE_UNSPECIFIED,
         common_pb2.CACHE_SCOPE_TENANT,

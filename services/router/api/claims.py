@@ -94,7 +94,9 @@ class QueryClaims:
         older = list(self._waiting.get(claim.key, {}).values())
         if older and older[0].execution != claim.execution:
             if not claim.take_over:
-                raise BatonError(Reason.ALREADY_EXISTS, "a request of this id waits already")
+                raise BatonError(
+                    Reason.ALREADY_EXISTS, "a request with this execution id waits already"
+                )
             error = SUPERSEDED
         elif older and older[0].asker is not query.asker:
             error = MOVED

@@ -1,4 +1,4 @@
-"""The same request id at two frontends: the router that it chooses knows of both."""
+"""The same execution id at two frontends: the router that it chooses knows of both."""
 
 import asyncio
 
@@ -31,7 +31,7 @@ async def test_one_of_two_frontends_runs_it(local_cluster) -> None:
         async def ask(client: AsyncClient, number: int, tokens: int) -> tuple[int, ...]:
             stream = client.generate(
                 prompt_of(40, number), model=MODEL, max_tokens=tokens, ignore_eos=True,
-                request_id=f"id-{number}", seed=number,
+                execution_id=f"id-{number}", seed=number,
             )  # fmt: skip
             return (await stream.answer()).token_ids
 
@@ -45,7 +45,7 @@ async def test_one_of_two_frontends_runs_it(local_cluster) -> None:
 
             request = inference_pb2.GenerateRequest()
             request.token_ids.ids.extend(prompt_of(40, number))
-            request.context.request_id, request.context.model = f"id-{number}", MODEL
+            request.context.execution_id, request.context.model = f"id-{number}", MODEL
             request.context.attempt = 1
             request.sampling.max_tokens, request.sampling.ignore_eos = 5, True
             stub = InferenceServiceStub(cluster._channel(other))

@@ -1,4 +1,4 @@
-"""The same request id twice: one execution."""
+"""An execution id twice: one execution. A request id twice: two of them."""
 
 import asyncio
 from typing import Any
@@ -12,10 +12,10 @@ from baton.v1 import inference_pb2
 from tests.support.wait import eventually
 
 
-def generate(stage: Any, request_id: str, max_tokens: int = 30) -> inference_pb2.GenerateRequest:
+def generate(stage: Any, execution_id: str, max_tokens: int = 30) -> inference_pb2.GenerateRequest:
     request = inference_pb2.GenerateRequest(text="x" * 40)
     request.context.model = stage.model
-    request.context.request_id = request_id
+    request.context.execution_id = execution_id
     request.sampling.max_tokens = max_tokens
     return request
 
@@ -72,24 +72,52 @@ async def test_a_call_that_resumes_takes_over(slow: Any) -> None:
         await slow.quiet()
 
 
-async def test_http_says_409_and_only_of_the_same_content(slow: Any) -> None:
+async def test_http_says_409_of_an_execution_whatever_its_content(slow: Any) -> None:
     async with httpx.AsyncClient(base_url=slow.http_url, timeout=30) as http:
 
-        async def post(prompt: str, **headers: str) -> int:
+        async def post(prompt: str | list[str], execution_id: str) -> httpx.Response:
             body = {"model": slow.model, "prompt": prompt, "max_tokens": 30}
-            answer = await http.post("/v1/completions", json=body, headers=headers)
-            if answer.status_code == 409:
-                assert answer.json()["error"]["code"] == "already_exists"
-            return answer.status_code
+            headers = {"x-baton-execution-id": execution_id}
+            return await http.post("/v1/completions", json=body, headers=headers)
 
-        mine = {"x-request-id": "correlation"}
-        assert (
-            await asyncio.gather(post("a", **mine), post("b", **mine), post("c", **mine))
-            == [200] * 3
-        )
-        assert await post("a", **mine) == 409
-        assert await post("a") == 200
-        assert await post("a") == 200
+        first = asyncio.create_task(post("a", "mine"))
+        await eventually(lambda: slow.worker("d0").streams)
+        refused = await post("b", "mine")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "already_exists")
+        assert (await first).status_code == 200
+        assert (await post("a", "mine")).status_code == 409
+        assert (await post("a", "other")).status_code == 200
+        assert (await post("a", "")).status_code == 200
+
+        several = await post(["a", "b"], "several")  # each prompt is an execution
+        assert several.status_code == 200
+        assert (await post(["a", "b"], "several")).status_code == 409
+
+        for strange in ("has spaces", "x" * 129):
+            bad = await post("a", strange)
+            error = bad.json()["error"]
+            assert (bad.status_code, error["param"]) == (400, "x-baton-execution-id")
+        assert await reason_of(slow, generate(slow, "has spaces")) is Reason.INVALID_FIELD
+
+
+async def test_a_request_id_is_a_name_that_many_requests_may_have(slow: Any) -> None:
+    async with httpx.AsyncClient(base_url=slow.http_url, timeout=30) as http:
+
+        async def post(**fields: Any) -> tuple[int, str]:
+            body = {"model": slow.model, "prompt": "a", "max_tokens": 10, **fields}
+            answer = await http.post(
+                "/v1/completions", json=body, headers={"x-request-id": "trace"}
+            )
+            return answer.status_code, answer.headers["x-request-id"]
+
+        assert await asyncio.gather(*(post() for _ in range(4))) == [(200, "trace")] * 4
+        for fields in ({}, {}, {"seed": 1}, {"seed": 2}):
+            assert await post(**fields) == (200, "trace")
+    named = generate(slow, "")
+    named.context.request_id = "trace"
+    said = slow.said(0, 30)
+    both = await asyncio.gather(text_of(slow, named), text_of(slow, named))
+    assert [*both, await text_of(slow, named)] == [said] * 3
 
 
 async def test_a_router_ends_what_another_frontend_took_over(slow: Any) -> None:

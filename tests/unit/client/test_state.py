@@ -145,6 +145,18 @@ def test_unavailable_before_anything_came_is_tried_again(error: BatonClientError
     assert timeout == 58.0
 
 
+def test_attempts_of_a_call_are_one_execution_and_calls_of_one_name_are_several() -> None:
+    state = begin()
+    first, _ = state.attempt(now=0.0)
+    state.failed(LOST, now=1.0, jitter=0.5)
+    again, _ = state.attempt(now=2.0)
+    assert again.context.execution_id == first.context.execution_id != ""
+    assert (first.context.attempt, again.context.attempt) == (0, 1)
+    assert begin().attempt(now=0.0)[0].context.execution_id != first.context.execution_id
+    named, _ = begin(execution_id="mine").attempt(now=0.0)
+    assert named.context.execution_id == "mine"
+
+
 def test_no_capacity_is_tried_again_only_when_told_when() -> None:
     wait = begin().failed(failure(Reason.NO_CAPACITY, retry_after=3.0), now=0.0, jitter=0.0)
     assert wait >= 3.0

@@ -16,7 +16,7 @@ from services.frontend.generation.generation import Generation
 from services.frontend.generation.inference import Inference
 from services.frontend.grpc.convert import generation_request
 from services.frontend.requests.record import RequestRecord, begin, finish
-from services.frontend.requests.request_id import IdSource, identify
+from services.frontend.requests.request_id import identify
 
 log = get_logger(__name__)
 
@@ -110,8 +110,6 @@ class RunningRequest:
             otel.attach(tracing.extract(start.traceparent))
         request = start.chat if start.HasField("chat") else start.generate
         identity = identify(request.context.request_id)
-        if identity == request.context.request_id:
-            record.id_source = IdSource.FIELD
         record.principal = self._admit()
         if start.WhichOneof("request") is None:
             raise invalid_field("request", "one of generate and chat is required")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,7 +38,9 @@ from services.frontend.text.chat_template import TemplateOptions
 DEFAULT_COMPLETION_TOKENS = 16
 """max_tokens of text completions that do not say it, as OpenAI documents."""
 
-_CHAT_NAMES = {"logprobs": "top_logprobs"}
+EXECUTION_HEADER = b"x-baton-execution-id"
+_NAMES = {"execution_id": EXECUTION_HEADER.decode()}
+_CHAT_NAMES = {**_NAMES, "logprobs": "top_logprobs"}
 _NEW_CHAT_NAMES = {**_CHAT_NAMES, "max_tokens": "max_completion_tokens"}
 
 _TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
@@ -86,7 +88,16 @@ def read_tokenize(data: bytes) -> TokenizeBody:
     return decode_body(_tokenize, data)
 
 
-def chat_request(body: ChatBody, request_id: str, max_messages: int) -> GenerationRequest:
+class RequestNames(NamedTuple):
+    """What the head of a request says that it is called."""
+
+    request_id: str
+    """In logs, traces and answers."""
+    execution_id: str = ""
+    """The execution that it claims; empty: none."""
+
+
+def chat_request(body: ChatBody, called: RequestNames, max_messages: int) -> GenerationRequest:
     """Return the request of a chat completion, unchecked.
 
     Raises:
@@ -108,7 +119,8 @@ def chat_request(body: ChatBody, request_id: str, max_messages: int) -> Generati
         prompt_options=_prompt_options(body),
         tools=use,
         n=1 if body.n is None else body.n,
-        request_id=request_id,
+        request_id=called.request_id,
+        execution_id=called.execution_id,
         tenant=body.tenant or "",
         ttft_target_seconds=body.ttft_target_seconds or 0.0,
         timeout_seconds=body.timeout_seconds or 0.0,
@@ -116,7 +128,7 @@ def chat_request(body: ChatBody, request_id: str, max_messages: int) -> Generati
 
 
 def completion_requests(
-    body: CompletionBody, request_id: str, max_outputs: int
+    body: CompletionBody, called: RequestNames, max_outputs: int
 ) -> list[GenerationRequest]:
     """Return the requests of a text completion, one per prompt, unchecked.
 
@@ -131,7 +143,7 @@ def completion_requests(
         prompt_logprobs = logprobs
     if n > (body.n or 1) and logprobs is None:
         logprobs = 0  # by which the best are chosen
-    names = {"n": "best_of"} if body.best_of else {}
+    names = {**_NAMES, "n": "best_of"} if body.best_of else _NAMES
     given = _sampling(
         body, names, logprobs=logprobs, prompt_logprobs=prompt_logprobs, max_tokens=limit
     )
@@ -147,7 +159,9 @@ def completion_requests(
             **given,
             prompt_options=options,
             n=n,
-            request_id=request_id if len(prompts) == 1 else f"{request_id}-{index}",
+            request_id=called.request_id if len(prompts) == 1 else f"{called.request_id}-{index}",
+            execution_id=called.execution_id,
+            prompt_index=index,
             tenant=body.tenant or "",
             ttft_target_seconds=body.ttft_target_seconds or 0.0,
             timeout_seconds=body.timeout_seconds or 0.0,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from baton.errors import BatonError, Reason
-from services.frontend.openai.request.parse import chat_request, read_chat
+from services.frontend.openai.request.parse import RequestNames, chat_request, read_chat
 
 Path = tuple[str | int, ...]
 
@@ -75,7 +75,7 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 def outcome(body: dict[str, Any]) -> Any:
     """Return what is asked, or what is wrong with it and where."""
     try:
-        asked = chat_request(read_chat(msgspec.json.encode(body)), "id", 100)
+        asked = chat_request(read_chat(msgspec.json.encode(body)), RequestNames("id"), 100)
     except BatonError as error:
         return error.reason, error.field
     return repr(asked)

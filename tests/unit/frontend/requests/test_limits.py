@@ -8,7 +8,11 @@ import pytest
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
 from baton.tenancy.principal import LOCAL
-from services.frontend.openai.request.parse import completion_requests, read_completion
+from services.frontend.openai.request.parse import (
+    RequestNames,
+    completion_requests,
+    read_completion,
+)
 from services.frontend.requests import validate
 from services.frontend.requests.request import ChatPrompt, GenerationRequest, TextPrompt
 from services.frontend.text.chat_template import Message
@@ -27,7 +31,9 @@ def choose(n: int) -> None:
 
 def complete(prompts: int) -> None:
     body = {"model": "m", "prompt": ["Hello"] * prompts, "n": 2}
-    completion_requests(read_completion(msgspec.json.encode(body)), "id", LIMITS.max_outputs)
+    completion_requests(
+        read_completion(msgspec.json.encode(body)), RequestNames("id"), LIMITS.max_outputs
+    )
 
 
 @pytest.mark.parametrize(

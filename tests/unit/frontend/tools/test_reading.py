@@ -10,7 +10,7 @@ from baton.settings import FrontendLimits
 from baton.tenancy.principal import LOCAL
 from baton.v1 import inference_pb2
 from services.frontend.grpc.convert import generation_request
-from services.frontend.openai.request.parse import chat_request, read_chat
+from services.frontend.openai.request.parse import RequestNames, chat_request, read_chat
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.requests.validate import check
 from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions, ToolCall
@@ -27,7 +27,7 @@ FUNCTION = {"type": "function", "function": {"name": "get_time"}}
 def asked(**fields: Any) -> GenerationRequest:
     """Return the checked request of a chat completion's body."""
     body = {"model": "m", "messages": HELLO, **fields}
-    request = chat_request(read_chat(json.dumps(body).encode()), "r", 100)
+    request = chat_request(read_chat(json.dumps(body).encode()), RequestNames("r"), 100)
     check(request, FrontendLimits(), LOCAL)
     return request
 
@@ -164,7 +164,7 @@ def test_grpc_asks_for_the_same() -> None:
         parallel_tool_calls=False,
     )
     message.context.model = "m"
-    over_grpc = generation_request(message, "r", 100)
+    over_grpc = generation_request(message, RequestNames("r"), 100)
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     over_http = asked(
         messages=[
