@@ -26,6 +26,7 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.state.local.programs import remove_data
 from baton.state.local.server import LocalPostgres
 from baton.telemetry.scope import PROCESS, current
+from tests.support.host import take_own_host
 from tests.support.hung_tests import HungTests
 from tests.support.processes.launcher import Launcher
 from tests.support.processes.process import ServiceSpawner
@@ -51,8 +52,13 @@ _END = "-----END CERTIFICATE-----\n"
 _failed = pytest.StashKey[bool]()
 
 
+@pytest.hookimpl(trylast=True)  # after pytest's own, which says where temporary files go
 def pytest_configure(config: pytest.Config) -> None:
-    """Write exceptions that are logged as they are: with local variables each takes a second."""
+    """Take a host of one's own, and write exceptions that are logged without local variables.
+
+    With them each takes a second.
+    """
+    take_own_host(config)
     plain = structlog.dev.ConsoleRenderer(
         colors=False, exception_formatter=structlog.dev.plain_traceback
     )

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from bench.harness.releases import CHECKOUT, Release
 from tests.support.clock import within
+from tests.support.host import variables
 
 ROOT = Path(__file__).parents[3]
 FORKER = Path(__file__).parent / "forker.py"
@@ -122,15 +123,17 @@ class Launcher:
 
         Args:
             arguments: `-m MODULE`, `-c CODE` or a script's path, and what it is told.
-            env: the whole environment; where it names this process as the parent, the launcher is.
+            env: the whole environment, but for what keeps tests apart from the host (host.py);
+                where it names this process as the parent, the launcher is.
             stdin: a file or descriptor; None: nothing to read.
             stdout: the same; None: what is written is lost.
             stderr: the same.
         """
+        env = {**variables(), **env}
         with Path(os.devnull).open("r+b") as null:
             files = [null if each is None else each for each in (stdin, stdout, stderr)]
             fds = [each if isinstance(each, int) else each.fileno() for each in files]
-            return Launched(self, self.ask("run", fds, arguments=list(arguments), env=dict(env)))
+            return Launched(self, self.ask("run", fds, arguments=list(arguments), env=env))
 
     async def launch_piped(self, arguments: Sequence[str], env: Mapping[str, str]) -> Piped:
         """Do the same; its errors go where those of the tests go."""
