@@ -25,6 +25,7 @@ class FakeProducer:
     def __init__(self, config: dict[str, Any], script: list[KafkaError | None], room: int) -> None:
         self.config = config
         self.script = script
+        self.connection_errors: list[KafkaError] = []
         self.room = room
         self.queue: list[Callable[[KafkaError | None, Any], None]] = []
         self.keys: list[bytes] = []
@@ -38,6 +39,8 @@ class FakeProducer:
 
     def poll(self, timeout: float) -> int:
         count = len(self.queue)
+        for lost in self.connection_errors:
+            self.config["error_cb"](lost)
         for on_delivery in self.queue:
             error = self.script.pop(0) if self.script else None
             if error is not None and error.fatal():
@@ -94,6 +97,34 @@ async def test_after_a_failure_a_new_producer_brings_all_again(
     await sink.write(RECORDS)
     await sink.write(RECORDS)
     assert [len(one.keys) for one in producers.made] == [3, 6]
+    await sink.close()
+
+
+REFUSED = error(KafkaError._SSL)
+LOST = error(KafkaError._TRANSPORT)
+DOWN = error(KafkaError._ALL_BROKERS_DOWN)
+
+
+@pytest.mark.parametrize(
+    ("errors", "named"),
+    [
+        ([REFUSED, DOWN, LOST], "tls, .tls_ca"),
+        ([DOWN, LOST, REFUSED], "tls, .tls_ca"),
+        ([REFUSED, error(KafkaError._AUTHENTICATION), LOST], "sasl_username"),
+        ([LOST, DOWN], "brokers and .tls"),
+        ([DOWN], "brokers and .tls"),
+    ],
+)
+async def test_of_a_connections_errors_the_one_that_says_most_is_told(
+    errors: list[KafkaError], named: str
+) -> None:
+    late = error(KafkaError._MSG_TIMED_OUT)
+    producers = Producers([late] * len(RECORDS))
+    sink = KafkaSink(KafkaSettings(**BROKERS), producers)
+    producers.made[0].connection_errors = errors
+    with pytest.raises(SinkError) as raised:
+        await sink.write(RECORDS)
+    assert f"because (see usage.kafka.{named}" in str(raised.value)
     await sink.close()
 
 

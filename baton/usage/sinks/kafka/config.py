@@ -93,6 +93,22 @@ def _wrong(problem: str, setting: str) -> str:
     return f"{_KAFKA}.{problem.format(named)}."
 
 
+def says_less(error: KafkaError, than: KafkaError) -> bool:
+    """Return whether an error of a connection says less of what is wrong than another one.
+
+    That all brokers are away says less than why the first one was, and a connection that was lost
+    less than one that was refused for a setting: librdkafka reports a failed handshake as either,
+    as its threads happen to run.
+    """
+    return _tells(error) < _tells(than)
+
+
+def _tells(error: KafkaError) -> int:
+    if error.code() in _SETTINGS:
+        return 2
+    return int(error.code() != KafkaError._ALL_BROKERS_DOWN)
+
+
 def cause(error: KafkaError) -> str:
     """Return what is wrong as a person reads it, with the settings that it is about."""
     named = _SETTINGS.get(error.code(), "brokers and .tls")

@@ -22,7 +22,7 @@ from baton.settings import KafkaSettings, StartupError
 from baton.telemetry.logs import get_logger
 from baton.usage.record import VERSION
 from baton.usage.sinks.base import SinkError
-from baton.usage.sinks.kafka.config import cause, configuration
+from baton.usage.sinks.kafka.config import cause, configuration, says_less
 
 _POLL_SECONDS = 0.1
 _IDLE_POLL_SECONDS = 1.0
@@ -184,8 +184,7 @@ class KafkaSink:
 
     def _on_error(self, error: KafkaError) -> None:
         """On the thread, within a poll."""
-        # That all brokers are away says less than why the first one was.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
+        if self._last_error is None or not says_less(error, than=self._last_error):
             self._last_error = error
         if error.fatal():
             self._fatal = True
