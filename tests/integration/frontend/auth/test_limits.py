@@ -252,21 +252,24 @@ async def is_a_second_one_of_its_id(keys: Keys, secret: str) -> int:
 
 
 async def is_cancelled_over_grpc(keys: Keys, secret: str) -> int:
+    _hold_first_tokens(keys)
     call = keys.stage.stub().Chat(chat(keys.stage), metadata=tuple(bearer(secret).items()))
-    await _while_it_prefills(keys, call.read())
+    await call.read()  # Started
+    await _prefills(keys)
     call.cancel()
     return PROMPT
 
 
 async def is_left_over_http(keys: Keys, secret: str) -> int:
+    _hold_first_tokens(keys)
     asking = asyncio.create_task(post(keys, secret))
-    await _while_it_prefills(keys)
+    await _prefills(keys)
     asking.cancel()
     return PROMPT
 
 
 async def is_late(keys: Keys, secret: str) -> int:
-    keys.stage.worker("p0").script.first_token.clear()
+    _hold_first_tokens(keys)
     metadata = tuple(bearer(secret).items())
     call = keys.stage.stub().Chat(chat(keys.stage), metadata=metadata, timeout=0.3)
     with pytest.raises(grpc.aio.AioRpcError):
@@ -276,11 +279,12 @@ async def is_late(keys: Keys, secret: str) -> int:
 
 
 async def is_cancelled_in_a_session(keys: Keys, secret: str) -> int:
+    _hold_first_tokens(keys)
     call = keys.stage.stub().Session(metadata=tuple(bearer(secret).items()), timeout=30)
     await call.read()
     start = inference_pb2.SessionStart(id=1, chat=chat(keys.stage))
     await call.write(inference_pb2.SessionRequest(starts=[start]))
-    await _while_it_prefills(keys)
+    await _prefills(keys)
     await call.write(inference_pb2.SessionRequest(cancels=[1]))
     await call.done_writing()
     while await call.read() is not grpc.aio.EOF:
@@ -288,10 +292,12 @@ async def is_cancelled_in_a_session(keys: Keys, secret: str) -> int:
     return PROMPT
 
 
-async def _while_it_prefills(keys: Keys, reading: Awaitable[Any] | None = None) -> None:
+def _hold_first_tokens(keys: Keys) -> None:
+    """Let no request that comes from now on end by itself."""
     keys.stage.worker("p0").script.first_token.clear()
-    if reading is not None:
-        await reading  # Started
+
+
+async def _prefills(keys: Keys) -> None:
     await eventually(lambda: keys.stage.worker("p0").streams)
 
 
