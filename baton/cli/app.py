@@ -19,6 +19,7 @@ from baton.cli.options import (
     StoreOptions,
     WorkerOptions,
     expand_options,
+    list_command,
 )
 from baton.cli.route.app import route_app
 from baton.cli.tenancy.app import audit_app, keys_app, projects_app, tenants_app
@@ -79,7 +80,9 @@ def demo(options: WorkerOptions) -> None:
     """Start a cluster, ask it questions, show what happened, and stop."""
     from baton.cli.demo import demo as run
 
-    cluster = ClusterOptions(**vars(options), http_port=0, grpc_port=0)
+    cluster = ClusterOptions(
+        **vars(options), http_port=0, grpc_port=0, cluster=f"demo-{os.getpid()}"
+    )
     if not run(cluster, _console(), _console(stderr=True)):
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -99,12 +102,15 @@ def chat(
 
 @app.command()
 @expand_options
-def models(options: FrontendOptions) -> None:
+def models(
+    options: FrontendOptions,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
     """List the models that are served."""
     address = options.resolve()
     from baton.cli.chat import models as run
 
-    run(address, options, _console())
+    run(address, options, _console(), json)
 
 
 @app.command()
@@ -117,10 +123,10 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the instances of a cluster with their health and load."""
-    endpoints, cluster = options.resolve()
+    cluster = options.resolve()
     from baton.cli.status import status as run
 
-    run(endpoints, cluster, _console(), metrics, json)
+    run(cluster, _console(), metrics, json)
 
 
 @app.command()
@@ -150,7 +156,7 @@ def kv_stat(
     commands.stat(target, _console(), json)
 
 
-@kv_app.command("ls")
+@list_command(kv_app)
 @expand_options
 def kv_ls(
     options: StoreOptions,

@@ -1,7 +1,9 @@
 """`baton chat`: a conversation on the terminal, and `baton models`."""
 
+import json
 import sys
 import time
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.text import Text
@@ -82,28 +84,38 @@ def chat(address: str, options: ChatOptions, question: str, console: Console) ->
             raise _sentence(error, address) from error
 
 
-def models(address: str, options: FrontendOptions, console: Console) -> None:
+def models(address: str, options: FrontendOptions, console: Console, as_json: bool) -> None:
     """List the models that are served.
+
+    Args:
+        address: of the frontend.
+        options: how it is reached.
+        console: to print on.
+        as_json: print JSON, an object per model with the fields of `baton.client.Model`.
 
     Raises:
         CommandError: there is no frontend.
     """
+    with Client(address, credentials=options.credentials()) as client:
+        try:
+            served = client.models(timeout=10.0)
+        except BatonClientError as error:
+            raise _sentence(error, address) from error
+    if as_json:
+        console.print_json(json.dumps([asdict(model) for model in served]))
+        return
     numbers = ("context", "vocabulary")
     columns = ("model", *numbers, "features", "adapters", "defaults")
     table = TextTable(columns, right=frozenset(numbers))
-    with Client(address, credentials=options.credentials()) as client:
-        try:
-            for model in client.models(timeout=10.0):
-                table.add(
-                    Text(model.name, style="bold"),
-                    str(model.context_tokens),
-                    str(model.vocab_tokens),
-                    ", ".join(model.features),
-                    ", ".join(model.adapters),
-                    ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items()),
-                )
-        except BatonClientError as error:
-            raise _sentence(error, address) from error
+    for model in served:
+        table.add(
+            Text(model.name, style="bold"),
+            str(model.context_tokens),
+            str(model.vocab_tokens),
+            ", ".join(model.features),
+            ", ".join(model.adapters),
+            ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items()),
+        )
     show(console, table)
 
 

@@ -48,7 +48,7 @@ def demo(options: ClusterOptions, console: Console, errors: Console) -> bool:
         except BatonClientError as error:
             raise CommandError(f"The question was not answered: {error}", EXIT_FAILED) from error
 
-    ended = run(options, model, converse, errors)
+    ended = run(options, model, converse, errors, demo=True)
     if not ended.interrupted:
         console.print(
             f"\nStopped. `{program('baton')} up` starts a cluster that stays.", highlight=False

@@ -15,6 +15,7 @@ from baton.cli.reach import require_listening
 if TYPE_CHECKING:
     import grpc
 
+    from baton.cli.cluster_address import ClusterAddress
     from baton.client import Options
 
 
@@ -53,6 +54,16 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def list_command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds a command as `ls`, and as `list`, which the help omits."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        app.command("list", hidden=True)(command)
+        return app.command("ls")(command)
+
+    return add
+
+
 def endpoints(text: str) -> tuple[str, ...]:
     """Return the `host:port`s of a list separated by commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
@@ -77,6 +88,10 @@ ClusterConfigFile = Annotated[
 ]
 ClusterName = Annotated[
     str, typer.Option("--cluster", help="The cluster's name.", envvar="BATON_ETCD_CLUSTER")
+]
+LocalName = Annotated[
+    str,
+    typer.Option("--cluster", help="The cluster that runs here, by name. Default: the only one."),
 ]
 
 
@@ -212,30 +227,47 @@ class CertificateOptions:
 
 @dataclass(frozen=True)
 class EtcdOptions(CertificateOptions):
-    """Which cluster is meant; by default the one that `baton up` runs on this machine."""
+    """Which cluster is meant; by default the one that runs on this machine."""
 
     etcd_endpoint: EtcdEndpoint = ""
     cluster: ClusterName = ""
 
-    def resolve(self) -> tuple[tuple[str, ...], str]:
-        """Return etcd's endpoints and the cluster's name.
+    def resolve(self) -> "ClusterAddress":
+        """Return which cluster is meant.
 
         Raises:
-            CommandError: nothing listens there, or certificates cannot be used.
+            CommandError: there is none, several may be meant, or certificates cannot be used.
         """
-        from baton.cli.local.files.rundir import running
+        from baton.cli.cluster_address import find_cluster
 
         self.show_certificates()
-        local = running()
-        name = self.cluster or (local.cluster if local else "local")
-        found = endpoints(self.etcd_endpoint) or (local.etcd if local else ("127.0.0.1:2379",))
-        require_listening(
-            found,
-            "--etcd-endpoint",
-            f"No cluster is here: etcd does not answer at {', '.join(found)}. Start a cluster with "
-            "`baton up`, or say where its etcd is with --etcd-endpoint or BATON_ETCD_ENDPOINTS.",
-        )
-        return found, name
+        return find_cluster(endpoints(self.etcd_endpoint), self.cluster)
+
+
+@dataclass(frozen=True)
+class ChangeOptions(EtcdOptions):
+    """Which cluster a change is for."""
+
+    before_start: Annotated[
+        bool,
+        typer.Option(
+            "--before-start", help="Change it though none of its processes is registered yet."
+        ),
+    ] = False
+
+    def resolve(self) -> "ClusterAddress":
+        """Return which cluster is meant; processes of it are registered, or `--before-start` is
+        given.
+
+        Raises:
+            CommandError: as `EtcdOptions.resolve`, or none of its processes is registered.
+        """
+        from baton.cli.cluster_address import require_registered
+
+        address = super().resolve()
+        if not self.before_start:
+            require_registered(address)
+        return address
 
 
 @dataclass(frozen=True)
@@ -243,8 +275,8 @@ class StoreTarget:
     """The KV stores that are meant: one by its address, else all that etcd lists."""
 
     address: str
-    endpoints: tuple[str, ...]
-    cluster: str
+    cluster: "ClusterAddress | None"
+    """Set where there is no address."""
 
 
 @dataclass(frozen=True)
@@ -262,14 +294,14 @@ class StoreOptions(EtcdOptions):
             CommandError: nothing listens at the store, or at etcd.
         """
         if not self.store:
-            return StoreTarget("", *self.resolve())
+            return StoreTarget("", self.resolve())
         self.show_certificates()
         require_listening(
             (self.store,),
             "--store",
             f"No store answers at {self.store}: `baton status` lists the stores' addresses.",
         )
-        return StoreTarget(self.store, (), "")
+        return StoreTarget(self.store, None)
 
 
 @dataclass(frozen=True)
@@ -284,6 +316,7 @@ class FrontendOptions:
             envvar="BATON_ADDRESS",
         ),
     ] = ""
+    cluster: LocalName = ""
     tls: Annotated[bool, typer.Option("--tls", help="It serves TLS.")] = False
     tls_ca: Annotated[
         Path | None,
@@ -309,13 +342,17 @@ class FrontendOptions:
         """Return the frontend's address.
 
         Raises:
-            CommandError: nothing listens there.
+            CommandError: nothing listens there, or several clusters may be meant.
         """
         import os
 
-        from baton.cli.local.files.rundir import running
+        from baton.cli.local.files.local_clusters import find_local
 
-        local = running()
+        if self.address and self.cluster:
+            raise CommandError(
+                "--address (BATON_ADDRESS) and --cluster name two frontends: give one of them."
+            )
+        local = None if self.address else find_local(self.cluster)
         default = f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"
         address = self.address or (local.grpc if local else default)
         require_listening(

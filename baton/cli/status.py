@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.text import Text
 
+from baton.cli.cluster_address import ClusterAddress
 from baton.cli.cluster_view import HEALTH_SECONDS, UNREACHABLE, health, role_name, watch_cluster
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.reach import certificate_hint
@@ -80,14 +81,11 @@ class StatusRow:
         return (UNKNOWN, UNKNOWN) if silent else ("", "")
 
 
-def status(
-    endpoints: tuple[str, ...], cluster: str, console: Console, metrics: bool, as_json: bool
-) -> None:
+def status(cluster: ClusterAddress, console: Console, metrics: bool, as_json: bool) -> None:
     """Print the instances that etcd lists.
 
     Args:
-        endpoints: etcd's.
-        cluster: the cluster's name.
+        cluster: where it is.
         console: to print on.
         metrics: print where each serves /metrics, and not how busy it is.
         as_json: print JSON.
@@ -97,7 +95,7 @@ def status(
             how busy they are.
     """
     logs.configure("status", "status", level="error")
-    rows = asyncio.run(_rows(endpoints, cluster))
+    rows = asyncio.run(_rows(cluster.endpoints, cluster.name))
     _print(rows, cluster, console, metrics, as_json)
     if rows and all(row.health == UNREACHABLE for row in rows):
         raise CommandError(f"no process answers. {certificate_hint()}", EXIT_FAILED)
@@ -106,12 +104,17 @@ def status(
 
 
 def _print(
-    rows: Sequence[StatusRow], cluster: str, console: Console, metrics: bool, as_json: bool
+    rows: Sequence[StatusRow],
+    cluster: ClusterAddress,
+    console: Console,
+    metrics: bool,
+    as_json: bool,
 ) -> None:
     if as_json:
         console.print_json(json.dumps([asdict(row) for row in rows]))
     elif not rows:
-        console.print(f"Cluster {cluster!r} has no members.", highlight=False)
+        at = ", ".join(cluster.endpoints)
+        console.print(f"Cluster {cluster.name!r} has no members in etcd at {at}.", highlight=False)
     elif metrics:
         show(console, metrics_table(rows))
     else:

@@ -9,6 +9,19 @@ from baton.internal.v1.cluster_pb2 import Instance, ModelCard
 
 M = TypeVar("M", bound=Message)
 
+ROOT = "/baton/"
+"""Prefix of the records of all clusters; the cluster's name follows, then a slash."""
+
+
+def cluster(name: str) -> str:
+    """Return the prefix of a cluster's records."""
+    return f"{ROOT}{name}/"
+
+
+def cluster_of(key: str) -> str:
+    """Return the name of the cluster that a key is of."""
+    return key.removeprefix(ROOT).partition("/")[0]
+
 
 def instances(cluster: str) -> str:
     """Return the prefix of `Instance` records; the id follows."""

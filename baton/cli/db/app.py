@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from baton.cli.options import ConfigFile
+from baton.cli.options import ConfigFile, LocalName
 
 db_app = typer.Typer(help="The database's schema, and what is old in it.", no_args_is_help=True)
 
@@ -30,23 +30,26 @@ Optional = Annotated[
 
 @db_app.command("upgrade")
 def upgrade(
-    state_url: StateUrl = "", config: ConfigFile = None, optional: Optional = False
+    state_url: StateUrl = "",
+    config: ConfigFile = None,
+    cluster: LocalName = "",
+    optional: Optional = False,
 ) -> None:
     """Bring the database's schema to what this release needs."""
     from baton.cli.db import commands
 
-    typer.echo(commands.upgrade(state_url, config, optional=optional))
+    typer.echo(commands.upgrade(state_url, config, cluster, optional=optional))
 
 
 @db_app.command("status")
-def status(state_url: StateUrl = "", config: ConfigFile = None) -> None:
+def status(state_url: StateUrl = "", config: ConfigFile = None, cluster: LocalName = "") -> None:
     """Show which schema the database has.
 
     The exit code is 1 if it is not what this release needs.
     """
     from baton.cli.db import commands
 
-    typer.echo(commands.status(state_url, config))
+    typer.echo(commands.status(state_url, config, cluster))
 
 
 @db_app.command("prune")
@@ -54,8 +57,9 @@ def prune(
     before: Annotated[str, typer.Option(help="A day (UTC), as 2026-11-23.")],
     state_url: StateUrl = "",
     config: ConfigFile = None,
+    cluster: LocalName = "",
 ) -> None:
     """Delete the usage records of requests before a day."""
     from baton.cli.db import commands
 
-    typer.echo(commands.prune(before, state_url, config))
+    typer.echo(commands.prune(before, state_url, config, cluster))

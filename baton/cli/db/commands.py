@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import SecretStr, ValidationError
 
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.local.files.rundir import running
+from baton.cli.local.files.local_clusters import find_local
 from baton.settings import FrontendSettings, StartupError, StateSettings, load
 from baton.settings.names import CONFIG_FLAG
 from baton.state import schema
@@ -22,20 +22,21 @@ OPTIONAL_SECONDS = 60.0
 R = TypeVar("R")
 
 
-def upgrade(url: str, config: Path | None, *, optional: bool = False) -> str:
+def upgrade(url: str, config: Path | None, cluster: str, *, optional: bool = False) -> str:
     """Upgrade the schema; return what was done, as a sentence.
 
     Args:
         url: of the database; empty: what frontends have as `state.url`, else that of the cluster
             that runs here.
         config: a settings file; None: the one that BATON_CONFIG names, if any.
+        cluster: name of the cluster that runs here; empty: the only one.
         optional: a database that cannot be upgraded is no error: the sentence says why. It has
             OPTIONAL_SECONDS.
 
     Raises:
         CommandError: no database is named, it cannot be reached, or its schema is newer.
     """
-    settings = _settings(url, config)
+    settings = _settings(url, config, cluster)
     try:
         done = _run(
             schema.upgrade(settings, OPTIONAL_SECONDS) if optional else schema.upgrade(settings)
@@ -49,21 +50,21 @@ def upgrade(url: str, config: Path | None, *, optional: bool = False) -> str:
     return f"Upgraded {place(settings)} from {done.before} to {done.after}."
 
 
-def status(url: str, config: Path | None) -> str:
+def status(url: str, config: Path | None, cluster: str) -> str:
     """Return which schema there is, as a sentence. Arguments are those of `upgrade`.
 
     Raises:
         CommandError: no database is named, it cannot be reached, or has another schema than this
             release needs.
     """
-    settings = _settings(url, config)
+    settings = _settings(url, config, cluster)
     problem = problem_of(_run(schema.current(settings)))
     if problem:
         raise CommandError(f"{place(settings)}: {problem}.", EXIT_FAILED)
     return f"{place(settings)} has schema {newest()}, which this release needs."
 
 
-def prune(before: str, url: str, config: Path | None) -> str:
+def prune(before: str, url: str, config: Path | None, cluster: str) -> str:
     """Delete the usage records of requests that began before a day; return how many, as a sentence.
 
     Raises:
@@ -75,7 +76,7 @@ def prune(before: str, url: str, config: Path | None) -> str:
         raise CommandError(
             f"--before is {before!r}, and must be a day such as 2026-11-23."
         ) from None
-    settings = _settings(url, config)
+    settings = _settings(url, config, cluster)
     count = _run(delete_before(settings, day))
     return f"Deleted {count} usage records from before {day} of {place(settings)}."
 
@@ -93,7 +94,7 @@ def at(url: str) -> StateSettings:
         raise CommandError(f"--state-url {reason}.") from None
 
 
-def _settings(url: str, config: Path | None) -> StateSettings:
+def _settings(url: str, config: Path | None, cluster: str) -> StateSettings:
     if url:
         return at(url)
     arguments = [] if config is None else [f"{CONFIG_FLAG}={config}"]
@@ -101,14 +102,15 @@ def _settings(url: str, config: Path | None) -> StateSettings:
         settings = load(FrontendSettings, arguments, "frontend").state
     except StartupError as error:
         raise CommandError(str(error)) from error
-    if not settings.url.get_secret_value() and (local := running()) and local.state_url:
+    if settings.url.get_secret_value():
+        return settings
+    local = find_local(cluster)
+    if local is not None and local.state_url:
         return StateSettings(url=SecretStr(local.state_url))
-    if not settings.url.get_secret_value():
-        raise CommandError(
-            "No database is named: say which one with --state-url, BATON_STATE_URL or "
-            "BATON_STATE_URL_FILE."
-        )
-    return settings
+    none = f"Cluster {local.cluster!r} runs no database" if local else "No database is named"
+    raise CommandError(
+        f"{none}: say which one with --state-url, BATON_STATE_URL or BATON_STATE_URL_FILE."
+    )
 
 
 def _run(work: Coroutine[Any, Any, R]) -> R:

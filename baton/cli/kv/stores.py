@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from baton.cli.cluster_address import ClusterAddress
 from baton.cli.cluster_view import watch_cluster
 from baton.cli.errors import EXIT_FAILED, CommandError
 from baton.cli.options import StoreTarget
@@ -70,7 +71,7 @@ def run(target: StoreTarget, act: Callable[[Sequence[RemoteStore]], Awaitable[T]
     logs.configure("kv", "kv", level="error")
 
     async def connect_and_act() -> T:
-        addresses = [target.address] if target.address else await _addresses(target)
+        addresses = [target.address] if target.cluster is None else await _addresses(target.cluster)
         async with ChannelPool() as channels:
             stubs = [(a, channels.get(a).stub(KvStoreServiceStub)) for a in addresses]
             return await act([RemoteStore(*one) for one in stubs])
@@ -78,11 +79,11 @@ def run(target: StoreTarget, act: Callable[[Sequence[RemoteStore]], Awaitable[T]
     return asyncio.run(connect_and_act())
 
 
-async def _addresses(target: StoreTarget) -> list[str]:
-    async with watch_cluster(target.endpoints, target.cluster) as view:
+async def _addresses(cluster: ClusterAddress) -> list[str]:
+    async with watch_cluster(cluster.endpoints, cluster.name) as view:
         if not view.synced:
             raise CommandError(
-                f"etcd does not answer at {', '.join(target.endpoints)}: start a cluster with "
+                f"etcd does not answer at {', '.join(cluster.endpoints)}: start a cluster with "
                 f"`baton up`, or name a store with --store host:port. {certificate_hint()}",
                 EXIT_FAILED,
             )
@@ -90,7 +91,7 @@ async def _addresses(target: StoreTarget) -> list[str]:
     addresses = [m.address for m in members if m.role == cluster_pb2.ROLE_KVSTORE]
     if not addresses:
         raise CommandError(
-            f"cluster {target.cluster!r} has no store: start one with `baton up`, or name one with "
+            f"cluster {cluster.name!r} has no store: start one with `baton up`, or name one with "
             "--store host:port.",
             EXIT_FAILED,
         )

@@ -16,8 +16,9 @@ from baton.cli.errors import CommandError
 from baton.cli.local.compiling.background import compile_router
 from baton.cli.local.compiling.operators import EngineOperators
 from baton.cli.local.database import POSTGRES, own_database
+from baton.cli.local.files.local_clusters import LocalCluster, running_clusters
 from baton.cli.local.files.metric_targets import keep_targets
-from baton.cli.local.files.rundir import LocalCluster, RunDirectory
+from baton.cli.local.files.rundir import RunDirectory
 from baton.cli.local.output.report import Reporter
 from baton.cli.local.output.running_requests import running_requests, waiting_sentence
 from baton.cli.local.plan import (
@@ -58,6 +59,8 @@ class Cluster:
     """A cluster that serves."""
 
     specs: tuple[ProcessSpec, ...]
+    name: str
+    """By which commands find it."""
     model: str
     etcd: tuple[str, ...]
     grpc: str
@@ -98,8 +101,17 @@ def run(
     model: Path,
     body: Callable[[Cluster], Awaitable[None]],
     console: Console,
+    *,
+    demo: bool = False,
 ) -> Ended:
     """Start a cluster, await `body`, stop the cluster. Call it on the main thread.
+
+    Args:
+        options: what runs.
+        model: directory of the checkpoint.
+        body: what is done with the cluster.
+        console: where it is told what becomes of the processes.
+        demo: other commands use the cluster only if they are given its name.
 
     Returns:
         How it ended. A second signal kills.
@@ -107,7 +119,7 @@ def run(
     Raises:
         CommandError: the cluster cannot start; its logs are kept.
     """
-    return asyncio.run(_run(options, model, body, Reporter(console)))
+    return asyncio.run(_run(options, model, body, Reporter(console), demo))
 
 
 async def _run(
@@ -115,8 +127,10 @@ async def _run(
     model: Path,
     body: Callable[[Cluster], Awaitable[None]],
     reporter: Reporter,
+    demo: bool,
 ) -> Ended:
     begun = time.monotonic()
+    _require_unused(options.cluster)
     with (
         RunDirectory() as directory,
         directory.supervisor_log.open("w") as log,
@@ -186,6 +200,7 @@ async def _run(
             name = options.model_name or model.name
             cluster = Cluster(
                 specs,
+                options.cluster,
                 name,
                 endpoints,
                 front.address,
@@ -201,7 +216,12 @@ async def _run(
             )
             directory.publish(
                 LocalCluster(
-                    endpoints, options.cluster, cluster.grpc, cluster.http, cluster.state_url
+                    endpoints,
+                    options.cluster,
+                    cluster.grpc,
+                    cluster.http,
+                    cluster.state_url,
+                    demo=demo,
                 )
             )
             async with keep_targets(view, directory.metric_targets, options.cluster):
@@ -218,6 +238,21 @@ async def _run(
                     reporter.info(waiting_sentence(running, drain_seconds))
             await supervisor.stop()
         return Ended(bool(interrupted), directory.logs)
+
+
+def _require_unused(name: str) -> None:
+    """Check that no cluster of this name runs here: commands find clusters by name.
+
+    Raises:
+        CommandError: one does.
+    """
+    for one in running_clusters():
+        if one.cluster == name:
+            raise CommandError(
+                f"A cluster {name!r} runs here already (OpenAI {one.http}): stop it, or give this "
+                f"one another "
+                "name with --cluster or BATON_ETCD_CLUSTER."
+            )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from baton.cli.errors import CommandError
-from baton.cli.local.files.rundir import running
+from baton.cli.local.files.local_clusters import LocalCluster, running_clusters
 
 
 @contextmanager
@@ -36,7 +36,8 @@ def require_free(host: str, port: int, flag: str, variable: str) -> None:
             probe.bind((host.strip("[]"), port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                use = "in use by the cluster that runs here" if _is_ours(port) else "in use"
+                ours = _user(port)
+                use = f"in use by the cluster {ours.cluster!r} that runs here" if ours else "in use"
                 problem = f"is {use}: stop what uses it, or choose another"
             else:
                 problem = f"cannot be listened on ({error.strerror}): choose another"
@@ -45,7 +46,9 @@ def require_free(host: str, port: int, flag: str, variable: str) -> None:
             ) from error
 
 
-def _is_ours(port: int) -> bool:
-    local = running()
-    ports = [address.rpartition(":")[2] for address in (local.http, local.grpc)] if local else []
-    return str(port) in ports
+def _user(port: int) -> LocalCluster | None:
+    """Return the cluster that runs here and has a port; None: something else has it."""
+    for cluster in running_clusters():
+        if str(port) in {address.rpartition(":")[2] for address in (cluster.http, cluster.grpc)}:
+            return cluster
+    return None

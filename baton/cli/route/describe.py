@@ -1,7 +1,6 @@
 """A request that does not exist, as a frontend would ask a router to place it."""
 
 import asyncio
-import os
 
 import grpc
 
@@ -41,7 +40,9 @@ async def query_of(
     digest = _adapter_digest(view, model, described.adapter)
     tokens: tuple[int, ...] = ()
     if described.text:
-        tokens = await asyncio.to_thread(_tokenize, described, model)
+        tokens = await asyncio.to_thread(
+            _tokenize, described, model, described.frontend or _frontend(view)
+        )
     query = router_pb2.PlaceQuery(
         prompt_tokens=len(tokens) or described.prompt_tokens,
         max_tokens=described.max_tokens,
@@ -68,6 +69,26 @@ async def query_of(
     return query
 
 
+def _frontend(view: ClusterView) -> str:
+    """Return the address of a frontend of the cluster.
+
+    Raises:
+        CommandError: it has none.
+    """
+    frontends = sorted(
+        (member.draining, member.id, member.address)
+        for member in view.instances.values()
+        if member.role == cluster_pb2.ROLE_FRONTEND
+    )
+    if not frontends:
+        raise CommandError(
+            "The cluster has no frontend to tokenize the prompt: name one with --frontend, or give "
+            "--prompt-tokens.",
+            EXIT_FAILED,
+        )
+    return frontends[0][2]
+
+
 def _only_model(view: ClusterView) -> str:
     names = view.model_names
     if len(names) != 1:
@@ -91,17 +112,12 @@ async def _salt(etcd: Etcd, cluster: str, tenant: str) -> bytes:
     return keys.decode(cluster_pb2.TenantPolicy, stored).cache_salt if stored else b""
 
 
-def _tokenize(described: DescribedRequest, model: str) -> tuple[int, ...]:
-    """Return what a frontend makes of the text.
+def _tokenize(described: DescribedRequest, model: str, address: str) -> tuple[int, ...]:
+    """Return what the frontend at an address makes of the text.
 
     Raises:
         CommandError: none answers, or it refuses.
     """
-    from baton.cli.local.files.rundir import running
-
-    local = running()
-    default = local.grpc if local else f"127.0.0.1:{os.environ.get('BATON_GRPC_PORT', '50051')}"
-    address = described.frontend or default
     credentials = None
     if described.frontend_tls or described.frontend_ca is not None:
         ca = described.frontend_ca

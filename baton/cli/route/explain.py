@@ -65,9 +65,9 @@ def explain(
         )
     if described.text and described.prompt_tokens:
         raise CommandError("--prompt-tokens is for a prompt without text: leave one of them out.")
-    endpoints, cluster = options.resolve()
+    at = options.resolve()
     logs.configure("route", "route", level="error")
-    answers = asyncio.run(_ask(endpoints, cluster, described, request_id, router))
+    answers = asyncio.run(_ask(at.endpoints, at.name, described, request_id, router))
     known = [answer for answer in answers if answer.explanations]
     if not known:
         raise CommandError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from baton.cli.options import EtcdOptions, expand_options
+from baton.cli.options import ChangeOptions, EtcdOptions, expand_options, list_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TenantName = Annotated[str, typer.Argument(help="The tenant.")]
 TierName = Literal["free", "pro", "enterprise"]
-Tenant = Annotated[str, typer.Option(help="The tenant.")]
 _WEIGHT = "Shares of what workers compute, beside other tenants that wait; 0: 1."
 
 
@@ -60,7 +59,7 @@ audit_app = typer.Typer(help="Who changed what.", no_args_is_help=True)
 @tenants_app.command("create")
 @expand_options
 def tenants_create(
-    options: EtcdOptions,
+    options: ChangeOptions,
     limits: LimitOptions,
     name: TenantName,
     tier: Annotated[TierName, typer.Option(help="What it pays for.")] = "pro",
@@ -80,7 +79,7 @@ def tenants_create(
 @tenants_app.command("set")
 @expand_options
 def tenants_set(
-    options: EtcdOptions,
+    options: ChangeOptions,
     limits: LimitOptions,
     name: TenantName,
     tier: Annotated[TierName | None, typer.Option(help="What it pays for.")] = None,
@@ -99,7 +98,7 @@ def tenants_set(
 
 @tenants_app.command("disable")
 @expand_options
-def tenants_disable(options: EtcdOptions, name: TenantName, json: Json = False) -> None:
+def tenants_disable(options: ChangeOptions, name: TenantName, json: Json = False) -> None:
     """Refuse all keys of a tenant."""
     from baton.cli.tenancy import commands
 
@@ -108,14 +107,14 @@ def tenants_disable(options: EtcdOptions, name: TenantName, json: Json = False) 
 
 @tenants_app.command("enable")
 @expand_options
-def tenants_enable(options: EtcdOptions, name: TenantName, json: Json = False) -> None:
+def tenants_enable(options: ChangeOptions, name: TenantName, json: Json = False) -> None:
     """Take the keys of a disabled tenant again."""
     from baton.cli.tenancy import commands
 
     commands.disable_tenant(commands.reach(options, console(), json), name, disabled=False)
 
 
-@tenants_app.command("ls")
+@list_command(tenants_app)
 @expand_options
 def tenants_ls(options: EtcdOptions, json: Json = False) -> None:
     """List tenants."""
@@ -127,7 +126,7 @@ def tenants_ls(options: EtcdOptions, json: Json = False) -> None:
 @projects_app.command("create")
 @expand_options
 def projects_create(
-    options: EtcdOptions,
+    options: ChangeOptions,
     limits: LimitOptions,
     tenant: TenantName,
     name: Annotated[str, typer.Argument(help="The project.")],
@@ -143,7 +142,7 @@ def projects_create(
 @projects_app.command("set")
 @expand_options
 def projects_set(
-    options: EtcdOptions,
+    options: ChangeOptions,
     limits: LimitOptions,
     tenant: TenantName,
     name: Annotated[str, typer.Argument(help="The project, by name or id.")],
@@ -159,7 +158,7 @@ def projects_set(
 @projects_app.command("archive")
 @expand_options
 def projects_archive(
-    options: EtcdOptions,
+    options: ChangeOptions,
     tenant: TenantName,
     name: Annotated[str, typer.Argument(help="The project, by name or id.")],
     json: Json = False,
@@ -170,7 +169,7 @@ def projects_archive(
     commands.archive_project(commands.reach(options, console(), json), tenant, name)
 
 
-@projects_app.command("ls")
+@list_command(projects_app)
 @expand_options
 def projects_ls(
     options: EtcdOptions,
@@ -186,9 +185,9 @@ def projects_ls(
 @keys_app.command("create")
 @expand_options
 def keys_create(
-    options: EtcdOptions,
+    options: ChangeOptions,
     limits: LimitOptions,
-    tenant: Tenant = "default",
+    tenant: TenantName = "default",
     project: Annotated[str, typer.Option(help="The tenant's project, by name or id.")] = "default",
     name: Annotated[str, typer.Option(help="What it is for.")] = "",
     scope: Annotated[
@@ -230,7 +229,7 @@ def keys_create(
 @keys_app.command("set")
 @expand_options
 def keys_set(
-    options: EtcdOptions,
+    options: ChangeOptions,
     limits: LimitOptions,
     key: Annotated[str, typer.Argument(help="The key's id.")],
     json: Json = False,
@@ -244,7 +243,7 @@ def keys_set(
 @keys_app.command("rotate")
 @expand_options
 def keys_rotate(
-    options: EtcdOptions,
+    options: ChangeOptions,
     key: Annotated[str, typer.Argument(help="The key's id.")],
     keep: Annotated[str, typer.Option(help="Take the secret before so long, too; 0: no more.")] = (
         "1h"
@@ -260,7 +259,7 @@ def keys_rotate(
 @keys_app.command("revoke")
 @expand_options
 def keys_revoke(
-    options: EtcdOptions,
+    options: ChangeOptions,
     key: Annotated[str, typer.Argument(help="The key's id.")],
     json: Json = False,
 ) -> None:
@@ -270,7 +269,7 @@ def keys_revoke(
     commands.revoke_key(commands.reach(options, console(), json), key)
 
 
-@keys_app.command("ls")
+@list_command(keys_app)
 @expand_options
 def keys_ls(
     options: EtcdOptions,
@@ -283,7 +282,7 @@ def keys_ls(
     commands.list_keys(commands.reach(options, console(), json), tenant)
 
 
-@audit_app.command("ls")
+@list_command(audit_app)
 @expand_options
 def audit_ls(
     options: EtcdOptions,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from baton.cli.options import EtcdOptions, expand_options
+from baton.cli.options import ChangeOptions, EtcdOptions, expand_options, list_command
 from baton.cli.tenancy.app import Json, console
 
 _TIMES = {"deadline", "ttft_target", "itl_target", "max_wait"}
@@ -60,7 +60,7 @@ class ClassOptions:
 @classes_app.command("set")
 @expand_options
 def classes_set(
-    options: EtcdOptions,
+    options: ChangeOptions,
     policy: ClassOptions,
     name: Annotated[str, typer.Argument(help="batch, interactive or premium.")],
     json: Json = False,
@@ -72,7 +72,7 @@ def classes_set(
     class_commands.set_class(target, name, policy.given())
 
 
-@classes_app.command("ls")
+@list_command(classes_app)
 @expand_options
 def classes_ls(options: EtcdOptions, json: Json = False) -> None:
     """List what holds for each class."""

@@ -74,11 +74,15 @@ class Target:
             return await what(etcd)
 
     def print(self, sentence: str, **fields: Any) -> None:
-        """Print what a change came to: a sentence, or its fields as JSON."""
+        """Print what a change came to: a sentence and the cluster, or its fields as JSON."""
         if self.as_json:
             self.console.print_json(json.dumps(fields))
         else:
-            self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+            self.say(f"{sentence.removesuffix('.')} (cluster {self.cluster}).")
+
+    def say(self, line: str) -> None:
+        """Print a line as it is."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def list(self, table: TextTable, rows: Sequence[dict[str, Any]]) -> None:
         """Print what there is, as a table or as JSON."""
@@ -92,10 +96,12 @@ def reach(options: EtcdOptions, console: Console, as_json: bool) -> Target:
     """Return the cluster that options name.
 
     Raises:
-        CommandError: nothing listens there.
+        CommandError: as `EtcdOptions.resolve`, or `ChangeOptions.resolve` where they are options of
+        a change.
     """
     logs.configure("tenancy", "tenancy", level="error")
-    return Target(*options.resolve(), console, as_json)
+    address = options.resolve()
+    return Target(address.endpoints, address.name, console, as_json)
 
 
 def create_tenant(
@@ -320,10 +326,10 @@ def read_seconds(flag: str, text: str) -> int:
 
 def _print_secret(target: Target, key: Key, secret: str) -> None:
     if not target.as_json:
-        target.print(f"Key {key.id}, shown once:")
-        target.print(f"  {secret}")
+        target.say(f"Key {key.id} of cluster {target.cluster}, shown once:")
+        target.say(f"  {secret}")
         if key.old_secret is not None:
-            target.print(f"The one before is taken until {minute(key.old_secret.until_seconds)}.")
+            target.say(f"The one before is taken until {minute(key.old_secret.until_seconds)}.")
         return
     target.print("", **shown(key), secret=secret)
 

@@ -37,7 +37,7 @@ def usage(options: UsageOptions, console: Console, as_json: bool) -> None:
     by: Sequence[By] = tuple(dict.fromkeys(options.by or (By.DAY,)))
     begin, end = _range(options)
     source = Source(options)
-    names = ProjectNames(options)
+    names = ProjectNames(source.cluster)
     question = Question(
         begin,
         end,
@@ -57,7 +57,7 @@ def usage(options: UsageOptions, console: Console, as_json: bool) -> None:
         return
     _print(totals, by, names, console, compares)
     _tell_passed_over(answer, console)
-    if names.problem and options.etcd_endpoint:
+    if names.problem and source.cluster is not None:
         console.print(f"project names are not known: {names.problem}", style="dim")
 
 

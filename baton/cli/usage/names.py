@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
+from baton.cli.cluster_address import ClusterAddress
 from baton.cli.errors import CommandError
-from baton.cli.usage.options import UsageOptions
 from baton.cluster.etcd import certificate
 from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.tenancy.admin import Administration
@@ -18,16 +18,21 @@ class ProjectNames:
     """What etcd knows of projects; nothing, where it does not answer.
 
     Args:
-        options: tell where etcd is.
+        cluster: the cluster whose records are summed up, as the operator named it or where it runs
+        here;
+            None: it is not known.
     """
 
-    def __init__(self, options: UsageOptions) -> None:
+    def __init__(self, cluster: ClusterAddress | None) -> None:
         self._projects: Mapping[str, Project] = {}
         self.problem = ""
         """Why nothing is known."""
+        if cluster is None:
+            self.problem = "the cluster is not named"
+            return
         try:
-            found = asyncio.run(_projects(*options.resolve()))
-        except (CommandError, EtcdError, TimeoutError, ValueError) as error:
+            found = asyncio.run(_projects(cluster.endpoints, cluster.name))
+        except (EtcdError, TimeoutError, ValueError) as error:
             self.problem = str(error) or "etcd does not answer"
             return
         self._projects = {one.id: one for one in found}
@@ -52,8 +57,8 @@ class ProjectNames:
         ]
         if not found and self.problem:
             raise CommandError(
-                f"--project {wanted!r} is a name, and those are in etcd: give its id, or say where "
-                "etcd is with --etcd-endpoint."
+                f"--project {wanted!r} is a name, and those are in etcd: give its id, or name the "
+                "cluster with --cluster or its etcd with --etcd-endpoint."
             )
         if not found:
             raise CommandError(f"--project: there is no project {wanted!r}.")

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from baton.cli.cluster_address import ClusterAddress
 from baton.cli.db.commands import at
 from baton.cli.errors import EXIT_FAILED, CommandError
-from baton.cli.local.files.rundir import running
+from baton.cli.local.files.local_clusters import local_record
 from baton.cli.usage.options import UsageOptions
 from baton.settings import (
     FrontendSettings,
@@ -20,6 +21,11 @@ from baton.settings.names import CONFIG_FLAG
 from baton.usage.report.files import RecordFiles, files_of
 from baton.usage.report.question import Group, Question
 
+_SAY = (
+    "Say where usage records are: --state-url (BATON_STATE_URL) for a Postgres; --path or "
+    "usage.jsonl_path "
+    "(BATON_USAGE_JSONL_PATH) for files."
+)
 _SECONDS = 300.0
 """For the answer of Postgres."""
 
@@ -40,11 +46,14 @@ class Source:
 
     Args:
         options: of the command: a path wins over a URL, both over settings, and those over the
-            cluster that `baton up` runs on this machine.
+            database of the cluster that is meant, where `baton up` runs it on this machine.
 
     Raises:
         CommandError: none are named, or a setting is wrong.
     """
+
+    cluster: ClusterAddress | None
+    """Whose records they are; None: the operator named the records alone."""
 
     def __init__(self, options: UsageOptions) -> None:
         settings = _settings(options)
@@ -58,13 +67,12 @@ class Source:
                 self._state = settings.state
             elif settings.usage.jsonl_path is not None:
                 self._path = settings.usage.jsonl_path
-            elif (local := running()) is not None and local.state_url:
-                self._state = at(local.state_url)
         if self._state is None and self._path is None:
-            raise CommandError(
-                "Say where the records are: --state-url (BATON_STATE_URL) for Postgres, or --path "
-                "or usage.jsonl_path (BATON_USAGE_JSONL_PATH) for files."
-            )
+            self.cluster = _cluster(options)
+            self._state = at(_state_url(self.cluster))
+        else:
+            named = options.etcd_endpoint or options.cluster
+            self.cluster = options.resolve() if named else None
 
     def answer(self, question: Question) -> Answer:
         """Return the answer to a question.
@@ -76,6 +84,31 @@ class Source:
             return _from_postgres(self._state, question)
         assert self._path is not None
         return _from_files(self._path, question)
+
+
+def _cluster(options: UsageOptions) -> ClusterAddress:
+    try:
+        return options.resolve()
+    except CommandError as error:
+        raise CommandError(f"{error}\n{_SAY}", error.code) from error
+
+
+def _state_url(cluster: ClusterAddress) -> str:
+    """Return the URL of a cluster's own Postgres.
+
+    Raises:
+        CommandError: it runs none on this machine.
+    """
+    local = cluster.local or local_record(cluster.endpoints, cluster.name)
+    if local is None:
+        raise CommandError(f"Cluster {cluster.name!r} does not run on this machine. {_SAY}")
+    if not local.state_url:
+        raise CommandError(
+            f"Cluster {cluster.name!r} keeps no usage: `baton up --auth keys` starts one with a "
+            f"Postgres that does. "
+            f"{_SAY}"
+        )
+    return local.state_url
 
 
 def _settings(options: UsageOptions) -> FrontendSettings:

@@ -104,6 +104,21 @@ class Etcd:
         found = [kv for answer in answers for kv in answer.response_range.kvs]
         return {kv.key.decode(): bytes(kv.value) for kv in found}
 
+    async def first(self, start: str, end: str) -> str | None:
+        """Return the first key from `start` on and before `end`; None if there is none."""
+        request = pb.RangeRequest(
+            key=start.encode(), range_end=end.encode(), limit=1, keys_only=True
+        )
+        response = await self._call(_RANGE, request)
+        return str(response.kvs[0].key.decode()) if response.kvs else None
+
+    async def count(self, prefix: str) -> int:
+        """Return how many keys have a prefix."""
+        request = pb.RangeRequest(
+            key=prefix.encode(), range_end=prefix_end(prefix).encode(), count_only=True
+        )
+        return int((await self._call(_RANGE, request)).count)
+
     async def last(self, prefix: str, end: str = "", size: int = PAGE) -> Pairs:
         """Return up to `size` keys with a prefix, and before `end`; the last one first."""
         request = pb.RangeRequest(

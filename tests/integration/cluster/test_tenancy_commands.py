@@ -12,6 +12,7 @@ import pytest
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
+from baton.internal.v1.cluster_pb2 import Instance
 from baton.tenancy.admin import Administration
 from baton.tenancy.limits.budget.month import month_of
 from baton.tenancy.limits.budget.record import Charge, SpendRecord, encode
@@ -24,8 +25,10 @@ SECRET = re.compile(r"sk-baton-[A-Za-z0-9_-]{43}")
 
 
 @pytest.fixture
-def call(launcher: Launcher, etcd: LocalEtcd, cluster: str) -> Call:
-    """Runs a command on the test's cluster; its exit code, output and complaints."""
+async def call(launcher: Launcher, etcd: LocalEtcd, etcd_client: Etcd, cluster: str) -> Call:
+    """Runs a command on the test's cluster, which has a process; its exit code, output and
+    complaints."""
+    await etcd_client.put(keys.instance(cluster, "router-0"), keys.encode(Instance(id="router-0")))
     main = ("-c", "from baton.cli.app import main; main()")
     at = ("--etcd-endpoint", ",".join(etcd.endpoints), "--cluster", cluster)
     return lambda *words: launcher.run((*main, *words, *at), {**os.environ, "COLUMNS": "200"})
@@ -54,7 +57,7 @@ async def test_from_the_first_key_to_the_last(call: Call, etcd_client: Etcd, clu
     await said("tenants", "set", "acme", "--tier", "pro", "--weight", "4")
     await said("projects", "create", "acme", "search")
     made = await read(
-        *("keys", "create", "--tenant", "acme", "--project", "search", "--name", "ranking"),
+        *("keys", "create", "acme", "--project", "search", "--name", "ranking"),
         *("--scope", "inference", "--scope", "usage", "--model", "small", "--expires", "90d"),
     )
     assert SECRET.fullmatch(made["secret"])
@@ -148,7 +151,7 @@ async def test_what_holds_for_classes_is_set_listed_and_told(call: Call) -> None
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("keys", "create", "--tenant", "nobody"), "no project 'default'"),
+        (("keys", "create", "nobody"), "no project 'default'"),
         (("keys", "create", "--expires", "soon"), "--expires 'soon' is no duration"),
         (("keys", "revoke", "key_1"), "there is no key 'key_1'; `baton keys ls` lists all."),
         (("tenants", "create", "Big Co"), "lower-case letters"),

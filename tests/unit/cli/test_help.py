@@ -42,8 +42,9 @@ def texts(command: Any) -> Iterator[str]:
         return
     yield command.help or ""
     for name, inner in getattr(command, "commands", {}).items():
-        yield name
-        yield inner.help.splitlines()[0]
+        if not inner.hidden:
+            yield name
+            yield inner.help.splitlines()[0]
     for parameter in command.params:
         yield from parameter.opts if parameter.param_type_name == "option" else ()
         yield getattr(parameter, "help", None) or ""

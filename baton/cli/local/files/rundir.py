@@ -6,39 +6,23 @@ killed; the next run clears it.
 """
 
 import fcntl
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
 from baton.cli.errors import CommandError
+from baton.cli.local.files.local_clusters import LOCK, RUN_PREFIX, LocalCluster, base_directory
 from baton.host.file_locks import is_locked
 
-_LOCK = "lock"
-_CLUSTER = "cluster.json"
-_PREFIX = "run-"
 _LOGS = "logs"
 _SUPERVISOR_LOG = "supervisor.log"
 KEPT_RUNS = 5
 """The logs of so many ended runs stay."""
 KEPT_BYTES = 64 << 20
 """Logs of ended runs take no more than this; those of the last run stay however long they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalCluster:
-    """How to reach a cluster that `baton up` runs on this machine."""
-
-    etcd: tuple[str, ...]
-    cluster: str
-    grpc: str
-    http: str
-    state_url: str = ""
-    """Of its own Postgres; empty: it runs none."""
 
 
 class RunDirectory:
@@ -56,10 +40,10 @@ class RunDirectory:
             raise CommandError(f"{self._base} belongs to another user: set XDG_RUNTIME_DIR.")
         clear_ended(self._base)
         made = Path(tempfile.mkdtemp(prefix="new-", dir=self._base))
-        self._lock = os.open(made / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(made / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Only now by the name that `clear_ended` looks for: it is locked.
-        self.path = made.rename(made.with_name(f"{_PREFIX}{os.getpid()}-{made.name[4:]}"))
+        self.path = made.rename(made.with_name(f"{RUN_PREFIX}{os.getpid()}-{made.name[4:]}"))
         self.logs.mkdir()
         return self
 
@@ -107,33 +91,12 @@ class RunDirectory:
 
     def publish(self, cluster: LocalCluster) -> None:
         """Let other commands find the cluster."""
-        draft = self.path / f"{_CLUSTER}.new"
-        draft.write_text(json.dumps(asdict(cluster)))
-        draft.rename(self.path / _CLUSTER)
-
-
-def base_directory() -> Path:
-    """Return `$XDG_RUNTIME_DIR/baton`, or a directory for this user in the temporary one."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and os.access(runtime, os.W_OK):
-        return Path(runtime) / "baton"
-    return Path(tempfile.gettempdir()) / f"baton-{os.getuid()}"
-
-
-def running(base: Path | None = None) -> LocalCluster | None:
-    """Return the cluster that was started last and still runs; None if there is none."""
-    directories = sorted(_runs(base or base_directory()), key=_started, reverse=True)
-    for directory in directories:
-        published = directory / _CLUSTER
-        if published.exists() and is_locked(directory / _LOCK):
-            record = json.loads(published.read_text())
-            return LocalCluster(**{**record, "etcd": tuple(record["etcd"])})
-    return None
+        cluster.write(self.path)
 
 
 def clear_ended(base: Path) -> None:
     """Remove what ended runs left, but the logs of the last ones."""
-    ended = [directory for directory in _runs(base) if not is_locked(directory / _LOCK)]
+    ended = [directory for directory in _runs(base) if not is_locked(directory / LOCK)]
     for directory in ended:
         _keep_logs(directory)
     total = 0
@@ -184,11 +147,4 @@ def _log_files(directory: Path, but: str = "") -> list[tuple[int, float]]:
 
 
 def _runs(base: Path) -> Iterator[Path]:
-    yield from base.glob(f"{_PREFIX}*") if base.is_dir() else ()
-
-
-def _started(directory: Path) -> float:
-    try:
-        return (directory / _LOCK).stat().st_mtime
-    except FileNotFoundError:  # removed by its run just now
-        return 0.0
+    yield from base.glob(f"{RUN_PREFIX}*") if base.is_dir() else ()

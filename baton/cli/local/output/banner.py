@@ -45,6 +45,7 @@ def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
     )
     lines = [
         f"Up after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
+        f"  cluster  {cluster.name}",
         f"  model    {model}",
         *_wrapped("context", context(cluster.card) if cluster.card else "", width),
         f"  OpenAI   {cluster.scheme}://{cluster.http}/v1",
@@ -60,8 +61,9 @@ def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
         + (f" -H 'authorization: Bearer {key}'" if key else "")
         + f" -H 'content-type: application/json' -d '{body}'",
         f"  {program('python')} -c '{python}'",
-        f"  {f'BATON_API_KEY={key} ' if key else ''}{program('baton')} chat",
-        f"  {program('baton')} status",
+        f"  {f'BATON_API_KEY={key} ' if key else ''}{program('baton')} chat "
+        f"--cluster {cluster.name}{' --tls' if cluster.tls else ''}",
+        f"  {program('baton')} status --cluster {cluster.name}",
         "Ctrl-C stops it.",
     ]
     return [Text(line) for line in lines]

@@ -28,7 +28,9 @@ def test_a_second_cluster_is_told_of_the_first(
             require_free("127.0.0.1", port, "--http-port", "BATON_HTTP_PORT")
         with RunDirectory(base_directory()) as run:
             run.publish(LocalCluster((), "local", "127.0.0.1:1", f"127.0.0.1:{port}"))
-            with pytest.raises(CommandError, match="in use by the cluster that runs here: stop"):
+            with pytest.raises(
+                CommandError, match="in use by the cluster 'local' that runs here: stop"
+            ):
                 require_free("127.0.0.1", port, "--http-port", "BATON_HTTP_PORT")
 
 

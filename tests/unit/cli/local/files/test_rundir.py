@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.files.rundir import KEPT_BYTES, KEPT_RUNS, LocalCluster, RunDirectory, running
+from baton.cli.local.files.local_clusters import LocalCluster, running_clusters
+from baton.cli.local.files.rundir import KEPT_BYTES, KEPT_RUNS, RunDirectory
 
 CLUSTER = LocalCluster(("127.0.0.1:1",), "local", "127.0.0.1:2", "127.0.0.1:3")
 _HOLD = """
 import sys, time
 from pathlib import Path
-from baton.cli.local.files.rundir import LocalCluster, RunDirectory
+from baton.cli.local.files.local_clusters import LocalCluster
+from baton.cli.local.files.rundir import RunDirectory
 with RunDirectory(Path(sys.argv[1])) as run:
     run.publish(LocalCluster(("127.0.0.1:1",), "local", "127.0.0.1:2", "127.0.0.1:3"))
     print(run.path, flush=True)
@@ -23,23 +25,23 @@ with RunDirectory(Path(sys.argv[1])) as run:
 
 
 def test_a_live_run_is_found_and_gone_afterwards(tmp_path: Path) -> None:
-    assert running(tmp_path) is None
+    assert running_clusters(tmp_path) == []
     with RunDirectory(tmp_path) as run:
-        assert running(tmp_path) is None  # not published yet
+        assert running_clusters(tmp_path) == []  # not published yet
         run.publish(CLUSTER)
-        assert running(tmp_path) == CLUSTER
+        assert running_clusters(tmp_path) == [CLUSTER]
         assert run.logs.is_dir()
-    assert running(tmp_path) is None
+    assert running_clusters(tmp_path) == []
     assert list(tmp_path.iterdir()) == []  # nothing was logged
 
 
-def test_the_newest_of_several_runs_is_found(tmp_path: Path) -> None:
+def test_all_that_run_are_found_by_name(tmp_path: Path) -> None:
     with RunDirectory(tmp_path) as first, RunDirectory(tmp_path) as second:
         first.publish(CLUSTER)
-        newer = LocalCluster(("127.0.0.1:9",), "local", "127.0.0.1:8", "127.0.0.1:7")
-        second.publish(newer)
-        os.utime(first.path / "lock", (1, 1))
-        assert running(tmp_path) == newer
+        other = LocalCluster(("127.0.0.1:9",), "another", "127.0.0.1:8", "127.0.0.1:7")
+        second.publish(other)
+        assert running_clusters(tmp_path) == [other, CLUSTER]
+    assert running_clusters(tmp_path) == []
 
 
 def test_of_an_ended_run_the_logs_stay_and_nothing_else(tmp_path: Path) -> None:
@@ -47,7 +49,7 @@ def test_of_an_ended_run_the_logs_stay_and_nothing_else(tmp_path: Path) -> None:
     assert [path.relative_to(run) for path in files(run)] == [Path("logs/etcd.log")]
     assert (run / "logs" / "etcd.log").read_text() == "it served"
     assert [path.name for path in run.iterdir()] == ["logs"]
-    assert running(tmp_path) is None
+    assert running_clusters(tmp_path) == []
     with RunDirectory(tmp_path):
         assert files(run)
 
@@ -102,7 +104,7 @@ def test_what_a_killed_run_left_is_removed_by_the_next(
         left = Path(holder.stdout.readline().strip())
         with RunDirectory(tmp_path):
             assert left.is_dir()  # it lives: not ours to remove
-        assert running(tmp_path) == CLUSTER
+        assert running_clusters(tmp_path) == [CLUSTER]
         holder.send_signal(number)
         holder.wait(10)
     assert left.is_dir()

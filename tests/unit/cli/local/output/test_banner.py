@@ -17,6 +17,7 @@ CARD = ModelCard(
 )
 CLUSTER = Cluster(
     specs=(),
+    name="local",
     model="a-model-with-a-long-name-and-many-parts-8b-instruct",
     etcd=("127.0.0.1:50015",),
     grpc="127.0.0.1:50051",
@@ -76,4 +77,13 @@ def test_sentences_fit_a_narrow_terminal_and_paths_are_whole() -> None:
 
 def test_in_a_file_each_fact_is_one_line() -> None:
     lines = [line.plain.split()[0] for line in banner(replace(CLUSTER, card=None), "", None)]
-    assert lines[:8] == ["Up", "model", "OpenAI", "gRPC", "etcd", "metrics", "targets", "logs"]
+    assert lines[:8] == ["Up", "cluster", "model", "OpenAI", "gRPC", "etcd", "metrics", "targets"]
+
+
+@pytest.mark.parametrize("key", ["", "sk-baton-x"])
+def test_commands_to_try_name_the_cluster(key: str) -> None:
+    lines = [line.plain for line in banner(replace(CLUSTER, name="second"), key, None)]
+    commands = [line for line in lines if " chat " in line or " status " in line]
+    assert len(commands) == 2
+    assert all(" --cluster second" in line for line in commands)
+    assert any(line.strip().startswith(f"BATON_API_KEY={key}") for line in commands) == bool(key)
