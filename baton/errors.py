@@ -84,10 +84,12 @@ class Reason(Enum):
     METHOD_NOT_ALLOWED = Code.INVALID_ARGUMENT, "invalid_request_error", "method_not_allowed", 405
     """The path takes another HTTP method, which `allow` names."""
     MALFORMED_HEAD = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_head"
-    """The head of the request is not HTTP/1.1, or has not one Host. Correct the client."""
+    """The head of the request is not HTTP/1.1, has not one Host, or frames the body by something
+    other than one length or `chunked`. Correct the client."""
     HEAD_TOO_LARGE = Code.INVALID_ARGUMENT, "invalid_request_error", "head_too_large", 431
     """The head of the request is longer than `http.max_head_bytes` or has more fields than
-    `http.max_head_fields`, which also bounds those behind a body. Send fewer or shorter headers."""
+    `http.max_head_fields`. Both bound also what comes with a chunked body: trailers, and extensions
+    of chunks. Send fewer or shorter headers."""
     BODY_TIMEOUT = Code.INVALID_ARGUMENT, "invalid_request_error", "request_timeout", 408
     """The body did not arrive in time (`http.body_timeout_seconds`). Send it faster."""
     UNSUPPORTED_MEDIA_TYPE = (
@@ -152,7 +154,7 @@ class Reason(Enum):
     """The process cannot serve now, or cannot be reached. Try again after a moment."""
     OVERLOADED = Code.UNAVAILABLE, "server_error", "overloaded"
     """All queues are full: `limits.max_requests`, a router's, `engine.max_waiting` or the longest
-    wait. Try again later, or add workers."""
+    wait; or the process has no memory for the request. Try again later, or add workers."""
     DRAINING = Code.UNAVAILABLE, "server_error", "draining"
     """The process is shutting down. Try again: another one answers."""
     NO_WORKER = Code.UNAVAILABLE, "server_error", "no_worker"
@@ -334,6 +336,12 @@ class BatonError(Exception):
             if key == STATUS_DETAILS_KEY and isinstance(value, bytes):
                 return cls.from_status(status_pb2.Status.FromString(value))
         return cls(Reason.of_code(code), details or code.name)
+
+
+def no_memory() -> BatonError:
+    """Return the error of a request that the process has no memory for (MemoryError)."""
+    text = "the process has no memory for this request now; try again later, or send less"
+    return BatonError(Reason.OVERLOADED, text, retry_after=1.0)
 
 
 def invalid_field(field: str, message: str) -> BatonError:

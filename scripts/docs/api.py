@@ -81,6 +81,7 @@ limit, and where it can the field. Defaults are in [configuration.md](configurat
 | a body, a message | `http.max_body_bytes`, `grpc.max_message_bytes` | 413 `body_too_large` | `BODY_TOO_LARGE` |
 | what is in it | `limits.max_body_values`, `limits.max_message_fields` | 413 `body_too_large` | `BODY_TOO_LARGE` |
 | its pieces | 4,096 chunks; of more, 64 bytes each on average | 400 `malformed_body` | |
+| extensions of its chunks, and trailers | `http.max_head_bytes` | 431 `head_too_large` | |
 | requests that wait on a connection or session | 16 behind the one that is answered; `grpc.max_streams_per_connection`, `limits.max_session_requests` | 429 `rate_limit_exceeded` | the stream is refused; `NO_CAPACITY` |
 | messages, answers, prompts times answers | `limits.max_messages`, `limits.max_choices`, `limits.max_outputs` | 400 `invalid_value` | `INVALID_FIELD` |
 | prompt and output | the model's context; `context_tokens` of key, project and tenant | 400 `context_length_exceeded` | `CONTEXT_LENGTH_EXCEEDED` |
@@ -88,10 +89,18 @@ limit, and where it can the field. Defaults are in [configuration.md](configurat
 | long prompts that wait to be tokenized | `limits.max_tokenizing` | 503 `overloaded` | `OVERLOADED` |
 | requests at once | `limits.max_requests` | 503 `overloaded` | `OVERLOADED` |
 
-Refused by name, not served some other way: HTTP/0.9, HTTP/1.1 without one Host, a length beside chunks, malformed
+Not served, with an error that says why: HTTP/0.9, HTTP/1.1 without one Host, a length beside chunks, malformed
 chunks, texts that are not UTF-8, bodies that are no JSON, messages that are no protobuf, and encodings of bodies.
-An `Upgrade` is not taken: HTTP/1.1 goes on. On one HTTP connection an error comes behind the answers before it, and
-then the connection ends.
+
+On one HTTP connection, n requests have n answers, in order ([ADR 57](adr/0057-framing-before-service.md)):
+- An offer to upgrade (`h2c`, `websocket`, `TLS/1.2`) is ignored: the request is answered as HTTP/1.1, whatever its body
+  is. `CONNECT` is refused.
+- A body has a `content-length` or is `chunked`, once and alone; all else, and whatever RFC 9112 calls malformed, is a 400
+  behind the answers before it, and then the connection ends. Nothing behind it is read.
+- An answer that begins before its request's body has come, such as a 401, waits up to 2 s for what is left if the body
+  has no more than 64 KiB. Otherwise, and where the client waits for `100 Continue`, it says `connection: close`.
+- A client of HTTP/1.0 gets no chunks: a stream ends with its connection, and a whole answer keeps it only where the
+  client sent `connection: keep-alive`.
 
 """
 _BLOCK = re.compile(r"((?:^//[^\n]*\n)+)^(service|message|enum) (\w+) \{\n(.*?)^\}", re.M | re.S)

@@ -8,6 +8,8 @@ from baton.errors import BatonError, Reason
 _FREE_CHUNKS = 4096
 _CHUNK_BYTES = 64
 """Chunks may be as small as they like up to that many; of more, each stands for so many bytes."""
+_FRAME_BYTES = 32
+"""What a chunk needs beside its bytes: its length, and ends of lines."""
 _VERSIONS = ("1.1", "1.0")
 
 
@@ -16,17 +18,34 @@ class BodyBounds:
 
     Args:
         max_trailers: fields that may come behind it.
+        max_bytes: of these, and of extensions of its chunks.
     """
 
-    __slots__ = ("_chunks", "_max_trailers", "_size", "_trailers")
+    __slots__ = ("_chunks", "_frame_bytes", "_max_bytes", "_max_trailers", "_trailers", "size")
 
-    def __init__(self, max_trailers: int) -> None:
+    def __init__(self, max_trailers: int, max_bytes: int) -> None:
+        self.size = 0
+        """Bytes of it that came."""
         self._max_trailers = max_trailers
-        self._size = self._chunks = self._trailers = 0
+        self._max_bytes = max_bytes
+        self._chunks = self._trailers = self._frame_bytes = 0
 
     def add(self, size: int) -> None:
         """Count bytes of it."""
-        self._size += size
+        self.size += size
+
+    def add_frames(self, size: int) -> None:
+        """Count bytes of what frames it: lengths and extensions of chunks, and trailers.
+
+        Raises:
+            BatonError: HEAD_TOO_LARGE.
+        """
+        self._frame_bytes += size
+        if self._frame_bytes > self._max_bytes + self._chunks * _FRAME_BYTES:
+            what = "extensions of the body's chunks, and the fields behind it,"
+            raise BatonError(
+                Reason.HEAD_TOO_LARGE, f"the {what} are longer than {self._max_bytes} bytes"
+            )
 
     def add_chunk(self) -> None:
         """Count a chunk.
@@ -35,7 +54,7 @@ class BodyBounds:
             BatonError: MALFORMED_BODY, many of them are next to empty.
         """
         self._chunks += 1
-        if self._chunks > _FREE_CHUNKS and self._chunks * _CHUNK_BYTES > self._size:
+        if self._chunks > _FREE_CHUNKS and self._chunks * _CHUNK_BYTES > self.size:
             raise BatonError(
                 Reason.MALFORMED_BODY,
                 f"the body comes in more than {_FREE_CHUNKS} chunks of less than {_CHUNK_BYTES} "
@@ -56,7 +75,10 @@ class BodyBounds:
 def check_head(
     version: str, target: bytes, headers: Sequence[tuple[bytes, bytes]], max_bytes: int
 ) -> None:
-    """Check a head that is whole, as RFC 9112 has it (sections 2.3 and 3.2).
+    """Check a head that is whole, as RFC 9112 has it (sections 2.3, 3.2 and 6.1).
+
+    Bodies are chunked or have a length: what another server would read by a coding that is not
+    known here, it would end elsewhere.
 
     Args:
         version: of HTTP, as the request line says it.
@@ -74,10 +96,21 @@ def check_head(
         size += len(name) + len(value)
         if name == b"host":
             hosts += 1
+        elif name == b"transfer-encoding":
+            _check_coding(version, value)
     if size > max_bytes:
         raise too_long(max_bytes)
     if hosts > 1 or (not hosts and version == "1.1"):
         text = f"the request has {hosts or 'no'} Host header fields; HTTP/1.1 wants one"
+        raise BatonError(Reason.MALFORMED_HEAD, text)
+
+
+def _check_coding(version: str, value: bytes) -> None:
+    if version == "1.0":
+        text = "HTTP/1.0 has no transfer-encoding; send a content-length"
+        raise BatonError(Reason.MALFORMED_HEAD, text)
+    if value.strip().lower() != b"chunked":
+        text = "the transfer-encoding is not `chunked`, alone and once; send the body as it is"
         raise BatonError(Reason.MALFORMED_HEAD, text)
 
 

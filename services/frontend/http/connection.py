@@ -142,7 +142,7 @@ class Connection(RequestReader):
         return BatonError(Reason.CANCELLED, "the client is gone")
 
     def begin(self, send: Send, start: Message, piece: bytes) -> bool:
-        """Begin a chunked answer with a piece, not empty, in one write. Never waits.
+        """Begin an answer of any length with a piece, not empty, in one write. Never waits.
 
         Args:
             send: what takes ASGI messages on this connection.
@@ -150,24 +150,29 @@ class Connection(RequestReader):
             piece: what comes after its head.
 
         Returns:
-            Whether it has begun: not while the client does not read what it was sent before, and
-            not once it is gone.
+            Whether it has begun: not while the client does not read what it was sent before, nor
+            before its request is whole, and not once it is gone.
         """
-        if self.flow.write_paused or self._is_closing():
+        if self.flow.write_paused or self._is_closing() or self.answering.more_body:
             return False
         held = self._transport
         held.hold()
         try:
             _run(send(start))
-            held.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            held.write(self._framed(piece))
         finally:
             held.flush()
         return True
 
     def write_piece(self, data: bytes) -> None:
-        """Send a piece, not empty, of the chunked answer that has begun. Never waits."""
+        """Send a piece, not empty, of the answer that has begun. Never waits."""
         if not self._is_closing():
-            self._write(b"%x\r\n%b\r\n" % (len(data), data))
+            self._write(self._framed(data))
+
+    def _framed(self, data: bytes) -> bytes:
+        if self.answering.chunked_encoding:
+            return b"%x\r\n%b\r\n" % (len(data), data)
+        return data if self.answering.has_body else b""
 
     def retire(self) -> None:
         """Let the answer that has not begun be the last one, and say so (`connection: close`)."""

@@ -4,7 +4,7 @@ import asyncio
 
 from opentelemetry import context as otel
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, no_memory
 from baton.telemetry import tracing
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp, Message, Receive, Scope, Send
@@ -53,6 +53,9 @@ class RequestMiddleware:
             raise
         except BatonError as error:
             record.error = error
+        except MemoryError:
+            log.warning("http.request.no_memory", path=scope["path"])
+            record.error = no_memory()
         except Exception:
             log.exception("http.request.failed", path=scope["path"])
             record.error = BatonError(Reason.INTERNAL, "internal error")

@@ -207,7 +207,7 @@ HEADS = {
         431,
         "more than 16",
     ),
-    "no target": (b"CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n", 400, "target"),
+    "CONNECT": (b"CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n", 400, "CONNECT"),
     "two lengths": (CHUNKED.replace(b"x\r", b"x\r\ncontent-length: 1\r"), 400, "Content-Length"),
 }
 

@@ -1,0 +1,113 @@
+"""A frontend's HTTP connection on a socket that is a list: bytes come as they are cut, at once."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from baton.errors import BatonError
+from baton.settings import HttpSettings
+from services.frontend.http.asgi import ASGIApp
+from services.frontend.http.connection import Connection
+from services.frontend.http.responses import encode
+
+
+class Socket(asyncio.Transport):
+    """Notes what is written. Reading is paused as a socket's is: what comes waits."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.written = bytearray()
+        self.closed = False
+        """Nothing more is written."""
+        self.paused = False
+        self.on_abort: Callable[[], None] = self.close
+
+    def write(self, data: Any) -> None:
+        if self.closed:
+            raise RuntimeError("written behind the end")
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.on_abort()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is no buffer."""
+
+
+class Wire:
+    """A client's end of a connection to an application.
+
+    Args:
+        application: answers.
+        settings: limits of the connection.
+    """
+
+    def __init__(self, application: ASGIApp, settings: HttpSettings | None = None) -> None:
+        kind = Connection.limited(_refuse, settings or HttpSettings(), 10.0)
+        kind.unread_seconds = 60.0  # segments come a turn of the loop apart, however long that is
+        config = uvicorn.Config(application, http=kind, log_config=None, proxy_headers=False)
+        config.load()
+        self.socket = Socket()
+        self.socket.on_abort = self.lose
+        self.connection = kind(config, ServerState(), {})
+        self.connection.connection_made(self.socket)
+        self._coming: deque[bytes] = deque()
+        self._lost = False
+
+    def send(self, segment: bytes) -> None:
+        """Let a segment come, behind those that wait."""
+        self._coming.append(segment)
+
+    async def turn(self) -> None:
+        """Let the server read a segment, if it reads, and work for a turn of the loop."""
+        if self._coming and not self.socket.paused:
+            self.connection.data_received(self._coming.popleft())
+        await asyncio.sleep(0)
+
+    async def until(self, done: Callable[[], bool], turns: int = 2000) -> bool:
+        """Turn until something is so; return whether it is, within so many turns."""
+        for _ in range(turns):
+            if done():
+                return True
+            await self.turn()
+        return done()
+
+    @property
+    def unread(self) -> bool:
+        """Whether segments wait for a server that reads."""
+        return bool(self._coming) and not self.socket.closed
+
+    def lose(self) -> None:
+        """Let the client be gone. Idempotent."""
+        self.socket.closed = True
+        if not self._lost:
+            self._lost = True
+            self.connection.connection_lost(None)
+
+
+def _refuse(error: BatonError) -> bytes:
+    body = encode(error.to_openai())
+    head = b"HTTP/1.1 %d X\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+    return head % (error.http_status, len(body)) + body
