@@ -13,6 +13,10 @@ loading the block that it would need first. Between Admitted and `start` the wor
 blocks that it fetched. Ended sequences keep their pages until `close`, so that the worker can still
 read blocks out of them. `close` works in every state and releases everything.
 
+A sequence that is paused keeps its place and gets no tokens, so that its reader can catch up; how
+many pages paused sequences keep is bounded, and they are the first to give them up. What has given
+its pages up is computed again once it is resumed: it gets the tokens that it would have had.
+
 Which step an event comes with is the engine's choice: one that schedules ahead of the device
 returns nothing from some steps, and has work until everything was returned.
 """
@@ -79,6 +83,10 @@ class EngineStats:
     """Of `pending_prompt_tokens`, those that are expected to be found instead of computed."""
     late_masks: int = 0
     """Since start: how often a sequence sat out, because its grammar's mask was not there."""
+    paused: int = 0
+    """Sequences that are held back by `pause`; neither running nor waiting."""
+    paused_pages: int = 0
+    """Pages that these keep, those that they share with others counted for each."""
 
 
 class ContextLimit(Enum):
@@ -193,6 +201,29 @@ class Engine(ABC):
         Raises:
             KeyError: no such sequence.
             ValueError: it was started already, or an argument is out of range.
+        """
+
+    @abstractmethod
+    def pause(self, sequence_id: int) -> None:
+        """Give a sequence no more tokens until `resume`, however long that takes.
+
+        It may be called at any time before `close`, and again without effect. The prompt is
+        computed all the same, as others may wait for its blocks, and the first token that comes
+        here is sampled; a few more may come of steps that are under way. A `prefill_only` sequence
+        goes on to its end.
+
+        Raises:
+            KeyError: no such sequence.
+        """
+
+    @abstractmethod
+    def resume(self, sequence_id: int) -> None:
+        """Let a paused sequence go on, with the tokens that it would have had without the pause.
+
+        One that is not paused goes on as it does.
+
+        Raises:
+            KeyError: no such sequence.
         """
 
     @abstractmethod

@@ -21,6 +21,7 @@ def scheduler_limits(settings: EngineSettings) -> SchedulerLimits:
         max_waiting=max(1, settings.max_waiting),
         chunk_tokens=settings.chunk_tokens,
         decode_chunk_tokens=settings.decode_chunk_tokens or settings.chunk_tokens,
+        paused_share=settings.paused_share,
     )
 
 

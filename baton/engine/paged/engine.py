@@ -85,6 +85,14 @@ class PagedEngine(Engine):
         self._scheduler.register(sequence)
         self._report_blocks(sequence, self._pending)
 
+    def pause(self, sequence_id: int) -> None:
+        self._sequences[sequence_id].paused = True  # seen by the next step that would compute it
+
+    def resume(self, sequence_id: int) -> None:
+        sequence = self._sequences[sequence_id]
+        sequence.paused = False
+        self._scheduler.resume(sequence, self._clock())
+
     def close(self, sequence_id: int) -> None:
         sequence = self._sequences.pop(sequence_id)
         self._copier.wait(sequence_id)
@@ -99,14 +107,15 @@ class PagedEngine(Engine):
     def step(self) -> list[Event]:
         events, self._pending = self._pending, []
         began = self._clock()
-        for sequence in self._scheduler.admit(began):
-            self._admitted(sequence, events)
+        admitted = self._scheduler.admit(began)
         if self._late:
             self._late = leave_out(self._late, self._scheduler.computing)
         plan = self._scheduler.plan(began)
         for sequence in plan.preempted:
             self._copier.wait(sequence.id)
             self._runner.forget(sequence.id)
+        for sequence in admitted:  # into pages that nobody copies out of any more
+            self._admitted(sequence, events)
         self._report_evicted(events)
         if plan.fresh:
             self._runner.clear(plan.fresh)
@@ -143,6 +152,8 @@ class PagedEngine(Engine):
             decode_step_seconds=self._rates.decode_step_seconds,
             pending_cached_tokens=scheduler.pending_cached_tokens(),
             late_masks=self._late_masks,
+            paused=scheduler.paused,
+            paused_pages=scheduler.paused_pages,
         )
 
     def read_blocks(

@@ -17,6 +17,8 @@ class SchedulerLimits:
     """Tokens computed in one step; at least a block of prompt is, however many sequences decode."""
     decode_chunk_tokens: int
     """The same, of a step in which sequences decode: they all wait for it."""
+    paused_share: float
+    """Of all pages, those that paused sequences keep at most; 0 to 1."""
 
     def blocks(self, tokens: int) -> int:
         """Return how many blocks hold so many tokens."""
@@ -46,3 +48,4 @@ class StepPlan:
     fresh: list[int] = field(default_factory=list)
     """Pages allocated for new tokens, with other sequences' bytes in them."""
     preempted: list[LiveSequence] = field(default_factory=list)
+    """Sequences that gave their pages up since the last plan."""

@@ -6,9 +6,14 @@ the rest of its budget with chunks of prompts: the one that has begun, to its en
 by their turns. When a decoding sequence finds no page for its next token, the youngest one gives up
 its own, waits at the head of the line and is computed again: the oldest always progresses, and no
 sequence is accepted that does not fit alone.
+
+A paused sequence is set aside with its pages, within a share of them. These are given up first when
+pages run out, those of the sequence that was set aside first before others; once it is resumed the
+sequence goes through the line again.
 """
 
 from bisect import insort
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from baton.engine.base import QueueFullError
@@ -16,6 +21,7 @@ from baton.engine.events import CachedBlock
 from baton.engine.paged.page_pool import PagePool
 from baton.engine.paged.plan import ScheduledChunk, SchedulerLimits, StepPlan
 from baton.engine.paged.sequence import LiveSequence, SequenceState
+from baton.engine.paged.set_aside import SetAside
 from baton.engine.paged.waiting_line import WaitingLine
 
 
@@ -39,18 +45,29 @@ class Scheduler:
         """Sequences with pages that are not started."""
         self._running: list[LiveSequence] = []
         """Oldest first."""
+        self._set_aside = SetAside(int(limits.paused_share * pool.total))
+        """Those that are paused and keep their pages, and those of them that are in the line."""
+        self.paused = 0
+        """Sequences that are left out of steps."""
+        self._preempted: list[LiveSequence] = []
+        """Since the last plan."""
         self._changed = False
         """Whether something changed since the last try to admit that may make one succeed."""
 
     @property
     def waiting(self) -> int:
-        """Sequences without pages."""
+        """Sequences that wait for pages, or were resumed and wait for a place in the batch."""
         return len(self._waiting)
 
     @property
     def running(self) -> int:
-        """Sequences that hold pages and have not ended."""
+        """Sequences that hold pages, are not set aside and have not ended."""
         return len(self._running) + len(self._admitted)
+
+    @property
+    def paused_pages(self) -> int:
+        """Pages of sequences that are set aside, shared ones counted for each."""
+        return self._set_aside.pages
 
     @property
     def computing(self) -> int:
@@ -67,9 +84,8 @@ class Scheduler:
         Of admitted sequences none count, as their KV may be on its way; of waiting ones all do.
         `pending_cached_tokens` are those of them that are expected to be found.
         """
-        waiting = sum(sequence.prompt_tokens for sequence in self._waiting)
-        running = (max(0, each.prompt_tokens - each.num_computed_tokens) for each in self._running)
-        return waiting + sum(running)
+        known = (*self._waiting, *self._running)  # of what has no pages, nothing is computed
+        return sum(max(0, each.prompt_tokens - each.num_computed_tokens) for each in known)
 
     def pending_cached_tokens(self) -> int:
         """Return the prompt tokens of waiting sequences that are expected to be found."""
@@ -88,21 +104,36 @@ class Scheduler:
         self._changed = True
 
     def admit(self, now: float) -> list[LiveSequence]:
-        """Give pages to waiting sequences; return them. Preempted ones run again at once."""
+        """Give pages to waiting sequences; return them. Preempted ones run again at once, as do
+        resumed ones that have theirs, which are not returned."""
         if not (self._changed and self._waiting):
             return []
         self._changed = False
         self._waiting.move_overdue(now)
         admitted = []
+        gone_on = []
         for sequence in self._waiting:
+            if sequence in self._set_aside and self.running < self._limits.max_running:
+                self._set_aside.discard(sequence)
+                self._set_running(sequence)
+                gone_on.append(sequence)
+                continue
             admission = self._try_admit(sequence, now)
             if admission is _Admission.ADMITTED:
                 admitted.append(sequence)
             elif admission is _Admission.NO_ROOM:
                 break
-        for sequence in admitted:
+        for sequence in (*gone_on, *admitted):
             self._waiting.remove(sequence)
         return admitted
+
+    def resume(self, sequence: LiveSequence, now: float) -> None:
+        """Let a paused sequence go on, where `LiveSequence.paused` is not set any more."""
+        if sequence.state is SequenceState.PAUSED:
+            self.paused -= 1
+            sequence.state = SequenceState.WAITING
+            self._waiting.add(sequence, now)
+            self._changed = True
 
     def start(self, sequence: LiveSequence, ready_tokens: int) -> None:
         """Run an admitted sequence whose first tokens' KV is in its pages."""
@@ -113,8 +144,10 @@ class Scheduler:
 
     def plan(self, now: float) -> StepPlan:
         """Choose what is computed next, and allocate the pages for it."""
-        plan = StepPlan()
+        plan = StepPlan(preempted=self._preempted)
         chunked = []
+        for sequence in [each for each in self._running if each.paused and each.pauses]:
+            self._pause(sequence, now)
         for sequence in tuple(self._running):
             if not sequence.running or sequence.sits_out:  # preempted a moment ago, or late
                 continue
@@ -138,6 +171,7 @@ class Scheduler:
                 budget -= end - sequence.num_computed_tokens
         if plan.preempted:
             plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.running]
+        self._preempted = []
         return plan
 
     def advance(self, chunk: ScheduledChunk) -> None:
@@ -172,6 +206,9 @@ class Scheduler:
             del self._admitted[sequence.id]
         elif sequence.state is SequenceState.RUNNING:
             self._running.remove(sequence)
+        elif sequence.state is SequenceState.PAUSED:
+            self.paused -= 1
+        self._set_aside.discard(sequence)
         self._release_pages(sequence, now)
         sequence.state = SequenceState.ENDED
 
@@ -191,7 +228,7 @@ class Scheduler:
         # A preempted sequence leaves a page to each running one, or the next one to need a page
         # would preempt it again.
         spare = len(self._running) if sequence.started else 0
-        if not self.pool.fits(found, more + spare):
+        if not self._make_room(found, more + spare, now):
             return _Admission.NO_ROOM
         for page in found:
             self.pool.retain(page)
@@ -232,21 +269,47 @@ class Scheduler:
                 sequence.pages.append(page)
                 plan.fresh.append(page)
                 continue
+            if self._set_aside:
+                self._give_up(self._set_aside.oldest, now)
+                continue
             # A prefill has all its pages from the start, and its blocks are read: left alone.
             victims = (each for each in reversed(self._running) if not each.request.prefill_only)
             victim = next(victims)
             self._preempt(victim, now)
-            plan.preempted.append(victim)
             if victim is sequence:
                 return False
         return True
 
     def _preempt(self, sequence: LiveSequence, now: float) -> None:
         self._running.remove(sequence)
-        self._release_pages(sequence, now)
-        sequence.num_computed_tokens = sequence.registered = 0
+        self._give_up(sequence, now)
         sequence.state = SequenceState.WAITING
         self._waiting.add(sequence, now)
+
+    def _pause(self, sequence: LiveSequence, now: float) -> None:
+        self._running.remove(sequence)
+        sequence.state = SequenceState.PAUSED
+        self.paused += 1
+        self._set_aside.add(sequence)
+        while self._set_aside.too_many:
+            self._give_up(self._set_aside.oldest, now)
+        self._changed = True
+
+    def _make_room(self, found: Sequence[int], more: int, now: float) -> bool:
+        """Return whether `more` pages can be allocated besides those found; what is set aside gives
+        its pages up for that, unless even that would not do."""
+        while not self.pool.fits(found, more):
+            if not self.pool.fits(found, more - self._set_aside.pages):
+                return False
+            self._give_up(self._set_aside.oldest, now)
+        return True
+
+    def _give_up(self, sequence: LiveSequence, now: float) -> None:
+        """Have a sequence give its pages up: it is computed again."""
+        self._set_aside.discard(sequence)
+        self._release_pages(sequence, now)
+        sequence.num_computed_tokens = sequence.registered = 0
+        self._preempted.append(sequence)
 
     def _release_pages(self, sequence: LiveSequence, now: float) -> None:
         sequence.charge(now)

@@ -38,6 +38,8 @@ class SequenceState(Enum):
     ADMITTED = auto()
     """Has pages; another thread may be writing KV into them."""
     RUNNING = auto()
+    PAUSED = auto()
+    """Left out of steps, with its pages or without."""
     ENDED = auto()
     """Keeps its pages until it is closed."""
 
@@ -69,6 +71,8 @@ class LiveSequence:
     state: SequenceState = SequenceState.WAITING
     started: bool = False
     """`start` was called: once preempted it needs no caller to go on."""
+    paused: bool = False
+    """`pause` was called: it gets no tokens but the first one here."""
     pages: list[int] = field(default_factory=list)
     """Replaced, never emptied, when pages are given up: another thread may be reading it."""
     cached_blocks: int = 0
@@ -105,6 +109,17 @@ class LiveSequence:
     @property
     def running(self) -> bool:
         return self.state is SequenceState.RUNNING
+
+    @property
+    def pauses(self) -> bool:
+        """Whether it is to be left out of steps now: it is paused, and no other may wait for one of
+        its blocks, since all that it had when it came here was computed."""
+        return (
+            self.paused
+            and self.state is SequenceState.RUNNING
+            and self.sampled_tokens > 0
+            and len(self.tokens) - self.num_computed_tokens == 1
+        )
 
     @property
     def prompt_tokens(self) -> int:

@@ -4,6 +4,7 @@ Written for and tested with the release of `environment.TESTED_VERSION`. Each me
 uses; tests/unit/engine/vllm/test_core.py has a test for each, which fails where a name has moved.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -131,6 +132,19 @@ class VllmCore:
             request.num_computed_tokens = ready_tokens
             self._scheduler.failed_recving_kv_req_ids.add(request.request_id)
         self._scheduler.finished_recving_kv_req_ids.add(request.request_id)
+
+    def pause(self, request: Request) -> None:
+        """Leave a request that was started out of steps: it gives its pages up as a preempted one
+        does, and waits nowhere. Tokens of steps in flight still come."""
+        scheduler = self._scheduler
+        if request.status is RequestStatus.RUNNING:
+            scheduler.running.remove(request)
+            scheduler._preempt_request(request, time.monotonic())
+        scheduler.waiting.remove_requests([request])
+
+    def go_on(self, request: Request) -> None:
+        """Let a paused request wait for pages like a preempted one."""
+        self._scheduler.waiting.prepend_request(request)
 
     def stop(self, request: Request) -> None:
         """End a request that goes on; it keeps its pages."""

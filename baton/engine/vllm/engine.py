@@ -131,6 +131,17 @@ class VllmEngine(Engine):
         sequence.reported = sequence.registered
         self._reports.unreported[held.name] = held
 
+    def pause(self, sequence_id: int) -> None:
+        held = self._open[sequence_id]
+        held.sequence.paused = True
+        self._held.to_pause[held.name] = held
+
+    def resume(self, sequence_id: int) -> None:
+        held = self._open[sequence_id]
+        held.sequence.paused = False
+        if self._held.resume(held):
+            self._core.go_on(held.request)
+
     def close(self, sequence_id: int) -> None:
         held = self._open.pop(sequence_id)
         sequence = self._sequences.pop(sequence_id)
@@ -151,6 +162,8 @@ class VllmEngine(Engine):
         events: list[Event] = []
         self._held.changed = False
         began = self._clock()
+        for held in self._held.pause():
+            self._core.pause(held.request)
         for held in self._held.take_next():
             self._core.add(held.request)
         outputs = self._core.step()
@@ -190,6 +203,7 @@ class VllmEngine(Engine):
             prefill_tokens_per_second=self._rates.prefill_tokens_per_second,
             decode_step_seconds=self._rates.decode_step_seconds,
             pending_cached_tokens=held.pending_cached_tokens(),
+            paused=held.paused,
         )
 
     # Blocks, from any thread.

@@ -42,6 +42,13 @@ class EngineSettings(SettingsGroup):
     max_waiting: int = Field(
         256, ge=0, le=1_000_000, description="sequences that may wait; more are rejected"
     )
+    paused_share: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="of the KV pages, what streams keep at most that wait for their clients to "
+        "read; the others give theirs up and are computed again. Not vllm: its streams always do",
+    )
     chunk_tokens: int = Field(
         512, ge=1, le=1_000_000, description="prompt tokens computed in one step, at most"
     )

@@ -39,6 +39,12 @@ class AdaptedEngine(Engine):
     def start(self, sequence_id: int, ready_tokens: int, output: Sequence[int] = ()) -> None:
         self._engine.start(sequence_id, ready_tokens, output)
 
+    def pause(self, sequence_id: int) -> None:
+        self._engine.pause(sequence_id)
+
+    def resume(self, sequence_id: int) -> None:
+        self._engine.resume(sequence_id)
+
     def close(self, sequence_id: int) -> None:
         self._engine.close(sequence_id)
 

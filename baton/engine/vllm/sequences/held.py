@@ -47,6 +47,12 @@ class HeldSequences:
         self._in_backlog: dict[LiveSequence, HeldSequence] = {}
         self.running = 0
         """Sequences that hold pages and have not ended."""
+        self.paused = 0
+        """Sequences that are left out of steps; they hold no pages."""
+        self.to_pause: dict[str, HeldSequence] = {}
+        """Those that are to be, as soon as they have had a token."""
+        self._told: set[str] = set()
+        """Paused sequences that vLLM has still to say that they were preempted."""
         self.step = StepRecord()
         self.changed = False
         """Whether something changed since the last step that may let a waiting sequence go on."""
@@ -100,6 +106,26 @@ class HeldSequences:
         self._in_backlog[sequence] = held
         self.changed = True
 
+    def pause(self) -> list[HeldSequence]:
+        """Return the sequences that are left out of steps from now on, as of `Engine.pause`."""
+        left = [each for each in self.to_pause.values() if _pauses(each.sequence)]
+        for held in left:
+            del self.to_pause[held.name]
+            if held.sequence.state is SequenceState.RUNNING:
+                self._told.add(held.name)
+                self._preempt(held)
+            self._set_state(held.sequence, SequenceState.PAUSED)
+        return left
+
+    def resume(self, held: HeldSequence) -> bool:
+        """Let a sequence go on; return whether it was left out of steps."""
+        self.to_pause.pop(held.name, None)
+        if held.sequence.state is not SequenceState.PAUSED:
+            return False
+        self._set_state(held.sequence, SequenceState.WAITING)
+        self.changed = True
+        return True
+
     def take_next(self) -> list[HeldSequence]:
         """Return the sequences that vLLM shall know from now on: as many as may be admitted."""
         if not self._in_backlog:
@@ -125,6 +151,8 @@ class HeldSequences:
             self._leave_backlog(held.sequence)
         self._set_state(held.sequence, SequenceState.ENDED)
         self._unclaim(held)
+        self.to_pause.pop(held.name, None)
+        self._told.discard(held.name)
         self.step.admitted = [each for each in self.step.admitted if each is not held]
         self.step.scheduled.pop(held.name, None)
         self.changed = True
@@ -209,8 +237,10 @@ class HeldSequences:
             preempted: requests that lost theirs.
         """
         for name in preempted:
-            if held := self._by_name.get(name):
+            held = self._by_name.get(name)
+            if held is not None and name not in self._told:
                 self._preempt(held)
+            self._told.discard(name)
         for name, count in tokens.items():
             held = self._by_name.get(name)
             if held is None:
@@ -258,6 +288,8 @@ class HeldSequences:
 
     def _set_state(self, sequence: LiveSequence, state: SequenceState) -> None:
         self.running += (state in _HOLDING) - (sequence.state in _HOLDING)
+        paused = SequenceState.PAUSED
+        self.paused += (state is paused) - (sequence.state is paused)
         sequence.state = state
 
     def _clear_partial(self, sequence: LiveSequence, known_pages: int) -> None:
@@ -279,3 +311,8 @@ class HeldSequences:
         for key in held.sequence.keys:
             if self._claims.get(key) is held:
                 del self._claims[key]
+
+
+def _pauses(sequence: LiveSequence) -> bool:
+    running = sequence.state in (SequenceState.RUNNING, SequenceState.WAITING)
+    return running and sequence.sampled_tokens > 0 and not sequence.request.prefill_only

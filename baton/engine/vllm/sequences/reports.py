@@ -54,7 +54,8 @@ class StepReporter:
     def ready(self, held: HeldSequence, events: list[Event]) -> None:
         """Report what became ready, unless vLLM has not looked at the sequence since its start."""
         sequence = held.sequence
-        if sequence.state is SequenceState.WAITING or self._core.is_held(held.request):
+        without_pages = sequence.state in (SequenceState.WAITING, SequenceState.PAUSED)
+        if without_pages or self._core.is_held(held.request):
             return
         computed, in_flight = self._core.computed_tokens(held.request)
         sequence.num_computed_tokens = max(sequence.num_computed_tokens, computed)

@@ -101,7 +101,10 @@ def test_after_any_life_everything_is_back(tight_engine: Engine, seed: int) -> N
             engine.close(victim)
             open_now.discard(victim)
             loading.pop(victim, None)
-        elif action < 0.6 and loading:
+        elif action < 0.5 and open_now:
+            chosen = draw.choice(sorted(open_now))
+            (engine.pause if draw.random() < 0.5 else engine.resume)(chosen)
+        elif action < 0.65 and loading:
             chosen = draw.choice(sorted(loading))
             engine.start(chosen, loading.pop(chosen).cached_tokens)
         else:

@@ -59,7 +59,12 @@ def request(number: int, tokens: int) -> SequenceRequest:
 
 def engine_of(pages: int, runner: Runner) -> PagedEngine:
     limits = SchedulerLimits(
-        block_tokens=4, max_running=8, max_waiting=8, chunk_tokens=64, decode_chunk_tokens=64
+        block_tokens=4,
+        max_running=8,
+        max_waiting=8,
+        chunk_tokens=64,
+        decode_chunk_tokens=64,
+        paused_share=0.25,
     )
     return PagedEngine(INFO, runner, pages, limits)
 

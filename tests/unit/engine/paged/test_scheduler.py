@@ -25,7 +25,12 @@ class Bench:
     """A scheduler whose sequences draw the token 7 for ever."""
 
     def __init__(
-        self, pages: int, max_running: int = 64, chunk_tokens: int = 64, decode_chunk: int = 64
+        self,
+        pages: int,
+        max_running: int = 64,
+        chunk_tokens: int = 64,
+        decode_chunk: int = 64,
+        paused_share: float = 0.25,
     ) -> None:
         self.pool = PagePool(pages)
         limits = SchedulerLimits(
@@ -34,9 +39,11 @@ class Bench:
             max_waiting=8,
             chunk_tokens=chunk_tokens,
             decode_chunk_tokens=decode_chunk,
+            paused_share=paused_share,
         )
         self.scheduler = Scheduler(self.pool, limits)
         self.pages = pages
+        self.paused_pages = int(paused_share * pages)
         self.open: dict[int, LiveSequence] = {}
         self.finished: list[int] = []
         self.closed: set[int] = set()
@@ -88,9 +95,19 @@ class Bench:
 
     def _draw(self, sequence: LiveSequence) -> None:
         sequence.tokens.append(7)
+        sequence.sampled_tokens += 1
         if sequence.request.prefill_only or len(sequence.tokens) >= sequence.length_limit:
             self.finished.append(sequence.id)
             self.scheduler.end(sequence, NOW)
+
+    def pause(self, *sequences: LiveSequence) -> None:
+        for sequence in sequences:
+            sequence.paused = True
+
+    def resume(self, *sequences: LiveSequence) -> None:
+        for sequence in sequences:
+            sequence.paused = False
+            self.scheduler.resume(sequence, NOW)
 
     def close(self, sequence: LiveSequence) -> None:
         self.closed.add(sequence.id)
@@ -107,6 +124,10 @@ class Bench:
         assert [self.pool.holders(page) for page in range(self.pages)] == [
             tables[page] for page in range(self.pages)
         ]
+        kept = [each for each in self.open.values() if each.state is SequenceState.PAUSED]
+        assert self.scheduler.paused == len(kept)
+        assert sum(len(each.pages) for each in kept) <= self.scheduler.paused_pages
+        assert self.scheduler.paused_pages <= self.paused_pages
         shared = {page for page, holders in tables.items() if holders > 1}
         for sequence in self.open.values():
             # Only full blocks that were named to the cache are shared, and under one key.
@@ -376,13 +397,76 @@ def test_a_prefill_is_never_preempted() -> None:
     assert bench.finished == [prefill.id, decoding.id]
 
 
+def test_paused_sequences_keep_a_share_of_the_pages() -> None:
+    bench = Bench(pages=16, paused_share=0.5)
+    three = [bench.add([first] * 9) for first in range(3)]
+    bench.step()
+    bench.pause(*three)
+    bench.step()
+    # Three pages each are more than eight: the first one goes without.
+    assert [len(each.pages) for each in three] == [0, 3, 3]
+    assert (bench.scheduler.paused, bench.scheduler.paused_pages) == (3, 6)
+    assert bench.scheduler.running == bench.scheduler.waiting == 0
+    assert not bench.scheduler.has_work()
+    # What kept its pages computes nothing again.
+    bench.resume(*three)
+    chunks = {chunk.sequence: (chunk.start, chunk.end) for chunk in bench.step().chunks}
+    assert chunks == {three[0]: (8, 10), three[1]: (9, 10), three[2]: (9, 10)}
+
+
+def test_paused_sequences_are_the_first_to_give_pages_up() -> None:
+    bench = Bench(pages=8, paused_share=1.0)
+    slow, slower = bench.add([1] * 7), bench.add([2] * 7)
+    bench.step()
+    bench.pause(slow)
+    bench.step()
+    bench.pause(slower)
+    bench.step()
+    assert (len(slow.pages), len(slower.pages)) == (2, 2)
+    # Of a new sequence, one gives what it takes, the one that was paused first.
+    other = bench.add([3] * 17)
+    assert bench.step().preempted == [slow]
+    # And of a token, before one that runs.
+    preempted: list[LiveSequence] = []
+    while len(other.tokens) <= 25:
+        preempted += bench.step().preempted
+    assert preempted == [slower]
+    assert other.running
+    bench.check()
+    # Neither comes back before it is resumed; then it needs room like what was preempted.
+    bench.resume(slow)
+    bench.step()
+    assert (slow.state, bench.scheduler.waiting) == (SequenceState.WAITING, 1)
+    bench.close(other)
+    bench.step()
+    assert (slow.running, slower.state) == (True, SequenceState.PAUSED)
+
+
+def test_a_resumed_sequence_waits_for_a_place_with_its_pages() -> None:
+    bench = Bench(pages=16, max_running=1, paused_share=1.0)
+    slow = bench.add([1] * 5)
+    bench.step()
+    bench.pause(slow)
+    bench.step()
+    other = bench.add([2] * 5, max_tokens=3)
+    bench.step()
+    bench.resume(slow)
+    bench.step()
+    assert (other.running, slow.state, len(slow.pages)) == (True, SequenceState.WAITING, 2)
+    bench.step()
+    assert bench.finished == [other.id]
+    assert [(chunk.start, chunk.end) for chunk in bench.step().chunks] == [(5, 6)]
+    bench.check()
+
+
 @given(
     pages=st.integers(4, 12),
     chunk=st.integers(1, 9),
     max_running=st.integers(1, 4),
+    paused_share=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
     script=st.lists(
         st.tuples(
-            st.sampled_from(["add", "add", "step", "step", "close"]),
+            st.sampled_from(["add", "add", "step", "step", "close", "pause", "resume"]),
             st.integers(0, 2),
             st.integers(1, 15),
             st.integers(1, 12),
@@ -396,9 +480,10 @@ def test_every_sequence_ends_and_every_page_comes_back(
     pages: int,
     chunk: int,
     max_running: int,
+    paused_share: float,
     script: list[tuple[str, int, int, int, bool]],
 ) -> None:
-    bench = Bench(pages=pages, max_running=max_running, chunk_tokens=chunk)
+    bench = Bench(pages, max_running, chunk, paused_share=paused_share)
     idle_steps = 0
     for action, first, length, outputs, prefill in script:
         if action == "add":
@@ -410,9 +495,14 @@ def test_every_sequence_ends_and_every_page_comes_back(
             victims = [each for number, each in bench.open.items() if number not in bench.closed]
             if victims:
                 bench.close(victims[length % len(victims)])
+        elif action in ("pause", "resume"):
+            some = [each for number, each in bench.open.items() if number not in bench.closed]
+            if some:
+                (bench.pause if action == "pause" else bench.resume)(some[length % len(some)])
         else:
             bench.step()
         bench.check()
+    bench.resume(*(each for number, each in bench.open.items() if number not in bench.closed))
     while len(bench.closed) < len(bench.open):
         before = sum(each.forward_tokens for each in bench.open.values())
         bench.step()

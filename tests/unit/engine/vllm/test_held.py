@@ -128,3 +128,26 @@ def test_the_page_of_a_prefill_s_partial_block_is_cleared_wherever_it_comes_from
     prefill.request.num_computed_tokens = 8
     bench.held.scheduled({prefill.name: 2}, lambda _: [7, 8, 9], [])
     assert bench.cleared == [6, 9]
+
+
+def test_a_paused_sequence_is_told_as_preempted_once() -> None:
+    bench = Bench()
+    slow = bench.add()
+    bench.admit(slow, [1, 2, 3])
+    bench.held.start(slow)
+    bench.held.to_pause[slow.name] = slow
+    assert bench.held.pause() == [], "no token came yet"
+    slow.sequence.sampled_tokens = 1
+    assert bench.held.pause() == [slow]
+    assert bench.preempted == [(slow.name, (1, 2, 3))]
+    counts = bench.held.running, bench.held.waiting, bench.held.paused
+    assert (slow.sequence.state, counts) == (SequenceState.PAUSED, (0, 0, 1))
+    # vLLM says so at its next step, in which the sequence may have got pages again.
+    assert bench.held.resume(slow)
+    bench.held.allocated(slow.name, [4, 5, 6], loading=False)
+    bench.held.scheduled({slow.name: 1}, lambda _: [4, 5, 6], [slow.name])
+    assert (slow.sequence.state, slow.sequence.pages) == (SequenceState.RUNNING, [4, 5, 6])
+    assert not bench.held.resume(slow)
+    bench.held.scheduled({}, lambda _: [], [slow.name])
+    assert slow.sequence.state is SequenceState.WAITING
+    assert bench.held.paused == 0

@@ -1,0 +1,46 @@
+"""Sequences that are left out of steps and keep their pages for now. Pure: no clock."""
+
+from baton.engine.paged.sequence import LiveSequence
+
+
+class SetAside:
+    """Paused sequences with pages, and resumed ones in the line; first in, first out.
+
+    Owned by the scheduler, on the engine's thread.
+
+    Args:
+        most: pages that they keep together, at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sequences: dict[LiveSequence, None] = {}
+        self.pages = 0
+        """Of all of them; those that they share with others are counted for each."""
+
+    def __bool__(self) -> bool:
+        return bool(self._sequences)
+
+    def __contains__(self, sequence: LiveSequence) -> bool:
+        return sequence in self._sequences
+
+    @property
+    def oldest(self) -> LiveSequence:
+        """The first to give its pages up."""
+        return next(iter(self._sequences))
+
+    @property
+    def too_many(self) -> bool:
+        """Whether some are to give their pages up."""
+        return self.pages > self._most
+
+    def add(self, sequence: LiveSequence) -> None:
+        """Add a sequence, whose pages stay the same until it leaves."""
+        self._sequences[sequence] = None
+        self.pages += len(sequence.pages)
+
+    def discard(self, sequence: LiveSequence) -> None:
+        """Take a sequence out, before its pages change; one that is not in it may be given."""
+        if sequence in self._sequences:
+            del self._sequences[sequence]
+            self.pages -= len(sequence.pages)
