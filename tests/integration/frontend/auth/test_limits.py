@@ -242,11 +242,11 @@ async def finds_no_place(keys: Keys, secret: str) -> int:
 
 
 async def is_a_second_one_of_its_id(keys: Keys, secret: str) -> int:
-    request = chat(keys.stage, request_id="mine")
+    request = chat(keys.stage, execution_id="mine")
     metadata = tuple(bearer(secret).items())
     async for _ in keys.stage.stub().Chat(request, metadata=metadata):
         pass
-    said = await over_grpc(keys.stage, "Chat", bearer(secret), request_id="mine")
+    said = await over_grpc(keys.stage, "Chat", bearer(secret), execution_id="mine")
     assert said.reason is Reason.ALREADY_EXISTS
     return PROMPT + OUTPUT
 
