@@ -3,6 +3,7 @@
 Workers have them beside their weights and serve them to frontends (WorkerService.GetTokenizer).
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,12 @@ _NAMES = {
     TOKENIZER_FILE_CHAT_TEMPLATE: "chat_template.jinja",
 }
 """The names in a checkpoint, which are never anything else: no name travels."""
+MORE_TEMPLATES = "additional_chat_templates"
+"""The folder of chat templates besides chat_template.jinja, in checkpoints that have several, and
+the member of tokenizer_config.json that it travels as: frontends of older releases know no more
+files."""
+TOOL_TEMPLATE = "tool_use"
+"""The one of these that is used: of conversations with tools."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,12 @@ class TokenizerFiles:
 
         Raises:
             OSError: one cannot be read, or there is no tokenizer.json.
-            ValueError: together they are longer than 64 MiB.
+            ValueError: together they are longer than 64 MiB, or tokenizer_config.json is no object
+                that a template could stand in.
         """
         paths = [directory / name for name in _NAMES.values()]
-        size = sum(path.stat().st_size for path in paths if path.exists())
+        of_tools = directory / MORE_TEMPLATES / f"{TOOL_TEMPLATE}.jinja"
+        size = sum(path.stat().st_size for path in (*paths, of_tools) if path.exists())
         if size > MAX_BYTES:
             raise ValueError(
                 f"the tokenizer's files in {directory} have {size} bytes; at most {MAX_BYTES} "
@@ -54,6 +63,8 @@ class TokenizerFiles:
             )
         tokenizer, *others = paths
         config, template = (path.read_bytes() if path.exists() else None for path in others)
+        if of_tools.exists():
+            config = _with_template(config or b"{}", of_tools.read_text())
         return cls(tokenizer.read_bytes(), config, template)
 
     @property
@@ -79,6 +90,19 @@ class TokenizerFiles:
     def _present(self) -> Iterator[tuple[TokenizerFile.ValueType, bytes]]:
         named = zip(_NAMES, (self.tokenizer, self.config, self.chat_template), strict=True)
         return ((file, data) for file, data in named if data is not None)
+
+
+def _with_template(config: bytes, of_tools: str) -> bytes:
+    """Return tokenizer_config.json with the template of conversations with tools.
+
+    Raises:
+        ValueError: it is no JSON object.
+    """
+    read = json.loads(config)
+    if not isinstance(read, dict):
+        raise ValueError("tokenizer_config.json is not a JSON object")
+    read[MORE_TEMPLATES] = {TOOL_TEMPLATE: of_tools}
+    return json.dumps(read, ensure_ascii=False, sort_keys=True).encode()
 
 
 class TokenizerAssembly:

@@ -153,6 +153,12 @@ def _check(use: ToolUse, found: AnswerFormat, model: Model) -> None:
     """Refuse what the model, or its workers, cannot do."""
     if use.calls is Calls.NONE:
         return
+    if not model.tokenizer.template.writes_tools:
+        raise _unsupported(
+            use.field,
+            f"the chat template of the model {model.name!r} does not write tools: describe them in "
+            "a message, or have the operator serve the checkpoint with a template that does",
+        )
     if found.family is None:
         raise _unsupported(
             use.field,

@@ -5,15 +5,17 @@ from typing import Any
 
 from baton.errors import invalid_field
 from services.frontend.requests.request import Prompt, TextPrompt
-from services.frontend.requests.tools import MAX_DEPTH, deeper
 from services.frontend.text.chat_template import TemplateOptions
+from services.frontend.text.json_depth import MAX_DEPTH, deeper
+from services.frontend.text.tokenizer_config import ROLES_OF_TOKENS
 
 _MAX_EFFORT = 64
 """Characters of the name of an effort."""
 _OF_TEMPLATE = frozenset(
     (
         *("messages", "tools", "documents", "reasoning_effort", "chat_template"),
-        *("add_generation_prompt", "continue_final_message", "bos_token", "eos_token"),
+        *("add_generation_prompt", "continue_final_message"),
+        *("additional_special_tokens", *ROLES_OF_TOKENS),
         *("raise_exception", "strftime_now", "tokenize", "return_dict"),
     )
 )

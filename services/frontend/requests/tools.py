@@ -1,20 +1,18 @@
 """The validator's part for tools: what is asked of them, and calls in a conversation."""
 
-import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from baton.errors import BatonError, invalid_field
+from baton.errors import invalid_field
 from services.frontend.text.chat_template import Message
+from services.frontend.text.json_depth import MAX_DEPTH, deeper
 from services.frontend.tools.definitions import ToolUse
 
 MAX_TOOLS = 128
-MAX_DEPTH = 100
-"""Levels of a schema, and of a call's arguments: more than grammars take, and than templates
-write."""
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NAMES = "a name has 1 to 64 letters, digits, _, - and dots"
+_MAX_CALLED = 256
+"""Characters of the name in a call, which a model may have made up."""
 
 
 def check_tools_count(count: int, field: str = "tools") -> None:
@@ -52,7 +50,8 @@ def check_tools(use: ToolUse) -> None:
 
 
 def check_calls(messages: Sequence[Message]) -> None:
-    """Check the calls in a conversation.
+    """Check the calls in a conversation. They are history, which stands as the model wrote it:
+    `max_tokens` may have cut arguments, and names need be none of a tool's.
 
     Raises:
         BatonError: the first field that is wrong.
@@ -61,35 +60,8 @@ def check_calls(messages: Sequence[Message]) -> None:
         if message.tool_calls and message.role != "assistant":
             raise invalid_field(f"messages[{at}].tool_calls", "the assistant calls tools")
         for index, call in enumerate(message.tool_calls):
-            where = f"messages[{at}].tool_calls[{index}].function"
-            if not _NAME.fullmatch(call.name):
-                raise invalid_field(f"{where}.name", _NAMES)
-            if not _is_object(call.arguments):
-                raise _no_object(f"{where}.arguments")
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        value = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and not deeper(value, MAX_DEPTH)
-
-
-def deeper(value: Any, most: int) -> bool:
-    """Return whether a JSON value has more levels than `most`."""
-    level = [value]
-    for _ in range(most):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _no_object(field: str) -> BatonError:
-    return invalid_field(field, f"a JSON object of at most {MAX_DEPTH} levels is needed")
+            if len(call.name) > _MAX_CALLED:
+                raise invalid_field(
+                    f"messages[{at}].tool_calls[{index}].function.name",
+                    f"a name has at most {_MAX_CALLED} characters",
+                )

@@ -32,7 +32,8 @@ from services.frontend.tools.formats import AnswerReader
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _INT64 = 2**63 - 1
 _PRIORITIES = frozenset(common_pb2.PriorityClass.values())
-_SPEAKER = re.compile(r"[A-Za-z0-9_-]{0,64}")
+_SPEAKER = re.compile(r"[^\s<|\\/>]{0,64}")
+"""As OpenAI has it."""
 
 
 def check(request: GenerationRequest, limits: FrontendLimits, principal: Principal) -> None:
@@ -253,7 +254,8 @@ def check_prompt(prompt: Prompt, limits: FrontendLimits) -> None:
                 if not _SPEAKER.fullmatch(message.name):
                     raise invalid_field(
                         f"messages[{index}].name",
-                        "a name has at most 64 letters, digits, _ and -",
+                        "a name has at most 64 characters, and none of them is a space, <, |, \\, "
+                        "/ or >",
                     )
             check_calls(messages)
 

@@ -4,17 +4,23 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import jinja2
 from jinja2.ext import Extension
-from jinja2.nodes import Node
+from jinja2.nodes import Name, Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from baton.errors import BatonError, Reason
+from services.frontend.text.call_arguments import CallArguments
 
 _MAX_ERROR = 300
+_HOLDER = "\ufdd1%d\ufdd1"
+"""Stands for a call's arguments while JSON is written around them: U+FDD1 is no character."""
+NO_TOKENS: Mapping[str, Any] = MappingProxyType({"bos_token": "", "eos_token": ""})
+"""Special tokens of a model that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class ToolCall:
     id: str
     name: str
     arguments: str
-    """A JSON object, as the model wrote it."""
+    """A JSON object where it is whole, as the model wrote it: `max_tokens` may have cut it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Message:
     content: str
     name: str = ""
     tool_calls: Sequence[ToolCall] = ()
-    """Of the assistant; their arguments are JSON objects."""
+    """Of the assistant."""
     tool_call_id: str = ""
     """Of a tool: the call that it answers."""
     reasoning: str = ""
@@ -63,23 +69,34 @@ PLAIN = TemplateOptions()
 class ChatTemplate:
     """A model's template, in jinja2's immutable sandbox.
 
-    Knows what Hugging Face templates use: `messages`, `add_generation_prompt`, `bos_token`,
-    `eos_token`, `raise_exception`, `strftime_now`, `tojson`, loop controls and `generation` blocks.
+    Knows what Hugging Face templates use: `messages`, `add_generation_prompt`, special tokens,
+    `raise_exception`, `strftime_now`, `tojson`, loop controls and `generation` blocks.
     """
 
-    def __init__(self, source: str | None, bos_token: str, eos_token: str) -> None:
-        """Compile a template. One that does not compile, or is None, fails when it is used."""
+    def __init__(
+        self,
+        source: str | None,
+        tokens: Mapping[str, Any] = NO_TOKENS,
+        tool_source: str | None = None,
+    ) -> None:
+        """Compile a template. One that does not compile fails when it is used.
+
+        Args:
+            source: of conversations; None: there is none.
+            tokens: special tokens by the names that templates have for them.
+            tool_source: of conversations with tools, where that is another one.
+        """
         self.source = source or ""
-        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
-        self._template: jinja2.Template | None = None
-        self._broken = "the model has no chat template; use a text prompt instead"
-        if source is not None:
-            try:
-                self._template = _environment().from_string(source)
-                # jinja2 chains maps here, and copies the chain for every rendering.
-                self._template.globals = dict(self._template.globals)
-            except jinja2.TemplateError as error:
-                self._broken = f"the model's chat template does not compile: {_short(error)}"
+        self.tool_source = tool_source or self.source
+        """Of conversations with tools."""
+        self._tokens = {**NO_TOKENS, **tokens}
+        self._plain = _Compiled(source)
+        self._with_tools = self._plain if tool_source is None else _Compiled(tool_source)
+
+    @property
+    def writes_tools(self) -> bool:
+        """Whether the model is told of tools: some templates never look at them."""
+        return self._with_tools.names_tools
 
     def render(self, messages: Sequence[Message], options: TemplateOptions = PLAIN) -> str:
         """Return the conversation as text, up to where the assistant's next words begin.
@@ -87,8 +104,9 @@ class ChatTemplate:
         Raises:
             BatonError: TEMPLATE_FAILED, with the template's own words where it refused.
         """
-        if self._template is None:
-            raise BatonError(Reason.TEMPLATE_FAILED, self._broken, field="messages")
+        compiled = self._with_tools if options.tools else self._plain
+        if compiled.template is None:
+            raise BatonError(Reason.TEMPLATE_FAILED, compiled.broken, field="messages")
         continues = options.continue_final_message
         given = {
             "tools": None,
@@ -100,7 +118,7 @@ class ChatTemplate:
             **self._tokens,
         }
         try:
-            text = self._template.render(given)
+            text = compiled.template.render(given)
         except _RefusedError as error:
             refused = f"the model's chat template refuses these messages: {_short(error)}"
             raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
@@ -108,6 +126,27 @@ class ChatTemplate:
             refused = f"the model's chat template failed: {_short(error)}"
             raise BatonError(Reason.TEMPLATE_FAILED, refused, field="messages") from error
         return _cut_after(text, messages[-1].content) if continues else text
+
+
+class _Compiled:
+    """A template's source, compiled."""
+
+    def __init__(self, source: str | None) -> None:
+        self.template: jinja2.Template | None = None
+        self.names_tools = False
+        self.broken = "the model has no chat template; use a text prompt instead"
+        """Why there is no template."""
+        if source is None:
+            return
+        environment = _environment()
+        try:
+            self.template = environment.from_string(source)
+            # jinja2 chains maps here, and copies the chain for every rendering.
+            self.template.globals = dict(self.template.globals)
+            names = environment.parse(source).find_all(Name)
+            self.names_tools = any(one.name == "tools" and one.ctx == "load" for one in names)
+        except jinja2.TemplateError as error:
+            self.broken = f"the model's chat template does not compile: {_short(error)}"
 
 
 def _cut_after(text: str, final: str) -> str:
@@ -150,15 +189,6 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-class _Arguments(dict[str, Any]):
-    """Arguments of a call, which templates take as an object. Where one writes them as JSON, they
-    stand as the model wrote them, so that what it computed is found again."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(json.loads(text or "{}"))
-        self.text = text or "{}"
-
-
 def _as_dict(message: Message) -> dict[str, Any]:
     # `developer` is OpenAI's newer word for `system`; templates know only the older one.
     role = "system" if message.role == "developer" else message.role
@@ -175,7 +205,7 @@ def _as_dict(message: Message) -> dict[str, Any]:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": _Arguments(call.arguments)}
+    function = {"name": call.name, "arguments": CallArguments(call.arguments)}
     return {"id": call.id, "type": "function", "function": function}
 
 
@@ -187,15 +217,31 @@ def _to_json(
     sort_keys: bool = False,
 ) -> str:
     # jinja2's own filter escapes for HTML, which prompts are not.
-    if isinstance(value, _Arguments) and indent is None:
-        return value.text
-    return json.dumps(
-        value,
+    as_written: list[str] = []
+    text = json.dumps(
+        _held(value, as_written, laid_out=indent is not None),
         ensure_ascii=ensure_ascii,
         indent=indent,
         separators=separators,
         sort_keys=sort_keys,
     )
+    for number, arguments in enumerate(as_written):
+        text = text.replace(json.dumps(_HOLDER % number, ensure_ascii=ensure_ascii), arguments, 1)
+    return text
+
+
+def _held(value: Any, as_written: list[str], *, laid_out: bool) -> Any:
+    """Return JSON with a holder in the place of each call's arguments, whose texts are added to
+    `as_written`; where JSON is laid out on lines, of those alone that are no object."""
+    match value:
+        case CallArguments() if not (laid_out and value.whole):
+            as_written.append(value.text)
+            return _HOLDER % (len(as_written) - 1)
+        case dict():
+            return {name: _held(one, as_written, laid_out=laid_out) for name, one in value.items()}
+        case list() | tuple():
+            return [_held(one, as_written, laid_out=laid_out) for one in value]
+    return value
 
 
 class _RefusedError(jinja2.TemplateError):

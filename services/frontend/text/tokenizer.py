@@ -1,7 +1,7 @@
 """A model's tokenizer: token ids from text and messages, text from token ids.
 
 Reads what Hugging Face checkpoints have: tokenizer.json, and of tokenizer_config.json the chat
-template (or chat_template.jinja beside it) and the names of the special tokens.
+templates (or chat_template.jinja beside it) and the names of the special tokens.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import tokenizers
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.worker.wire.tokenizer_files import TokenizerFiles
+from services.frontend.text.call_arguments import read_arguments
 from services.frontend.text.chat_template import (
     PLAIN,
     ChatTemplate,
@@ -34,6 +34,7 @@ from services.frontend.text.detokenizer import (
 )
 from services.frontend.text.infill import infill_tokens
 from services.frontend.text.special_tokens import SpecialTokenInTextError, SpecialTokens
+from services.frontend.text.tokenizer_config import read_config, special_tokens, templates
 
 if TYPE_CHECKING:
     from baton.structured.grammars import Grammars
@@ -121,9 +122,9 @@ class Tokenizer:
             return self.grammars
 
     @property
-    def chat_template(self) -> str:
-        """The chat template's source; empty: there is none."""
-        return self._template.source
+    def template(self) -> ChatTemplate:
+        """The chat template."""
+        return self._template
 
     @property
     def tags(self) -> Mapping[str, int]:
@@ -147,14 +148,11 @@ class Tokenizer:
             raise ValueError(f"tokenizer.json is not a tokenizer: {error}") from error
         backend.no_truncation()
         backend.no_padding()
-        config = _config(files.config)
-        template = ChatTemplate(
-            _template_source(files.chat_template, config),
-            _token_text(config.get("bos_token")),
-            _token_text(config.get("eos_token")),
-        )
-        named = {name: _token_text(config.get(name)) or None for name in NOTHING_NAMED}
-        return cls(backend, template, named)
+        config = read_config(files.config)
+        tokens = special_tokens(config)
+        source, tool_source = templates(files.chat_template, config)
+        named = {name: tokens.get(name) or None for name in NOTHING_NAMED}
+        return cls(backend, ChatTemplate(source, tokens, tool_source), named)
 
     @property
     def info(self) -> dict[str, str | None]:
@@ -260,11 +258,12 @@ class Tokenizer:
             replace(
                 message,
                 content=mark(message.content),
+                name=mark(message.name),
                 reasoning=mark(message.reasoning),
                 tool_call_id=mark(message.tool_call_id),
                 tool_calls=[self._mark_call(call) for call in message.tool_calls],
             )
-            if message.tool_calls or message.tool_call_id or message.reasoning
+            if message.name or message.tool_calls or message.tool_call_id or message.reasoning
             else message
             if (content := mark(message.content)) is message.content
             else replace(message, content=content)
@@ -273,11 +272,12 @@ class Tokenizer:
 
     def _mark_call(self, call: ToolCall) -> ToolCall:
         """Mark a call's arguments as they are written, unless an escape hides a special token."""
-        text = self._special_tokens.mark(call.arguments or "{}")
-        values = self._mark_values(json.loads(call.arguments or "{}"))
-        if json.loads(text) != values:
+        text = self._special_tokens.mark(call.arguments)
+        values = self._mark_values(read_arguments(call.arguments))
+        if read_arguments(text) != values:
             text = json.dumps(values, ensure_ascii=False)
-        return replace(call, id=self._special_tokens.mark(call.id), arguments=text)
+        mark = self._special_tokens.mark
+        return replace(call, id=mark(call.id), name=mark(call.name), arguments=text)
 
     def _mark_values(self, value: Any) -> Any:
         """Return JSON whose texts, and names, are marked as messages are."""
@@ -406,31 +406,6 @@ class TokenizerThreads:
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
-
-
-def _config(data: bytes | None) -> dict[str, Any]:
-    if data is None:
-        return {}
-    try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ValueError(f"tokenizer_config.json is not a JSON object: {error}") from error
-
-
-def _template_source(data: bytes | None, config: dict[str, Any]) -> str | None:
-    if data is not None:
-        return data.decode()
-    source = config.get("chat_template")
-    if isinstance(source, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in source}
-        source = named.get("default")
-    return source if isinstance(source, str) else None
-
-
-def _token_text(token: Any) -> str:
-    if isinstance(token, dict):
-        token = token.get("content")
-    return token if isinstance(token, str) else ""
 
 
 def _is_byte_level(decoder: Any) -> bool:

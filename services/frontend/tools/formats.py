@@ -114,13 +114,13 @@ def answer_format(tokenizer: Tokenizer, tool_format: str, reasoning_format: str)
         tool_format: one of FAMILIES, AUTO (as its chat template shows), or NONE.
         reasoning_format: `think`, AUTO, or NONE.
     """
-    template = tokenizer.chat_template
+    template = tokenizer.template
     family = FAMILIES.get(tool_format)
     if tool_format == AUTO:
-        family = family_of(template)
+        family = family_of(template.tool_source)
     reasoning = reasoning_format == "think"
     if reasoning_format == AUTO:
-        reasoning = THINK_END in template
+        reasoning = THINK_END in template.source or THINK_END in template.tool_source
     tags, is_special = tokenizer.tags, tokenizer.is_special
     plain = _with_reasoning(_PLAIN)
     shown = family or _PLAIN

@@ -69,7 +69,7 @@ def backend(request: pytest.FixtureRequest) -> tokenizers.Tokenizer:
 @pytest.fixture(scope="session")
 def model() -> Model:
     """A byte-level model; token `ord(letter) - 33` is the letter, 0 is `!` and ends sequences."""
-    tokenizer = Tokenizer(byte_level(), ChatTemplate(None, "", ""))
+    tokenizer = Tokenizer(byte_level(), ChatTemplate(None))
     card = cluster_pb2.ModelCard(
         name="m",
         layout_id=b"L" * 16,

@@ -1,6 +1,7 @@
 """The messages of a chat completion's body."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from baton.errors import BatonError, Reason, invalid_field
 from services.frontend.openai.request.functions import FUNCTION, answered_call, calls_of
@@ -8,6 +9,10 @@ from services.frontend.openai.request.schema import MessageBody
 from services.frontend.requests.request import ChatPrompt
 from services.frontend.requests.validate import check_messages, unsupported
 from services.frontend.text.chat_template import PLAIN, Message, TemplateOptions
+
+_MAY_BE_SILENT = frozenset({"assistant", "tool", FUNCTION})
+_TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+"""OpenAI's Responses have other names for text, which its agents keep in their histories."""
 
 
 def conversation(
@@ -18,8 +23,8 @@ def conversation(
     """Return the prompt that a body's messages are, with what it asks of the template.
 
     Raises:
-        BatonError: there are more than `max_messages`; one has no content, or content that is no
-            text, or what is no call of a tool.
+        BatonError: there are more than `max_messages`; one of a user or the system has no content,
+            one has content that is no text, or what is no call of a tool.
     """
     check_messages(len(messages), max_messages)
     return ChatPrompt([_message(messages, index) for index in range(len(messages))], options)
@@ -29,23 +34,7 @@ def _message(messages: Sequence[MessageBody], index: int) -> Message:
     message, where = messages[index], f"messages[{index}]"
     if message.audio:
         raise unsupported(f"{where}.audio")
-    content = message.content
-    if content is None:
-        if not message.tool_calls and message.function_call is None:
-            raise invalid_field(f"{where}.content", "text is needed")
-        content = ""
-    if not isinstance(content, str):
-        texts = []
-        for at, part in enumerate(content):
-            if part.type != "text":
-                name = f"{where}.content[{at}].type"
-                raise BatonError(
-                    Reason.UNSUPPORTED_PARAMETER,
-                    f"{name}: {part.type[:64]!r} is not supported; content is text",
-                    field=name,
-                )
-            texts.append(part.text or "")
-        content = "".join(texts)
+    content, thought = _content(message, where)
     answers = message.role == FUNCTION
     return Message(
         "tool" if answers else message.role,
@@ -53,5 +42,48 @@ def _message(messages: Sequence[MessageBody], index: int) -> Message:
         message.name or "",
         calls_of(messages, index),
         answered_call(messages, index) if answers else message.tool_call_id or "",
-        message.reasoning_content or message.reasoning or "",
+        message.reasoning_content or message.reasoning or thought,
     )
+
+
+def _content(message: MessageBody, where: str) -> tuple[str, str]:
+    """Return what a message says, and what its parts say that was thought.
+
+    What the assistant said, and what tools returned, is history: it may be nothing, or a refusal.
+    """
+    content = message.content
+    if content is None:
+        if message.role not in _MAY_BE_SILENT:
+            raise invalid_field(f"{where}.content", "text is needed")
+        return message.refusal or "", ""
+    if isinstance(content, str):
+        return content, ""
+    texts, thoughts = [], []
+    for at, part in enumerate(content):
+        if isinstance(part, str):
+            texts.append(part)
+        elif part.type in _TEXT_PARTS:
+            texts.append(part.text or "")
+        elif message.role == "assistant" and part.type == "refusal":
+            texts.append(part.refusal or "")
+        elif message.role == "assistant" and part.type == "thinking":
+            thoughts.append(_thought(part.thinking))
+        else:
+            name = f"{where}.content[{at}].type"
+            raise BatonError(
+                Reason.UNSUPPORTED_PARAMETER,
+                f"{name}: {part.type[:64]!r} is not supported; content is text",
+                field=name,
+            )
+    return "".join(texts), "".join(thoughts)
+
+
+def _thought(thinking: Any) -> str:
+    """Return the text of a part of the type thinking; Mistral's is of parts itself."""
+    if isinstance(thinking, list):
+        return "".join(
+            one["text"]
+            for one in thinking
+            if isinstance(one, dict) and isinstance(one.get("text"), str)
+        )
+    return thinking if isinstance(thinking, str) else ""

@@ -49,7 +49,7 @@ _NO_MEDIA = "prompts are text"
 
 FIELDS = (
     Field("model", _BOTH, _SERVED, "a model or an adapter"),
-    Field("messages", _CHAT, _SERVED, "text only"),
+    Field("messages", _CHAT, _SERVED, "text only; what was said before is taken as it was given"),
     Field("prompt", _COMPLETION, _SERVED, "a text, texts, token ids, or lists of token ids"),
     Field("stream", _BOTH, _SERVED, "server-sent events"),
     Field(

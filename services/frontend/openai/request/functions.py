@@ -6,7 +6,7 @@ from typing import Any
 
 from baton.errors import invalid_field
 from services.frontend.openai.request.schema import ChatBody, MessageBody
-from services.frontend.openai.request.tools import read_calls, tool_of
+from services.frontend.openai.request.tools import arguments_of, read_calls, tool_of
 from services.frontend.requests.tools import check_tools_count
 from services.frontend.text.chat_template import ToolCall
 from services.frontend.tools.definitions import Calls, ToolUse
@@ -60,7 +60,7 @@ def calls_of(messages: Sequence[MessageBody], at: int) -> list[ToolCall]:
         return read_calls(where, message.tool_calls)
     if message.tool_calls:
         raise invalid_field(f"{where}.function_call", "does not go with tool_calls")
-    return [ToolCall(_call_id(at), call.name, call.arguments or "")]
+    return [ToolCall(_call_id(at), call.name, arguments_of(call))]
 
 
 def answered_call(messages: Sequence[MessageBody], at: int) -> str:

@@ -19,20 +19,24 @@ class StreamOptions(msgspec.Struct):
 
 
 class ContentPart(msgspec.Struct):
-    type: str = ""
+    type: str = "text"
     text: str | None = None
+    refusal: str | None = None
+    thinking: Any = None
 
 
 class FunctionBody(msgspec.Struct):
     """A call of a function, in a conversation."""
 
     name: str = ""
-    arguments: str | None = None
+    arguments: Any = None
+    """JSON as text, as OpenAI has it; some clients send the object itself."""
 
 
 class MessageBody(msgspec.Struct):
     role: str = ""
-    content: str | list[ContentPart] | None = None
+    content: str | list[str | ContentPart] | None = None
+    refusal: str | None = None
     name: str | None = None
     tool_calls: list[Any] | None = None
     tool_call_id: str | None = None

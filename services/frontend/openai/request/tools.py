@@ -1,5 +1,6 @@
 """The tools of a chat completion's body."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -73,8 +74,16 @@ def read_calls(where: str, calls: Any) -> list[ToolCall]:
     for index, call in enumerate(read):
         if call.function is None or call.type not in (None, _FUNCTION):
             raise _not_a_function(f"{where}.tool_calls[{index}].type", call.type)
-        made.append(ToolCall(call.id or "", call.function.name, call.function.arguments or ""))
+        made.append(ToolCall(call.id or "", call.function.name, arguments_of(call.function)))
     return made
+
+
+def arguments_of(function: FunctionBody) -> str:
+    """Return the arguments of a call as text, as they were given: they need not be JSON."""
+    given = function.arguments
+    if isinstance(given, str):
+        return given
+    return "" if given is None else json.dumps(given, ensure_ascii=False)
 
 
 def _tool(where: str, tool: Any) -> Tool:

@@ -25,11 +25,11 @@ NOT = {"type": "object", "properties": {"a": {"not": {}}}}
 CHAT = ChatPrompt([Message("user", "hi")])
 
 
-def model(*features: str, template: str = "hermes") -> Model:
+def model(*features: str, template: str = "hermes", source: str = "") -> Model:
     backend = byte_level()
     backend.add_special_tokens([tokenizers.AddedToken("[TOOL_CALLS]", special=True)])
-    source = (HERE / "templates" / f"{template}.jinja").read_text() if template else ""
-    tokenizer = Tokenizer(backend, ChatTemplate(source, "", ""))
+    source = (HERE / "templates" / f"{template}.jinja").read_text() if template else source
+    tokenizer = Tokenizer(backend, ChatTemplate(source))
     card = cluster_pb2.ModelCard(name="m", context_tokens=99, vocab_tokens=280, features=features)
     return Model("m", tokenizer, (card,))
 
@@ -71,9 +71,10 @@ async def test_what_needs_a_grammar_is_refused_where_there_are_none(
 
 
 async def test_a_model_that_writes_no_calls_refuses_tools() -> None:
-    with pytest.raises(BatonError, match=r"text\.tool_format") as caught:
-        await planned(model("grammar", template=""), USE)
-    assert caught.value.field == "tools"
+    for source, said in (("{{ tools }}", r"text\.tool_format"), ("[TOOL_CALLS]", "does not write")):
+        with pytest.raises(BatonError, match=said) as caught:
+            await planned(model("grammar", template="", source=source), USE)
+        assert caught.value.field == "tools"
     plan = await planned(model("grammar", template=""), replace(USE, calls=Calls.NONE))
     assert plan.reader is None
 
@@ -109,7 +110,7 @@ async def test_forms_are_refused_by_the_name_that_the_client_gave_them() -> None
 
 
 async def test_formats_may_be_named() -> None:
-    asked = model("grammar", template="")
+    asked = model("grammar", template="", source="{{ tools }}")
     settings = TextSettings(tool_format="mistral", reasoning_format="none")
     request = GenerationRequest("m", CHAT, tools=USE, request_id="r")
     plan = await Answers(settings).plan(request, asked, [1], 1)

@@ -74,7 +74,7 @@ class Counted:
 def test_texts_are_refused_by_their_tokens(
     backend: tokenizers.Tokenizer, text: str, most: int
 ) -> None:
-    tokenizer = Tokenizer(backend, ChatTemplate(None, "", ""))
+    tokenizer = Tokenizer(backend, ChatTemplate(None))
     ids = tokenizer.encode(text)
     if len(ids) <= most:
         assert tokenizer.encode(text, most) == ids
@@ -86,7 +86,7 @@ def test_texts_are_refused_by_their_tokens(
 @pytest.mark.parametrize("kind", [byte_level, byte_fallback])
 def test_little_of_a_long_text_is_tokenized(kind: Callable[[], tokenizers.Tokenizer]) -> None:
     counted: Any = Counted(kind())
-    tokenizer = Tokenizer(counted, ChatTemplate(None, "", ""))
+    tokenizer = Tokenizer(counted, ChatTemplate(None))
     with pytest.raises(TooManyTokensError):
         tokenizer.encode("the " * 1_000_000, 1000)
     with pytest.raises(TooManyTokensError):

@@ -15,7 +15,7 @@ def test_deltas_join_to_the_whole_text(backend: tokenizers.Tokenizer, data: st.D
     vocab = backend.get_vocab_size()
     # Ids beyond the vocabulary exist where a model's output layer is padded.
     ids = data.draw(st.lists(st.integers(0, vocab + 1), max_size=30))
-    tokenizer = Tokenizer(backend, ChatTemplate(None, "", ""))
+    tokenizer = Tokenizer(backend, ChatTemplate(None))
     detokenizer = tokenizer.detokenizer()
     deltas = [detokenizer.push(token) for token in ids]
     assert "".join(deltas) + detokenizer.flush() == backend.decode(ids, skip_special_tokens=True)
@@ -25,7 +25,7 @@ def test_deltas_join_to_the_whole_text(backend: tokenizers.Tokenizer, data: st.D
 def test_real_text_comes_without_a_broken_character(
     backend: tokenizers.Tokenizer, text: str
 ) -> None:
-    tokenizer = Tokenizer(backend, ChatTemplate(None, "", ""))
+    tokenizer = Tokenizer(backend, ChatTemplate(None))
     ids = tokenizer.encode(text)
     detokenizer = tokenizer.detokenizer()
     for token in ids:
@@ -48,7 +48,7 @@ def test_what_follows_a_prompt_is_what_it_adds_to_it(
     some = st.integers(0, backend.get_vocab_size() - 1)
     prompt = [*data.draw(st.lists(some, max_size=12)), data.draw(st.sampled_from(ends))]
     ids = data.draw(st.lists(some, max_size=12))
-    tokenizer = Tokenizer(backend, ChatTemplate(None, "", ""))
+    tokenizer = Tokenizer(backend, ChatTemplate(None))
     detokenizer = tokenizer.detokenizer(prompt)
     said = "".join(detokenizer.push(token) for token in ids) + detokenizer.flush()
     assert tokenizer.decode(prompt) + said == tokenizer.decode(prompt + ids)

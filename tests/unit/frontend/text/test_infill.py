@@ -14,7 +14,7 @@ FAMILY = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
 def tokenizer(*added: str) -> Tokenizer:
     backend = byte_level()
     backend.add_special_tokens([AddedToken(text, special=True) for text in added])
-    return Tokenizer(backend, ChatTemplate(None, "", ""))
+    return Tokenizer(backend, ChatTemplate(None))
 
 
 def test_both_texts_stand_before_the_output() -> None:

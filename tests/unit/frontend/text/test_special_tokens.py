@@ -50,7 +50,7 @@ def as_text(made: tokenizers.Tokenizer, text: str) -> list[int]:
 
 
 def chat(template: str, *contents: str, made: tokenizers.Tokenizer | None = None) -> list[int]:
-    tokenizer = Tokenizer(made or backend(), ChatTemplate(template, "", ""))
+    tokenizer = Tokenizer(made or backend(), ChatTemplate(template))
     return tokenizer.encode_chat([Message("user", content) for content in contents])
 
 
@@ -88,7 +88,7 @@ def test_what_stands_for_special_tokens_within_is_no_way_in() -> None:
 @given(text=TEXTS)
 def test_variables_of_a_template_are_text_too(text: str) -> None:
     template = "<|start|>{{ documents[0].title }}{{ mode }}<|end|>"
-    tokenizer = Tokenizer(backend(), ChatTemplate(template, "", ""))
+    tokenizer = Tokenizer(backend(), ChatTemplate(template))
     variables = {"documents": [{"title": text}], "mode": text, "enable_thinking": False}
     ids = tokenizer.encode_chat(
         [Message("user", "x")], options=TemplateOptions(variables=variables)
@@ -100,7 +100,7 @@ def test_variables_of_a_template_are_text_too(text: str) -> None:
 
 def test_an_operator_may_allow_them() -> None:
     made = backend()
-    tokenizer = Tokenizer(made, ChatTemplate("{{ messages[0].content }}", "", ""))
+    tokenizer = Tokenizer(made, ChatTemplate("{{ messages[0].content }}"))
     wanted = made.encode("a<|end|>b").ids
     assert tokenizer.encode_chat([Message("user", "a<|end|>b")], special=True) == wanted
     assert tokenizer.encode("a<|end|>b") == wanted
@@ -113,7 +113,7 @@ def test_a_prompt_that_is_text_has_what_the_tokenizer_adds() -> None:
     made.post_processor = processors.TemplateProcessing(
         single="<|start|> $A <|end|>", special_tokens=[("<|start|>", start), ("<|end|>", end)]
     )
-    tokenizer = Tokenizer(made, ChatTemplate(None, "", ""))
+    tokenizer = Tokenizer(made, ChatTemplate(None))
     assert tokenizer.encode("x<|end|>", special=False) == [start, *as_text(made, "x<|end|>"), end]
 
 
@@ -154,7 +154,7 @@ def test_llama_2_spells_them_out() -> None:
 
 
 def test_a_long_message_of_them_is_read_in_linear_time() -> None:
-    tokenizer = Tokenizer(backend(), ChatTemplate("{{ messages[0].content }}", "", ""))
+    tokenizer = Tokenizer(backend(), ChatTemplate("{{ messages[0].content }}"))
     seconds = []
     for count in (2_000, 16_000):
         began = time.thread_time()

@@ -7,11 +7,12 @@ import pytest
 from baton.errors import BatonError, Reason
 from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions
 
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 HELLO = [Message("user", "<hi> & 'é'", "ann")]
 
 
 def render(source: str | None) -> str:
-    return ChatTemplate(source, "<s>", "</s>").render(HELLO)
+    return ChatTemplate(source, TOKENS).render(HELLO)
 
 
 def test_what_templates_use_is_there() -> None:
@@ -28,7 +29,7 @@ def test_what_templates_use_is_there() -> None:
 
 
 def test_developer_is_the_system() -> None:
-    template = ChatTemplate("{{ messages[0].role }}", "", "")
+    template = ChatTemplate("{{ messages[0].role }}")
     assert template.render([Message("developer", "x")]) == "system"
 
 
@@ -53,7 +54,7 @@ def test_a_template_that_fails_is_an_error_of_the_request(source: str | None, sa
 
 def test_variables_of_a_model_are_the_requests_to_say() -> None:
     template = ChatTemplate(
-        "{{ enable_thinking }} {{ documents }} {{ messages | length }} {{ bos_token }}", "<s>", ""
+        "{{ enable_thinking }} {{ documents }} {{ messages | length }} {{ bos_token }}", TOKENS
     )
     asked = {"enable_thinking": False, "documents": ["d"], "messages": [], "bos_token": "x"}
     assert template.render(HELLO, TemplateOptions(variables=asked)) == "False ['d'] 1 <s>"
@@ -73,7 +74,7 @@ SAYS_ALL = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
     ],
 )
 def test_a_last_message_is_gone_on_with(source: str, final: str, expected: str) -> None:
-    template = ChatTemplate(source + "{% if add_generation_prompt %}new{% endif %}", "", "")
+    template = ChatTemplate(source + "{% if add_generation_prompt %}new{% endif %}")
     messages = [Message("user", "x"), Message("assistant", final)]
     options = TemplateOptions(continue_final_message=True)
     assert template.render(messages, options) == expected
@@ -82,6 +83,6 @@ def test_a_last_message_is_gone_on_with(source: str, final: str, expected: str) 
 
 
 def test_a_last_message_that_the_template_changes_is_refused() -> None:
-    template = ChatTemplate("{{ messages[-1].content | upper }}", "", "")
+    template = ChatTemplate("{{ messages[-1].content | upper }}")
     with pytest.raises(BatonError, match="continue_final_message"):
         template.render([Message("user", "x")], TemplateOptions(continue_final_message=True))

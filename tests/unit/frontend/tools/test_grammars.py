@@ -25,7 +25,7 @@ class Family:
         backend = byte_level()
         backend.add_special_tokens([tokenizers.AddedToken(one, special=True) for one in special])
         source = (HERE / "templates" / f"{template}.jinja").read_text()
-        self.tokenizer = Tokenizer(backend, ChatTemplate(source, "", ""))
+        self.tokenizer = Tokenizer(backend, ChatTemplate(source))
         self.format = answer_format(self.tokenizer, "auto", "auto")
         end = self.tokenizer.tags["<eos>"]
         data = backend.to_str().encode()

@@ -36,7 +36,7 @@ def request_of(request_for: Callable[..., ResolvedRequest]) -> Callable[..., Res
         backend = byte_level()
         backend.add_special_tokens([tokenizers.AddedToken(one, special=True) for one in special])
         template = (HERE / "templates" / "hermes.jinja").read_text()
-        tokenizer = Tokenizer(backend, ChatTemplate(template, "", ""))
+        tokenizer = Tokenizer(backend, ChatTemplate(template))
         request = request_for(*stop, **{"max_tokens": 1000, **sampling})
         reader = answer_format(tokenizer, "auto", "auto").reader(
             USE, tokenizer, request.prompt, 1, "r"

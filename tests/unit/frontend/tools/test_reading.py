@@ -1,9 +1,12 @@
 """What bodies and messages say of tools and forms, and what is refused."""
 
 import json
+import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
 from baton.settings import FrontendLimits
@@ -13,6 +16,7 @@ from services.frontend.grpc.convert import generation_request
 from services.frontend.openai.request.parse import RequestNames, chat_request, read_chat
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.requests.validate import check
+from services.frontend.text.call_arguments import read_arguments
 from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions, ToolCall
 from services.frontend.text.tokenizer import Tokenizer
 from services.frontend.tools.definitions import Calls
@@ -191,7 +195,7 @@ def test_a_conversation_with_calls_is_rendered_as_transformers_does(
         )
         for one in transcript.get("tool_calls", [])
     ]
-    template = ChatTemplate((HERE / "templates" / "hermes.jinja").read_text(), "", "")
+    template = ChatTemplate((HERE / "templates" / "hermes.jinja").read_text())
     messages = [
         Message("user", "Which tool is it?"),
         Message(
@@ -205,31 +209,99 @@ def test_a_conversation_with_calls_is_rendered_as_transformers_does(
     assert text == transcript["prompt"] + transcript["text"] + "<|im_end|>\n"
 
 
-@pytest.mark.parametrize("written", ['{"a":1}', '{ "a" : 1 }', '{"a": "\\u00e9"}', ""])
-def test_arguments_stand_in_the_prompt_as_they_were_written(written: str) -> None:
-    call = ToolCall("1", "f", written)
-    template = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments | tojson }}", "", "")
-    assert template.render([Message("assistant", "", tool_calls=[call])]) == (written or "{}")
+CUT = ['{"a": "32', '{"a":1,}', '"{}"', "null", "[]", '{"a":1}{"b":2}', "sunny", "[" * 100_000]
+"""Arguments that are no object: `max_tokens` cut them, or a client wrote them."""
 
 
-def test_special_tokens_in_calls_and_tools_stay_text() -> None:
+@pytest.mark.parametrize(
+    "written", ['{"a":1}', '{ "a" : 1 }', '{"a": "\\u00e9"}', "", json.dumps(HARD), *CUT]
+)
+@pytest.mark.parametrize(
+    ("source", "around"),
+    [
+        ("{{ arguments | tojson }}", "%s"),  # Qwen 2.5, Llama 3
+        ("{{ arguments if arguments is string else arguments | tojson }}", "%s"),  # Qwen 3
+        ("{{ arguments }}", "%s"),
+        ("{{ '```json\n' + arguments + '\n```' }}", "```json\n%s\n```"),  # DeepSeek
+        ("{{ '<' ~ arguments ~ '>' }}", "<%s>"),
+        ("{{ [message.tool_calls[0].function] | tojson }}", '[{"name": "f", "arguments": %s}]'),
+    ],
+)
+def test_arguments_stand_in_the_prompt_as_they_were_written(
+    source: str, around: str, written: str
+) -> None:
+    message = Message("assistant", "", tool_calls=[ToolCall("1", "f", written)])
+    names = "{% set message = messages[0] %}"
+    names += "{% set arguments = message.tool_calls[0].function.arguments %}"
+    template = ChatTemplate(names + source)
+    assert template.render([message]) == around.replace("%s", written or "{}")
+    tokenizer = Tokenizer(byte_level(), template)  # which marks special tokens
+    assert tokenizer.decode(tokenizer.encode_chat([message])) == template.render([message])
+
+
+def test_arguments_are_laid_out_on_lines_where_they_are_whole() -> None:
+    template = ChatTemplate("{{ messages[0].tool_calls[0].function | tojson(indent=1) }}")
+    for written, shown in (('{"a":1}', '{\n  "a": 1\n }'), ('{"a":', '{"a":')):
+        message = Message("assistant", "", tool_calls=[ToolCall("1", "f", written)])
+        assert template.render([message]) == f'{{\n "name": "f",\n "arguments": {shown}\n}}'
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('{"city": "Par', {"city": "Par"}),
+        ('{"city": "Par\\', {"city": "Par"}),
+        ('{"city": "Par\\u00', {"city": "Par"}),
+        ('{"city": "a\\"b", "days', {"city": 'a"b'}),
+        ('{"city": "x", "days": ', {"city": "x"}),
+        ('{"a": {"b": [1, {"c": 2', {"a": {"b": [1, {"c": 2}]}}),
+        ('{"a": [1, 2], "b": tr', {"a": [1, 2]}),
+        ('{"a":1,}', {"a": 1}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('{"a": 1}}', {}),
+        ("{" * 200, {}),
+        ('{"a":' * 150 + "1" + "}" * 150, {}),
+        ('{"a": "' + "x" * 70_000, {}),
+        ("null", {}),
+        ("[1]", {}),
+    ],
+)
+def test_members_of_arguments_that_were_cut_are_those_that_are_whole(
+    written: str, read: dict[str, Any]
+) -> None:
+    assert read_arguments(written) == read
+
+
+@given(
+    st.dictionaries(st.text(), st.recursive(st.integers() | st.text(), st.lists), min_size=1),
+    st.randoms(),
+)
+def test_arguments_cut_anywhere_have_members_of_the_whole(
+    value: dict[str, Any], draw: random.Random
+) -> None:
+    text = json.dumps(value, ensure_ascii=False)
+    read = read_arguments(text[: draw.randrange(len(text))])
+    assert list(read) == list(value)[: len(read)]
+    assert all(read[name] == value[name] for name in list(read)[:-1])
+    assert read_arguments(text) == value
+
+
+@pytest.mark.parametrize("hidden", ["<eos>", "\\u003ceos>", "<eo\\u0073>"])
+@pytest.mark.parametrize("form", ['{"a": "%s"}', '{"a": "%s', '{"a": "%s", "b', '"%s', "%s"])
+def test_special_tokens_in_calls_and_tools_stay_text(hidden: str, form: str) -> None:
     template = (
         "{{ tools | tojson }}{% for k, v in messages[0].tool_calls[0].function.arguments | items %}"
         "{{ v }}{% endfor %}{{ messages[0].tool_calls[0].function.arguments | tojson }}"
         "{{ messages[1].tool_call_id }}<eos>"
     )
-    tokenizer = Tokenizer(byte_level(), ChatTemplate(template, "", ""))
+    tokenizer = Tokenizer(byte_level(), ChatTemplate(template))
     end = tokenizer.tags["<eos>"]
-    for hidden in ("<eos>", "\\u003ceos>"):
-        messages = [
-            Message("assistant", "", tool_calls=[ToolCall("1", "f", f'{{"a": "{hidden}"}}')]),
-            Message("tool", "x", tool_call_id="<eos>"),
-        ]
-        ids = tokenizer.encode_chat(
-            messages, options=TemplateOptions(tools=[{"description": "<eos>"}])
-        )
-        assert [at for at, token in enumerate(ids) if token == end] == [len(ids) - 1]
-    assert json.loads(json.dumps(HARD)) == HARD
+    messages = [
+        Message("assistant", "", tool_calls=[ToolCall("1", "f", form % hidden)]),
+        Message("tool", "x", tool_call_id="<eos>"),
+    ]
+    ids = tokenizer.encode_chat(messages, options=TemplateOptions(tools=[{"description": "<eos>"}]))
+    assert [at for at, token in enumerate(ids) if token == end] == [len(ids) - 1]
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -245,10 +317,6 @@ def test_what_is_nested_too_deep_is_refused() -> None:
     with pytest.raises(BatonError, match="levels") as caught:
         asked(tools=[{"type": "function", "function": function}])
     assert caught.value.field == "tools[0].function"
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": json.dumps(deep)}}
-    with pytest.raises(BatonError, match="levels") as caught:
-        asked(messages=[*HELLO, {"role": "assistant", "tool_calls": [call]}])
-    assert caught.value.field == "messages[1].tool_calls[0].function.arguments"
     function["parameters"] = nested(90)
     assert asked(tools=[{"type": "function", "function": function}]).tools is not None
 

@@ -52,7 +52,7 @@ def reader_of(name: str, use: ToolUse = USE, prompt: str = "") -> AnswerReader:
     backend = byte_level()
     backend.add_special_tokens([tokenizers.AddedToken(one, special=True) for one in SPECIAL[name]])
     template = (HERE / "templates" / f"{name}.jinja").read_text()
-    tokenizer = Tokenizer(backend, ChatTemplate(template, "", ""))
+    tokenizer = Tokenizer(backend, ChatTemplate(template))
     found = answer_format(tokenizer, "auto", "auto")
     reader = found.reader(use, tokenizer, tokenizer.encode(prompt), 7, "r")
     assert reader is not None
@@ -240,7 +240,7 @@ def test_ids_are_those_of_the_request_and_of_no_other() -> None:
     backend = byte_level()
     backend.add_special_tokens(["[TOOL_CALLS]"])
     token = backend.token_to_id("[TOOL_CALLS]")
-    tokenizer = Tokenizer(backend, ChatTemplate("", "", ""))
+    tokenizer = Tokenizer(backend, ChatTemplate(""))
     first = ids(0)
     assert first == ids(0)
     assert len({*first, *ids(1), *ids(0, 8)}) == 6
@@ -270,7 +270,7 @@ def test_reasoning_begins_where_the_prompt_says(
 
 
 def test_without_tools_and_reasoning_nothing_reads_the_answer() -> None:
-    tokenizer = Tokenizer(byte_level(), ChatTemplate("{{ messages }}", "", ""))
+    tokenizer = Tokenizer(byte_level(), ChatTemplate("{{ messages }}"))
     for name in ("auto", *FAMILIES):
         found = answer_format(tokenizer, name, "auto")
         assert found.reader(None, tokenizer, [1], 1, "r") is None
