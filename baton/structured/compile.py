@@ -10,8 +10,11 @@ from llguidance import LLMatcher
 
 from baton.request.grammar import Grammar
 from baton.structured.beginning import beginning_error
+from baton.structured.bounds import read_bounds
+from baton.structured.digits import digits_needed
 from baton.structured.errors import GrammarError
 from baton.structured.limits import BLAME_SECONDS, MAX_INTERSECTED, MAX_LARK_ALTERNATIVES
+from baton.structured.nesting import nested
 from baton.structured.pauses import Pauses
 from baton.structured.schema import check_repeats, check_schema, parse_schema, shown, walk
 from baton.structured.vocabulary import Vocabulary
@@ -38,9 +41,13 @@ _REWORDED = {
 class CompiledGrammar:
     """A grammar for one vocabulary, at its beginning. Not changed: any thread may copy it."""
 
-    def __init__(self, vocabulary: Vocabulary, matcher: LLMatcher) -> None:
+    def __init__(self, vocabulary: Vocabulary, matcher: LLMatcher, digits: int = 0) -> None:
         self.vocabulary = vocabulary
+        self.digits = digits
+        """The most in a row in a number; 0: any."""
         self._matcher = matcher
+        if digits:
+            _ = vocabulary.numbers  # not while a step waits for a mask
 
     def begin(self) -> LLMatcher:
         """Return a matcher of its own for one output."""
@@ -53,27 +60,76 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
     Raises:
         GrammarError: what it asks for cannot be kept, or costs too much.
     """
-    schema = None
     pauses = Pauses()
+    parts = _Parts(pauses)
     match grammar.kind:
         case "json_schema":
-            schema = parse_schema(grammar.text, pauses)
-            check_schema(schema, pauses)
-            written = LLMatcher.grammar_from_json_schema(_spaced(schema, grammar.text))
+            parts.add(grammar.text)
+            written = [LLMatcher.grammar_from_json_schema(text) for text in parts.whole()]
         case "regex":
             check_repeats(grammar.text, "regex")
-            written = LLMatcher.grammar_from_regex(grammar.text)
+            written = [LLMatcher.grammar_from_regex(grammar.text)]
         case "choice":
             # One terminal: as alternatives of a rule each would be an item of the parser.
             options = " | ".join(msgspec.json.encode(one).decode() for one in grammar.options())
-            written = LLMatcher.grammar_from_lark(f"start: OPTION\nOPTION: {options}")
+            written = [LLMatcher.grammar_from_lark(f"start: OPTION\nOPTION: {options}")]
         case _:
-            written = LLMatcher.grammar_from_lark(_checked_lark(grammar.text, pauses))
-    matcher = vocabulary.matcher(written)
-    error = matcher.get_error() if matcher.is_error() else beginning_error(vocabulary, matcher)
-    if error:
-        raise GrammarError(_told(vocabulary, grammar.kind, schema, error, pauses))
-    return CompiledGrammar(vocabulary, matcher)
+            _read_lark(grammar.text, parts)
+            written = [LLMatcher.grammar_from_lark(text) for text in parts.whole()]
+    error = ""
+    for one in written:  # one whose bounds cannot be kept does without them
+        matcher = vocabulary.matcher(one)
+        error = matcher.get_error() if matcher.is_error() else beginning_error(vocabulary, matcher)
+        if not error:
+            return CompiledGrammar(vocabulary, matcher, parts.digits)
+    schema = parts.schemas[0] if grammar.kind == "json_schema" else None
+    raise GrammarError(_told(vocabulary, grammar.kind, schema, error, pauses))
+
+
+class _Parts:
+    """A grammar's text, in which the schemas have what may stand between values, and bounds.
+
+    Args:
+        pauses: of the calling thread.
+    """
+
+    def __init__(self, pauses: Pauses) -> None:
+        self._pauses = pauses
+        self._plain: list[str] = []
+        self._bounded: list[str] = []
+        self.schemas: list[Any] = []
+        self.digits = 0
+
+    def text(self, text: str) -> None:
+        """Add what is no schema."""
+        self._plain.append(text)
+        self._bounded.append(text)
+
+    def add(self, text: str) -> None:
+        """Add a schema.
+
+        Raises:
+            GrammarError: it asks for what is not kept.
+        """
+        schema = parse_schema(text, self._pauses)
+        check_schema(schema, self._pauses)
+        bounds = read_bounds(schema)
+        plain = bounded = _spaced(schema, text)
+        if bounds.levels:
+            changed = nested(schema, bounds.levels, self._pauses)
+            if changed is not schema:
+                bounded = _spaced(changed, msgspec.json.encode(changed).decode())
+        if bounds.digits:
+            needed = digits_needed(schema, self._pauses)
+            self.digits = max(self.digits, bounds.digits, needed)
+        self.schemas.append(schema)
+        self._plain.append(plain)
+        self._bounded.append(bounded)
+
+    def whole(self) -> list[str]:
+        """Return the texts to try, the bounded one first."""
+        texts = ["".join(self._bounded), "".join(self._plain)]
+        return texts if self._bounded != self._plain else texts[:1]
 
 
 def _spaced(schema: Any, text: str) -> str:
@@ -87,8 +143,8 @@ def _spaced(schema: Any, text: str) -> str:
     return f'{text.rstrip()[:-1]}{"," if schema else ""}"x-guidance":{_SPACES}}}'
 
 
-def _checked_lark(text: str, pauses: Pauses) -> str:
-    """Return a grammar whose embedded schemas were checked, and say what stands between values.
+def _read_lark(text: str, parts: _Parts) -> None:
+    """Read a grammar, and the schemas that are embedded in it.
 
     Raises:
         GrammarError: it costs too much, or embeds what is not kept.
@@ -99,8 +155,7 @@ def _checked_lark(text: str, pauses: Pauses) -> str:
     if text.count("&") > MAX_INTERSECTED:
         raise GrammarError(f"lark: more than {MAX_INTERSECTED} intersections (&)")
     decoder = json.JSONDecoder()
-    rest, whole = [], []
-    at = 0
+    bars = at = 0
     for found in _EMBEDDED.finditer(text):
         if found.start() < at:
             continue
@@ -110,23 +165,19 @@ def _checked_lark(text: str, pauses: Pauses) -> str:
             raise GrammarError(
                 "lark: what follows %json is not a JSON Schema, or is nested too deep"
             ) from None
+        bars += text.count("|", at, found.start())
+        parts.text(text[at : found.end()])
         try:
-            embedded = text[found.end() : end]
-            schema = parse_schema(embedded, pauses)
-            check_schema(schema, pauses)
+            parts.add(text[found.end() : end])
         except GrammarError as error:
             raise GrammarError(f"lark: in %json, {error}") from None
-        rest.append(text[at : found.start()])
-        whole += [text[at : found.end()], _spaced(schema, embedded)]
         at = end
-    rest.append(text[at:])
-    whole.append(text[at:])
-    bars = sum(part.count("|") for part in rest)
+    parts.text(text[at:])
+    bars += text.count("|", at)
     if bars > MAX_LARK_ALTERNATIVES:
         raise GrammarError(
             f"lark: {bars} alternatives; at most {MAX_LARK_ALTERNATIVES}, or the form choice"
         )
-    return "".join(whole)
 
 
 def _told(vocabulary: Vocabulary, kind: str, schema: Any, error: str, pauses: Pauses) -> str:

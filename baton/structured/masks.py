@@ -124,8 +124,12 @@ def _finish(request: MaskRequest, matcher: LLMatcher, mask: Words) -> None:
         request.state.fail(matcher.get_error())
     elif not mask.any():
         request.state.fail(_NO_TOKEN)
-    elif request.forbidden:
-        _forbid(mask, request.forbidden)
+    else:
+        if digits := request.state.compiled.digits:
+            numbers = request.state.compiled.vocabulary.numbers
+            numbers.bound(mask, request.tokens, request.prompt_tokens, digits)
+        if request.forbidden:
+            _forbid(mask, request.forbidden)
 
 
 def _forbid(mask: Words, forbidden: frozenset[int]) -> None:

@@ -20,6 +20,7 @@ class GrammarState:
     """
 
     def __init__(self, compiled: CompiledGrammar) -> None:
+        self.compiled = compiled
         self._matcher = compiled.begin()
         self._consumed = 0
         self.error = ""

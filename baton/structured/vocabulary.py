@@ -1,10 +1,12 @@
 """A model's tokens as grammars see them: their bytes, and those that end an output."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from llguidance import LLMatcher, LLTokenizer
 
+from baton.structured.digits import NumberTokens
 from baton.structured.limits import PARSER
 
 
@@ -25,6 +27,11 @@ class Vocabulary:
         self.tokens = tokens
         self.words = -(-tokens // 32)
         """Length of a mask."""
+
+    @cached_property
+    def numbers(self) -> NumberTokens:
+        """What bounds the digits of numbers; takes a tenth of a second for 131,072 tokens, once."""
+        return NumberTokens(self._tokenizer, self.words)
 
     @classmethod
     def load(

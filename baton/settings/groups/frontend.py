@@ -161,7 +161,7 @@ class FrontendLimits(SettingsGroup):
 
 
 class TextSettings(SettingsGroup):
-    """How texts of clients are read."""
+    """How texts of clients are read, and what bounds answers in JSON."""
 
     special_tokens: Literal["none", "prompts", "all"] = Field(
         "prompts",
@@ -178,6 +178,20 @@ class TextSettings(SettingsGroup):
         "auto",
         description="whether models think between `<think>` and `</think>` before they answer; "
         "auto: where their chat templates have these tags",
+    )
+    json_max_digits: int = Field(
+        40,
+        ge=0,
+        le=10_000,
+        description="digits in a row of a number in JSON that is asked for, where its schema sets "
+        "no limits that need more: 128-bit integers have 39; 0: any",
+    )
+    json_max_levels: int = Field(
+        24,
+        ge=0,
+        le=64,
+        description="levels of arrays and objects of JSON that is asked for, where its schema "
+        "allows any value or refers to itself; 0: any",
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from baton.errors import BatonError, Reason, invalid_field
 from baton.request.grammar import Grammar
 from baton.settings import TextSettings
+from baton.structured.bounds import Bounds
 from services.frontend.models.model import Model
 from services.frontend.requests.grammar import check_grammar
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
@@ -41,12 +42,24 @@ class Answers:
     """Knows how each model writes reasoning and calls. Lives on the event loop.
 
     Args:
-        settings: which formats models have, where their chat templates do not show it.
+        settings: which formats models have, where their chat templates do not show it, and what
+            bounds JSON.
     """
 
     def __init__(self, settings: TextSettings) -> None:
         self._settings = settings
+        self._bounds = Bounds(settings.json_max_digits, settings.json_max_levels)
         self._formats: WeakKeyDictionary[Tokenizer, AnswerFormat] = WeakKeyDictionary()
+
+    def bound(self, request: GenerationRequest) -> GenerationRequest:
+        """Return a request whose JSON is bounded where its schema sets no bounds."""
+        grammar = request.sampling.grammar
+        if grammar is None or grammar.kind != "json_schema":
+            return request
+        bounded = self._bounds.added_to(grammar.text)
+        if bounded == grammar.text:
+            return request
+        return _with_grammar(request, Grammar.of(grammar.kind, bounded))
 
     async def plan(
         self, request: GenerationRequest, model: Model, prompt: Sequence[int], seed: int
@@ -72,8 +85,7 @@ class Answers:
         reader = found.reader(use, model.tokenizer, prompt, seed, request.request_id)
         grammar = await self._grammar(request, found, model, prompt)
         if grammar is not None and grammar is not form:
-            sampling = msgspec.structs.replace(request.sampling, grammar=grammar)
-            request = replace(request, sampling=sampling)
+            request = _with_grammar(request, grammar)
         return Plan(request, reader)
 
     async def _grammar(
@@ -94,7 +106,7 @@ class Answers:
             return form
         markers = found.table.markers
         tags = {text: token for text, token in model.tokenizer.tags.items() if token in markers}
-        writer, parts = AnswerGrammar(tags), []
+        writer, parts = AnswerGrammar(tags, self._bounds), []
         if start.startswith("think"):
             parts.append(writer.reasoning(THINK, THINK_END, opened=start == "think_begun"))
         body = ""
@@ -147,6 +159,11 @@ class Answers:
             found = answer_format(tokenizer, settings.tool_format, settings.reasoning_format)
             self._formats[tokenizer] = found
         return found
+
+
+def _with_grammar(request: GenerationRequest, grammar: Grammar) -> GenerationRequest:
+    sampling = msgspec.structs.replace(request.sampling, grammar=grammar)
+    return replace(request, sampling=sampling)
 
 
 def _check(use: ToolUse, found: AnswerFormat, model: Model) -> None:

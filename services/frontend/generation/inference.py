@@ -312,6 +312,7 @@ class Inference:
         record.served_model, record.adapter = found.model.name, found.adapter
         request = validate.with_defaults(request, found.model)
         validate.check_model(request, found.model)
+        request = self._answers.bound(request)
         if (grammar := request.sampling.grammar) is not None:
             name = request.names.get("grammar", "grammar")
             await check_grammar(grammar, name, found.model.tokenizer)

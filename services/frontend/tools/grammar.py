@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 from baton.request.grammar import Grammar
+from baton.structured.bounds import Bounds
 from services.frontend.tools.definitions import Calls, Tool
 from services.frontend.tools.families.family import CallForm
 from services.frontend.tools.lexer import QUOTES
@@ -50,15 +51,16 @@ def arguments_schema(tool: Tool) -> Mapping[str, Any]:
     return closed
 
 
-def embedded(schema: Mapping[str, Any]) -> str:
-    """Return a schema's text for a place within Lark, without what limits nothing."""
+def embedded(schema: Mapping[str, Any], bounds: Bounds) -> str:
+    """Return a schema's text for a place within Lark, bounded, without what limits nothing."""
     from baton.structured.schema import walk  # brings numpy, for which there is no need before
 
     bare = deepcopy(dict(schema))
     for _, each in walk(bare):
         for name in _ANNOTATIONS:
             cast("dict[str, Any]", each).pop(name, None)
-    return json.dumps(bare, ensure_ascii=False).replace("&", "\\u0026")  # Lark's operator
+    text = bounds.added_to(json.dumps(bare, ensure_ascii=False))
+    return text.replace("&", "\\u0026")  # Lark's operator
 
 
 class AnswerGrammar:
@@ -66,10 +68,12 @@ class AnswerGrammar:
 
     Args:
         tags: tokens of the vocabulary that mark what is read, by their text.
+        bounds: of JSON, where its schema sets none.
     """
 
-    def __init__(self, tags: Mapping[str, int]) -> None:
+    def __init__(self, tags: Mapping[str, int], bounds: Bounds) -> None:
         self._tags = tags
+        self._embedded = partial(embedded, bounds=bounds)
         longest_first = sorted(tags, key=len, reverse=True)
         self._tag_pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._rules: list[str] = []
@@ -96,9 +100,9 @@ class AnswerGrammar:
             head = self.literal(form.head.replace("{name}", tool.name))
             schema = schemas[tool.name]
             if form.xml:
-                body = write_parameters(schema, f"p{index}", self._rules)
+                body = write_parameters(schema, f"p{index}", self._rules, self._embedded)
             else:
-                body = f"%json {embedded(schema)}"
+                body = f"%json {self._embedded(schema)}"
                 self._rules.append(f"arguments{index}: {body}")
                 body = f"arguments{index}"
             self._rules.append(f"call{index}: {head} {body} {self.literal(form.tail)}")

@@ -1,7 +1,7 @@
 """The grammar of arguments that a model writes as XML."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,12 @@ _quoted = partial(json.dumps, ensure_ascii=False)
 _VALUE_END = VALUE_END.replace("/", "\\/")
 
 
-def write_parameters(schema: Mapping[str, Any], name: str, rules: list[str]) -> str:
+def write_parameters(
+    schema: Mapping[str, Any],
+    name: str,
+    rules: list[str],
+    embedded: Callable[[Mapping[str, Any]], str],
+) -> str:
     """Return a rule: the parameters of a call, in the order of the schema's properties.
 
     A parameter that may be a string is any text, or one of the strings that the schema lists;
@@ -22,6 +27,7 @@ def write_parameters(schema: Mapping[str, Any], name: str, rules: list[str]) -> 
         schema: of the arguments.
         name: what the names of rules begin with.
         rules: to which those that are needed are added.
+        embedded: what makes a schema's text for a place within Lark.
     """
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not properties:
@@ -39,7 +45,7 @@ def write_parameters(schema: Mapping[str, Any], name: str, rules: list[str]) -> 
         if "string" not in types_of(schema, key):
             whole = {k: schema[k] for k in ("$defs", "definitions") if k in schema}
             inner = value if isinstance(value, Mapping) else {}
-            rules.append(f"{rule}: %json {json.dumps({**whole, **inner})}")
+            rules.append(f"{rule}: %json {embedded({**whole, **inner})}")
             body = f"{rule} {end}"
         elif listed := _listed(value):
             rules.append(f"{rule}: " + " | ".join(map(_quoted, listed)))

@@ -13,6 +13,7 @@ from baton.engine.events import EndReason, SequenceEnded
 from baton.engine.local import LocalOutput, run_local
 from baton.engine.testing.random_tokenizer import make_tokenizer
 from baton.request.grammar import Grammar
+from baton.structured.bounds import Bounds
 from baton.structured.errors import GrammarError
 from tests.support.engine.contract import assert_baseline, drain, params, prompt, request
 
@@ -151,3 +152,19 @@ def test_a_bad_grammar_costs_its_own_request_only(guided: Engine) -> None:
     assert reason_of(other) is EndReason.STOP
     assert drain(guided) == []
     assert_baseline(guided)
+
+
+def test_json_without_bounds_of_its_own_ends(guided: Engine, tokenizer: Tokenizer) -> None:
+    bounds = Bounds(digits=6, levels=3)
+    nested = {"type": "array", "items": {"$ref": "#"}, "maxItems": 1}
+    shapes = {
+        '{"type":"integer"}': r"-?[0-9]{1,9}",  # a token may have several
+        json.dumps(nested): r"\[{1,4}\]{1,4}",
+    }
+    for schema, shape in shapes.items():
+        grammar = Grammar.of("json_schema", bounds.added_to(schema))
+        outputs = run_local(guided, [asked(number, grammar=grammar) for number in range(6)])
+        for output in outputs:
+            text = text_of(guided, tokenizer, output.tokens[0])
+            assert reason_of(output) is EndReason.STOP
+            assert re.fullmatch(shape, text), text

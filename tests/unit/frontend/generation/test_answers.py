@@ -1,5 +1,6 @@
 """What is decided of a request's answers: their grammar, and what reads them."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -116,3 +117,21 @@ async def test_formats_may_be_named() -> None:
     plan = await Answers(settings).plan(request, asked, [1], 1)
     assert plan.reader is not None
     assert plan.reader.family.name == "mistral"
+
+
+@pytest.mark.parametrize("template", ["hermes", "qwen3_coder", "mistral"])
+async def test_json_of_forms_and_of_calls_carries_the_bounds_that_are_set(template: str) -> None:
+    answers = Answers(TextSettings(json_max_digits=7, json_max_levels=3))
+    schema = Grammar.of("json_schema", '{"type": "integer"}')
+    asked = GenerationRequest("m", CHAT, SamplingParams(grammar=schema), request_id="r")
+    bounded = answers.bound(asked).sampling.grammar
+    assert bounded is not None
+    assert json.loads(bounded.text) == {"type": "integer", "x-bounds": {"digits": 7, "levels": 3}}
+    bounded.check()
+    tool = Tool("f", {}, {"properties": {"a": {"type": "integer"}}})
+    asked = replace(asked, sampling=SamplingParams(), tools=ToolUse((tool,), Calls.REQUIRED))
+    plan = await answers.plan(asked, model("grammar", template=template), [1], 1)
+    assert plan.request.sampling.grammar is not None
+    assert '"x-bounds":{"digits":7,"levels":3}' in plan.request.sampling.grammar.text
+    plain = GenerationRequest("m", CHAT, SamplingParams(), request_id="r")
+    assert answers.bound(plain) is plain

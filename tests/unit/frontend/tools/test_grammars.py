@@ -6,6 +6,7 @@ import pytest
 import tokenizers
 
 from baton.request.grammar import Grammar
+from baton.structured.bounds import Bounds
 from baton.structured.compile import compile_grammar
 from baton.structured.state import GrammarState
 from baton.structured.vocabulary import Vocabulary
@@ -34,7 +35,8 @@ class Family:
     def writer(self) -> AnswerGrammar:
         markers = self.format.table.markers
         ids = self.tokenizer.tags
-        return AnswerGrammar({text: token for text, token in ids.items() if token in markers})
+        tags = {text: token for text, token in ids.items() if token in markers}
+        return AnswerGrammar(tags, Bounds())
 
     def grammar(self, use: ToolUse, form: Grammar | None = None) -> Grammar:
         assert self.format.family is not None
@@ -166,7 +168,7 @@ def test_what_limits_nothing_is_left_out_of_schemas() -> None:
             "e": {"enum": ["R&D"]},
         },
     }
-    text = embedded(schema)
+    text = embedded(schema, Bounds())
     assert "99999" not in text
     assert "&" not in text
     assert '"description": {"type": "string"}' in text

@@ -1,0 +1,52 @@
+"""Bounds of JSON where its schema sets none: how many digits a number has, how deep values nest.
+
+A model that is unsure writes digits, or brackets, until its tokens are spent. The bounds stand in
+the schema itself, under a key that is an annotation to everything else, so that each process that
+computes with the grammar has the same.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from baton.structured.errors import GrammarError
+
+KEY = "x-bounds"
+MAX_DIGITS = 10_000
+MAX_LEVELS = 64
+
+
+class Bounds(NamedTuple):
+    """0: none."""
+
+    digits: int = 0
+    """In a row, in a number: before the point, and behind it."""
+    levels: int = 0
+    """Of arrays and objects, where a schema allows any value or refers to itself."""
+
+    def added_to(self, text: str) -> str:
+        """Return a JSON Schema's text with these bounds; one that has some keeps them."""
+        bare = text.strip()
+        if bare == "true":
+            bare = "{}"
+        if not any(self) or not bare.endswith("}") or f'"{KEY}"' in bare:
+            return text
+        comma = "" if bare[1:-1].strip() == "" else ","
+        return f'{bare[:-1]}{comma}"{KEY}":{{"digits":{self.digits},"levels":{self.levels}}}}}'
+
+
+def read_bounds(schema: Any) -> Bounds:
+    """Return the bounds that stand in a schema.
+
+    Raises:
+        GrammarError: they are no such object.
+    """
+    if not isinstance(schema, Mapping) or KEY not in schema:
+        return Bounds()
+    said = schema[KEY]
+    most = {"digits": MAX_DIGITS, "levels": MAX_LEVELS}
+    if not isinstance(said, Mapping) or not said.keys() <= most.keys():
+        raise GrammarError(f"$.{KEY}: it is an object of {', '.join(most)}")
+    for name, value in said.items():
+        if type(value) is not int or not 0 <= value <= most[name]:
+            raise GrammarError(f"$.{KEY}.{name}: a whole number of 0 to {most[name]}")
+    return Bounds(**said)

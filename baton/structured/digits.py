@@ -1,0 +1,101 @@
+"""Numbers that end: after so many digits in a row, the next token begins with none.
+
+JSON Schema has no word for it, so it is no part of the grammar but taken out of its masks, unless
+nothing else may come: what a schema asks for is reached in any case, and what is left is JSON. An
+exponent ends sooner, as doubles have no longer ones. What is in a string, or text around JSON, is
+told from a number by the letters and quotation marks that may come there.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from llguidance import LLTokenizer
+from numpy.typing import NDArray
+
+from baton.structured.pauses import Pauses
+from baton.structured.schema import walk
+
+Words = NDArray[np.uint32]
+EXPONENT_DIGITS = 3
+_DOUBLE_DIGITS = 17
+"""Any double is told from its neighbours by so many, behind the zeros."""
+_LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_NUMBER_END = re.compile(rb"([eE][+-]?)?([0-9]+)\Z")
+
+
+class NumberTokens:
+    """What of a vocabulary matters to numbers. Any thread may use it."""
+
+    def __init__(self, tokenizer: LLTokenizer, words: int) -> None:
+        self._tokenizer = tokenizer
+        self._words = words
+        pauses = Pauses()
+        begins, ends, text = [], [], []
+        for token in range(tokenizer.vocab_size):
+            pauses.take()
+            piece = tokenizer.decode_bytes([token])
+            if piece[:1].isdigit():
+                begins.append(token)
+            elif (piece[:1].isalpha() and piece[:1] not in b"eE") or piece[:1] == b'"':
+                text.append(token)
+            if piece[-1:].isdigit():
+                ends.append(token)
+        self._ends = frozenset(ends)
+        self._others = ~self._mask(begins)
+        self._text = self._mask(text)
+
+    def bound(self, mask: Words, tokens: Sequence[int], begin: int, digits: int) -> None:
+        """Take the tokens that go on with a number out of a mask, if it has enough digits.
+
+        Args:
+            mask: uint32 [words], of which something is left in any case.
+            tokens: prompt and output.
+            begin: where in them the output begins.
+            digits: the most in a row; a token more where tokens have several.
+        """
+        if len(tokens) <= begin or tokens[-1] not in self._ends:
+            return
+        tail = list(tokens[max(begin, len(tokens) - digits - 2) :])
+        found = _NUMBER_END.search(self._tokenizer.decode_bytes(tail))
+        if found is None or len(found[2]) < (min(digits, EXPONENT_DIGITS) if found[1] else digits):
+            return
+        left = mask & self._others
+        if left.any() and not (mask & self._text).any():
+            mask[:] = left
+
+    def _mask(self, tokens: Iterable[int]) -> Words:
+        mask = np.zeros(self._words, np.uint32)
+        at = np.fromiter(tokens, np.int64)
+        np.bitwise_or.at(mask, at >> 5, np.uint32(1) << (at & 31).astype(np.uint32))
+        return mask
+
+
+def digits_needed(schema: Any, pauses: Pauses) -> int:
+    """Return how many digits in a row the numbers have that a schema names, or stands between."""
+    most = 0
+    for _, each in walk(schema):
+        pauses.take()
+        values = [each[name] for name in (*_LIMITS, "const") if name in each]
+        if isinstance(listed := each.get("enum"), list):
+            values += listed
+        most = max(most, *map(_digits, values), 0)
+    return most
+
+
+def _digits(value: Any) -> int:
+    if isinstance(value, list):
+        return max(map(_digits, value), default=0)
+    if isinstance(value, Mapping):
+        return max(map(_digits, value.values()), default=0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value:
+        return 0
+    if isinstance(value, int):
+        return int(value.bit_length() * math.log10(2)) + 1
+    if not math.isfinite(value):
+        return sys.float_info.max_10_exp + 1
+    exponent = math.floor(math.log10(abs(value)))
+    return exponent + 1 if exponent >= 0 else _DOUBLE_DIGITS - exponent
