@@ -16,6 +16,8 @@ from baton.internal.v1.protocol_pb2 import Hello
 from baton.version import full_version
 
 VERSION = 2
+PAUSE = "pause"
+"""Feature in the records of workers that take the frames Pause and Resume."""
 
 
 class Frame(Protocol):

@@ -19,6 +19,7 @@ from baton.kv.events.service import KvEventService
 from baton.kv.verify import ALWAYS
 from baton.process.lifecycle import Process
 from baton.rpc.links import links
+from baton.rpc.protocol import PAUSE
 from baton.rpc.server.server import Server
 from baton.rpc.tls.access import WORKERS
 from baton.sampling import SamplingParams
@@ -274,7 +275,7 @@ def _instance(
         address=address,
         layout_id=engine.info.layout.layout_id,
         model=model,
-        features=engine.info.features,
+        features=(*engine.info.features, PAUSE),
         store_id=store_id,
         metrics_address=process.metrics_address,
         adapters=adapter_records(engine.info),

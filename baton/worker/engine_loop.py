@@ -121,6 +121,10 @@ class EngineLoop:
         self._commands.put(run)
         return await future
 
+    def post(self, command: Callable[[Engine], None]) -> None:
+        """Run a command on the engine's thread, unless the engine failed; its caller goes on."""
+        self._commands.put(lambda engine: None if engine is None else command(engine))
+
     def _run(self) -> None:
         try:
             if self._cores:

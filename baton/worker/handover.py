@@ -28,10 +28,16 @@ class Handover:
         self._block_tokens = block_tokens
         self._context_tokens = context_tokens
         self._sampled = asyncio.Event()
+        self._paused = False
 
     def sampled(self, context_tokens: int) -> None:
         """Hear how many tokens there are."""
         self._context_tokens = context_tokens
+        self._sampled.set()
+
+    def pause(self) -> None:
+        """Hear that no tokens come: there is no better moment to wait for."""
+        self._paused = True
         self._sampled.set()
 
     async def wait(self, *, decodes: bool) -> None:
@@ -45,7 +51,7 @@ class Handover:
             await self._publishing.wait_done()
             # There is no KV of the last token yet.
             filled = (self._context_tokens - 1) % self._block_tokens
-            if not decodes or filled + _STEPS < self._block_tokens:
+            if self._paused or not decodes or filled + _STEPS < self._block_tokens:
                 return
             self._sampled.clear()
             await self._sampled.wait()

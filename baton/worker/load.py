@@ -39,6 +39,7 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
         pending_cached_tokens=stats.pending_cached_tokens,
         chunk_tokens=core.engine.info.chunk_tokens,
         decode_chunk_tokens=core.engine.info.decode_chunk_tokens,
+        paused=stats.paused,
     )
 
 
@@ -159,6 +160,8 @@ class LoadReporter:
         self._running.set(stats.running)
         self._waiting.set(stats.waiting)
         self._kv_usage.set(1 - stats.free_pages / stats.total_pages)
+        metrics.PAUSED.set(stats.paused)
+        metrics.PAUSED_PAGES.set(stats.paused_pages)
         metrics.LATE_MASKS.set(stats.late_masks)
         metrics.COMPUTED_TOKENS.set(stats.computed_tokens)
         metrics.CACHED_TOKENS.set(stats.cached_tokens)

@@ -20,6 +20,10 @@ CACHED_TOKENS = Gauge(
     "baton_worker_cached_tokens", "Prompt tokens found instead of computed since start"
 )
 STREAMS = Gauge("baton_worker_streams", "Work streams that have not ended")
+PAUSED = Gauge("baton_worker_paused_sequences", "Sequences that wait for their clients to read")
+PAUSED_PAGES = Gauge(
+    "baton_worker_paused_pages", "KV pages that they keep, those that they share counted for each"
+)
 # Names and labels that inference gateways know from vLLM.
 _MODEL = ["model_name"]
 WAITING = Gauge("vllm:num_requests_waiting", "Sequences that wait for a place in the batch", _MODEL)

@@ -38,6 +38,11 @@ class Probation:
         self._send = send
         self._proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    @property
+    def unproven(self) -> bool:
+        """Whether it is suspect and not proven: others wait until it is."""
+        return self._start.suspect and self.left > 0
+
     @asynccontextmanager
     async def begin(self, ended: "asyncio.Future[Any]") -> AsyncIterator[None]:
         """Give the engine the stream within: what is suspect when no other is unproven.

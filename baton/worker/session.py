@@ -108,6 +108,12 @@ class RunSession:
             case "cancel":
                 if stream := self._streams.get(frame.cancel.stream_id):
                     stream.cancel()
+            case "pause":
+                if stream := self._streams.get(frame.pause.stream_id):
+                    stream.pause()
+            case "resume":
+                if stream := self._streams.get(frame.resume.stream_id):
+                    stream.resume()
             case None:
                 log.warning("worker.frame.unknown")
 

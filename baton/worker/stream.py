@@ -39,6 +39,7 @@ from baton.worker.handover import HandedOverError, Handover
 from baton.worker.kv.fetch import FetchResult, SequenceFetch
 from baton.worker.kv.fetch_plan import plan_fetch
 from baton.worker.kv.publish import KvPublisher, SequencePublish
+from baton.worker.pause import SequencePause
 from baton.worker.probation import Probation
 
 E = TypeVar("E")
@@ -100,6 +101,9 @@ class WorkStream:
         """Steps of the engine that were over when it got the sequence."""
         self._cancelled = False
         self._computing = False
+        self._unread = False
+        """Its frontend has no room for tokens."""
+        self._pause = SequencePause(engine_loop, request.id)
         self._handover: Handover | None = None
         """It is to go on at another worker."""
         self._leaving: asyncio.Task[None] | None = None
@@ -134,6 +138,16 @@ class WorkStream:
         else:
             self._fetch.replace_sources(frame.sources)
 
+    def pause(self) -> None:
+        """Have the engine give it no tokens, as of `Engine.pause`: nobody reads them."""
+        self._unread = True
+        self._pause_if_proven()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._unread = False
+        self._pause.set(False)
+
     def cancel(self) -> None:
         """Release everything and send Failed(CANCELLED), unless the stream has ended."""
         if not self._cancelled and not self._closing:
@@ -153,6 +167,8 @@ class WorkStream:
             return
         tokens = len(self._request.prompt) + self._position
         self._handover = Handover(self._publishing, self._block_tokens, tokens)
+        if self._pause.wanted:
+            self._handover.pause()
         if self._computing:
             self._leaving = asyncio.get_running_loop().create_task(self._leave(self._handover))
         else:
@@ -173,6 +189,8 @@ class WorkStream:
                         self._sampled = True
                         self._span.add_event("first_token")
                     self._probation.sampled(len(event.token_ids))
+                    if self._unread:
+                        self._pause_if_proven()
                 self._position = event.position + len(event.token_ids)
                 if self._handover is not None:
                     self._handover.sampled(len(self._request.prompt) + self._position)
@@ -189,6 +207,12 @@ class WorkStream:
     def full_keys(self, ready: BlocksReady) -> tuple[bytes, ...]:
         """Return the keys of full blocks among those reported."""
         return ready.keys[:-1] if self._ends_partial(ready) else ready.keys
+
+    def _pause_if_proven(self) -> None:
+        if not self._probation.unproven:
+            self._pause.set(True)
+            if self._handover is not None:
+                self._handover.pause()
 
     def _publish(self, ready: BlocksReady) -> None:
         # A prefill worker commits also what it did not compute: its reader waits for every block.
@@ -298,6 +322,8 @@ class WorkStream:
     def _add(self, engine: Engine) -> None:
         engine.add(self._request)
         self._added = True
+        if self._pause.wanted:
+            self._pause.apply(engine)
         self._steps_before = self._engine.steps
 
     async def _fetch_kv(self, admitted: Admitted) -> FetchResult:

@@ -66,6 +66,12 @@ class Run:
         frame = worker_pb2.Cancel(stream_id=stream_id)
         await self._send(worker_pb2.FrameToWorker(cancel=frame))
 
+    async def pause(self, stream_id: int) -> None:
+        await self._send(worker_pb2.FrameToWorker(pause=worker_pb2.Pause(stream_id=stream_id)))
+
+    async def resume(self, stream_id: int) -> None:
+        await self._send(worker_pb2.FrameToWorker(resume=worker_pb2.Resume(stream_id=stream_id)))
+
     async def _send(self, frame: worker_pb2.FrameToWorker) -> None:
         greeting, self._greeting = self._greeting, []
         await self._call.write(worker_pb2.RunRequest(frames=[*greeting, frame]))

@@ -16,7 +16,7 @@ from baton.internal.v1.worker_pb2 import (
     StreamFinished,
     StreamHandedOver,
 )
-from baton.rpc.protocol import VERSION
+from baton.rpc.protocol import PAUSE, VERSION
 from baton.v1 import common_pb2
 from tests.integration.worker.conftest import ALONE, SIM, at_baseline, local_tokens
 from tests.support.services.service import NO_SETTINGS
@@ -167,6 +167,43 @@ async def test_cancelling_gives_everything_back(start_service, open_run, victim)
         expected = local_tokens(prompt_token_ids=[i, *PROMPT], sampling=sampling)
         assert writer.tokens[i][0] == expected
     await at_baseline(writer)
+
+
+async def test_a_paused_stream_waits_and_its_neighbours_do_not(start_service, open_run):
+    slow = {"engine.sim_decode_step_seconds": 0.005, "engine.max_running": 2}
+    worker = await start_service("combined", {**ALONE, **slow})
+    assert PAUSE in worker.instance.features
+    run = await open_run(worker.address)
+    sampling = common_pb2.SamplingParams(max_tokens=100)
+    prompts = [[i, *PROMPT] for i in range(5)]
+    expected = [local_tokens(prompt_token_ids=each, sampling=sampling) for each in prompts]
+    for i in (0, 1):
+        await run.pause(i)  # of no stream yet
+        await run.start(
+            stream_id=i, prompt_token_ids=prompts[i], sampling=sampling, generate=Generate()
+        )
+        await run.until(lambda i=i: bool(run.tokens[i][0]))
+        await run.pause(i)
+    await eventually(lambda: _paused(run, 2))
+    # Two that are paused leave both places of the batch to others.
+    for i in (2, 3, 4):
+        await run.start(
+            stream_id=i, prompt_token_ids=prompts[i], sampling=sampling, generate=Generate()
+        )
+    await run.ended(2, 3, 4)
+    assert [run.tokens[i][0] for i in (2, 3, 4)] == expected[2:]
+    assert all(0 < len(run.tokens[i][0]) < 100 for i in (0, 1))
+    await run.cancel(1)
+    await run.ended(1)
+    await run.resume(0)
+    await run.ended(0)
+    assert run.tokens[0][0] == expected[0]
+    await at_baseline(run)
+
+
+async def _paused(run, count):
+    load = await run.load()
+    return load.paused == load.streams == count and load.running == 0
 
 
 @pytest.mark.serial

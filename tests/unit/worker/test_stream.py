@@ -16,12 +16,15 @@ from baton.internal.v1 import worker_pb2
 from baton.internal.v1.worker_pb2 import Generate, Prefill, Prepare, Start
 from baton.kv.client.client import KvStoreClient
 from baton.kv.keys import chain_root
+from baton.request.limits import PROVEN_TOKENS
 from baton.rpc.protocol import hello
 from baton.settings import EngineSettings
 from baton.v1.common_pb2 import RequestContext, SamplingParams
 from baton.worker.core import WorkerCore
 from baton.worker.engine_loop import EngineLoop
+from baton.worker.pause import SequencePause
 from baton.worker.session import RunSession
+from baton.worker.stream import WorkStream
 from tests.support.clock import within
 from tests.support.doubles.call import ScriptedCall
 from tests.support.wait import wait_for
@@ -124,6 +127,96 @@ async def test_handed_over_at_any_moment_it_ends_once_and_holds_nothing(
         await wait_for(stream.wait_closed())
         assert sink.ends() in (["handed_over"], ["finished"])
         assert core.streams == {}
+
+
+async def paused_after_a_token(core: WorkerCore, sink: Sink, start: Start) -> WorkStream:
+    """Open a stream and pause it; return it once the engine has set it aside."""
+    stream = core.open(start, sink, core.remove)
+    while not sink.tokens:
+        await asyncio.sleep(0)
+    stream.pause()
+    async with within(5):
+        while not core.stats.paused:
+            await asyncio.sleep(0.001)
+    return stream
+
+
+async def test_a_paused_stream_waits_and_goes_on(core: WorkerCore) -> None:
+    sink = Sink()
+    stream = await paused_after_a_token(core, sink, make_start())
+    before = sink.tokens
+    await asyncio.sleep(0.02)
+    assert sink.tokens == before < 40
+    stream.resume()
+    await wait_for(stream.wait_closed())
+    assert (sink.tokens, sink.ends()) == (40, ["finished"])
+
+
+@pytest.mark.parametrize("end", ["cancel", "hand_over", None])
+async def test_paused_at_any_moment_it_ends_once_and_holds_nothing(
+    core: WorkerCore, end: str | None
+) -> None:
+    for turns in range(40):
+        sink = Sink()
+        stream = core.open(make_start(), sink, core.remove)
+        for turn in range(turns):
+            await asyncio.sleep(0 if turns < 20 else 0.001)
+            if turn % 3 == 0:
+                stream.pause()
+            elif turn % 3 == 2:
+                stream.resume()
+        stream.pause()
+        if end is not None:
+            getattr(stream, end)()
+        else:
+            await asyncio.sleep(0.001)
+            stream.resume()
+        await wait_for(stream.wait_closed())
+        # One that ended by itself meanwhile is through.
+        ends = {"cancel": "failed", "hand_over": "handed_over", None: "finished"}[end]
+        assert sink.ends() in ([ends], ["finished"])
+        assert core.streams == {}
+
+
+async def test_a_paused_stream_is_late_at_its_deadline(core: WorkerCore) -> None:
+    sink, start = Sink(), make_start()
+    start.timeout.FromMilliseconds(300)
+    stream = await paused_after_a_token(core, sink, start)
+    await wait_for(stream.wait_closed())
+    (failed,) = [frame.failed for frame in sink.frames if frame.HasField("failed")]
+    assert BatonError.from_status(failed.status).reason is Reason.DEADLINE
+
+
+async def test_a_stream_is_proven_before_it_pauses(core: WorkerCore) -> None:
+    """Suspect work that comes next would wait for it."""
+    sink, start = Sink(), make_start()
+    start.suspect = True
+    first = core.open(start, sink, core.remove)
+    first.pause()
+    other, next_start = Sink(), make_start()
+    next_start.stream_id, next_start.suspect = 2, True
+    second = core.open(next_start, other, core.remove)
+    await wait_for(second.wait_closed())
+    assert other.ends() == ["finished"]
+    assert PROVEN_TOKENS <= sink.tokens < 40
+    first.resume()
+    await wait_for(first.wait_closed())
+    assert sink.tokens == 40
+
+
+async def test_a_frontend_that_pauses_all_the_time_costs_one_command(core: WorkerCore) -> None:
+    class Commands:
+        posted = 0
+
+        def post(self, command: object) -> None:
+            self.posted += 1
+
+    commands: Any = Commands()
+    pause = SequencePause(commands, 7)
+    for _ in range(1000):
+        pause.set(True)
+        pause.set(False)
+    assert commands.posted == 1
 
 
 async def test_a_sampled_stream_that_no_other_goes_on_with_alike_stays(core: WorkerCore) -> None:
