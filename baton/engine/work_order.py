@@ -10,7 +10,7 @@ class WorkOrder(NamedTuple):
     """Place of a prompt among those that wait. The lowest goes first; among equals, the first."""
 
     tier: int = 0
-    """Rank of the tenant's tier."""
+    """Rank of the tenant's tier, or whether that was given more than another tier."""
     priority_class: int = 0
     """Rank of the request's class within it."""
     tenant_lead: float = 0.0

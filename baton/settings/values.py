@@ -1,8 +1,9 @@
 """Types of values that settings share, with how they are written in flags and the environment."""
 
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -119,6 +120,35 @@ def _tenant_bytes(value: object) -> object:
     return quotas
 
 
+def _tier_numbers(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    numbers = {}
+    for part in _parts(value):
+        name, found, number = part.partition("=")
+        if not found:
+            raise ValueError(f"{part!r} is not tier=number")
+        if name.strip() in numbers:
+            raise ValueError(f"{name.strip()!r} is there twice")
+        numbers[name.strip()] = number
+    return numbers
+
+
+def _tiers_of(defaults: Mapping[str, float], most: float = math.inf) -> tuple[object, ...]:
+    """Return the validators of a number for each tier; one that is not named has its default."""
+
+    def complete(value: dict[str, float]) -> dict[str, float]:
+        for name in value:
+            if name not in defaults:
+                raise ValueError(f"{name!r} is not a tier: {', '.join(defaults)}")
+        numbers = {**defaults, **value}
+        if (total := math.fsum(numbers.values())) > most:
+            raise ValueError(f"{total:g} in sum: at most {most:g}")
+        return numbers
+
+    return BeforeValidator(_tier_numbers), AfterValidator(complete)
+
+
 def _adapters(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -213,6 +243,15 @@ JsonTable = Annotated[dict[str, JsonValue], BeforeValidator(_json_object)]
 
 TenantBytes = Annotated[dict[str, Bytes], BeforeValidator(_tenant_bytes)]
 """`name=bytes` pairs separated by commas."""
+
+TIER_WEIGHTS: Mapping[str, float] = {"enterprise": 16.0, "pro": 4.0, "free": 1.0}
+TIER_FLOORS: Mapping[str, float] = {"enterprise": 0.5, "pro": 0.1, "free": 0.04}
+TierWeights = Annotated[
+    dict[str, Annotated[float, Field(ge=0.001, le=1e6)]], *_tiers_of(TIER_WEIGHTS)
+]
+"""`tier=weight` pairs separated by commas."""
+TierFloors = Annotated[dict[str, Annotated[float, Field(ge=0, le=1)]], *_tiers_of(TIER_FLOORS, 1.0)]
+"""`tier=share` pairs separated by commas."""
 
 Adapters = Annotated[
     dict[Annotated[str, StringConstraints(pattern=f"^{MODEL_NAME}$")], Path],

@@ -16,6 +16,7 @@ from baton.settings import RouterQueue, RouterSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.router.admission.controller import AdmissionController
 from services.router.admission.tenants import TenantShares
+from services.router.admission.tiers import TierPolicy
 from services.router.admission.waiting import QueueSettings
 from services.router.api.budget_records import BudgetRecords
 from services.router.api.dispatcher import MakeAdmission, QueryDispatcher
@@ -33,7 +34,7 @@ from services.router.state.fleet import Fleet
 from services.router.state.rates import Bandwidths
 from services.router.state.tickets import TicketTable
 from services.router.watch.cluster_watch import ClusterWatch
-from services.router.watch.team_records import ClassRecords, TenantRecords
+from services.router.watch.team_records import TIERS, ClassRecords, TenantRecords
 
 log = get_logger(__name__)
 
@@ -162,6 +163,11 @@ def _queue_settings(queue: RouterQueue) -> QueueSettings:
         max_wait=queue.max_wait_seconds,
         max_tenant=queue.max_tenant,
         max_total=queue.max_total,
+        tiers=TierPolicy(
+            weights=tuple(queue.tier_weights[tier] for tier in TIERS),
+            floors=tuple(queue.tier_floors[tier] for tier in TIERS),
+            strict=queue.tier_order == "strict",
+        ),
     )
 
 

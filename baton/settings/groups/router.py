@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from baton.settings.groups.base import MIB, SettingsGroup
-from baton.settings.values import Bytes
+from baton.settings.values import TIER_FLOORS, TIER_WEIGHTS, Bytes, TierFloors, TierWeights
 
 
 class RouterPlacement(SettingsGroup):
@@ -83,7 +83,25 @@ class RouterQueue(SettingsGroup):
         10_000,
         ge=1,
         le=1_000_000,
-        description="requests that may wait for a model; likewise",
+        description="requests that may wait for a model; one more is refused, or the last of the "
+        "tier that has most waiting for its share, or of a lower class",
+    )
+    tier_order: Literal["weighted", "strict"] = Field(
+        "weighted",
+        description="how tenants' tiers share workers: weighted, by tier_weights and tier_floors; "
+        "strict, a lower tier waits while a higher one does, for as long as that takes",
+    )
+    tier_weights: TierWeights = Field(
+        dict(TIER_WEIGHTS),
+        description="of tiers that wait each is given its weight's part of what workers compute, "
+        "tier=weight, separated by commas; one that is not named has its default; the same in all "
+        "routers",
+    )
+    tier_floors: TierFloors = Field(
+        dict(TIER_FLOORS),
+        description="part that a tier is given at the least while it waits, whatever the weights "
+        "are, tier=share, separated by commas; one that is not named has its default; at most 1 in "
+        "sum; the same in all routers",
     )
 
 

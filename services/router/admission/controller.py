@@ -50,8 +50,10 @@ class Admitted(NamedTuple):
     """A request that was placed."""
 
     placed: Placed
-    tenant_lead: float
-    """Tokens by weight that its tenant was given beyond the one that was given least."""
+    rank: tuple[int, int]
+    """Of its tier and class in the lines of workers."""
+    tenant_lead: float = 0.0
+    """Tokens by weight that its tenant was given beyond the least of its tier."""
 
 
 class _Model:
@@ -187,7 +189,8 @@ class AdmissionController:
                 queue.charges.settle(charge, 0, 0)
                 raise
             self._remember(model, charge, waiting, placed, now)
-            return Admitted(placed, 0.0)
+            tier, priority_class = waiting.rank
+            return Admitted(placed, (tier if self._settings.tiers.strict else 0, priority_class))
         self._wait(model, waiting, now)
         return None
 
@@ -294,7 +297,7 @@ class AdmissionController:
             self.refuse(number, error)
 
     def _place(self, model: _Model, now: float) -> None:
-        for waiting, plan, charge, lead in model.queue.due(model.planner, now):
+        for waiting, plan, charge, lead, rank in model.queue.due(model.planner, now):
             if isinstance(plan, BatonError) or charge is None:
                 assert isinstance(plan, BatonError)
                 self._answer(waiting, plan)
@@ -307,7 +310,7 @@ class AdmissionController:
                 self._answer(waiting, error)
                 continue
             self._remember(model, charge, waiting, placed, now)
-            self._answer(waiting, Admitted(placed, lead))
+            self._answer(waiting, Admitted(placed, rank, lead))
 
     def _answer(self, waiting: Waiting, outcome: Admitted | BatonError) -> None:
         del self._where[waiting.number]

@@ -1,12 +1,15 @@
-"""Start-time fair queueing: tenants share what workers compute by their weights.
+"""Start-time fair queueing: tenants of a tier share what it is given by their weights.
 
-A tenant's virtual time is what it was given, in tokens by weight. Tenants go by it, and those that
-are close to the least count as equal, so that among them the shortest prompts go first. A tenant
-that comes back begins at the virtual time of the others: what it did not use is lost, and what it
-had too much is not forgotten while others wait. What a request will cost is predicted when it goes,
+A tenant's virtual time is what it was given, in tokens by weight. Tenants of a tier go by it, and
+those that are close to the least count as equal, so that among them the shortest prompts go first.
+A tenant that comes back begins at the virtual time of the others: what it did not use is lost, and
+what it had too much is not forgotten while others wait. Each tier has times of its own, for tiers
+are not given equally much. What a request will cost is predicted when it goes,
 and put right when its ticket comes back.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 TIE_SECONDS = 2.0
@@ -23,6 +26,7 @@ _MIN_SHARES = 1_024
 @dataclass(slots=True)
 class _Share:
     virtual: float
+    tier: int
     weight: float = 1.0
     waiting: int = 0
     """Requests."""
@@ -51,8 +55,8 @@ class FairShares:
         self._shares: dict[str, _Share] = {}
         self._mean_tokens = 0.0
         """That a request costs lately."""
-        self._virtual = 0.0
-        """Where the tenant stood whose request went last; it never goes back."""
+        self._virtual: defaultdict[int, float] = defaultdict(float)
+        """Where the tenant of each tier stood whose request went last; it never goes back."""
         self._open = 0
         """Requests that wait or run."""
         self._trim_at = _MIN_SHARES
@@ -70,16 +74,17 @@ class FairShares:
         share = self._shares.get(tenant)
         return share.charged_tokens if share is not None else 0
 
-    def join(self, tenant: str, weight: float) -> None:
+    def join(self, tenant: str, weight: float, tier: int = 0) -> None:
         """Note that a request begins to wait.
 
         Args:
             tenant: whose it is.
             weight: of the tenant from now on, above 0.
+            tier: of the tenant from now on.
         """
-        share = self._share(tenant, weight)
+        share = self._share(tenant, weight, tier)
         if not share.waiting:
-            share.virtual = max(share.virtual, self._virtual)
+            share.virtual = max(share.virtual, self._virtual[tier])
         share.waiting += 1
         self._open += 1
 
@@ -99,17 +104,18 @@ class FairShares:
         share.waiting -= 1
         self._run(share, tokens)
 
-    def begin_now(self, tenant: str, weight: float, tokens: int) -> None:
+    def begin_now(self, tenant: str, weight: float, tokens: int, tier: int = 0) -> None:
         """Charge a tenant for a request that runs and did not wait, as `join` and `begin` would.
 
         Args:
             tenant: whose it is.
             weight: of the tenant from now on, above 0.
             tokens: its predicted cost.
+            tier: of the tenant from now on.
         """
-        share = self._share(tenant, weight)
-        if not share.waiting and share.virtual < self._virtual:
-            share.virtual = self._virtual
+        share = self._share(tenant, weight, tier)
+        if not share.waiting and share.virtual < self._virtual[tier]:
+            share.virtual = self._virtual[tier]
         self._open += 1
         self._run(share, tokens)
 
@@ -128,25 +134,27 @@ class FairShares:
         self._close()
 
     def leads(self) -> dict[str, float]:
-        """Return how far each tenant that waits is ahead of the least; 0 for those that are equal.
+        """Return how far each tenant that waits is ahead of the least of its tier.
 
-        The higher, the later a tenant's requests go.
+        The higher, the later a tenant's requests go; 0 for those that are equal to the least.
         """
-        waiting = {name: share.virtual for name, share in self._shares.items() if share.waiting}
+        waiting = {name: share for name, share in self._shares.items() if share.waiting}
         if len(waiting) < 2:
             return dict.fromkeys(waiting, 0.0)
-        least, tie = min(waiting.values()), self._tie()
+        least, tie = _least(waiting.values()), self._tie()
         return {
-            name: ahead if (ahead := virtual - least) > tie else 0.0
-            for name, virtual in waiting.items()
+            name: ahead if (ahead := share.virtual - least[share.tier]) > tie else 0.0
+            for name, share in waiting.items()
         }
 
-    def least_active(self) -> float:
-        """Return the least virtual time of the tenants that have something here, for `lead`."""
-        active = (share.virtual for share in self._shares.values() if share.waiting + share.running)
-        return min(active, default=self._virtual)
+    def least_active(self) -> Mapping[int, float]:
+        """Return, by tier, the least virtual time of tenants that have something here.
 
-    def lead(self, tenant: str, least: float) -> float:
+        For `lead`.
+        """
+        return _least(share for share in self._shares.values() if share.waiting + share.running)
+
+    def lead(self, tenant: str, least: Mapping[int, float]) -> float:
         """Return how far a tenant is ahead in the lines of workers; 0 if it is equal.
 
         Those that run count as well: what was placed and has not begun is not to wait for requests
@@ -154,30 +162,34 @@ class FairShares:
 
         Args:
             tenant: one that waits.
-            least: a virtual time, of `least_active`.
+            least: of `least_active`, since it waits.
         """
-        ahead = self._shares[tenant].virtual - least
+        share = self._shares[tenant]
+        ahead = share.virtual - least[share.tier]
         return ahead if ahead > self._tie() else 0.0
 
     def _tie(self) -> float:
         tie = self._tie_seconds * self.tokens_per_second
         return min(tie, _TIE_REQUESTS * self._mean_tokens)
 
-    def _share(self, tenant: str, weight: float) -> _Share:
-        """Return the share of a tenant, whose weight is this from now on."""
+    def _share(self, tenant: str, weight: float, tier: int) -> _Share:
+        """Return the share of a tenant, whose weight and tier are these from now on."""
         if weight <= 0:
             raise ValueError(f"a weight of {weight} is not above 0")
         share = self._shares.get(tenant)
         if share is None:
             self._trim()
-            share = self._shares[tenant] = _Share(self._virtual)
+            share = self._shares[tenant] = _Share(self._virtual[tier], tier)
+        elif share.tier != tier:
+            # Its time was that of another clock.
+            share.tier, share.virtual = tier, self._virtual[tier]
         share.weight = weight
         return share
 
     def _run(self, share: _Share, tokens: int) -> None:
         """Charge a tenant for a request that runs now."""
-        if share.virtual > self._virtual:
-            self._virtual = share.virtual
+        if share.virtual > self._virtual[share.tier]:
+            self._virtual[share.tier] = share.virtual
         share.virtual += tokens / share.weight
         share.charged_tokens += tokens
         self._mean_tokens = _KEEP * (self._mean_tokens or tokens) + (1 - _KEEP) * tokens
@@ -187,13 +199,26 @@ class FairShares:
         self._open -= 1
         if not self._open:
             self._shares.clear()
-            self._virtual, self._trim_at = 0.0, _MIN_SHARES
+            self._virtual.clear()
+            self._trim_at = _MIN_SHARES
 
     def _trim(self) -> None:
         """Forget tenants that have nothing here and would begin where the others are."""
         if len(self._shares) < self._trim_at:
             return
         for name, share in list(self._shares.items()):
-            if not share.waiting and not share.running and share.virtual <= self._virtual:
+            if share.waiting or share.running:
+                continue
+            if share.virtual <= self._virtual[share.tier]:
                 del self._shares[name]
         self._trim_at = max(_MIN_SHARES, 2 * len(self._shares))
+
+
+def _least(shares: Iterable[_Share]) -> dict[int, float]:
+    """Return the least virtual time by tier."""
+    least: dict[int, float] = {}
+    for share in shares:
+        known = least.get(share.tier)
+        if known is None or share.virtual < known:
+            least[share.tier] = share.virtual
+    return least

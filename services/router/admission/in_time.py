@@ -1,12 +1,13 @@
 """Whether a request that comes would have its first token in time, by the queue's own plan."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from baton.errors import BatonError, Reason
 from services.router.admission.forecast import Forecast
-from services.router.admission.lines import Lines
+from services.router.admission.lines import Entry, Group, Lines
+from services.router.admission.tier_shares import TierShares
 from services.router.admission.waiting import P, Planner, Waiting
 
 RETRY_SECONDS = 1.0
@@ -16,18 +17,21 @@ MAX_RETRY_SECONDS = 60.0
 def check_in_time(
     newcomer: Waiting,
     lines: Lines,
+    tiers: TierShares,
     planner: Planner[P],
     now: float,
     factor: float = 1.0,
 ) -> None:
     """Refuse a request that would be late, or make one late that is equal but for its key.
 
-    It looks at all that would go before it and at those that are equal to it. Only one that nothing
-    else refuses is planned: most of those that are refused are not.
+    It looks at all that would go before it and at those that are equal to it. Of other tiers so
+    much goes before it as they are given while its own tier comes to it. Only one that nothing else
+    refuses is planned: most of those that are refused are not.
 
     Args:
         newcomer: the request, with its work and key; it is in `lines` already.
         lines: all that wait, in order.
+        tiers: of the tenants.
         planner: knows the workers as they are now.
         now: a monotonic clock, in seconds.
         factor: times as long as predicted, as most first tokens take.
@@ -39,32 +43,51 @@ def check_in_time(
     queues = planner.queue_seconds(now)
     if not queues:
         return
-    forecast, before, left = Forecast(queues.values()), 0.0, newcomer.due - now
+    forecast, left = Forecast(queues.values()), newcomer.due - now
+    section, tier = lines.section(newcomer.priority_class), newcomer.rank[0]
+    first = before = 0.0
+    others: dict[int, float] = {}
+    ordered: list[Entry] = []
     for group in lines.groups(held=True):
-        entries = chain.from_iterable(group.lines.values())
-        if not group.holds(newcomer):
-            before += sum([other.work for _, _, other in entries])
-            continue
-        ordered = sorted(entries)
-        place = bisect_left(ordered, (newcomer.key, newcomer.number, newcomer))
-        before += sum([other.work for _, _, other in ordered[:place]])
-        begins = forecast.begins(before)
-        if factor * (begins + newcomer.work) > left:
-            raise too_late(factor * (begins + newcomer.work), left)
-        behind = [other for _, _, other in ordered[place + 1 :]]
-        _check_behind(newcomer, behind, before, forecast, now, factor)
-        plan = planner.plan(newcomer, {}, now)
-        seconds = factor * max(begins + plan.prefill_seconds, plan.ttft_seconds)
-        if seconds > left:
-            raise too_late(seconds, left)
-        return
+        if group.section > section:
+            break
+        if group.section == section and group.rank[0] != tier:
+            others[group.rank[0]] = others.get(group.rank[0], 0.0) + _work(group)
+        elif group.holds(newcomer):
+            ordered = sorted(chain.from_iterable(group.lines.values()))
+        elif not ordered:
+            before += _work(group)
+            if group.section < section:
+                first = before
+    speed = planner.tokens_per_second() / len(queues)
+
+    def begins(work: float) -> float:
+        """Return when a worker begins what comes after so much work that goes by its tier."""
+        return forecast.begins(work + tiers.before(tier, work - first, others, speed))
+
+    place = bisect_left(ordered, (newcomer.key, newcomer.number, newcomer))
+    before += sum([other.work for _, _, other in ordered[:place]])
+    begin = begins(before)
+    if factor * (begin + newcomer.work) > left:
+        raise too_late(factor * (begin + newcomer.work), left)
+    behind = [other for _, _, other in ordered[place + 1 :]]
+    _check_behind(newcomer, behind, before, begins, now, factor)
+    plan = planner.plan(newcomer, {}, now)
+    seconds = factor * max(begin + plan.prefill_seconds, plan.ttft_seconds)
+    if seconds > left:
+        raise too_late(seconds, left)
+
+
+def _work(group: Group) -> float:
+    """Return the seconds that a group has to compute."""
+    return sum([other.work for _, _, other in chain.from_iterable(group.lines.values())])
 
 
 def _check_behind(
     newcomer: Waiting,
     behind: Sequence[Waiting],
     before: float,
-    forecast: Forecast,
+    begins: Callable[[float], float],
     now: float,
     factor: float,
 ) -> None:
@@ -77,19 +100,19 @@ def _check_behind(
     Args:
         newcomer: the request.
         behind: those that go later for their keys alone, in order.
-        before: seconds of all that goes before the newcomer.
-        forecast: of the workers.
+        before: seconds of all that goes before the newcomer, but for other tiers'.
+        begins: returns when a worker begins what comes after so many of these seconds.
         now: a monotonic clock, in seconds.
         factor: times as long as predicted, as most first tokens take.
     """
     before += newcomer.work
-    last = forecast.begins(before + sum([other.work for other in behind]))
+    last = begins(before + sum([other.work for other in behind]))
     for other in behind:
         work, due = other.work, other.due
         left = due - now
         # Nobody begins later than after all others.
         if factor * (last + work) > left > other.arrival - due:
-            seconds = factor * (forecast.begins(before) + work)
+            seconds = factor * (begins(before) + work)
             if seconds > left:
                 raise too_late(seconds, left)
         before += work

@@ -1,15 +1,19 @@
-"""What waits, in order: by class and rank, by tenants' shares, by key."""
+"""What waits, in order: by class and tier, by tenants' shares, by key."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from services.router.admission.class_shares import ClassShares
 from services.router.admission.fairness import FairShares
+from services.router.admission.tier_shares import TierShares
 from services.router.admission.waiting import Waiting
 
+Section = tuple[bool, bool]
+"""Whether a class has as much as it may have, and whether it has its floor: the lowest goes first,
+whatever the tier."""
 Entry = tuple[float, int, Waiting]
 """Key, number and the request itself; no two have one number."""
 
@@ -17,6 +21,7 @@ Entry = tuple[float, int, Waiting]
 class Group(NamedTuple):
     """Requests that are equal but for their keys. Valid until a line changes."""
 
+    section: Section
     rank: tuple[int, int]
     priority_class: int
     lines: Mapping[str, Sequence[Entry]]
@@ -37,11 +42,13 @@ class Lines:
 
     Args:
         shares: of the tenants.
+        tiers: of the tenants' tiers.
         classes: of priority classes.
     """
 
-    def __init__(self, shares: FairShares, classes: ClassShares) -> None:
+    def __init__(self, shares: FairShares, tiers: TierShares, classes: ClassShares) -> None:
         self._shares = shares
+        self._tiers = tiers
         self._classes = classes
         self._lines: dict[tuple[tuple[int, int], int], dict[str, list[Entry]]] = {}
         """By rank and class, then by tenant."""
@@ -70,40 +77,58 @@ class Lines:
         """Return the classes of those that wait."""
         return {priority_class for _, priority_class in self._lines}
 
-    def groups(self, *, held: bool) -> Iterator[Group]:
-        """Yield what waits in order, in groups of those that are equal but for their keys.
+    def section(self, priority_class: int) -> Section:
+        """Return where the requests of a class, of which some wait, go."""
+        return self._classes.held(priority_class), not self._classes.owed(priority_class)
 
-        Classes that are owed go first, by rank; then the others, by rank; those that have as much
-        as they may have come last. Nothing may change between.
+    def groups(self, *, held: bool) -> Iterator[Group]:
+        """Yield what waits, in groups of those that are equal but for their keys.
+
+        Classes that are owed come first, then the others; those that have as much as they may have
+        come last. Within these, groups come by tier; each tier's are in order. Nothing may change
+        between.
 
         Args:
             held: whether those last ones are wanted.
         """
-        classes = self._classes
         leads = self._shares.leads()
-        ranks = [(classes.held(rank[1]), not classes.owed(rank[1]), *rank) for rank in self._lines]
-        for is_held, _, rank, priority_class in sorted(ranks):
-            if is_held and not held:
+        ranks = [(self.section(rank[1]), *rank) for rank in self._lines]
+        for section, rank, priority_class in sorted(ranks):
+            if section[0] and not held:
                 return
             lines = self._lines[rank, priority_class]
             tenants = sorted(lines, key=leads.__getitem__)
             for _, equal in groupby(tenants, key=leads.__getitem__):
-                yield Group(rank, priority_class, {tenant: lines[tenant] for tenant in equal})
+                of_these = {tenant: lines[tenant] for tenant in equal}
+                yield Group(section, rank, priority_class, of_these)
 
-    def last(self, tenant: str | None) -> int:
-        """Return the number of the last one to go of the lowest rank.
+    def in_order(self, *, held: bool) -> Iterator[Entry]:
+        """Yield what waits, the first to go first, where tiers have their turns by their shares.
+
+        Args:
+            held: whether those are wanted whose classes have as much as they may have.
+        """
+        for _, section in groupby(self.groups(held=held), key=lambda one: one.section):
+            tiers = {
+                tier: chain.from_iterable([one.merged() for one in groups])
+                for tier, groups in groupby(section, key=lambda one: one.rank[0])
+            }
+            yield from self._tiers.merge(tiers)
+
+    def last(self, tenant: str | None, tier: int | None = None) -> int | None:
+        """Return the number of the last one to go of the lowest rank; None: none waits of these.
 
         Args:
             tenant: whose requests are meant; None: all tenants'.
-
-        Raises:
-            LookupError: nothing waits.
+            tier: whose requests are meant; None: all tiers'.
         """
         leads = self._shares.leads()
         for rank in sorted(self._lines, reverse=True):
+            if tier is not None and rank[0][0] != tier:
+                continue
             lines = self._lines[rank]
             if tenant is None:
                 return max((leads[name], line[-1]) for name, line in lines.items())[1][1]
             if tenant in lines:
                 return lines[tenant][-1][1]
-        raise LookupError("nothing waits")
+        return None

@@ -2,8 +2,9 @@
 
 A request waits until the worker that it is best placed on has little left to compute, for what is
 placed late is placed on what is known late: who has which blocks, and which shorter prompt came in
-between. Classes that have less than their floor go first; then requests go by rank, by their
-tenants' virtual times, and by a key: seconds left to compute − age × seconds waited. All wait
+between. Classes that have less than their floor go first; then tiers have their turns by their
+shares, and within each requests go by class, by their tenants' virtual times, and by a key: seconds
+left to compute − age × seconds waited. All wait
 equally long from now on, so that a key never changes but with what is cached.
 
 Each change plans the first requests again. One whose worker has enough to do is planned there, and
@@ -17,7 +18,7 @@ import math
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 
 from baton.errors import BatonError, Reason
 from services.router.admission.charges import Charges
@@ -26,6 +27,7 @@ from services.router.admission.fairness import FairShares
 from services.router.admission.in_time import RETRY_SECONDS, check_in_time, too_late
 from services.router.admission.lateness import Lateness
 from services.router.admission.lines import Lines
+from services.router.admission.tier_shares import TierShares
 from services.router.admission.waiting import (
     DEFAULT_SETTINGS,
     Charge,
@@ -61,11 +63,12 @@ class AdmissionQueue:
         self._shares = shares
         self._settings = settings
         self._classes = classes if classes is not None else ClassShares()
-        self.charges = Charges(shares, self._classes)
+        self._tiers = TierShares(settings.tiers)
+        self.charges = Charges(shares, self._tiers, self._classes)
         """Of requests that went, to be settled when their tickets are back."""
         self._lateness = lateness if lateness is not None else Lateness()
         self._waiting: dict[int, Waiting] = {}
-        self._lines = Lines(shares, self._classes)
+        self._lines = Lines(shares, self._tiers, self._classes)
         self._tenants: dict[str, int] = {}
         """Requests by tenant."""
         self._sessions: dict[int, set[int]] = {}
@@ -97,13 +100,14 @@ class AdmissionQueue:
         waiting.work = planner.remaining_seconds(waiting.request)
         self._set_times(waiting)
         gives_way = self._giving_way(waiting)
-        self._shares.join(waiting.tenant, waiting.weight)
+        self._shares.join(waiting.tenant, waiting.weight, waiting.rank[0])
+        self._tiers.join(waiting.rank[0])
         self._classes.join(waiting.priority_class)
         self._lines.add(waiting)
         if waiting.due < math.inf:
             try:
                 factor = self._lateness.factor
-                check_in_time(waiting, self._lines, planner, now, factor)
+                check_in_time(waiting, self._lines, self._tiers, planner, now, factor)
             except BatonError:
                 self._lines.remove(waiting)
                 self._leave(waiting)
@@ -223,8 +227,8 @@ class AdmissionQueue:
         if queues and len(self._tenants) > 1:
             self._shares.tokens_per_second = planner.tokens_per_second() / len(queues)
         least = self._shares.least_active()
-        first = chain.from_iterable(one.merged() for one in self._lines.groups(held=False))
-        for _, number, _ in list(islice(first, self._settings.window)):
+        first = list(islice(self._lines.in_order(held=False), self._settings.window))
+        for _, number, _ in first:
             if queues and min(queues.values()) > gate:
                 return
             waiting = self._waiting.get(number)
@@ -244,10 +248,10 @@ class AdmissionQueue:
                 self.remove(number)
                 yield Due(waiting, too_late(plan.ttft_seconds, waiting.deadline - now), None)
                 continue
-            lead = self._shares.lead(waiting.tenant, least)
+            lead, rank = self._shares.lead(waiting.tenant, least), self.rank(waiting)
             self._take(number)
             charge = self.charges.begin(waiting, plan.uncached_tokens)
-            yield Due(waiting, plan, charge, lead)
+            yield Due(waiting, plan, charge, lead, rank)
             queues = planner.queue_seconds(now)
 
     def order(self) -> Iterator[int]:
@@ -255,9 +259,21 @@ class AdmissionQueue:
 
         Those of classes that have as much as they may have come last.
         """
-        for group in self._lines.groups(held=True):
-            for _, number, _ in group.merged():
-                yield number
+        return (number for _, number, _ in self._lines.in_order(held=True))
+
+    def rank(self, waiting: Waiting) -> tuple[int, int]:
+        """Return the ranks of a request's tier and class in the lines of workers, if it goes now.
+
+        What goes because it is its tier's or class's turn is not to wait there for higher ones. One
+        whose tier was given more than another goes behind what was placed of that one.
+        """
+        tier, priority_class = waiting.rank
+        if self._classes.owed(waiting.priority_class):
+            return 0, 0
+        return (
+            tier if self._settings.tiers.strict else int(self._tiers.ahead(tier)),
+            priority_class,
+        )
 
     def _set_times(self, waiting: Waiting) -> None:
         policy, settings = self._classes.policy.of(waiting.priority_class), self._settings
@@ -291,15 +307,23 @@ class AdmissionQueue:
                 self._lines.add(waiting)
 
     def _giving_way(self, newcomer: Waiting) -> int | None:
-        """Return the last one of a lower rank where the queue is full; None: it has room."""
-        settings, tenant = self._settings, newcomer.tenant
+        """Return the one that has to go for a newcomer where the queue is full; None: it has room.
+
+        It is the last one of the lowest class: of the newcomer's tenant where that has as many as
+        it may have, else of the tier that has most waiting for its share. Where tiers go one after
+        another, it is the last one of the lowest rank.
+        """
+        settings, tenant, tier = self._settings, newcomer.tenant, newcomer.rank[0]
         if self._tenants.get(tenant, 0) >= settings.max_tenant:
             last, whose = self._lines.last(tenant), f"the tenant {tenant!r}"
-        elif len(self._waiting) >= settings.max_total:
-            last, whose = self._lines.last(None), "all tenants"
-        else:
+        elif len(self._waiting) < settings.max_total:
             return None
-        if self._waiting[last].rank <= newcomer.rank:
+        elif settings.tiers.strict or (most := self._tiers.most_over(tier)) == tier:
+            same = None if settings.tiers.strict else tier
+            last, whose = self._lines.last(None, same), "all tenants"
+        else:
+            return self._lines.last(None, most)
+        if last is None or self._waiting[last].rank <= newcomer.rank:
             raise BatonError(
                 Reason.OVERLOADED,
                 f"the router's queue is full of requests of {whose}",
@@ -318,6 +342,7 @@ class AdmissionQueue:
 
     def _leave(self, waiting: Waiting) -> None:
         self._shares.leave(waiting.tenant)
+        self._tiers.leave(waiting.rank[0])
         self._classes.leave(waiting.priority_class)
 
     def _take(self, number: int) -> Waiting:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from baton.errors import BatonError
+from services.router.admission.tiers import DEFAULT_TIERS, TierPolicy
 from services.router.placement.service import PlacementRequest
 
 
@@ -27,6 +28,8 @@ class QueueSettings:
     """Requests of one tenant that may wait."""
     max_total: int = 10_000
     """Requests that may wait."""
+    tiers: TierPolicy = DEFAULT_TIERS
+    """How tiers share what workers compute."""
 
 
 DEFAULT_SETTINGS = QueueSettings()
@@ -44,7 +47,7 @@ class Waiting:
     arrival: float
     """Now, less what it has waited at another router."""
     rank: tuple[int, int] = (0, 0)
-    """Tier and priority class; the lowest goes first."""
+    """Of its tier and its priority class; 0 is the highest."""
     priority_class: int = 0
     """What its class's policy is found by."""
     weight: float = 1.0
@@ -142,6 +145,7 @@ class Charge(NamedTuple):
     """What a request was charged when it went, to be settled when its ticket is back."""
 
     tenant: str
+    tier: int
     priority_class: int
     weight: float
     """Of its class."""
@@ -164,4 +168,7 @@ class Due(NamedTuple, Generic[P]):
     charge: Charge | None
     """What `Charges.settle` is given when its ticket is back; None with an error."""
     tenant_lead: float = 0.0
-    """Tokens by weight that its tenant was given beyond the one that was given least."""
+    """Tokens by weight that its tenant was given beyond the least of its tier."""
+    rank: tuple[int, int] = (0, 0)
+    """Of its tier and class in the lines of workers, which knows whose turn it was here: the lowest
+    goes first."""

@@ -274,7 +274,8 @@ class QueryDispatcher:
         answer.correlation_id = pending.correlation_id
         fill_placement(answer, placed, self.placements)
         since_epoch = time.time() - time.monotonic()
-        fill_order(answer.order, waiting, admitted.tenant_lead, self._age, since_epoch)
+        rank, lead = admitted.rank, admitted.tenant_lead
+        fill_order(answer.order, waiting, rank, lead, self._age, since_epoch)
         replaced = self._claims.begin(pending, placed.ticket)
         if replaced is not None and replaced[0] in self._sessions:
             self._sessions[replaced[0]].tell_superseded(replaced[1])

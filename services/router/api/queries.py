@@ -134,6 +134,7 @@ def fill_placement(
 def fill_order(
     order: worker_pb2.WorkOrder,
     waiting: Waiting,
+    rank: tuple[int, int],
     tenant_lead: float,
     age: float,
     since_epoch: float,
@@ -143,11 +144,12 @@ def fill_order(
     Args:
         order: to be filled.
         waiting: the request.
+        rank: of its tier and class there.
         tenant_lead: of its tenant.
         age: seconds of computing that a second of waiting makes up for.
         since_epoch: Unix seconds less those of the clock that the request's arrival is of.
     """
-    order.tier, order.priority_class = waiting.rank
+    order.tier, order.priority_class = rank
     order.tenant_lead = tenant_lead
     order.key = waiting.key + age * since_epoch
 

@@ -16,7 +16,7 @@ from services.router.policy.costs import Policy
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout
 from services.router.state.rates import Bandwidths
 
-FORMAT = 3
+FORMAT = 4
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, tag_field="kind"):

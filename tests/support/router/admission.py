@@ -10,6 +10,7 @@ from services.router.admission.class_shares import ClassShares
 from services.router.admission.classes import AdmissionPolicy, ClassPolicy
 from services.router.admission.fairness import FairShares
 from services.router.admission.queue import AdmissionQueue
+from services.router.admission.tiers import DEFAULT_TIERS, TierPolicy
 from services.router.admission.waiting import Due, QueueSettings, Waiting
 from services.router.placement.service import PlacementRequest
 
@@ -67,13 +68,14 @@ def waiting(
     *,
     tenant: str = "",
     rank: int = 0,
+    tier: int = 0,
     session: int = 1,
     deadline: float = float("inf"),
     target: float = float("inf"),
 ) -> Waiting:
     request = PlacementRequest("m", tokens, 10, tenant=tenant, seed=number)
     return Waiting(
-        number, request, session, at, (0, rank), rank, deadline=deadline, ttft_target=target
+        number, request, session, at, (tier, rank), rank, deadline=deadline, ttft_target=target
     )
 
 
@@ -86,10 +88,14 @@ def place_due(queue: AdmissionQueue, workers: Workers, now: float = 0.0) -> list
 
 
 def made(
-    *requests: Waiting, workers: Workers, waits: bool = False, **constants: float
+    *requests: Waiting,
+    workers: Workers,
+    waits: bool = False,
+    tiers: TierPolicy = DEFAULT_TIERS,
+    **constants: float,
 ) -> AdmissionQueue:
     policy = AdmissionPolicy({0: ClassPolicy(waits=waits)})
-    settings = QueueSettings(**constants)  # type: ignore[arg-type]
+    settings = QueueSettings(tiers=tiers, **constants)  # type: ignore[arg-type]
     queue = AdmissionQueue(FairShares(0.0), settings, ClassShares(policy))
     for one in requests:
         queue.add(one, workers, one.arrival)

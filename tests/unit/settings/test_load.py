@@ -67,6 +67,14 @@ def test_lists_sizes_and_paths_are_read(monkeypatch):
     assert store.tenant_bytes == {"acme": 1024**3, "b": 2 * 1024**2}
 
 
+def test_a_tier_that_is_not_named_keeps_its_number():
+    arguments = ["--queue-tier-weights", "free=2, pro=8", "--queue-tier-floors", "free=0.2"]
+    queue = load(RouterSettings, arguments).queue
+    assert queue.tier_weights == {"enterprise": 16, "pro": 8, "free": 2}
+    assert queue.tier_floors == {"enterprise": 0.5, "pro": 0.1, "free": 0.2}
+    assert load(RouterSettings).queue.tier_order == "weighted"
+
+
 def test_roles_default_to_the_process():
     assert load(PrefillSettings).role == "prefill"
     assert load(DecodeSettings).role == "decode"
@@ -78,6 +86,10 @@ def test_roles_default_to_the_process():
     [
         (RouterSettings, ["--grpc-port", "70000"], ["grpc.port", "'70000'", "65535"]),
         (RouterSettings, ["--etcd-endpoints", "nowhere"], ["etcd.endpoints", "host:port"]),
+        (RouterSettings, ["--queue-tier-weights", "gold=2"], ["queue.tier_weights", "'gold'"]),
+        (RouterSettings, ["--queue-tier-weights", "free=0"], ["queue.tier_weights", "0.001"]),
+        (RouterSettings, ["--queue-tier-weights", "free"], ["queue.tier_weights", "tier=number"]),
+        (RouterSettings, ["--queue-tier-floors", "free=0.5"], ["queue.tier_floors", "1.1 in sum"]),
         (RouterSettings, ["--etcd-endpoints", ""], ["etcd.endpoints", "at least one"]),
         (RouterSettings, ["--etcd-cluster", "a/b"], ["etcd.cluster", "pattern"]),
         (RouterSettings, ["--drain-seconds", "soon"], ["drain_seconds", "'soon'", "number"]),

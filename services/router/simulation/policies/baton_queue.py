@@ -126,7 +126,7 @@ class BatonQueueRouter(BatonRouter):
         for expired in self._queue.expire(now):
             del self._held[expired.number]
         answer = None
-        for waiting, plan, charge, lead in self._queue.due(self._planner, now):
+        for waiting, plan, charge, lead, _ in self._queue.due(self._planner, now):
             request = self._held.pop(waiting.number)
             if isinstance(plan, BatonError) or charge is None:
                 continue
