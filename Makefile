@@ -162,12 +162,17 @@ test-native: $(DEV) $(GENERATED) ## the tests of the engine's operators, with ea
 test-clickhouse: $(DEV) $(CLICKHOUSE) $(GENERATED) ## the tests of docs/clickhouse.sql, in a ClickHouse that it installs
 	@$(BIN)/python -m pytest -m clickhouse tests/integration/usage
 
+# What the compiled operators find in torch where they are installed, so that a wheel does not bring it.
+FROM_TORCH := --exclude 'libtorch*.so' --exclude 'libc10*.so' --exclude libgomp.so.1
+
 .PHONY: dist
 dist: $(DEV) ## what a release publishes, into dist/: wheels (one compiled), sdist, constraints, protos for other languages
 	@rm -rf dist
 	@mkdir -p build
 	@$(BIN)/python -m build --no-isolation >build/dist.log 2>&1 || { tail -n 15 build/dist.log >&2; exit 1; }
 	@if command -v c++ >/dev/null; then BATON_WHEEL_NATIVE=1 $(BIN)/python -m build --wheel --no-isolation >>build/dist.log 2>&1 \
+		&& PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair $(FROM_TORCH) --plat auto -w dist dist/*-linux_*.whl >>build/dist.log 2>&1 \
+		&& rm dist/*-linux_*.whl \
 		|| { tail -n 15 build/dist.log >&2; exit 1; }; \
 	else echo "no C++ compiler: no wheel with compiled operators" >&2; fi
 	@cp constraints.txt requirements-vllm.txt dist/

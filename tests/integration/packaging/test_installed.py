@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,14 +27,14 @@ pytestmark = pytest.mark.soak
 class Venv:
     """An empty venv and what was installed into it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, python: str = sys.executable) -> None:
         self.directory = directory
         self.environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("BATON_", "PYTHON", "SSL_"))
         } | {"XDG_STATE_HOME": str(directory / "state")}
-        subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
+        subprocess.run([python, "-m", "venv", str(directory)], check=True)
 
     def install(self, *requirements: str) -> None:
         pip = ["pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
@@ -163,6 +164,20 @@ def test_the_extra_cli_asks_from_the_command_line(
     assert (answer.returncode, bool(answer.stdout.strip())) == (0, True)
     assert router.returncode == 2
     assert "pip install 'baton-serving[server]'" in router.stderr
+
+
+@pytest.mark.parametrize("name", ["python3.12", "python3.13", "python3.14"])
+def test_the_client_runs_on_other_pythons(wheel: str, grpc: str, tmp_path: Path, name: str) -> None:
+    python = shutil.which(name)
+    if python is None or subprocess.run([python, "--version"], check=False).returncode:
+        pytest.skip(f"there is no {name}")
+    venv = Venv(tmp_path, python)
+    venv.install(f"{wheel}[cli]", "-c", str(ROOT / "constraints.txt"))
+    answer = venv.run(["python", "-W", "error", "-c", ASK, grpc])
+    models = venv.run(["baton", "models", "--address", grpc])
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("8 ")
+    assert "baton-tiny" in models.stdout
 
 
 def test_the_client_alone_says_what_a_cluster_needs(oldest_client: Venv) -> None:
