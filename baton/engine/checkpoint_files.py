@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 from safetensors import SafetensorError, safe_open
 
-from baton.engine.model_config import CheckpointError
+from baton.engine.support.documents import CheckpointError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

@@ -6,7 +6,7 @@ import msgspec
 
 from baton.engine.base import Engine, EngineInfo
 from baton.engine.grammars import GRAMMAR, read_grammars
-from baton.engine.model_config import CheckpointError, read_config
+from baton.engine.model_config import read_config
 from baton.engine.paged.engine import PagedEngine
 from baton.engine.sim import TOKEN_BYTES, SimCosts, SimRunner
 from baton.engine.sizing import (
@@ -16,7 +16,9 @@ from baton.engine.sizing import (
     page_count,
     scheduler_limits,
 )
-from baton.engine.vllm.environment import check_version, is_cpu_build, prepare
+from baton.engine.support.documents import CheckpointError
+from baton.engine.support.preflight import check_engine
+from baton.engine.vllm.environment import is_cpu_build, prepare
 from baton.kv.layout import Layout
 from baton.settings import EngineSettings, StartupError
 from baton.structured.masks import Masks
@@ -35,8 +37,7 @@ def create_engine(settings: EngineSettings) -> Engine:
         StartupError: the checkpoint cannot be used, or a setting does not go with it.
     """
     _check_no_ignored(settings)
-    if settings.kind == "vllm":
-        check_version()
+    check_engine(settings)
     if settings.device == "cpu" and (settings.kind != "vllm" or is_cpu_build()):
         check_memory(settings)
     try:
@@ -67,7 +68,9 @@ def _check_no_ignored(settings: EngineSettings) -> None:
 
 
 def _create_sim(settings: EngineSettings) -> Engine:
-    config = None if settings.model is None else read_config(settings.model)
+    config = None
+    if settings.model is not None:
+        config = read_config(settings.model, settings.context_tokens, settings.kind)
     vocab = config.vocab_tokens if config else _SIM_VOCAB_TOKENS
     eos = config.eos_token_ids if config else ()
     if vocab <= len(eos):

@@ -2,22 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
-FAMILIES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "llama",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-}
+from baton.engine.support.architectures import TORCH_FAMILIES
+from baton.engine.support.check import EngineKind, check_architecture
+from baton.engine.support.documents import CONFIG, CheckpointError, read_document
+
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 Scaling = Literal["default", "linear", "llama3"]
-
-
-class CheckpointError(Exception):
-    """A checkpoint cannot be used. The text is a sentence that names the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +69,6 @@ class _Document(msgspec.Struct):
     torch_dtype: str | None = None
     dtype: str | None = None
     quantization_config: dict[str, Any] | None = None
-    use_sliding_window: bool = False
-    sliding_window: int | None = None
     partial_rotary_factor: float = 1.0
 
 
@@ -97,25 +89,29 @@ class _RopeDocument(msgspec.Struct):
     partial_rotary_factor: float = 1.0
 
 
-D = TypeVar("D", _Document, _Ends)
+_LACKS = "which the torch engine does not have (--engine vllm serves it if vLLM does)"
 _SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
 
 
-def read_config(directory: Path) -> ModelConfig:
+def read_config(
+    directory: Path, context_tokens: int = 0, kind: EngineKind = "torch"
+) -> ModelConfig:
     """Read config.json and, where it exists, generation_config.json.
+
+    Args:
+        directory: of the checkpoint.
+        context_tokens: the longest sequence; 0: what the checkpoint says. A sliding window as wide
+            as that is full attention.
+        kind: of the engine that asks.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the model is not of a known kind.
     """
-    path = directory / "config.json"
-    document = _decode(path, _Document)
-    family = next((FAMILIES[name] for name in document.architectures if name in FAMILIES), None)
-    if family is None:
-        raise CheckpointError(
-            f"{path} names the architecture {', '.join(document.architectures) or 'nothing'}; "
-            f"this engine runs {', '.join(FAMILIES)}."
-        )
-    _refuse_unknown(path, family, document)
+    path = directory / CONFIG
+    check_architecture(directory, kind, context_tokens)
+    document = read_document(path, _Document)
+    family = next(TORCH_FAMILIES[name] for name in document.architectures if name in TORCH_FAMILIES)
+    _refuse_unknown(path, document)
     rope = _rope(path, document)
     dtype = (document.dtype or document.torch_dtype or "float32").removeprefix("torch.")
     if dtype not in DTYPES:
@@ -145,38 +141,23 @@ def read_eos_token_ids(directory: Path) -> tuple[int, ...]:
         CheckpointError: a file is damaged, or config.json is missing.
     """
     path = directory / "generation_config.json"
-    found = _decode(path, _Ends).eos_token_id if path.exists() else None
+    found = read_document(path, _Ends).eos_token_id if path.exists() else None
     if found is None:
-        found = _decode(directory / "config.json", _Ends).eos_token_id
+        found = read_document(directory / CONFIG, _Ends).eos_token_id
     if found is None:
         return ()
     return tuple(found) if isinstance(found, list) else (found,)
 
 
-def _decode(path: Path, kind: type[D]) -> D:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except FileNotFoundError as error:
-        raise CheckpointError(
-            f"{path} is missing: point the model at a directory in Hugging Face layout."
-        ) from error
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-    except msgspec.DecodeError as error:
-        raise CheckpointError(f"{path} is damaged: {error}.") from error
-
-
-def _refuse_unknown(path: Path, family: str, document: _Document) -> None:
-    windowed = document.use_sliding_window if family != "llama" else bool(document.sliding_window)
+def _refuse_unknown(path: Path, document: _Document) -> None:
     unknown = {
         f"hidden_act {document.hidden_act}": document.hidden_act != "silu",
         "quantization_config": document.quantization_config is not None,
-        "sliding window attention": windowed,
         "partial_rotary_factor": document.partial_rotary_factor != 1.0,
     }
     for what, present in unknown.items():
         if present:
-            raise CheckpointError(f"{path} asks for {what}, which this engine does not have.")
+            raise CheckpointError(f"{path} asks for {what}, {_LACKS}.")
     positive = (
         document.vocab_size,
         document.hidden_size,
@@ -202,12 +183,10 @@ def _rope(path: Path, document: _Document) -> Rope:
     scaling = next((name for name in _SCALINGS if name == asked), None)
     if scaling is None:
         raise CheckpointError(
-            f"{path} asks for rope scaling {asked}; this engine has {', '.join(_SCALINGS)}."
+            f"{path} asks for rope scaling {asked}, {_LACKS}: it has {', '.join(_SCALINGS)}."
         )
     if found.partial_rotary_factor != 1.0:
-        raise CheckpointError(
-            f"{path} asks for partial_rotary_factor, which this engine does not have."
-        )
+        raise CheckpointError(f"{path} asks for partial_rotary_factor, {_LACKS}.")
     return Rope(
         theta=found.rope_theta,
         scaling=scaling,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from baton.engine.model_config import CheckpointError
+from baton.engine.support.documents import CheckpointError
 from baton.sampling import InvalidParameterError, SamplingParams, check
 
 FILE = "generation_config.json"

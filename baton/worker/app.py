@@ -9,8 +9,8 @@ from baton.cluster.etcd.certificate import connect
 from baton.cluster.registration import Registration
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
-from baton.engine.model_config import CheckpointError
 from baton.engine.sampling_defaults import read_sampling_defaults
+from baton.engine.support.documents import CheckpointError
 from baton.host.priority import can_add_niceness
 from baton.internal.v1 import cluster_pb2, worker_pb2_grpc
 from baton.kv.client.client import KvStoreClient

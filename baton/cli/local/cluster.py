@@ -34,6 +34,7 @@ from baton.cli.local.processes.child import Child, ServiceProcess
 from baton.cli.local.processes.supervisor import ETCD, Supervisor
 from baton.cli.options import ClusterOptions
 from baton.cluster.etcd.local import LocalEtcd
+from baton.engine.support.preflight import check_engine
 from baton.internal.v1.cluster_pb2 import ModelCard
 from baton.settings import (
     SERVICE_SETTINGS,
@@ -170,6 +171,7 @@ async def _run(
             settings = _settings_of(spec)
             environment = dict(spec.settings)
             if isinstance(settings, WorkerSettings):
+                _check_engine(settings)
                 given = given_variables(options.config, spec.service)
                 environment |= operators.settings_for(settings.engine, given)
             if settings.tls.cert is not None:
@@ -279,6 +281,18 @@ def _settings_of(spec: ProcessSpec) -> ProcessSettings:
     given = [f"{flags[name]}={value}" for name, value in spec.settings.items() if name in flags]
     try:
         return load(settings_type, given, spec.service)
+    except StartupError as error:
+        raise CommandError(str(error)) from error
+
+
+def _check_engine(settings: WorkerSettings) -> None:
+    """Refuse a checkpoint that the workers' engine does not serve.
+
+    Raises:
+        CommandError: it does not; the text says which does.
+    """
+    try:
+        check_engine(settings.engine)
     except StartupError as error:
         raise CommandError(str(error)) from error
 

@@ -12,7 +12,7 @@ from baton.engine.checkpoint_files import (
 )
 from baton.engine.lora.config import AdapterError, read_config
 from baton.engine.lora.weights import check_weights, find_weights
-from baton.engine.model_config import CheckpointError
+from baton.engine.support.documents import CheckpointError
 from baton.settings import StartupError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from baton.engine.checkpoint_files import TensorShape, tensor_shapes
 from baton.engine.lora.config import AdapterConfig, AdapterError
-from baton.engine.model_config import CheckpointError
+from baton.engine.support.documents import CheckpointError
 
 WEIGHTS = "adapter_model.safetensors"
 _PICKLES = ("adapter_model.bin", "adapter_model.pt")

@@ -31,7 +31,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         raise StartupError(
             "The torch engine needs a checkpoint: set BATON_ENGINE_MODEL to its directory."
         )
-    config = read_config(settings.model)
+    config = read_config(settings.model, settings.context_tokens)
     device = torch.device(settings.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise StartupError(

@@ -14,6 +14,7 @@ import pytest
 
 from baton import __version__
 from baton.client import Client
+from baton.engine.testing.random_checkpoint import write_random_checkpoint
 from baton.state.local.programs import find_programs
 from tests.support.clock import Stopwatch
 from tests.support.processes.freeze import freeze
@@ -198,13 +199,12 @@ def _next_pid(run: Any, instance_id: str, given_up: str) -> int | None:
 
 
 def test_a_broken_checkpoint_stops_everything_with_a_sentence(baton: Start, tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (broken / name).write_text("{")
-    run = baton("up", "--model", str(broken))
+    broken = write_random_checkpoint(tmp_path / "broken")
+    (broken / "model.safetensors").write_text("{")
+    run = baton("up", "--model", str(broken), engine="torch")
     assert run.ends(60) == 2, run.stderr
     assert "cannot start" in run.stderr
+    assert "model.safetensors is damaged" in run.stderr
     assert "Traceback" not in run.stderr
     assert run.children() == {}
 

@@ -1,5 +1,6 @@
 """The command line as a person meets it: exit codes, sentences, speed."""
 
+import json
 import os
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from baton.rpc.protocol import VERSION
 from baton.version import full_version
 from tests.support.clock import Stopwatch, slowness
+from tests.support.engine.model import TRAINED
 from tests.support.processes.launcher import Launcher
 
 _MAIN = "from baton.__main__ import main; main()"
@@ -60,8 +62,9 @@ def taken_port() -> Iterator[int]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> str:
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+    for name in ("tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_bytes(b"{}")
+    (tmp_path / "config.json").write_bytes((TRAINED / "config.json").read_bytes())
     return str(tmp_path)
 
 
@@ -79,6 +82,35 @@ def test_version_starts_quickly() -> None:
     assert (
         time.process_time() + sum(os.times()[2:4]) - begun < slowness()
     )  # torch alone takes longer
+
+
+UNSERVED = [
+    ("Phi3ForCausalLM", "serve it with --engine vllm"),
+    ("DeepseekV3ForCausalLM", "which is not supported yet: it has latent attention"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "said"), UNSERVED)
+@pytest.mark.parametrize("command", ["up --model", "demo --model", "serve prefill --engine-model"])
+def test_a_model_that_the_engine_lacks_is_refused_before_anything_starts(
+    tmp_path: Path, command: str, architecture: str, said: str
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "tokenizer.json").write_text("{}")
+    (model / "model.safetensors").touch()
+    config = {"architectures": [architecture], "max_position_embeddings": 4096}
+    (model / "config.json").write_text(json.dumps(config))
+    begun = sum(os.times()[2:4])
+    done = call(*command.split(), str(model), XDG_RUNTIME_DIR=str(tmp_path))
+    seconds = sum(os.times()[2:4]) - begun
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert f"{model}/config.json names the architecture {architecture}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+    # Of this process and of what it would have started.
+    assert seconds < slowness()
 
 
 @pytest.mark.parametrize(

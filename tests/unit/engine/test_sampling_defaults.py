@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from baton.engine.model_config import CheckpointError
 from baton.engine.sampling_defaults import read_sampling_defaults
+from baton.engine.support.documents import CheckpointError
 from baton.sampling import SamplingParams
 
 

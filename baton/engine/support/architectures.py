@@ -1,0 +1,129 @@
+"""The table of architectures: what each keeps as KV, and which engine computes it.
+
+Names are those of `architectures` in config.json. The vLLM engine's are from the registry of the
+release in `environment.TESTED_VERSION` (vllm/model_executor/models/registry.py); defaults are those
+of transformers' configuration classes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+LATENT = "latent attention (MLA)"
+STATE = "state-space or linear attention layers"
+ENCODER_DECODER = "an encoder beside the decoder"
+MULTIMODAL = "inputs besides text (images, audio or video)"
+BLOCK_SPARSE = "block-sparse attention"
+CHUNKED = "attention within chunks of the context"
+NO_TEXT = "no output of text (an encoder)"
+
+
+class Windows(Enum):
+    """How config.json says that layers attend to a sliding window of the context only."""
+
+    GIVEN = "given"
+    """`sliding_window` is their width, unless it is null."""
+    FLAGGED = "flagged"
+    """The same, with `use_sliding_window` alone."""
+    UPPER_LAYERS = "upper layers"
+    """The same, in the layers from `max_window_layers` on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One row."""
+
+    torch: str = ""
+    """The torch engine's family; empty: it has none."""
+    needs: str = ""
+    """What neither engine has and the architecture cannot do without; empty: vLLM serves it."""
+    windows: Windows = Windows.GIVEN
+    default_window: int | None = None
+    """Where config.json has no `sliding_window` at all; None: no window."""
+
+
+_FULL = Architecture()
+_FLAGGED = Architecture(windows=Windows.FLAGGED)
+_WINDOWED = Architecture(default_window=4096)
+
+_ROWS: Mapping[str, Architecture] = {
+    "LlamaForCausalLM": Architecture("llama"),
+    "MistralForCausalLM": Architecture("llama", default_window=4096),
+    "Qwen2ForCausalLM": Architecture("qwen2", windows=Windows.UPPER_LAYERS),
+    "Qwen3ForCausalLM": Architecture("qwen3", windows=Windows.UPPER_LAYERS),
+    "Qwen2MoeForCausalLM": _FLAGGED,
+    "Qwen3MoeForCausalLM": _FLAGGED,
+    "GptOssForCausalLM": Architecture(default_window=128),
+    "Llama4ForCausalLM": Architecture(needs=CHUNKED),
+    "Phi3SmallForCausalLM": Architecture(needs=BLOCK_SPARSE),
+}
+
+_FULL_ATTENTION = """
+ApertusForCausalLM BailingMoeForCausalLM BailingMoeV2ForCausalLM BloomForCausalLM ChatGLMModel
+CohereForCausalLM DbrxForCausalLM DeepseekForCausalLM Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM
+ExaoneForCausalLM FalconForCausalLM GPT2LMHeadModel GPTJForCausalLM GemmaForCausalLM
+Glm4ForCausalLM Glm4MoeForCausalLM GraniteForCausalLM GraniteMoeForCausalLM
+GraniteMoeSharedForCausalLM HyperCLOVAXForCausalLM InternLM2ForCausalLM InternLM3ForCausalLM
+MiMoForCausalLM MiniCPMForCausalLM MiniMaxM2ForCausalLM MixtralForCausalLM NemotronForCausalLM
+OPTForCausalLM OlmoeForCausalLM OrionForCausalLM Phi3ForCausalLM PhiMoEForCausalLM SolarForCausalLM
+StableLmForCausalLM TeleChat2ForCausalLM TeleFLMForCausalLM
+"""
+"""One kind of KV, that of the whole context, unless config.json sets `sliding_window`."""
+
+_WINDOWS = """
+AfmoeForCausalLM Cohere2ForCausalLM Cohere2MoeForCausalLM Exaone4ForCausalLM ExaoneMoeForCausalLM
+Gemma2ForCausalLM Gemma3ForCausalLM Gemma3nForCausalLM Gemma4ForCausalLM GraniteMoeSWAForCausalLM
+GraniteSWAForCausalLM MiMoV2FlashForCausalLM MiMoV2ForCausalLM MinistralForCausalLM
+Olmo3ForCausalLM Plamo3ForCausalLM Step3p5ForCausalLM
+"""
+"""Layers with a window, beside others as a rule."""
+
+_NEEDS: Mapping[str, str] = {
+    LATENT: """
+AXK1ForCausalLM DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM
+DeepseekV4ForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM HYV4ForCausalLM
+LongcatFlashForCausalLM LongcatFlashNgramForCausalLM MistralLarge3ForCausalLM
+PanguUltraMoEForCausalLM SarvamMLAForCausalLM
+""",
+    STATE: """
+BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM
+GraniteMoeHybridForCausalLM JambaForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
+Lfm2MoeForCausalLM Mamba2ForCausalLM MambaForCausalLM NemotronHForCausalLM
+NemotronHPuzzleForCausalLM OlmoHybridForCausalLM Qwen3NextForCausalLM Qwen3_5ForCausalLM
+Qwen3_5MoeForCausalLM RecurrentGemmaForCausalLM RwkvForCausalLM Zamba2ForCausalLM
+""",
+    ENCODER_DECODER: """
+BartForConditionalGeneration MBartForConditionalGeneration MT5ForConditionalGeneration
+MarianMTModel PegasusForConditionalGeneration T5ForConditionalGeneration
+UMT5ForConditionalGeneration WhisperForConditionalGeneration
+""",
+    MULTIMODAL: """
+Gemma3ForConditionalGeneration Gemma3nForConditionalGeneration Gemma4ForConditionalGeneration
+Idefics3ForConditionalGeneration InternVLChatModel Llama4ForConditionalGeneration
+LlavaForConditionalGeneration LlavaNextForConditionalGeneration Mistral3ForConditionalGeneration
+MllamaForConditionalGeneration PaliGemmaForConditionalGeneration Phi3VForCausalLM
+Phi4MMForCausalLM Qwen2AudioForConditionalGeneration Qwen2VLForConditionalGeneration
+Qwen2_5_VLForConditionalGeneration Qwen3VLForConditionalGeneration
+Qwen3VLMoeForConditionalGeneration
+""",
+}
+
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+    {
+        **_ROWS,
+        **dict.fromkeys(_FULL_ATTENTION.split(), _FULL),
+        **dict.fromkeys(_WINDOWS.split(), _WINDOWED),
+        **{
+            name: Architecture(needs=needs)
+            for needs, names in _NEEDS.items()
+            for name in names.split()
+        },
+    }
+)
+"""By the name in config.json."""
+
+TORCH_FAMILIES: Mapping[str, str] = MappingProxyType(
+    {name: row.torch for name, row in ARCHITECTURES.items() if row.torch}
+)
+"""What the torch engine runs, by the name in config.json."""

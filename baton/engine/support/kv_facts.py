@@ -1,0 +1,88 @@
+"""What config.json says of the KV that a model's layers keep. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from baton.engine.support.architectures import (
+    ENCODER_DECODER,
+    LATENT,
+    MULTIMODAL,
+    NO_TEXT,
+    STATE,
+    Architecture,
+    Windows,
+)
+
+_DEFAULT_MAX_WINDOW_LAYERS = 28
+"""Of transformers' Qwen2Config and Qwen3Config."""
+_ATTENTION_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
+_WINDOW_TYPES = ("sliding_attention", "chunked_attention")
+_ENCODERS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+
+
+class KvFacts(msgspec.Struct):
+    """config.json: the fields that tell which KV there is."""
+
+    architectures: list[str] = []
+    max_position_embeddings: int | None = None
+    num_hidden_layers: int | None = None
+    sliding_window: int | msgspec.UnsetType | None = msgspec.UNSET
+    use_sliding_window: bool | None = None
+    max_window_layers: int | None = None
+    layer_types: list[str] | None = None
+    kv_lora_rank: int | None = None
+    is_encoder_decoder: bool = False
+    vision_config: dict[str, Any] | None = None
+    audio_config: dict[str, Any] | None = None
+
+
+def window_width(facts: KvFacts, row: Architecture) -> int | None:
+    """Return the `sliding_window` of a checkpoint; None or 0: it has none."""
+    given = facts.sliding_window
+    return row.default_window if given is msgspec.UNSET else given
+
+
+def narrow_window(facts: KvFacts, row: Architecture, context_tokens: int) -> int | None:
+    """Return how many tokens windowed layers see, where that is less than the context.
+
+    Args:
+        facts: of the checkpoint.
+        row: of its architecture.
+        context_tokens: the longest sequence; 0: what the checkpoint says.
+
+    Returns:
+        None: all layers see the whole context. A window as wide as that is full attention.
+    """
+    width = window_width(facts, row)
+    if not width or facts.use_sliding_window is False:
+        return None
+    if row.windows is not Windows.GIVEN and not facts.use_sliding_window:
+        return None
+    if facts.layer_types is not None:
+        windowed = any(kind in _WINDOW_TYPES for kind in facts.layer_types)
+    elif row.windows is Windows.UPPER_LAYERS and facts.num_hidden_layers is not None:
+        first = facts.max_window_layers
+        windowed = facts.num_hidden_layers > (
+            _DEFAULT_MAX_WINDOW_LAYERS if first is None else first
+        )
+    else:
+        windowed = True
+    context = context_tokens or facts.max_position_embeddings
+    return width if windowed and (context is None or width < context) else None
+
+
+def unmet_need(facts: KvFacts) -> str:
+    """Return what a model needs that no engine has, where the table has no row of its architecture.
+
+    Empty: nothing that config.json shows.
+    """
+    needs = {
+        ENCODER_DECODER: facts.is_encoder_decoder,
+        MULTIMODAL: facts.vision_config is not None or facts.audio_config is not None,
+        LATENT: facts.kv_lora_rank is not None,
+        STATE: any(kind not in _ATTENTION_TYPES for kind in facts.layer_types or ()),
+        NO_TEXT: bool(facts.architectures)
+        and all(name.endswith(_ENCODERS) for name in facts.architectures),
+    }
+    return next((need for need, present in needs.items() if present), "")

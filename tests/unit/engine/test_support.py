@@ -1,0 +1,203 @@
+"""What each engine serves is known from config.json alone, and said in a sentence.
+
+tests/data/model_configs.json has the fields of published config.json files, by model, that say
+what the model is.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baton.engine.support.architectures import ARCHITECTURES, TORCH_FAMILIES
+from baton.engine.support.check import EngineKind, check_architecture
+from baton.engine.support.documents import CheckpointError
+from baton.engine.support.preflight import check_engine
+from baton.settings import EngineSettings, StartupError
+
+CONFIGS: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "data" / "model_configs.json").read_text()
+)
+
+WINDOW = "asks for sliding window attention: layers see the last {} tokens of a context of {}"
+NEITHER = {
+    "gemma-2-2b": WINDOW.format(4096, 8192),
+    "gemma-3-1b": WINDOW.format(512, 32768),
+    "gemma-3-4b": "inputs besides text",
+    "gpt-oss-20b": WINDOW.format(128, 131072),
+    "llama-4-scout": "inputs besides text",
+    "llama-4-text": "attention within chunks of the context",
+    "deepseek-v2-lite": "latent attention",
+    "deepseek-v3": "latent attention",
+    "qwen3-next-80b": "state-space or linear attention layers",
+    "mamba2-2.7b": "state-space or linear attention layers",
+    "falcon-h1-1.5b": "state-space or linear attention layers",
+    "granite-4.0-h-tiny": "state-space or linear attention layers",
+    "t5-small": "an encoder beside the decoder",
+    "whisper-small": "an encoder beside the decoder",
+    "qwen2-vl-2b": "inputs besides text",
+    "phi-3-small": "block-sparse attention",
+    "olmo-3-7b": WINDOW.format(4096, 65536),
+    "command-r7b": WINDOW.format(4096, 8192),
+    "mistral-7b-v0.1": WINDOW.format(4096, 32768),
+    "phi-3-mini-4k": WINDOW.format(2047, 4096),
+    "bert-base": "no output of text",
+    "unknown-vision": "inputs besides text",
+    "unknown-latent": "latent attention",
+    "unknown-linear": "state-space or linear attention layers",
+    "unknown-window": WINDOW.format(1024, 4096),
+}
+"""What a model needs that no engine has."""
+VLLM_ALONE = (
+    "mixtral-8x7b",
+    "qwen3-30b-a3b",
+    "glm-4-9b",
+    "glm-4.5-air",
+    "phi-3-mini-128k",
+    "phi-3.5-moe",
+    "gemma-2b",
+)
+BOTH = ("llama-3.1-8b", "mistral-7b-v0.3", "qwen2.5-0.5b", "qwen3-0.6b")
+
+
+def written(directory: Path, name: str, **fields: object) -> Path:
+    """Write a config.json, with fields replaced."""
+    (directory / "config.json").write_text(json.dumps(CONFIGS[name] | fields))
+    return directory
+
+
+def refusal(model: Path, kind: EngineKind, context_tokens: int = 0) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        check_architecture(model, kind, context_tokens)
+    return str(caught.value)
+
+
+def test_every_config_is_looked_at() -> None:
+    assert {*NEITHER, *VLLM_ALONE, *BOTH, "unknown"} == set(CONFIGS)
+
+
+@pytest.mark.parametrize("kind", ["torch", "vllm"])
+@pytest.mark.parametrize("name", NEITHER)
+def test_what_no_engine_serves_is_not_supported_yet(
+    tmp_path: Path, name: str, kind: EngineKind
+) -> None:
+    said = refusal(written(tmp_path, name), kind)
+    assert NEITHER[name] in said
+    assert "not supported yet" in said
+    assert str(tmp_path / "config.json") in said
+    assert "--engine vllm" not in said
+
+
+@pytest.mark.parametrize("name", VLLM_ALONE)
+def test_what_vllm_alone_serves_is_sent_to_it(tmp_path: Path, name: str) -> None:
+    model = written(tmp_path, name)
+    check_architecture(model, "vllm", 0)
+    said = refusal(model, "torch")
+    assert CONFIGS[name]["architectures"][0] in said
+    assert "serve it with --engine vllm" in said
+
+
+@pytest.mark.parametrize("kind", ["torch", "vllm", "sim"])
+@pytest.mark.parametrize("name", BOTH)
+def test_what_both_serve_is_served(tmp_path: Path, name: str, kind: EngineKind) -> None:
+    check_architecture(written(tmp_path, name), kind, 0)
+
+
+def test_what_is_in_no_table_is_left_to_vllm(tmp_path: Path) -> None:
+    model = written(tmp_path, "unknown")
+    check_architecture(model, "vllm", 0)
+    said = refusal(model, "torch")
+    assert "NobodysForCausalLM, which is not supported yet" in said
+    assert "LlamaForCausalLM" in said
+
+
+MISTRAL = "mistral-7b-v0.1"
+QWEN = "qwen2.5-0.5b"
+USED = {"use_sliding_window": True, "sliding_window": 4096}
+
+
+@pytest.mark.parametrize("kind", ["torch", "vllm"])
+@pytest.mark.parametrize(
+    ("name", "fields", "context", "window"),
+    [
+        (MISTRAL, {}, 4096, None),
+        (MISTRAL, {}, 4097, 4096),
+        (MISTRAL, {"sliding_window": 32768}, 0, None),
+        (MISTRAL, {"sliding_window": 32767}, 0, 32767),
+        (MISTRAL, {"sliding_window": 0}, 0, None),
+        (MISTRAL, {"layer_types": ["full_attention"] * 32}, 0, None),
+        (MISTRAL, {"layer_types": ["sliding_attention", "full_attention"]}, 0, 4096),
+        (QWEN, {"use_sliding_window": True}, 0, None),  # as wide as the context
+        (QWEN, USED, 0, 4096),
+        (QWEN, {"use_sliding_window": None, "sliding_window": 4096}, 0, None),
+        (QWEN, USED | {"max_window_layers": 24}, 0, None),
+        (QWEN, USED | {"max_window_layers": 23}, 0, 4096),
+    ],
+)
+def test_a_window_as_wide_as_the_context_is_full_attention(
+    tmp_path: Path,
+    name: str,
+    fields: dict[str, object],
+    context: int,
+    window: int | None,
+    kind: EngineKind,
+) -> None:
+    model = written(tmp_path, name, **fields)
+    if window is None:
+        check_architecture(model, kind, context)
+        return
+    said = refusal(model, kind, context)
+    assert WINDOW.format(window, context or 32768) in said
+    assert f"Set BATON_ENGINE_CONTEXT_TOKENS to {window} or less" in said
+
+
+def test_a_mistral_that_says_nothing_of_its_window_has_one(tmp_path: Path) -> None:
+    config = {key: value for key, value in CONFIGS[MISTRAL].items() if key != "sliding_window"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert WINDOW.format(4096, 32768) in refusal(tmp_path, "torch")
+
+
+def test_what_the_torch_engine_lacks_beside_the_architecture_is_found_before_it_is_made(
+    tmp_path: Path,
+) -> None:
+    model = written(tmp_path, "llama-3.1-8b", rope_scaling={"rope_type": "yarn", "factor": 4.0})
+    with pytest.raises(StartupError, match=r"rope scaling yarn.*--engine vllm"):
+        check_engine(EngineSettings(model=model))
+
+
+def test_the_table_knows_each_family_of_the_torch_engine() -> None:
+    assert set(TORCH_FAMILIES.values()) == {"llama", "qwen2", "qwen3"}
+    assert not any(ARCHITECTURES[name].needs for name in TORCH_FAMILIES)
+
+
+CHECK_ALL = """
+import sys, time
+from pathlib import Path
+from baton.engine.support.check import check_architecture
+from baton.engine.support.documents import CheckpointError
+for directory in sys.argv[1:]:
+    began = time.process_time()
+    try:
+        check_architecture(Path(directory), "torch", 0)
+    except CheckpointError:
+        pass
+    print(time.process_time() - began)
+print(*sorted({"torch", "vllm", "transformers", "numpy"} & set(sys.modules)))
+"""
+
+
+def test_neither_torch_nor_vllm_is_imported_to_know_it(tmp_path: Path) -> None:
+    models = []
+    for name in CONFIGS:
+        (tmp_path / name).mkdir()
+        models.append(str(written(tmp_path / name, name)))
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK_ALL, *models], capture_output=True, text=True, check=True
+    )
+    *seconds, imported = done.stdout.split("\n")[:-1]
+    assert imported == ""
+    assert len(seconds) == len(CONFIGS)
+    assert max(map(float, seconds)) < 1.0
