@@ -11,6 +11,8 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from baton.engine.lora.adapter import Adapter
+from baton.engine.support.check import covers_windows
+from baton.engine.vllm.kv_kinds import check_config
 from baton.engine.vllm.registry import WORKER_ADDRESS
 from baton.settings import EngineSettings, StartupError
 
@@ -108,9 +110,14 @@ def make_config(
         )
     try:
         arguments.update(settings.vllm_args)
+        if covers_windows(settings.model, settings.context_tokens):
+            # It would keep pages of a window all the same, and look for them from the end.
+            overrides = arguments.get("hf_overrides", {})
+            arguments["hf_overrides"] = {**overrides, "sliding_window": None}
         config = EngineArgs(**arguments).create_engine_config(UsageContext.ENGINE_CONTEXT)
     except (TypeError, ValueError, RuntimeError, NotImplementedError, OSError) as error:
         raise refused(settings.model, error) from error
+    check_config(config, settings.model)
     if on_cpu:
         _check_head_size(config, settings.model)
     if settings.tensor_parallel == 1:

@@ -16,6 +16,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
+from vllm.v1.kv_cache_interface import KVCacheSpec
 from vllm.v1.request import Request, RequestStatus
 
 GROUP = 0
@@ -53,9 +54,9 @@ class VllmCore:
     # What the model is.
 
     @property
-    def kv_cache_groups(self) -> int:
-        """`scheduler.kv_cache_config.kv_cache_groups`: how many there are."""
-        return len(self._scheduler.kv_cache_config.kv_cache_groups)
+    def kv_cache_specs(self) -> list[KVCacheSpec]:
+        """`kv_cache_spec` of each of `scheduler.kv_cache_config.kv_cache_groups`."""
+        return [group.kv_cache_spec for group in self._scheduler.kv_cache_config.kv_cache_groups]
 
     @property
     def total_pages(self) -> int:

@@ -21,6 +21,7 @@ from baton.engine.model_config import read_eos_token_ids
 from baton.engine.vllm.config import draws_exactly, make_config, refused
 from baton.engine.vllm.core import VllmCore
 from baton.engine.vllm.engine import VllmEngine
+from baton.engine.vllm.kv_kinds import check_groups
 from baton.engine.vllm.layout import vllm_layout
 from baton.engine.vllm.pages import KvPages, local_pages
 from baton.engine.vllm.ranks.pages import RankListener, RankPages
@@ -29,7 +30,7 @@ from baton.engine.vllm.sampler import LocalDraws, shared_grammars
 from baton.engine.vllm.sequences.held import HeldSequences
 from baton.engine.vllm.sequences.sampled import Draws
 from baton.kv.layout import Layout
-from baton.settings import EngineSettings, StartupError
+from baton.settings import EngineSettings
 
 _FEATURES = ("logprobs", "penalties", "logit_bias", "min_p", "bad_words")
 _SPECULATING = ("logprobs", "penalties")
@@ -70,6 +71,7 @@ def create_vllm_engine(settings: EngineSettings) -> Engine:
             }
             for request in requests.values():
                 core.load_adapter(request)
+            check_groups(config, core.kv_cache_specs, settings.model)
         except (ValueError, RuntimeError, NotImplementedError, OSError, AssertionError) as error:
             raise refused(settings.model, error) from error
         pages: KvPages
@@ -126,11 +128,6 @@ def _info(
     adapters: Sequence[Adapter],
     eos_token_ids: tuple[int, ...],
 ) -> EngineInfo:
-    if core.kv_cache_groups != 1:
-        raise StartupError(
-            f"{settings.model} keeps KV of {core.kv_cache_groups} kinds, and Baton moves one: it "
-            "cannot be served."
-        )
     assert settings.model is not None
     model = config.model_config
     held_tokens = core.total_pages * config.cache_config.block_size

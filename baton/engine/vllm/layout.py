@@ -32,8 +32,10 @@ def attention_format(config: VllmConfig) -> tuple[str, str]:
 
     Only where a rank runs are the layers known.
     """
-    layers = config.compilation_config.static_forward_context
-    names = {layer.get_attn_backend().get_name() for layer in layers.values()}
+    # Runners of experts stand beside the attention layers, and keep no KV.
+    layers = config.compilation_config.static_forward_context.values()
+    attention = [layer for layer in layers if hasattr(layer, "get_attn_backend")]
+    names = {layer.get_attn_backend().get_name() for layer in attention}
     backend = "+".join(sorted(names))
     if current_platform.device_type != "cpu":
         return backend, ""

@@ -70,6 +70,7 @@ class Rig:
     proxy: FlippingProxy
     draw: random.Random
     prompt: list[int]
+    output_tokens: int = OUTPUT_TOKENS
 
     async def ask(self) -> tuple[list[int], int]:
         """Tokens and cached tokens for the prompt, of an engine that remembers nothing."""
@@ -78,7 +79,7 @@ class Rig:
         start = worker_pb2.Start(stream_id=1, prompt_token_ids=self.prompt)
         start.generate.SetInParent()
         start.context.model, start.cache_salt = MODEL, b"salt"
-        start.sampling.max_tokens, start.sampling.ignore_eos = OUTPUT_TOKENS, True
+        start.sampling.max_tokens, start.sampling.ignore_eos = self.output_tokens, True
         start.sampling.temperature = 0.0
 
         def gone(stream) -> None:

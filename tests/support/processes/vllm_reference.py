@@ -49,6 +49,7 @@ def stock(asked: dict[str, Any]) -> list[dict[str, Any]]:
             best = sorted((each.logprob for each in entry.values()), reverse=True)
             gaps.append(best[0] - best[1])
         answers.append({"tokens": list(completion.token_ids), "gaps": gaps})
+    llm.llm_engine.engine_core.shutdown()
     return answers
 
 

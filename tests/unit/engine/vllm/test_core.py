@@ -104,7 +104,7 @@ def prompt(seed: int, length: int = 70) -> list[int]:
 
 
 def test_a_request_is_held_with_pages_until_it_is_let_go(core: Any, admissions: Admissions) -> None:
-    assert core.kv_cache_groups == 1
+    assert [type(spec).__name__ for spec in core.kv_cache_specs] == ["FullAttentionSpec"]
     assert not core.waits
     held = Held(core, admissions, prompt(1), 4)
     assert core.waits

@@ -1,0 +1,80 @@
+"""Which KV of vLLM's Baton moves: one kind, of the whole context, in pages that stay.
+
+config.json tells most of it before (`baton.engine.support`). This asks vLLM itself, which decides
+with its platform and its own table of models.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheSpec,
+    UniformTypeKVCacheSpecs,
+)
+
+from baton.settings import StartupError
+
+
+def check_config(config: VllmConfig, model: Path) -> None:
+    """Refuse what vLLM's configuration shows, before the model is loaded.
+
+    Raises:
+        StartupError: Baton cannot move the KV of this model; the text says why.
+    """
+    if config.model_config.use_mla:
+        raise _unsupported(model, "keeps latent attention (MLA)")
+    window = config.cache_config.sliding_window
+    if window is not None and window < config.model_config.max_model_len:
+        raise _unsupported(model, f"keeps KV of the last {window} tokens only (sliding window)")
+    if not config.cache_config.enable_prefix_caching:
+        raise _unsupported(model, "is one for which vLLM turns its prefix cache off")
+
+
+def check_groups(config: VllmConfig, specs: Sequence[KVCacheSpec], model: Path) -> None:
+    """Refuse what vLLM made of it: the groups of its KV cache, and its configuration by now.
+
+    Args:
+        config: which vLLM changes as it makes its engine.
+        specs: one per group.
+        model: the checkpoint's directory.
+
+    Raises:
+        StartupError: Baton cannot move the KV of this model; the text says why.
+    """
+    check_config(config, model)
+    if len(specs) != 1:
+        raise _unsupported(model, f"keeps KV of {len(specs)} kinds ({_names(specs)})")
+    (spec,) = specs
+    layers = spec.kv_cache_specs.values() if isinstance(spec, UniformTypeKVCacheSpecs) else [spec]
+    for layer in layers:
+        if not _is_whole(layer):
+            raise _unsupported(
+                model, f"keeps KV of another kind than full attention ({_names([layer])})"
+            )
+
+
+def _is_whole(spec: KVCacheSpec) -> bool:
+    """Return whether a layer keeps keys and values of every token, and attends to them.
+
+    Kinds that derive from full attention keep something else.
+    """
+    return (
+        type(spec) is FullAttentionSpec
+        and spec.sliding_window is None
+        and spec.attention_chunk_size is None
+        and not spec.non_causal
+    )
+
+
+def _names(specs: Sequence[Any]) -> str:
+    return ", ".join(sorted({type(spec).__name__ for spec in specs}))
+
+
+def _unsupported(model: Path, why: str) -> StartupError:
+    return StartupError(
+        f"{model} {why}, which is not supported yet: Baton moves one kind of KV, of the whole "
+        "context."
+    )

@@ -1,0 +1,96 @@
+"""Tiny random checkpoints of many families, made by transformers' own classes.
+
+Four layers, a residual stream of 128, 512 tokens, windows of 64 tokens where there are any, fp32.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+WINDOW = 64
+CONTEXT = 1024
+VOCAB = 512
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+_SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": CONTEXT,
+    "tie_word_embeddings": False,
+    "initializer_range": 0.15,
+    "bos_token_id": None,
+    "eos_token_id": 511,
+    "pad_token_id": None,
+}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3-moe": ("Qwen3Moe", _EXPERTS),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": None}),
+    "glm4-moe": (
+        "Glm4Moe",
+        {
+            "n_routed_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "mistral": ("Mistral", {"sliding_window": WINDOW}),
+    "mistral-covered": ("Mistral", {"sliding_window": CONTEXT}),
+    "gemma3": (
+        "Gemma3",
+        {
+            "sliding_window": WINDOW,
+            "query_pre_attn_scalar": 32,
+            "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+        },
+    ),
+    "gpt-oss": (
+        "GptOss",
+        {"sliding_window": WINDOW, "num_local_experts": 4, "num_experts_per_tok": 2},
+    ),
+    "deepseek-v3": (
+        "DeepseekV3",
+        {
+            "q_lora_rank": None,
+            "kv_lora_rank": 512,
+            "qk_rope_head_dim": 64,
+            "qk_nope_head_dim": 32,
+            "v_head_dim": 32,
+            "n_routed_experts": 4,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 2,
+            "n_group": 1,
+            "topk_group": 1,
+            "topk_method": "noaux_tc",
+            "moe_intermediate_size": 64,
+            "first_k_dense_replace": 1,
+            "num_key_value_heads": 4,
+        },
+    ),
+}
+"""The first part of transformers' class names, and fields of its configuration."""
+
+
+def write_family(path: Path, name: str, seed: int = 0) -> Path:
+    """Write a checkpoint of a family without a tokenizer; takes a second.
+
+    Returns:
+        The path.
+    """
+    import transformers
+
+    prefix, fields = FAMILIES[name]
+    text = "Text" if prefix == "Gemma3" else ""
+    config_type = getattr(transformers, f"{prefix}{text}Config")
+    config = config_type(**(_SHAPE | fields))
+    torch.manual_seed(seed)
+    model = getattr(transformers, f"{prefix}ForCausalLM")(config).float()
+    model.save_pretrained(path)
+    return path
