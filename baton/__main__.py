@@ -9,6 +9,7 @@ DISTRIBUTION = "baton-serving"
 EXTRAS = {"": "cli", "chat": "cli", "models": "cli", "up": "local", "demo": "local"}
 """What a command needs beside the client, where that is not all of `server`."""
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
 
 
 def main() -> NoReturn:
@@ -16,6 +17,8 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     try:
         _run(arguments)
+    except KeyboardInterrupt:  # while modules are imported, or options read
+        sys.exit(EXIT_INTERRUPTED)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in ("baton", "services") or find_spec(missing) is not None:

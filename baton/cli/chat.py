@@ -1,6 +1,7 @@
 """`baton chat`: a conversation on the terminal, and `baton models`."""
 
 import json
+import re
 import sys
 import time
 from dataclasses import asdict
@@ -24,6 +25,7 @@ from baton.client import (
 )
 
 HELP = "Type a message. /new starts a new chat, /quit or Ctrl-D exits, Ctrl-C cancels an answer."
+_COMMAND = re.compile(r"/[a-z]+")
 
 
 class Conversation:
@@ -105,18 +107,34 @@ def models(address: str, options: FrontendOptions, console: Console, as_json: bo
         console.print_json(json.dumps([asdict(model) for model in served]))
         return
     numbers = ("context", "vocabulary")
-    columns = ("model", *numbers, "features", "adapters", "defaults")
+    columns = (
+        "model",
+        *numbers,
+        "engine",
+        "dtype",
+        "same tokens",
+        "features",
+        "adapters",
+        "defaults",
+    )
     table = TextTable(columns, right=frozenset(numbers))
     for model in served:
         table.add(
             Text(model.name, style="bold"),
             str(model.context_tokens),
             str(model.vocab_tokens),
+            model.engine,
+            model.dtype,
+            {True: "yes", False: "no", None: ""}[model.deterministic],
             ", ".join(model.features),
             ", ".join(model.adapters),
             ", ".join(f"{name} {value}" for name, value in model.sampling_defaults.items()),
         )
     show(console, table)
+    for model in served:
+        if model.inexact_reason:
+            told = f"{model.name}: {model.inexact_reason}."
+            console.print(told, style="dim", highlight=False)
 
 
 def _converse(
@@ -141,6 +159,8 @@ def _converse(
             conversation.clear()
         elif line == "/help":
             console.print(HELP, style="dim")
+        elif _COMMAND.fullmatch(line):
+            console.print(f"There is no {line}. {HELP}", style="dim", highlight=False)
         elif line:
             _turn(conversation, line, options, console)
 

@@ -39,6 +39,14 @@ class Model:
     """Names of the adapters that it can be asked with, sorted."""
     sampling_defaults: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of requests that do not say them, by name."""
+    engine: str = ""
+    """What computes it: `torch`, `vllm`, `sim`; empty: not told."""
+    dtype: str = ""
+    """What it is computed in; empty: not told."""
+    deterministic: bool | None = None
+    """Whether a request has the same tokens whatever else is computed; None: not told."""
+    inexact_reason: str = ""
+    """Why not, and what an operator can do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +144,10 @@ def models_of(response: inference_pb2.ListModelsResponse) -> tuple[Model, ...]:
             model.exact_continuation or not model.HasField("exact_continuation"),
             tuple(model.adapters),
             _options(model.sampling_defaults),
+            model.engine,
+            model.dtype,
+            model.deterministic if model.HasField("deterministic") else None,
+            model.inexact_reason,
         )
         for model in response.models
     )

@@ -138,6 +138,13 @@ class EngineInfo:
     """Most prompt tokens that a step computes beside running streams; 0: unknown."""
     operators: Operators | None = None
     """None: an engine that has none of its own."""
+    name: str = ""
+    """`torch`, `vllm` or `sim`."""
+    dtype: str = ""
+    """What it computes in, such as `bfloat16`; empty: it computes nothing."""
+    inexact_reason: str = ""
+    """Why another batch, or another worker, may compute other tokens, and what to do; empty: the
+    tokens are the same, whatever else is computed."""
 
 
 class QueueFullError(Exception):

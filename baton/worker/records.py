@@ -46,6 +46,9 @@ def model_card(
         vocab_tokens=info.vocab_tokens,
         eos_token_ids=info.eos_token_ids,
         features=info.features,
+        engine=info.name,
+        dtype=info.dtype,
+        inexact_reason=info.inexact_reason,
         created_seconds=int(time.time()),
         sampling_defaults=replace(defaults, **unsupported).to_proto(),
     )

@@ -10,7 +10,7 @@ from baton.engine.sizing import BLOCK_TOKENS, context_size, page_count, schedule
 from baton.engine.torch.attention import PagedKv
 from baton.engine.torch.checkpoint import read_weights, weights_digest
 from baton.engine.torch.model import element_type, make_model
-from baton.engine.torch.operators import choose_kernels
+from baton.engine.torch.operators import choose_kernels, why_inexact
 from baton.engine.torch.runner import TorchRunner
 from baton.host.cgroup import usable_threads
 from baton.kv.layout import Layout
@@ -77,6 +77,9 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         vocab_tokens=config.vocab_tokens,
         eos_token_ids=config.eos_token_ids,
         features=(*features, *([GRAMMAR] if grammars else [])),
+        name="torch",
+        dtype=dtype,
+        inexact_reason=why_inexact(settings, kernels, operators, dtype),
         max_waiting=limits.max_waiting,
         chunk_tokens=limits.chunk_tokens,
         decode_chunk_tokens=limits.decode_chunk_tokens,

@@ -50,6 +50,35 @@ def choose_kernels(
     return kernels, operators
 
 
+def why_inexact(
+    settings: EngineSettings, kernels: Kernels, operators: Operators, dtype: str
+) -> str:
+    """Return why another batch may have other tokens, and what to do; empty: it has the same.
+
+    Args:
+        settings: of the engine.
+        kernels, operators: as of `choose_kernels`.
+        dtype: that is computed in.
+    """
+    if kernels.deterministic or dtype == "float64":
+        return ""
+    if dtype != "bfloat16":
+        return f"sums in {dtype} depend on the batch, and very seldom a token with them"
+    required = "BATON_ENGINE_DETERMINISTIC=required"
+    if settings.deterministic == "off":
+        why = f"BATON_ENGINE_DETERMINISTIC is off; {required} makes them the same"
+    elif settings.device != "cpu":
+        why = f"{required} makes them the same"
+    elif not operators.variant:
+        why = f"there are no compiled operators: {operators.reason}"
+    else:
+        why = (
+            f"this CPU has AMX, whose products are faster; {required} makes them the same, "
+            "BATON_ENGINE_DTYPE=float32 all but the same"
+        )
+    return f"sums in bfloat16 depend on the batch, and sometimes a token with them: {why}"
+
+
 def _find(settings: EngineSettings, config: ModelConfig) -> Built | str:
     """Return the library to load, or why there is none."""
     if settings.device != "cpu":

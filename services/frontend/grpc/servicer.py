@@ -134,6 +134,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     created_seconds=model.created_seconds,
                     exact_continuation=model.exact_continuation,
                     adapters=adapters,
+                    engine=model.engine,
+                    dtype=model.dtype,
+                    deterministic=model.deterministic,
+                    inexact_reason=model.inexact_reason,
                     sampling_defaults=SamplingParams.from_options(
                         model.sampling_defaults
                     ).to_proto(),

@@ -64,6 +64,32 @@ class Model:
         }
 
     @cached_property
+    def engine(self) -> str:
+        """What computes it; several, separated by commas, if workers differ; empty: not told."""
+        return ",".join(sorted({card.engine for card in self.cards} - {""}))
+
+    @cached_property
+    def dtype(self) -> str:
+        """What it is computed in, as `engine`."""
+        return ",".join(sorted({card.dtype for card in self.cards} - {""}))
+
+    @cached_property
+    def inexact_reason(self) -> str:
+        """Why another batch or worker may compute other tokens; empty: none is known."""
+        for card in self.cards:
+            if card.inexact_reason:
+                return card.inexact_reason
+        layouts = len({card.layout_id for card in self.cards})
+        return f"its workers compute in {layouts} ways" if layouts > 1 else ""
+
+    @cached_property
+    def deterministic(self) -> bool | None:
+        """Whether tokens are the same whatever else is computed; None: not told."""
+        if self.inexact_reason:
+            return False
+        return True if all(card.engine for card in self.cards) else None
+
+    @cached_property
     def created_seconds(self) -> int:
         return min(card.created_seconds for card in self.cards)
 

@@ -299,6 +299,11 @@ def _model(model: Model, adapter: str) -> dict[str, Any]:
         "owned_by": "baton",
         "parent": model.name if adapter else None,
         "max_model_len": model.context_tokens,
+        "engine": model.engine or None,
+        "dtype": model.dtype or None,
+        "features": model.features,
+        "deterministic": model.deterministic,
+        "inexact_reason": model.inexact_reason or None,
         "exact_continuation": model.exact_continuation,
         "sampling_defaults": model.sampling_defaults,
     }

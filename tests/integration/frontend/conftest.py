@@ -135,6 +135,9 @@ class Stage:
             vocab_tokens=257,
             eos_token_ids=[EOS],
             features=self.features,
+            engine="torch",
+            dtype="bfloat16",
+            inexact_reason="it has AMX",
             tokenizer_digest=tokenizer.digest,
             tokenizer_bytes=tokenizer.size,
         )

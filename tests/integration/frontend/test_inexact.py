@@ -53,12 +53,18 @@ async def test_models_and_answers_say_it(inexact: Any) -> None:
 
 async def test_others_say_that_they_have_it(stage: Any) -> None:
     async with AsyncClient(stage.grpc_address) as client:
-        assert [model.exact_continuation for model in await client.models()] == [True]
+        (model,) = await client.models()
+        assert model.exact_continuation
+        assert (model.engine, model.dtype, model.deterministic) == ("torch", "bfloat16", False)
+        assert model.inexact_reason == "it has AMX"
         stream = client.generate("x", model=stage.model, max_tokens=2)
         assert (await stream.answer()).exact_continuation
     async with httpx.AsyncClient(base_url=stage.http_url, timeout=30) as http:
         (listed,) = (await http.get("/v1/models")).json()["data"]
         assert listed["exact_continuation"] is True
+        assert (listed["engine"], listed["dtype"]) == ("torch", "bfloat16")
+        assert listed["features"] == list(model.features)
+        assert (listed["deterministic"], listed["inexact_reason"]) == (False, "it has AMX")
         body = {"model": stage.model, "prompt": "x", "max_tokens": 2}
         assert "exact_continuation" not in (await http.post("/v1/completions", json=body)).json()
 

@@ -230,3 +230,23 @@ async def test_config_show_says_where_values_come_from(forked: Forked) -> None:
     assert http.split() == ["BATON_HTTP_PORT", "env", "8123"]
     (grpc,) = [line for line in done.stdout.splitlines() if line.startswith("BATON_GRPC_PORT")]
     assert grpc.split() == ["BATON_GRPC_PORT", "default", "50051"]
+
+
+def test_ctrl_c_while_modules_are_imported_prints_no_traceback() -> None:
+    interrupt = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'baton.cli.app':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", interrupt + _MAIN, "models"],
+        env=environment({}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -277,3 +277,22 @@ def test_chance_pairs_workers_of_one_layout_and_tokenizer(
         assert (placement is not None) is placed
         if placement is not None:  # p1 does not have it
             assert not placement.HasField("prefill")
+
+
+def test_a_model_says_what_computes_it_and_whether_tokens_are_the_same(model: Model) -> None:
+    def served(*cards: cluster_pb2.ModelCard) -> Model:
+        return Model("m", model.tokenizer, cards)
+
+    exact = card("m", engine="torch", dtype="float64")
+    rounded = card("m", b"2", engine="vllm", dtype="bfloat16", inexact_reason="it has AMX")
+    one = served(exact)
+    assert (one.engine, one.dtype, one.deterministic, one.inexact_reason) == (
+        *("torch", "float64"),
+        *(True, ""),
+    )
+    both = served(exact, rounded)
+    assert (both.engine, both.dtype) == ("torch,vllm", "bfloat16,float64")
+    assert (both.deterministic, both.inexact_reason) == (False, "it has AMX")
+    two = served(exact, card("m", b"2", engine="torch", dtype="bfloat16"))
+    assert (two.deterministic, two.inexact_reason) == (False, "its workers compute in 2 ways")
+    assert served(card("m")).deterministic is None, "a worker of an older release"

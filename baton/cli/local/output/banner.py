@@ -47,6 +47,7 @@ def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
         f"Up after {cluster.start_seconds:.1f} s: {summary(cluster.specs)}.",
         f"  cluster  {cluster.name}",
         f"  model    {model}",
+        *_wrapped("engine", engine(cluster.card) if cluster.card else "", width),
         *_wrapped("context", context(cluster.card) if cluster.card else "", width),
         f"  OpenAI   {cluster.scheme}://{cluster.http}/v1",
         f"  gRPC     {cluster.grpc}",
@@ -67,6 +68,14 @@ def banner(cluster: Cluster, key: str, width: int | None) -> list[Text]:
         "Ctrl-C stops it.",
     ]
     return [Text(line) for line in lines]
+
+
+def engine(card: ModelCard) -> str:
+    """Return what computes the model, and whether another batch has the same tokens."""
+    named = ", ".join(filter(None, (card.engine, card.dtype)))
+    if not named:
+        return ""
+    return f"{named}: {card.inexact_reason or 'the same tokens in any batch, at any worker'}"
 
 
 def context(card: ModelCard) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli.local.cluster import Cluster
-from baton.cli.local.output.banner import banner, context, metrics
+from baton.cli.local.output.banner import banner, context, engine, metrics
 from baton.internal.v1 import cluster_pb2
 from baton.internal.v1.cluster_pb2 import ModelCard
 
@@ -53,6 +53,16 @@ def test_the_context_is_told_with_what_bounds_it(
 ) -> None:
     card = ModelCard(context_tokens=tokens, checkpoint_context_tokens=4096, context_limit=limit)
     assert context(card) == said
+
+
+def test_it_is_told_where_tokens_depend_on_the_batch() -> None:
+    assert engine(ModelCard()) == "", "a worker of an older release"
+    assert engine(ModelCard(engine="torch", dtype="float64")) == (
+        "torch, float64: the same tokens in any batch, at any worker"
+    )
+    card = ModelCard(engine="torch", dtype="bfloat16", inexact_reason="this CPU has AMX")
+    lines = [line.plain for line in banner(replace(CLUSTER, card=card), "", None)]
+    assert "  engine   torch, bfloat16: this CPU has AMX" in lines
 
 
 def test_metrics_are_ports_on_one_host_and_urls_on_several() -> None:
