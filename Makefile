@@ -65,6 +65,20 @@ test: $(DEV) $(GENERATED) ## format, lint, types and import arrows, then the tes
 	@$(BIN)/python -m pytest -m "$(TESTS)" -n $(WORKERS) --dist loadgroup $(ENOUGH)
 	@$(BIN)/python -m pytest -m "serial and not soak and not vllm" $(ENOUGH) $(SERIAL)
 
+# Tests of some folders or files, without checks: WHERE="tests/unit/rpc tests/e2e". No test at all is 5 to pytest.
+.PHONY: test-some
+test-some: $(DEV) $(GENERATED) compile-for-tests
+	@$(BIN)/python -m pytest -m "$(TESTS)" -n $(WORKERS) --dist loadgroup $(ENOUGH) $(WHERE) || [ $$? = 5 ]
+	@$(BIN)/python -m pytest -m "serial and not soak and not vllm" $(ENOUGH) $(WHERE) || [ $$? = 5 ]
+
+.PHONY: test-changed
+test-changed: $(DEV) $(GENERATED) compile-for-tests ## run the test files that changed since BASE=COMMIT 50 times; ROUNDS=10
+	@$(BIN)/python -m scripts.verdict.changed --rounds $(or $(ROUNDS),50) --workers $(WORKERS) --marks "$(TESTS)" $(BASE)
+
+.PHONY: verdict
+verdict: $(DEV) ## run `make test` twelve times in fresh clones, also slowed, in random order, beside `baton up`; ARGS="--help"
+	@$(BIN)/python -m scripts.verdict --workers $(WORKERS) $(ARGS)
+
 .PHONY: lint
 lint: $(DEV) $(GENERATED) ## what `make test` checks before the tests
 	@$(side-by-side) $(CHECKS)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import certifi
+import httpx
 import pytest
 import structlog
 from _pytest.nodeid import NodeId
@@ -26,8 +27,11 @@ from baton.cluster.etcd.local import LocalEtcd
 from baton.state.local.programs import remove_data
 from baton.state.local.server import LocalPostgres
 from baton.telemetry.scope import PROCESS, current
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.host import take_own_host
 from tests.support.hung_tests import HungTests
+from tests.support.order import ordered, repeat
+from tests.support.order import round_ as round_
 from tests.support.processes.launcher import Launcher
 from tests.support.processes.process import ServiceSpawner
 from tests.support.state.databases import Databases
@@ -43,6 +47,11 @@ os.environ.setdefault("UCX_NET_DEVICES", "lo")
 # they do not spin while they wait for each other. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# What tests ask over HTTP is answered when this machine comes to it, and not by default in 5 s.
+vars(httpx._config.DEFAULT_TIMEOUT_CONFIG).update(
+    dict.fromkeys(("connect", "read", "write", "pool"), DEADLINE_SECONDS)
+)
 
 # How long an example takes is the machine's affair.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -79,12 +88,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("Triton is not installed: make test-cuda")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    repeat(metafunc)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Name each test's group in its id, by which xdist finds the worker for it.
+    """Order tests, and name each one's group in its id, by which xdist finds the worker for it.
 
     xdist 3.8 does so too, in an attribute that pytest 9.2 does not read: without this, each worker
     starts the cluster and builds the wheel that a group is to share.
     """
+    items[:] = ordered(items)
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:

@@ -17,8 +17,13 @@ PATIENCE_SECONDS = 30.0
 """Of a quiet machine: for what must come and has no bound of its own."""
 LIMIT_SECONDS = 100.0
 """Seconds by the wall clock: a machine with other work stands still for seconds."""
+DEADLINE_SECONDS = LIMIT_SECONDS
+"""Of a call that has one because each call has, by the wall clock, as grpcio and httpx count."""
 STRETCH = 2.0
 LOOK_SECONDS = 0.01
+
+PAUSED_ENV = "TESTS_PAUSED"
+"""A file in which a run that is paused now and then finds for how many seconds it was."""
 
 _PRESSURE = (Path("/proc/pressure/cpu"), Path("/proc/pressure/io"))
 _STAT = Path("/proc/stat")
@@ -32,7 +37,8 @@ def lost_seconds() -> float:
     """Return for how long, since it started, something on this machine had to wait for it.
 
     For a core, a disk (Linux's pressure stall information, the `some` lines), or the host of a
-    virtual machine. What waits for two of them counts twice. 0 where the kernel does not say.
+    virtual machine; or was paused by who runs the tests (scripts/verdict). What waits for two of
+    them counts twice. 0 where the kernel does not say.
     """
     lost = 0.0
     for path in _PRESSURE:
@@ -41,7 +47,7 @@ def lost_seconds() -> float:
         except OSError:
             continue
         lost += int(some.rpartition("total=")[2]) / 1e6
-    return lost + stolen_seconds()
+    return lost + stolen_seconds() + paused_seconds()
 
 
 def stolen_seconds() -> float:
@@ -51,6 +57,14 @@ def stolen_seconds() -> float:
     except OSError:
         return 0.0
     return int(cores[_STOLEN]) / os.sysconf("SC_CLK_TCK")
+
+
+def paused_seconds() -> float:
+    """Return for how long, since they began, processes of this run of tests were paused."""
+    try:
+        return float(Path(os.environ[PAUSED_ENV]).read_text())
+    except (KeyError, OSError):
+        return 0.0
 
 
 class Stopwatch:

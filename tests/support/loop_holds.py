@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
-from tests.support.clock import slowness, stolen_seconds
+from tests.support.clock import paused_seconds, slowness, stolen_seconds
 
 LOOK_SECONDS = 0.004
 TRIES = 10
@@ -78,4 +78,5 @@ async def holds_loop(act: Callable[[], Awaitable[object]], seconds: float) -> fl
 
 def _lost(schedstat: int) -> float:
     """Return the seconds that this thread waited for a core, and the machine for its host."""
-    return int(os.pread(schedstat, 64, 0).split()[1]) / 1e9 + stolen_seconds()
+    waited = int(os.pread(schedstat, 64, 0).split()[1]) / 1e9
+    return waited + stolen_seconds() + paused_seconds()

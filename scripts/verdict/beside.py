@@ -1,0 +1,45 @@
+"""A cluster of this user's that runs next to the tests, where any other command finds it."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scripts.verdict.clone import ROOT, VENV
+
+COMMAND = ("up", "--engine", "sim", "--prefill", "1", "--decode", "1")
+PORTS = ("--http-port", "0", "--grpc-port", "0")
+START_SECONDS, STOP_SECONDS = 120.0, 30.0
+
+
+@contextmanager
+def baton_up(log: Path) -> Iterator[None]:
+    """Run `baton up` until the context is left; its output goes into a file."""
+    command = [str(ROOT / VENV / "bin" / "baton"), *COMMAND, *PORTS]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out)
+    try:
+        until = time.monotonic() + START_SECONDS
+        while not _is_found():
+            if process.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"baton up did not start: see {log}")
+            time.sleep(0.2)
+        yield
+        if process.poll() is not None:
+            raise SystemExit(f"baton up ended while the tests ran: see {log}")
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _is_found() -> bool:
+    """Return whether another command of this user's finds a cluster: what tests must not."""
+    command = [str(ROOT / VENV / "bin" / "baton"), "status"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("BATON_")}
+    return subprocess.run(command, cwd=ROOT, env=clean, capture_output=True).returncode == 0
