@@ -16,6 +16,7 @@ from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.client.client import StoreUnavailableError
 from baton.rpc.channels import open_channel
 from baton.settings import StartupError
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.stores import (
     MIB,
     block,
@@ -55,7 +56,7 @@ def spawn_store(spawn_service, tmp_path: Path):
 async def disk_stat(address: str) -> pb.TierStat:
     channel = open_channel(address)
     try:
-        stat = await KvStoreServiceStub(channel).Stat(pb.StatRequest(), timeout=5)
+        stat = await KvStoreServiceStub(channel).Stat(pb.StatRequest(), timeout=DEADLINE_SECONDS)
         return next((tier for tier in stat.tiers if tier.tier == TIER_DISK), pb.TierStat())
     finally:
         await channel.close(None)
@@ -68,7 +69,25 @@ async def until_ready(address: str) -> pb.TierStat:
         tier = await disk_stat(address)
         return tier if tier.capacity_bytes else None
 
-    return await eventually(is_there, 20)
+    return await eventually(is_there)
+
+
+async def write_until_spilled(address: str, client, count: int) -> int:
+    """Write until so many objects are on disk; return how many are.
+
+    What is evicted faster than the disk takes it is lost, so that no number of writes is enough on
+    every machine.
+    """
+    written = 0
+
+    async def spilled() -> int:
+        nonlocal written
+        await put(client, [keys_of(KEYS)[written % KEYS]], SIZE, written % KEYS)
+        written += 1
+        objects = (await disk_stat(address)).objects
+        return objects if objects > count else 0
+
+    return await eventually(spilled)
 
 
 async def write_on(client, first: int) -> None:
@@ -116,12 +135,7 @@ async def test_what_lies_on_disk_survives_an_orderly_end(start_service, tmp_path
     store = await start_service("kvstore", settings)
     await until_ready(store.address)
     async with connected(store.address, "shm") as client:
-        # A slow disk gets only some of what leaves memory.
-        for index in range(KEYS):
-            await put(client, [keys_of(KEYS)[index]], SIZE, index)
-            if (objects := (await disk_stat(store.address)).objects) > 20:
-                break
-    assert objects > 20
+        objects = await write_until_spilled(store.address, client, 20)
     assert await store.stop() == 0
     store = await start_service("kvstore", settings)
     assert (await until_ready(store.address)).objects >= objects
@@ -144,11 +158,11 @@ async def test_a_disk_that_can_not_be_had_is_an_alarm_and_no_error(
         part = health_pb2.HealthCheckRequest(service="baton.kv.disk")
 
         async def alarmed() -> bool:
-            return (await ask.Check(part, timeout=5)).status != serving
+            return (await ask.Check(part, timeout=DEADLINE_SECONDS)).status != serving
 
         await eventually(alarmed)
         ready = health_pb2.HealthCheckRequest(service="readiness")
-        assert (await ask.Check(ready, timeout=5)).status == serving
+        assert (await ask.Check(ready, timeout=DEADLINE_SECONDS)).status == serving
     finally:
         await channel.close(None)
     assert "disk tier disabled, using DRAM only" in store.log_tail(200)
@@ -195,13 +209,7 @@ async def test_a_full_disk_is_an_alarm_and_is_used_once_there_is_room(
         assert await put(client, keys_of(8), SIZE) == 8
         filler.unlink()
         await eventually(works)
-        for index in range(24):
-            await put(client, [keys_of(24)[index]], SIZE, index)
-
-        async def spilled() -> bool:
-            return (await disk_stat(store.address)).objects > 4
-
-        await eventually(spilled)
+        await write_until_spilled(store.address, client, 4)
 
 
 async def test_more_disk_than_there_is_is_an_alarm(start_service, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.kv.keys import pack
 from baton.rpc.channels import open_channel
 from baton.rpc.protocol import VERSION
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.stores import (
     LAYOUT,
     MIB,
@@ -32,9 +33,9 @@ async def _vanish(address: str, method: str, frames: list, answers: int, pause: 
             incarnation="1",
             protocol_version=VERSION,
         ),
-        timeout=5,
+        timeout=DEADLINE_SECONDS,
     )
-    call = getattr(stub, method)(timeout=10)
+    call = getattr(stub, method)(timeout=DEADLINE_SECONDS)
     kind = pb.GetRequest if method == "Get" else pb.PutRequest
     await call.write(kind(open=pb.Open(session_id=session.session_id)))
     for frame in frames:
