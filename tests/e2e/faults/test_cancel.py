@@ -8,6 +8,7 @@ import pytest
 from baton.client import DeadlineError, Delta
 from tests.support.engine.model import MODEL, prompt_of
 from tests.support.services.baseline import held
+from tests.support.wait import eventually
 
 REQUESTS = 200
 CROWD = {
@@ -65,9 +66,11 @@ async def test_a_client_that_leaves_holds_nothing_after_a_second(local_cluster, 
         lines = response.aiter_lines()
         for _ in range(2 * tokens_before):  # an event and an empty line
             await anext(lines)
-        if not tokens_before:
-            await asyncio.sleep(0.2)  # amid the prompt
-        assert any((await held(cluster)).values())
+
+        async def at_work() -> bool:
+            return any((await held(cluster)).values())
+
+        await eventually(at_work)
     await cluster.at_baseline(1.0)
 
     with pytest.raises(DeadlineError):

@@ -14,6 +14,7 @@ from bench.harness.machine import rss_bytes
 from tests.support.bad_inputs.case import Case, load
 from tests.support.bad_inputs.grpc import GrpcPlayer
 from tests.support.bad_inputs.http import HttpPlayer
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.loop_holds import LoopHolds, holds_loop
 
 CASES = load()
@@ -91,7 +92,9 @@ def resident_bytes() -> int:
 
 async def answer(cluster: Any, model: str) -> str:
     """Return what a good request is answered, by gRPC."""
-    stream = cluster.client.generate("good", model=model, max_tokens=4, temperature=0, timeout=10)
+    stream = cluster.client.generate(
+        "good", model=model, max_tokens=4, temperature=0, timeout=DEADLINE_SECONDS
+    )
     return (await stream.answer()).text
 
 

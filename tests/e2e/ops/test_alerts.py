@@ -17,6 +17,7 @@ import yaml
 from baton.cli.certs.authority import Authority
 from baton.client import AsyncClient, BatonClientError
 from baton.telemetry.logs import get_logger
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL, ROOT, prompt_of
 from tests.support.tls.roles import role
 from tests.support.wait import eventually
@@ -86,7 +87,9 @@ async def prometheus(directory: Path, targets: list[str]) -> AsyncIterator[httpx
             stderr=log,
         )
     try:
-        async with httpx.AsyncClient(base_url=f"http://{address}", timeout=5) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://{address}", timeout=DEADLINE_SECONDS
+        ) as client:
 
             async def ready() -> bool:
                 try:

@@ -16,6 +16,7 @@ from baton.cluster.membership import health_address
 from baton.cluster.probe import liveness
 from baton.rpc.tls.mutual import mutual_tls
 from baton.settings import TlsSettings
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL, prompt_of
 from tests.support.processes.launcher import Launcher
 from tests.support.services.cluster import LocalCluster
@@ -148,7 +149,9 @@ async def test_strangers_get_nothing_and_members_are_probed(
             assert await liveness(address, instance.incarnation, 10) == "dead"
         async with grpc.aio.insecure_channel(address) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10)
+                await channel.unary_unary("/grpc.health.v1.Health/Check")(
+                    b"", timeout=DEADLINE_SECONDS
+                )
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,5 @@ async def test_two_ranks_that_speculate_answer_like_vllm_and_die_together(
     ]
     assert len(ranks) == 2
     os.kill(ranks[1].pid, signal.SIGKILL)
-    began = time.monotonic()
-    assert await worker.wait(30) != 0
-    assert time.monotonic() - began < SECONDS
+    assert await worker.wait(SECONDS) != 0
     assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)

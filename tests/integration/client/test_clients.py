@@ -24,7 +24,7 @@ from baton.client import (
 )
 from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2, inference_pb2
-from tests.support.clock import Stopwatch
+from tests.support.clock import DEADLINE_SECONDS, Stopwatch
 from tests.support.network.proxy import TcpProxy
 from tests.support.wait import wait_for
 
@@ -78,7 +78,7 @@ async def test_models_and_tokens(serve: Any, connect: Any) -> None:
     face = connect(address)
     (model,) = await face.call(face.client.models)
     assert (model.name, model.context_tokens, model.features) == ("tiny", 64, ("logprobs",))
-    tokens = await face.call(face.client.tokenize, "hi", model="tiny", timeout=5.0)
+    tokens = await face.call(face.client.tokenize, "hi", model="tiny", timeout=DEADLINE_SECONDS)
     assert tokens.token_ids == (104, 105)
     assert 0 < frontend.timeouts[1] < 6.0  # the wire rounds up
 
@@ -217,7 +217,7 @@ async def test_leaving_a_stream_cancels_it_on_the_server(serve: Any, connect: An
         events = face.events(face.client.generate("once", model="tiny"))
         assert isinstance(await anext(events), Started)
         await events.aclose()
-        assert await asyncio.to_thread(frontend.ended.acquire, timeout=5)
+        assert await asyncio.to_thread(frontend.ended.acquire, timeout=DEADLINE_SECONDS)
     finally:
         forever.set()
 
@@ -239,7 +239,7 @@ async def test_a_stream_closed_by_another_reader_says_so(serve: Any, connect: An
     stream = face.client.generate("once", model="tiny")
     reading = asyncio.create_task(face.call(stream.answer))
     try:
-        assert await asyncio.to_thread(frontend.began.acquire, timeout=5)
+        assert await asyncio.to_thread(frontend.began.acquire, timeout=DEADLINE_SECONDS)
         await asyncio.sleep(0.05)  # the reader waits for what comes after Started
         stream.close()
         with pytest.raises(StreamClosedError):

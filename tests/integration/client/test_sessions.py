@@ -13,6 +13,7 @@ from baton.client import AsyncClient, Client, ConflictError, ConnectionFailedErr
 from baton.client.session import aio, pool, threads
 from baton.errors import BatonError, Reason
 from tests.integration.client.test_clients import delta, ending, started, whole
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.wait import eventually_blocking, wait_for
 
 
@@ -113,7 +114,7 @@ async def test_a_closed_client_ends_what_reads_on_its_sessions(
     client = AsyncClient(address)
     reading = asyncio.create_task(client.generate("once", model="tiny").answer())
     try:
-        assert await asyncio.to_thread(frontend.began.acquire, timeout=5)
+        assert await asyncio.to_thread(frontend.began.acquire, timeout=DEADLINE_SECONDS)
         await client.close()
         with pytest.raises(Exception, match="the client is closed"):
             await wait_for(reading)

@@ -11,12 +11,12 @@ import pytest
 
 from baton import __version__
 from baton.errors import BatonError, Reason
-from tests.support.clock import within
+from tests.support.clock import DEADLINE_SECONDS, within
 
 
 @pytest.fixture
 async def client(stage: Any) -> Any:
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=10.0) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url, timeout=DEADLINE_SECONDS) as client:
         yield client
 
 

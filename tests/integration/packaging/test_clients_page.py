@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import within
+
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "node"
 PAGE = (ROOT / "docs" / "clients.md").read_text()
@@ -35,7 +37,7 @@ async def run(*command: str, directory: Path, seconds: float) -> tuple[int | Non
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(seconds):
+        async with within(seconds):
             out, err = await process.communicate()
     finally:
         if process.returncode is None:

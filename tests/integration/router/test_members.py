@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from baton.errors import BatonError, Reason
 from baton.rpc.channels import open_channel
-from tests.support.clock import Stopwatch, within
+from tests.support.clock import DEADLINE_SECONDS, Stopwatch, within
 from tests.support.wait import eventually
 
 
@@ -170,7 +170,7 @@ async def test_a_router_is_alive_without_etcd_and_ready_once_it_has_listed(own_e
 
         async def serving(service: str) -> bool:
             request = health_pb2.HealthCheckRequest(service=service)
-            answer = await health.Check(request, timeout=10.0, wait_for_ready=True)
+            answer = await health.Check(request, timeout=DEADLINE_SECONDS, wait_for_ready=True)
             return answer.status == health_pb2.HealthCheckResponse.SERVING
 
         assert await serving("liveness")

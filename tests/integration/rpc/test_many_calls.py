@@ -14,6 +14,7 @@ from baton.rpc.inbox import END
 from baton.settings import GrpcSettings
 from baton.telemetry import metrics
 from bench.harness.metrics import parse_metrics
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.grpc.echo_service import EMPTY, HOLD, UNARY, EchoStub, serving
 from tests.support.http2.frames import (
     END_HEADERS,
@@ -73,11 +74,11 @@ async def test_calls_that_fail_early_make_room_for_others():
     async with few as (_, address), Channel(address) as channel:
         missing = channel.stream_stream("/no.Service/Method", bytes, bytes)
         for _ in range(10):
-            call = missing(timeout=5)
+            call = missing(timeout=DEADLINE_SECONDS)
             call.send(b"something")
             with pytest.raises(BatonError):
                 await call.read()
-        assert await channel.stub(Stub).Unary(REQUEST, timeout=5) == REQUEST
+        assert await channel.stub(Stub).Unary(REQUEST, timeout=DEADLINE_SECONDS) == REQUEST
 
 
 async def test_more_calls_than_may_wait_fail_at_once(monkeypatch):
@@ -162,17 +163,17 @@ async def test_connections_beyond_the_limit_are_closed_before_a_word():
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(address, options) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await EchoStub(channel).Empty(Empty(), timeout=5)
+                await EchoStub(channel).Empty(Empty(), timeout=DEADLINE_SECONDS)
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
             async with Channel(address) as own:
                 with pytest.raises(BatonError) as lost:
-                    await own.stub(Stub).Unary(REQUEST, timeout=5)
+                    await own.stub(Stub).Unary(REQUEST, timeout=DEADLINE_SECONDS)
                 assert lost.value.reason is Reason.UNAVAILABLE
             for peer in (first, second):
                 assert (await peer.call(1, EMPTY)).grpc_status == "0"
             first.abort()
             await eventually(lambda: value(OPEN) == before + 1)
-            await EchoStub(channel).Empty(Empty(), timeout=10, wait_for_ready=True)
+            await EchoStub(channel).Empty(Empty(), timeout=DEADLINE_SECONDS, wait_for_ready=True)
     assert value(OPEN) == before
 
 

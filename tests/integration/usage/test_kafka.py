@@ -4,7 +4,6 @@ import asyncio
 import ssl
 from collections import Counter
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -15,6 +14,8 @@ from baton.usage.record import UsageRecord, decode, encode
 from baton.usage.recording import recording
 from baton.usage.sinks.base import SinkError
 from baton.usage.sinks.kafka.sink import KafkaSink
+from tests.support.clock import Stopwatch, within
+from tests.support.loop_holds import LoopHolds
 from tests.support.usage.kafka import (
     TOPIC,
     Broker,
@@ -111,8 +112,8 @@ async def test_while_the_broker_is_away_records_wait_on_the_disk(
             spool.begin(record)
             spool.end(record)
         await eventually(lambda: spool.position.offset)
-        before = monotonic()
-    assert monotonic() - before < 8  # its flush, its deliveries, its connections
+        watch = Stopwatch()
+    assert watch.seconds < 8  # its flush, its deliveries, its connections
     (left,) = await asyncio.to_thread(lambda: list(tmp_path.glob("*-*")))  # no broker has it
     try:
         await one.start()
@@ -185,27 +186,16 @@ async def test_a_stop_gives_up_what_no_broker_acknowledges() -> None:
             writing = asyncio.create_task(sink.write([encode(record) for record in some(2)]))
             await asyncio.sleep(0.2)
             writing.cancel()
-            before = monotonic()
-            await sink.close()
-            assert monotonic() - before < 2
+            async with within(2):
+                await sink.close()
         finally:
             one.thaw()
 
 
 async def test_brokers_that_no_name_server_knows_hold_nothing_up_and_are_told() -> None:
     """Neither looking for them nor the end of their producer takes the event loop's time."""
-    loop, longest = asyncio.get_running_loop(), 0.0
-
-    async def watch() -> None:
-        nonlocal longest
-        while True:
-            before = loop.time()
-            await asyncio.sleep(0.005)
-            longest = max(longest, loop.time() - before)
-
-    watching = asyncio.create_task(watch())
-    said = await refused(settings_of("nowhere.invalid:9092"))
-    watching.cancel()
-    assert longest < 0.5
+    async with LoopHolds() as holds:
+        said = await refused(settings_of("nowhere.invalid:9092"))
+    assert not holds.longer_than(0.5)
     assert "nowhere.invalid" in said
     assert "usage.kafka.brokers" in said

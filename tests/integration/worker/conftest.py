@@ -19,7 +19,7 @@ from baton.rpc.protocol import VERSION
 from baton.settings import EngineSettings
 from baton.worker.convert import sequence_request
 from baton.worker.wire.step_tokens import tokens_of
-from tests.support.clock import within
+from tests.support.clock import DEADLINE_SECONDS, within
 
 MIB = 1024 * 1024
 SIM = {
@@ -90,7 +90,7 @@ class Run:
         await self.channel.close()
 
     async def load(self) -> worker_pb2.LoadReport:
-        call = self.stub.WatchLoad(worker_pb2.WatchLoadRequest(), timeout=5)
+        call = self.stub.WatchLoad(worker_pb2.WatchLoadRequest(), timeout=DEADLINE_SECONDS)
         try:
             message = await call.read()
             assert isinstance(message, worker_pb2.WatchLoadResponse)

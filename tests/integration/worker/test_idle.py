@@ -11,6 +11,7 @@ from baton.kv.client.client import KvStoreClient
 from baton.kv.events.replica import BlockReplica
 from baton.rpc.channels import open_channel
 from tests.integration.worker.conftest import ALONE, MIB, SIM, at_baseline, local_tokens
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.stores import keys_of
 from tests.support.wait import eventually
 
@@ -25,7 +26,7 @@ async def held(service) -> int:
     mirror = BlockReplica()
     async with open_channel(service.address) as channel:
         call = kvevents_pb2_grpc.KvEventServiceStub(channel).Watch(
-            kvevents_pb2.WatchRequest(), timeout=5
+            kvevents_pb2.WatchRequest(), timeout=DEADLINE_SECONDS
         )
         try:
             message = await call.read()

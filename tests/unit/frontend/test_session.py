@@ -28,6 +28,7 @@ from services.frontend.grpc.session.session import (
     Session,
 )
 from services.frontend.requests.record import RequestRecord
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.doubles.call import ScriptedCall
 from tests.support.wait import eventually
 
@@ -296,7 +297,7 @@ def test_whatever_clients_do_each_request_has_one_end(operations: list[tuple[str
             if not one.closed:
                 one.finish()
         running.call.half_close()
-        await asyncio.wait([running.serving], timeout=5.0)
+        await asyncio.wait([running.serving], timeout=DEADLINE_SECONDS)
         assert running.serving.done()
         assert all(one.closed for one in generations)
         if running.serving.exception() is None:

@@ -18,7 +18,7 @@ import pytest
 
 from baton.cli.local.ports import held_port
 from baton.process.lifecycle import SAME_SIGNAL_SECONDS
-from tests.support.clock import Stopwatch
+from tests.support.clock import DEADLINE_SECONDS, Stopwatch
 from tests.support.processes.launcher import Launcher
 from tests.support.wait import eventually_blocking
 
@@ -96,7 +96,7 @@ def test_logs_are_json_lines_that_name_the_process(run):
 def test_metrics_are_served(run):
     service = run()
     address = service.line().split()[2]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=DEADLINE_SECONDS) as answer:
         assert b"process_cpu_seconds_total" in answer.read()
 
 

@@ -15,6 +15,7 @@ from baton.rpc.channels import open_channel
 from baton.v1 import inference_pb2
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
 from tests.integration.frontend.auth.conftest import Keys, bearer
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.processes.process import ServiceSpawner
 
 PATHS = (
@@ -137,21 +138,25 @@ async def ask_grpc(address: str, model: str, secret: str, good: str) -> list[str
             for place in places:
                 asked = request()
                 setattr(asked.context, place, secret)
-                await ask(stub.Chat(asked, metadata=metadata, timeout=10))
+                await ask(stub.Chat(asked, metadata=metadata, timeout=DEADLINE_SECONDS))
             asked = request()
             asked.messages[0].role = secret
-            await ask(stub.Chat(asked, metadata=metadata, timeout=10))
+            await ask(stub.Chat(asked, metadata=metadata, timeout=DEADLINE_SECONDS))
             for name in set(HEADERS) - {"authorization", "content-type", "user-agent"}:
                 extra = (*metadata, (name, secret))
-                await ask(stub.Chat(request(), metadata=extra, timeout=10))
+                await ask(stub.Chat(request(), metadata=extra, timeout=DEADLINE_SECONDS))
             extra = (*metadata, ("key-bin", secret.encode()))
-            await ask(stub.Chat(request(), metadata=extra, timeout=10))
+            await ask(stub.Chat(request(), metadata=extra, timeout=DEADLINE_SECONDS))
         for scheme in ("", "Basic "):
             await ask(
-                stub.Chat(request(), metadata=(("authorization", scheme + secret),), timeout=10)
+                stub.Chat(
+                    request(),
+                    metadata=(("authorization", scheme + secret),),
+                    timeout=DEADLINE_SECONDS,
+                )
             )
         unknown = raw.unary_stream(f"/baton.v1.InferenceService/{secret}")
-        await ask(unknown(b"", metadata=tuple(bearer(good).items()), timeout=10))
+        await ask(unknown(b"", metadata=tuple(bearer(good).items()), timeout=DEADLINE_SECONDS))
     async with AsyncClient(address, api_key=secret, retries=0) as client:
         try:
             stream = client.chat([{"role": "user", "content": "hi"}], model=model, max_tokens=3)

@@ -17,7 +17,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2
 from baton.v1 import inference_pb2
 from baton.worker.wire.tokenizer_files import TokenizerFiles
-from tests.support.clock import within
+from tests.support.clock import DEADLINE_SECONDS, within
 
 Change = Callable[[Any], None]
 
@@ -200,7 +200,7 @@ async def refusal_of(stage: Any, change: Change, *, chat: bool) -> BatonError:
 
 
 async def test_both_surfaces_refuse_alike(stage: Any) -> None:
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=10.0) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url, timeout=DEADLINE_SECONDS) as client:
         for table, chat, path in (
             (CHAT, True, "/v1/chat/completions"),
             (TEXT, False, "/v1/completions"),
@@ -223,7 +223,7 @@ async def test_both_surfaces_refuse_alike(stage: Any) -> None:
 
 async def test_a_template_that_refuses_is_quoted(stage: Any) -> None:
     wrong, change = TWO_CALLS
-    async with httpx.AsyncClient(base_url=stage.http_url, timeout=10.0) as client:
+    async with httpx.AsyncClient(base_url=stage.http_url, timeout=DEADLINE_SECONDS) as client:
         body = {"model": stage.model, "max_tokens": 3, **wrong}
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 400

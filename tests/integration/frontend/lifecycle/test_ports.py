@@ -10,6 +10,7 @@ from baton.cluster.etcd.local import free_port
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, HttpSettings, StartupError
 from services.frontend.http.server import HttpServer
+from tests.support.clock import DEADLINE_SECONDS
 
 
 def named(name: bytes) -> Any:
@@ -57,7 +58,7 @@ async def test_two_grpc_servers_share_a_port() -> None:
         await one.start()
         await two.start()
         assert one.address == two.address
-        with socket.create_connection(("127.0.0.1", settings.port), timeout=5):
+        with socket.create_connection(("127.0.0.1", settings.port), timeout=DEADLINE_SECONDS):
             pass
     async with (
         Server(settings, "one") as one,

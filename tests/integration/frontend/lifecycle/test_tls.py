@@ -22,7 +22,7 @@ from baton.cluster.probe import liveness
 from baton.rpc.channels import open_channel
 from baton.v1.inference_pb2 import ListModelsRequest
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
-from tests.support.clock import within
+from tests.support.clock import DEADLINE_SECONDS, within
 from tests.support.tls import CERT, KEY, client_context
 
 SETTINGS = {"public.tls_cert": CERT, "public.tls_key": KEY}
@@ -58,10 +58,10 @@ async def test_https_speaks_http1_and_plain_http_is_refused(secure_stage: Any) -
         tls = answer.extensions["network_stream"].get_extra_info("ssl_object")
         assert tls.selected_alpn_protocol() == "http/1.1"
         with pytest.raises(httpx.TransportError):
-            await client.get(f"http://{address}/health", timeout=5)
+            await client.get(f"http://{address}/health", timeout=DEADLINE_SECONDS)
     async with httpx.AsyncClient() as stranger:  # does not know the certificate
         with pytest.raises(httpx.ConnectError):
-            await stranger.get(f"https://{address}/health", timeout=5)
+            await stranger.get(f"https://{address}/health", timeout=DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_batons_client_with_credentials(secure_stage: Any) -> None:
     async with AsyncClient(address, credentials=credentials) as client:
         stream = client.chat("hi", model=secure_stage.model, max_tokens=5)
         assert (await stream.answer()).text == secure_stage.said(0, 5)
-    async with AsyncClient(address, retries=0, timeout=5) as plain:
+    async with AsyncClient(address, retries=0, timeout=DEADLINE_SECONDS) as plain:
         with pytest.raises(ConnectionFailedError):
             await plain.models()
 
@@ -119,13 +119,15 @@ async def test_the_cluster_checks_its_health_without_tls(secure_stage: Any) -> N
     async with open_channel(instance.health_address) as channel:
         await eventually_serving(channel)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await InferenceServiceStub(channel).ListModels(ListModelsRequest(), timeout=5)
+            await InferenceServiceStub(channel).ListModels(
+                ListModelsRequest(), timeout=DEADLINE_SECONDS
+            )
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def eventually_serving(channel: grpc.aio.Channel) -> None:
     """Wait until the health at a channel is SERVING."""
-    watch = HealthStub(channel).Watch(HealthCheckRequest(), timeout=10)
+    watch = HealthStub(channel).Watch(HealthCheckRequest(), timeout=DEADLINE_SECONDS)
     async for response in watch:
         if response.status == HealthCheckResponse.SERVING:
             return

@@ -13,6 +13,7 @@ from baton.rpc.channels import open_channel
 from baton.rpc.protocol import VERSION
 from baton.rpc.streams.client import ClientStream
 from baton.rpc.streams.send_queue import SendQueue
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.stores import (
     LAYOUT,
     keys_of,
@@ -38,7 +39,7 @@ class Raw:
 
     async def open(self, method: str, **more: object) -> ClientStream[Any, Any]:
         request = pb.AttachRequest(client_id="raw", incarnation="1", protocol_version=VERSION)
-        session = await self.stub.Attach(request, timeout=5)
+        session = await self.stub.Attach(request, timeout=DEADLINE_SECONDS)
         stream = self.unopened(method)
         opening = pb.Open(**{"session_id": session.session_id, **more})
         kind = pb.PutRequest if method == "Put" else pb.GetRequest

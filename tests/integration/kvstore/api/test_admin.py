@@ -13,6 +13,7 @@ from baton.internal.v1.kvstore_pb2_grpc import KvStoreServiceStub
 from baton.rpc.channels import MAX_MESSAGE_BYTES
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.api.raw import KEY, Raw, ended, read_frame, reserve
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.stores import LAYOUT, RunningStore, connected, keys_of, put
 from tests.support.wait import eventually
 
@@ -20,7 +21,9 @@ from tests.support.wait import eventually
 async def test_bad_lookups_and_denials(raw: Raw, store: RunningStore) -> None:
     for layout, keys in itertools.product([LAYOUT, b"", b"unknown"], [b"", KEY[:-1], KEY * 65_537]):
         with pytest.raises(grpc.RpcError) as caught:
-            await raw.stub.Lookup(pb.LookupRequest(layout_id=layout, keys=keys), timeout=5)
+            await raw.stub.Lookup(
+                pb.LookupRequest(layout_id=layout, keys=keys), timeout=DEADLINE_SECONDS
+            )
         assert BatonError.from_rpc_error(caught.value).reason is Reason.INVALID_FIELD
         stream = await raw.open("Put")
         await stream.read()
@@ -44,7 +47,7 @@ async def test_bad_lists_and_drops(raw: Raw) -> None:
     ]
     for method, request, field in cases:
         with pytest.raises(grpc.RpcError) as caught:
-            await getattr(raw.stub, method)(request, timeout=5)
+            await getattr(raw.stub, method)(request, timeout=DEADLINE_SECONDS)
         error = BatonError.from_rpc_error(caught.value)
         assert error.reason is Reason.INVALID_FIELD
         assert field in str(error)
@@ -56,14 +59,18 @@ async def test_pages_of_a_list_hold_every_object_once(raw: Raw, store: RunningSt
         await put(client, keys, 64)
         seen, page = [], b""
         while True:
-            answer = await raw.stub.List(pb.ListRequest(limit=4, page=page), timeout=5)
+            answer = await raw.stub.List(
+                pb.ListRequest(limit=4, page=page), timeout=DEADLINE_SECONDS
+            )
             seen += [info.key for info in answer.objects]
             page = answer.next_page
             if not page:
                 break
         assert seen == sorted(keys)
         assert (
-            await raw.stub.Drop(pb.DropRequest(keys=keys[1] + b"nowhere to be fd"), timeout=5)
+            await raw.stub.Drop(
+                pb.DropRequest(keys=keys[1] + b"nowhere to be fd"), timeout=DEADLINE_SECONDS
+            )
         ).dropped == 1
 
 
@@ -77,7 +84,7 @@ async def test_a_layout_that_nobody_uses_is_nothing_that_is_held(
     stream.send(read_frame(layout_id=b"U" * 16))
     assert (await stream.read()).missing.timed_out == [0]
     lookup = pb.LookupRequest(layout_id=b"U" * 16, keys=KEY)
-    assert (await raw.stub.Lookup(lookup, timeout=5)).held == b"\0"
+    assert (await raw.stub.Lookup(lookup, timeout=DEADLINE_SECONDS)).held == b"\0"
 
 
 TEN_MILLION = 10_000_000
@@ -112,7 +119,7 @@ async def test_messages_that_are_too_long_are_refused_and_leave_nothing(
         await eventually(lambda: stat(store.store).sessions == 0, 1)
     else:
         with pytest.raises(grpc.RpcError) as caught:
-            await getattr(raw.stub, method)(frame(), timeout=10)
+            await getattr(raw.stub, method)(frame(), timeout=DEADLINE_SECONDS)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "a message of more than" in caught.value.details()
     await store.at_baseline(1)

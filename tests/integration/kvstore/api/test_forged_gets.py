@@ -11,6 +11,7 @@ from baton.kv.keys import chain_root, prompt_keys
 from baton.rpc.channels import open_channel
 from baton.rpc.protocol import VERSION
 from services.kvstore.api.admin import stat
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.stores import LAYOUT, RunningStore, connected, put
 
 SIZE = 4096
@@ -101,7 +102,7 @@ async def test_leases_that_are_not_ones_own_get_nothing(store: RunningStore) -> 
                     incarnation="1",
                     protocol_version=VERSION,
                 ),
-                timeout=5,
+                timeout=DEADLINE_SECONDS,
             )
             sent = 2000
 

@@ -10,6 +10,7 @@ from baton.kv.objects import ObjectId
 from baton.rpc.protocol import VERSION
 from services.kvstore.api.admin import stat
 from tests.integration.kvstore.api.raw import DATA, Raw, chunk, ended, read_frame, reserve
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.stores import LAYOUT, MIB, RunningStore, connected, get, keys_of, put
 from tests.support.wait import eventually
 
@@ -38,14 +39,14 @@ async def test_attaching_needs_a_name(raw: Raw, field: str) -> None:
     for value in ("", "x" * 1000):
         setattr(request, field, value)
         with pytest.raises(Exception, match=field):
-            await raw.stub.Attach(request, timeout=5)
+            await raw.stub.Attach(request, timeout=DEADLINE_SECONDS)
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 2])
 async def test_a_client_of_another_protocol_is_refused(raw: Raw, version: int) -> None:
     request = pb.AttachRequest(client_id="c", incarnation="1", protocol_version=version)
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await raw.stub.Attach(request, timeout=5)
+        await raw.stub.Attach(request, timeout=DEADLINE_SECONDS)
     assert BatonError.from_rpc_error(refused.value).reason is Reason.PROTOCOL_MISMATCH
 
 

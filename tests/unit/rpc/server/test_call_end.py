@@ -11,6 +11,7 @@ from baton.rpc.server.guard import CallEnd
 from baton.telemetry.context import request_id
 from baton.telemetry.metrics import render
 from bench.harness.metrics import parse_metrics
+from tests.support.clock import DEADLINE_SECONDS
 from tests.support.wait import eventually
 
 
@@ -90,7 +91,9 @@ async def test_what_gets_no_handler_is_told_too(serve):
     async with serve(hold, on_call_end=ends, **limits) as (_, _, call):
         for method, message in (("UnaryUnary", bytes(70_000)), ("Nothing", b"")):
             with pytest.raises(grpc.aio.AioRpcError):
-                await call.channel.unary_unary(f"/test.Echo/{method}")(message, timeout=5)
+                await call.channel.unary_unary(f"/test.Echo/{method}")(
+                    message, timeout=DEADLINE_SECONDS
+                )
         held = asyncio.create_task(call("UnaryUnary", b""))
         active = 'baton_rpc_calls_active{method="/test.Echo/UnaryUnary"}'
         await eventually(lambda: samples().get(active) == 1, 5)
@@ -108,5 +111,5 @@ async def test_message_that_is_no_message_is_refused(serve):
     async with serve(act) as (_, _, call):
         check = call.channel.unary_unary("/grpc.health.v1.Health/Check")
         with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await check(b"\xff\xff\xff", timeout=5)
+            await check(b"\xff\xff\xff", timeout=DEADLINE_SECONDS)
     assert BatonError.from_rpc_error(failed.value).reason is Reason.MALFORMED_BODY

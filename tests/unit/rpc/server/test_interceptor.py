@@ -13,7 +13,7 @@ from baton.errors import BatonError, Reason, abort
 from baton.rpc.request_id import clean_request_id
 from baton.telemetry import logs, tracing
 from baton.telemetry.context import request_id
-from tests.support.clock import within
+from tests.support.clock import DEADLINE_SECONDS, within
 
 METHODS = ["UnaryUnary", "UnaryStream", "UnaryWrites", "StreamUnary", "StreamStream"]
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
@@ -120,7 +120,7 @@ async def test_yielding_handler_is_closed_when_its_client_goes(serve, method):
 async def test_unknown_method_is_unimplemented(serve):
     async with serve(echo) as (_, _, call):
         with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await call.channel.unary_unary("/test.Echo/Nothing")(b"", timeout=5)
+            await call.channel.unary_unary("/test.Echo/Nothing")(b"", timeout=DEADLINE_SECONDS)
     assert BatonError.from_rpc_error(failed.value).reason is Reason.UNIMPLEMENTED
 
 
@@ -131,7 +131,7 @@ def test_errors_of_synchronous_calls_are_read_too(serve):
 
         def ask(address):
             with grpc.insecure_channel(address) as channel:
-                channel.unary_unary("/test.Echo/UnaryUnary")(b"", timeout=5)
+                channel.unary_unary("/test.Echo/UnaryUnary")(b"", timeout=DEADLINE_SECONDS)
 
         async with serve(refuse) as (server, _, _):
             with pytest.raises(grpc.RpcError) as failed:

@@ -14,7 +14,7 @@ from baton.rpc.channels import open_channel
 from baton.rpc.server.health import INCARNATION_KEY
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, StartupError
-from tests.support.clock import within
+from tests.support.clock import DEADLINE_SECONDS, within
 from tests.support.wait import eventually
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -27,7 +27,9 @@ async def echo(request, context):
 
 async def health(channel, service):
     request = health_pb2.HealthCheckRequest(service=service)
-    return (await health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)).status
+    return (
+        await health_pb2_grpc.HealthStub(channel).Check(request, timeout=DEADLINE_SECONDS)
+    ).status
 
 
 async def test_readiness_follows_set_ready_and_liveness_does_not(serve):
@@ -49,7 +51,7 @@ async def test_readiness_follows_set_ready_and_liveness_does_not(serve):
 async def test_health_watch_sees_the_server_become_ready(serve):
     async with serve(echo) as (server, _, call):
         request = health_pb2.HealthCheckRequest(service="readiness")
-        watch = health_pb2_grpc.HealthStub(call.channel).Watch(request, timeout=5)
+        watch = health_pb2_grpc.HealthStub(call.channel).Watch(request, timeout=DEADLINE_SECONDS)
         try:
             assert (await watch.read()).status == NOT_SERVING
             server.set_ready(True)
@@ -76,7 +78,7 @@ async def test_health_watch_does_not_hold_up_the_drain(serve):
 async def test_health_says_which_process_answers(serve):
     async with serve(echo) as (_, _, call):
         check = health_pb2_grpc.HealthStub(call.channel).Check(
-            health_pb2.HealthCheckRequest(service="liveness"), timeout=5
+            health_pb2.HealthCheckRequest(service="liveness"), timeout=DEADLINE_SECONDS
         )
         await check
         assert dict(await check.trailing_metadata())[INCARNATION_KEY] == "i-1"
@@ -94,7 +96,7 @@ async def reflect(channel, version, *requests):
         reflection_pb2.ServerReflectionResponse.FromString,
     )
     asked = [reflection_pb2.ServerReflectionRequest(**request) for request in requests]
-    return [response async for response in method(iter(asked), timeout=5)]
+    return [response async for response in method(iter(asked), timeout=DEADLINE_SECONDS)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -235,9 +237,9 @@ async def test_channel_reaches_a_process_that_came_back_within_two_seconds(serve
         port = int(server.address.rpartition(":")[2])
         channel = open_channel(server.address)
         ask = channel.unary_unary("/test.Echo/UnaryUnary")
-        assert await ask(b"x", timeout=5) == b"x"
+        assert await ask(b"x", timeout=DEADLINE_SECONDS) == b"x"
     with pytest.raises(grpc.aio.AioRpcError):
         await ask(b"x", timeout=1)
-    async with serve(echo, port=port):
-        assert await ask(b"y", timeout=2, wait_for_ready=True) == b"y"
+    async with serve(echo, port=port), within(2):
+        assert await ask(b"y", timeout=DEADLINE_SECONDS, wait_for_ready=True) == b"y"
     await channel.close()

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,8 @@ from baton.cli.local.compiling.parts import OPERATORS, ROUTER, of_router
 from baton.compiled.files import DIRECTORY_ENV
 from baton.engine.native import build as native_build
 from baton.engine.native.variants import runnable
+from tests.support.clock import DEADLINE_SECONDS
+from tests.support.wait import eventually_blocking
 
 pytestmark = pytest.mark.skipif(not runnable(), reason="there is no variant for this CPU")
 
@@ -29,10 +30,10 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_builds_a_part_behind_everything_else(directory: Path) -> None:
     _spawn(ROUTER)
-    ends = time.monotonic() + 30
-    while None in (found := [one.find() for one in of_router()]) and time.monotonic() < ends:
-        time.sleep(0.01)
-    assert None not in found, (directory / "builder-router.log").read_text()
+    try:
+        eventually_blocking(lambda: None not in [one.find() for one in of_router()])
+    except TimeoutError:
+        pytest.fail((directory / "builder-router.log").read_text())
     kinds = sorted(path.name.split("_")[1] for path in directory.glob("*.so"))
     assert kinds == ["blocks", "scores"]
     assert (directory.parent / "compile.sh.nice").read_text().strip() == "19"
@@ -43,7 +44,7 @@ def run_builder(part: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-P", "-m", "baton.cli.local.compiling.builder", part],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=DEADLINE_SECONDS,
         check=False,
         env=os.environ,
     )
