@@ -156,6 +156,12 @@ class ClusterOptions(WorkerOptions):
             envvar="BATON_AUTH_MODE",
         ),
     ] = "off"
+    grpc_reflection: Annotated[
+        bool,
+        typer.Option(
+            "--grpc-reflection", help="Let tools such as grpcurl list the gRPC API of frontends."
+        ),
+    ] = False
     pin: Annotated[bool, typer.Option("--pin", help="Pin each engine to CPU cores of its own.")] = (
         False
     )

@@ -98,6 +98,8 @@ def plan(
         front |= {"BATON_HTTP_HOST": options.host, "BATON_GRPC_HOST": options.host}
         if options.host in WILDCARDS:  # where they are reached from this machine
             front["BATON_ADVERTISE_HOST"] = HOST
+    if options.grpc_reflection:
+        front["BATON_GRPC_REFLECTION"] = "true"
     if options.frontends > 1:
         front |= {"BATON_HTTP_REUSE_PORT": "true", "BATON_GRPC_REUSE_PORT": "true"}
     threads = engine_threads(len(cores), options.prefill + options.decode + options.combined)

@@ -75,6 +75,14 @@ def test_several_frontends_share_the_ports() -> None:
     assert "BATON_GRPC_REUSE_PORT" not in specs["decode-0"].settings
 
 
+def test_only_frontends_let_tools_list_their_services() -> None:
+    specs = specs_of(ClusterOptions(grpc_reflection=True))
+    shown = {one for one, spec in specs.items() if "BATON_GRPC_REFLECTION" in spec.settings}
+    assert shown == {"frontend-0"}
+    assert specs["frontend-0"].settings["BATON_GRPC_REFLECTION"] == "true"
+    assert "BATON_GRPC_REFLECTION" not in specs_of(ClusterOptions())["frontend-0"].settings
+
+
 def test_workers_know_their_store_and_their_model() -> None:
     specs = specs_of(ClusterOptions(model_name="org/tiny", dtype="float32", engine="sim"))
     worker = specs["prefill-1"].settings
