@@ -86,10 +86,6 @@ class Reason(Enum):
     MALFORMED_HEAD = Code.INVALID_ARGUMENT, "invalid_request_error", "malformed_head"
     """The head of the request is not HTTP/1.1, has not one Host, or frames the body by something
     other than one length or `chunked`. Correct the client."""
-    HEAD_TOO_LARGE = Code.INVALID_ARGUMENT, "invalid_request_error", "head_too_large", 431
-    """The head of the request is longer than `http.max_head_bytes` or has more fields than
-    `http.max_head_fields`. Both bound also what comes with a chunked body: trailers, and extensions
-    of chunks. Send fewer or shorter headers."""
     BODY_TIMEOUT = Code.INVALID_ARGUMENT, "invalid_request_error", "request_timeout", 408
     """The body did not arrive in time (`http.body_timeout_seconds`). Send it faster."""
     UNSUPPORTED_MEDIA_TYPE = (
@@ -145,6 +141,10 @@ class Reason(Enum):
     """A body is longer than `http.max_body_bytes` or has more values than
     `limits.max_body_values`, a gRPC message `grpc.max_message_bytes` and
     `limits.max_message_fields`. Send less, or raise the limit."""
+    HEAD_TOO_LARGE = Code.RESOURCE_EXHAUSTED, "invalid_request_error", "head_too_large", 431
+    """The head of the request is longer than `http.max_head_bytes` or has more fields than
+    `http.max_head_fields`. Both bound also what comes with a chunked body: trailers, and extensions
+    of chunks. Metadata of gRPC may have 16 KiB. Send fewer or shorter headers."""
     CANCELLED = Code.CANCELLED, "cancelled", "cancelled"
     """The caller ended the request."""
     UNIMPLEMENTED = Code.UNIMPLEMENTED, "unsupported", "unsupported"

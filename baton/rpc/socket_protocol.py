@@ -16,6 +16,8 @@ BUFFER_BYTES = 64 * 1024
 _MAX_OUTPUT_BYTES = 4 * 1024 * 1024
 """Written and not read: more comes only of a peer that asks for replies and reads none."""
 _PING = b"keepaliv"
+GREETING_SECONDS = 10.0
+"""For the peer to say its preface and SETTINGS, as long as it has for a handshake of TLS."""
 _LOOK_SECONDS = 10.0
 """The longest time between two looks at what a peer leaves unfinished."""
 _LAST_LOOK_SECONDS = 0.05
@@ -84,6 +86,9 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self._reading_on = False
         """Frames are left of what came; nothing more is read before they are done."""
         self._look_seconds = min(_LOOK_SECONDS, limits.unfinished_seconds)
+        self._greeting_seconds = min(
+            keepalive_seconds + keepalive_timeout_seconds, GREETING_SECONDS
+        )
         self.http2 = Connection(
             self, client=client, wake=self._wake, limits=limits, clock=self.loop.time
         )
@@ -206,8 +211,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
         """Ping a peer that is silent; cut one that stays so, or never comes to an end."""
         now = self.loop.time()
         self._forgive_pause(now)
-        patience = self._keepalive_seconds + self._keepalive_timeout_seconds
-        if not self.http2.greeted and now - self._made_at >= patience:
+        if not self.http2.greeted and now - self._made_at >= self._greeting_seconds:
             self._transport.abort()
             return
         self.http2.expire_unfinished()
@@ -239,4 +243,8 @@ class SocketProtocol(asyncio.BufferedProtocol):
             self._pinged_at = min(now, self._pinged_at + pause)
 
     def _look_within(self, seconds: float) -> None:
-        self._timer = self.loop.call_later(min(seconds, self._look_seconds), self._look)
+        seconds = min(seconds, self._look_seconds)
+        if not self.http2.greeted:
+            left = self._made_at + self._greeting_seconds - self.loop.time()
+            seconds = min(seconds, max(left, _LAST_LOOK_SECONDS))
+        self._timer = self.loop.call_later(seconds, self._look)

@@ -14,6 +14,7 @@ from baton.cluster.tenants import CacheSalts
 from baton.internal.v1 import cluster_pb2
 from baton.prices import PriceTable
 from baton.process.process import Process
+from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.rpc.tls.mutual import MutualTls
@@ -137,6 +138,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         request_limits=request_limits,
         prices=PriceTable(settings.usage.prices),
     )
+    addresses = ClientAddresses(settings.public.max_connections_per_address)
     server = await stack.enter_async_context(
         Server(
             settings.grpc,
@@ -149,6 +151,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             max_fields=limits.max_message_fields,
             max_connection_age_seconds=limits.max_connection_age_seconds,
             max_connection_grace_seconds=limits.max_connection_grace_seconds,
+            addresses=addresses,
         )
     )
     servers = [server]
@@ -173,6 +176,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         limits.stall_seconds,
         None if public is None else public.http_context,
         limits.max_connection_age_seconds,
+        addresses,
     )
     await stack.enter_async_context(http)
     http.bind()

@@ -38,7 +38,7 @@ STATUS_OF_ITS_OWN = {
 @pytest.mark.parametrize("reason", Reason)
 def test_every_reason_follows_the_conventions_of_its_code(reason):
     http_status, openai_type = TABLE[reason.code]
-    if reason is Reason.BODY_TOO_LARGE:
+    if reason in (Reason.BODY_TOO_LARGE, Reason.HEAD_TOO_LARGE):
         openai_type = "invalid_request_error"  # no smaller rate would help
     if reason is Reason.INSUFFICIENT_QUOTA:
         openai_type = "insufficient_quota"  # as OpenAI calls it

@@ -45,7 +45,7 @@ class HeaderBlocks:
         self._budgets = budgets
         self._limits = limits
         self._client = client
-        self._reader = HeaderReader(limits.max_header_bytes)
+        self._reader = HeaderReader(limits.max_block_bytes)
         self._block: _Block | None = None
         """One that has begun."""
 
@@ -80,7 +80,7 @@ class HeaderBlocks:
 
     def _check_size(self, block: "_Block") -> None:
         limits = self._limits
-        if len(block.data) > limits.max_header_bytes:
+        if len(block.data) > limits.max_block_bytes:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many header bytes")
         if block.continuations > limits.max_continuations:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many CONTINUATION frames")

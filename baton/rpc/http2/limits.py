@@ -20,7 +20,10 @@ class Limits:
     max_frame_bytes: int = 64 * 1024
     """Of a frame's payload."""
     max_header_bytes: int = 64 * 1024
-    """Of a header block, as sent and, with 32 bytes more per field, decoded."""
+    """Of a header block, decoded and with 32 bytes more per field, as the peer is told ..."""
+    max_block_bytes: int = 160 * 1024
+    """... and what is read of one all the same, as sent and decoded, so that the stream alone is
+    refused: later blocks refer to its fields. More of it ends the connection."""
     max_settings: int = 32
     """Values of a SETTINGS frame."""
     max_continuations: int = 16

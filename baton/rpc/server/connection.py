@@ -7,6 +7,7 @@ from contextvars import Context
 from dataclasses import dataclass
 
 from baton.errors import BatonError, Reason
+from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.connection_age import draw_age
 from baton.rpc.http2.codes import ErrorCode
 from baton.rpc.http2.headers import Headers, encode
@@ -35,6 +36,8 @@ _MAX_PARTIAL_BYTES = 64 * 1024 * 1024
 """Of all messages of a client that are not whole yet, or four of the longest."""
 _REQUEST_SECONDS = 30.0
 """For the one message of a call, from its head on."""
+_FAILED_SECONDS = 1.0
+"""For a client that broke the protocol to close the connection."""
 _RETIRED = b"retired?"
 """The PING behind the first GOAWAY."""
 _RETIRE_SECONDS = 5.0
@@ -58,6 +61,8 @@ class ConnectionSettings:
     """Then clients are told to use another connection; 0: never."""
     max_age_grace_seconds: float
     """For the calls on it to end after that."""
+    addresses: ClientAddresses | None = None
+    """Bounds the connections of each client address; None: nothing does."""
 
 
 class ServerConnection(SocketProtocol):
@@ -87,6 +92,8 @@ class ServerConnection(SocketProtocol):
         self._calls: dict[CallStream, float] = {}
         """Loop time at which each came; until its client was told the end."""
         self._partial_bytes = 0
+        self._address: str | None = None
+        """As it is counted; None: it is not."""
         self.retired = False
         """Its client was told to open new calls on another one."""
         self._aged = False
@@ -110,8 +117,21 @@ class ServerConnection(SocketProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._end_timer is not None:
             self._end_timer.cancel()
+        if self._address is not None and self._settings.addresses is not None:
+            self._settings.addresses.leave(self._address)
+            self._address = None  # TLS may tell of it twice
         super().connection_lost(exc)
         self._on_lost(self)
+
+    def _take(self, transport: asyncio.Transport) -> None:
+        super()._take(transport)
+        addresses = self._settings.addresses
+        if addresses is None or self._address is not None:
+            return
+        self._address = (transport.get_extra_info("peername") or ("",))[0]
+        if addresses.enter(self._address, "grpc"):
+            # As of a server that is full: before a byte is said (Connections).
+            self.abort()
 
     # The server's.
 
@@ -200,12 +220,27 @@ class ServerConnection(SocketProtocol):
     def on_closed(self, code: ErrorCode, message: str) -> None:
         CONNECTION_ERRORS.labels(code.name).inc()
         log.info("rpc.connection.failed", peer=self.peer, code=code.name, error=message)
-        super().on_closed(code, message)
+        self.loop.call_soon(self._end)
 
     def _refuse(self, stream: Stream, status: bytes, *more: tuple[bytes, bytes]) -> StreamOwner:
         """Answer what is no call of gRPC."""
         self.http2.send_headers(stream, encode([(b":status", status), *more]), end=True)
         return NOBODY
+
+    def _end(self) -> None:
+        """Close behind the GOAWAY. What the client still sends is read and dropped for a while:
+        closing at once would reset the connection, and why might be lost with it."""
+        if not self._connected or self._transport.is_closing():
+            return
+        self._flush()
+        self._closing = self.retired = True
+        if self._transport.can_write_eof():
+            self._connected = False  # nothing more is written
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            self._end_within(_FAILED_SECONDS, self.abort)
+        else:  # TLS has no such half
+            self._transport.close()
 
     def _too_old(self) -> None:
         self._aged = True

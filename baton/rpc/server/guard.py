@@ -12,7 +12,7 @@ from time import monotonic
 import grpc
 from opentelemetry import context as otel
 
-from baton.errors import BatonError, Reason
+from baton.errors import BatonError, Reason, no_memory
 from baton.rpc.request_id import clean_request_id
 from baton.rpc.server.call import CallAbortedError
 from baton.rpc.server.call_stream import CallStream
@@ -129,5 +129,8 @@ def _error_of(failure: Exception, method: str) -> BatonError:
     """Return what a client is told; what it may not know is logged."""
     if isinstance(failure, BatonError):
         return failure
+    if isinstance(failure, MemoryError):
+        log.warning("rpc.call.no_memory", method=method)
+        return no_memory()
     log.error("handler failed", method=method, exc_info=failure)
     return BatonError(Reason.INTERNAL, "internal error")

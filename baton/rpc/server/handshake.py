@@ -22,7 +22,7 @@ FAILED = Counter(
     "speak HTTP/2 by ALPN.",
     ["reason"],
 )
-_SECONDS = 10.0
+HANDSHAKE_SECONDS = 10.0
 """For a handshake: a client of grpc gives up after 20."""
 
 
@@ -63,7 +63,7 @@ class TlsHandshake(asyncio.Protocol):
                 lambda: connection,
                 taken,
                 ssl=self._tls.server_context,
-                ssl_handshake_timeout=_SECONDS,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
             )
         except OSError as error:  # of which are SSLError and TimeoutError
             FAILED.labels("failed").inc()

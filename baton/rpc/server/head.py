@@ -9,6 +9,8 @@ from baton.rpc.wire import compression
 from baton.rpc.wire.timeouts import read_timeout
 
 _MAX_BYTES = 16 * 1024
+_KEY_BYTES = 1024
+"""Of a credential, what counts: a longer one is no key, which is told instead of its length."""
 _CONTENT_TYPE = b"application/grpc"
 _REQUEST_ID = REQUEST_ID_KEY.encode()
 _TRACEPARENT = TRACEPARENT_KEY.encode()
@@ -21,7 +23,7 @@ class CallHead:
     fields: Headers = field(repr=False)
     """All of them; secrets are among them."""
     size: int = 0
-    """Bytes of all names and values."""
+    """Bytes of all names and values, without what is too long of a credential."""
     http_method: bytes = b""
     path: str = ""
     content_type: bytes = b""
@@ -68,7 +70,9 @@ def read_head(fields: Headers) -> CallHead:
     size = 0
     for name, value in fields:
         size += len(name) + len(value)
-        if name == b":path":
+        if name == b"authorization":
+            size -= max(0, len(value) - _KEY_BYTES)
+        elif name == b":path":
             head.path = value.decode("latin-1")
         elif name == b":method":
             head.http_method = value

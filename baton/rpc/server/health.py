@@ -24,6 +24,15 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc,name-defined]  # n
         context.set_trailing_metadata(self._metadata)
         return await super().Check(request, context)
 
+    async def List(self, _: health_pb2.HealthListRequest, context: Any) -> Any:  # noqa: N802
+        context.set_trailing_metadata(self._metadata)
+        return health_pb2.HealthListResponse(
+            statuses={
+                name: health_pb2.HealthCheckResponse(status=status)
+                for name, status in self._server_status.items()
+            }
+        )
+
     async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:  # noqa: N802
         watching = asyncio.ensure_future(super().Watch(request, context))
         closing = asyncio.ensure_future(self.closing.wait())

@@ -9,6 +9,7 @@ from typing import Any
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from baton.errors import BatonError, Reason
+from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.http2.limits import DEFAULT_LIMITS, Limits
 from baton.rpc.listener import bind
 from baton.rpc.server.connection import ConnectionSettings
@@ -54,6 +55,7 @@ class Server:
         max_connection_grace_seconds: time for the calls on it to end after that.
         liveness: where other processes of the cluster are the clients: when they count as gone.
             They ping, so that this side need not while they live.
+        addresses: bounds the connections of each client address; None: nothing does.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Server:
         max_connection_age_seconds: float = 0.0,
         max_connection_grace_seconds: float = 0.0,
         liveness: LivenessSettings | None = None,
+        addresses: ClientAddresses | None = None,
     ) -> None:
         keepalive, timeout = settings.keepalive_seconds, settings.keepalive_timeout_seconds
         if liveness is not None:
@@ -96,6 +99,8 @@ class Server:
                 limits,
                 max_streams=settings.max_streams_per_connection,
                 unfinished_seconds=settings.frame_seconds,
+                reset_burst=settings.reset_burst,
+                resets_per_second=settings.resets_per_second,
             ),
             max_message_bytes=settings.max_message_bytes,
             stall_seconds=stall_seconds,
@@ -103,6 +108,7 @@ class Server:
             keepalive_timeout_seconds=timeout,
             max_age_seconds=max_connection_age_seconds,
             max_age_grace_seconds=max_connection_grace_seconds,
+            addresses=addresses,
         )
         self._connections = Connections(connection_settings, settings.max_connections, tls)
 

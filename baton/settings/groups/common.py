@@ -39,6 +39,19 @@ class GrpcSettings(SettingsGroup):
         le=3600,
         description="time for a client to send a frame, and a header block with all its frames",
     )
+    reset_burst: int = Field(
+        2000,
+        ge=1,
+        le=1_000_000,
+        description="calls that a client may cancel before it has an answer, at once, and no fewer "
+        "than max_streams_per_connection",
+    )
+    resets_per_second: float = Field(
+        200,
+        gt=0,
+        le=1_000_000,
+        description="and in the long run; more end their connection with ENHANCE_YOUR_CALM",
+    )
     keepalive_seconds: float = Field(
         10,
         ge=1,

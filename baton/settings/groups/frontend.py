@@ -68,6 +68,13 @@ class PublicSettings(SettingsGroup):
     metrics: bool = Field(
         False, description="show /metrics on the HTTP port too; it is on the ops port in any case"
     )
+    max_connections_per_address: int = Field(
+        10_000,
+        ge=0,
+        le=1_000_000,
+        description="connections of one client address at once, HTTP and gRPC together (IPv6: of "
+        "one /64); more are refused; 0: any number. Clients behind a proxy have its address",
+    )
 
 
 class AuthSettings(SettingsGroup):

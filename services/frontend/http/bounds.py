@@ -10,6 +10,8 @@ _CHUNK_BYTES = 64
 """Chunks may be as small as they like up to that many; of more, each stands for so many bytes."""
 _FRAME_BYTES = 32
 """What a chunk needs beside its bytes: its length, and ends of lines."""
+_KEY_BYTES = 1024
+"""Of a credential, what counts: a longer one is no key, which is told instead of its length."""
 _VERSIONS = ("1.1", "1.0")
 
 
@@ -96,6 +98,8 @@ def check_head(
         size += len(name) + len(value)
         if name == b"host":
             hosts += 1
+        elif name == b"authorization":
+            size -= max(0, len(value) - _KEY_BYTES)
         elif name == b"transfer-encoding":
             _check_coding(version, value)
     if size > max_bytes:

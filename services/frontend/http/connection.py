@@ -10,19 +10,25 @@ straight to it: a streamed token is one write, and no message through ASGI.
 import asyncio
 import select
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 from math import inf
 from typing import Protocol
 
 from baton.errors import BatonError, Reason
+from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.connection_age import draw_age
 from baton.rpc.loop_watch import Timer
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Message, Scope, Send
 from services.frontend.http.ending import ServerEnding
+from services.frontend.http.refusals import refusal
 from services.frontend.http.request_reader import EXTENSION, Refuse, RequestReader
 from services.frontend.metrics import SLOW_CLIENTS
+from services.frontend.requests.request_id import identify
 
 BUFFER_BYTES = 64 * 1024
+_TOLD_AT_ONCE = 32
+"""Connections of one address, of those that are refused."""
 CUT_AFTER_SECONDS = 5.0
 """How long a client may go on with a body after it was told that it is late."""
 
@@ -58,6 +64,7 @@ class Connection(RequestReader):
     stall_seconds: float
     max_age_seconds: float
     ending: ServerEnding
+    addresses: ClientAddresses
     late = False
     idle_since: float | None = None
     """Since when no request is on it, by the loop's clock; None while there is one."""
@@ -76,6 +83,7 @@ class Connection(RequestReader):
         stall_seconds: float,
         max_age_seconds: float = 0.0,
         ending: ServerEnding | None = None,
+        addresses: ClientAddresses | None = None,
     ) -> type["Connection"]:
         """Return a class of a server's connections with these limits, that refuses so."""
         limits = {
@@ -88,6 +96,7 @@ class Connection(RequestReader):
             "stall_seconds": stall_seconds,
             "max_age_seconds": max_age_seconds,
             "ending": ending or ServerEnding(),
+            "addresses": addresses or ClientAddresses(0),
             "refuse": staticmethod(refuse),
         }
         return type("LimitedConnection", (cls,), limits)
@@ -100,8 +109,12 @@ class Connection(RequestReader):
         self.late, self.idle_since = self.ending.refusing, self.loop.time()
         if age := self.max_age_seconds:
             self._retire_at = self.idle_since + draw_age(age)
+        self._address = (transport.get_extra_info("peername") or ("",))[0]
+        if excess := self.addresses.enter(self._address, "http"):
+            self._refuse_crowd(excess)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.addresses.leave(self._address)
         self._unstall()
         super().connection_lost(exc)
         if self.on_lost is not None:
@@ -193,6 +206,16 @@ class Connection(RequestReader):
     def cut(self) -> None:
         """Break the connection, dropping what was not sent yet."""
         self.transport.abort()
+
+    def _refuse_crowd(self, excess: int) -> None:
+        """Close it: its client's address has too many, of which a few are told why."""
+        if excess > _TOLD_AT_ONCE:
+            self.transport.abort()
+            return
+        many = f"more than {self.addresses.most} connections of this address are open"
+        error = BatonError(Reason.RATE_LIMITED, f"{many}: use those again, or close some")
+        self.transport.write(refusal(error, copy_context().run(identify)))
+        self._end()
 
     def _unstall(self) -> None:
         if self._stalled is not None:

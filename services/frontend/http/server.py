@@ -5,18 +5,20 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from http import HTTPStatus
+from typing import cast
 
 import uvicorn
 
 from baton.errors import BatonError
+from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.listener import bind
+from baton.rpc.server.handshake import HANDSHAKE_SECONDS
 from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp
 from services.frontend.http.connection import Connection
 from services.frontend.http.ending import ServerEnding
-from services.frontend.http.responses import encode
+from services.frontend.http.refusals import refusal
 from services.frontend.requests.record import begin, finish
 from services.frontend.requests.request_id import identify
 
@@ -38,6 +40,7 @@ class HttpServer:
         stall_seconds: float,
         tls: ssl.SSLContext | None = None,
         max_age_seconds: float = 0.0,
+        addresses: ClientAddresses | None = None,
     ) -> None:
         """Serve `app`, over TLS with `tls`.
 
@@ -47,6 +50,7 @@ class HttpServer:
             stall_seconds: clients that do not read for so long are cut.
             tls: to serve TLS; None: plain text is served.
             max_age_seconds: of connections, 10 % more or less; 0: any.
+            addresses: bounds the connections of each client address; None: nothing does.
         """
         self._settings = settings
         self._ending = ServerEnding()
@@ -56,7 +60,7 @@ class HttpServer:
             uvicorn.Config(
                 app,
                 http=Connection.limited(
-                    _refuse, settings, stall_seconds, max_age_seconds, self._ending
+                    _refuse, settings, stall_seconds, max_age_seconds, self._ending, addresses
                 ),
                 loop="none",
                 ws="none",
@@ -166,13 +170,7 @@ def _refuse(error: BatonError) -> bytes:
     record, identity = begin("http"), identify()
     record.error = error
     finish(record, str(error.http_status))
-    body = encode(error.to_openai())
-    head = (
-        f"HTTP/1.1 {error.http_status} {HTTPStatus(error.http_status).phrase}\r\n"
-        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        f"x-request-id: {identity}\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    return refusal(error, identity)
 
 
 class _Server(uvicorn.Server):
@@ -187,8 +185,24 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """Listen. uvicorn would have clients take a minute for the handshake of TLS."""
+        tls = self.config.ssl
+        self.servers = [
+            await asyncio.get_running_loop().create_server(
+                self._connect,
+                sock=bound,
+                backlog=self.config.backlog,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+            )
+            for bound in sockets or ()
+        ]
+        self.started = True
         self.up.set()
+
+    def _connect(self) -> asyncio.Protocol:
+        kind = cast(type[Connection], self.config.http_protocol_class)
+        return kind(self.config, self.server_state, {})
 
 
 def _cannot_listen(settings: HttpSettings, error: OSError) -> StartupError:

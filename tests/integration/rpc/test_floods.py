@@ -167,3 +167,16 @@ async def test_window_updates_beside_many_shut_streams_cost_little(echo):
         cost = await flood(address, peer, repeated(window_update(1, 16), 200_000), linger=0.1)
         cheap(cost, memory=150 * MIB)
     await eventually(lambda: service.active == 0)
+
+
+async def test_how_many_calls_a_client_may_cancel_is_a_setting():
+    few = GrpcSettings(max_streams_per_connection=4, reset_burst=20, resets_per_second=0.1)
+    async with serving(few) as (service, address), connect(address) as peer:
+        for i in IDS[:20]:
+            peer.send(call(i, HOLD), reset(i))
+        await peer.round_trip()
+        peer.send(call(IDS[20], HOLD), reset(IDS[20]))
+        await peer.until_closed()
+        assert peer.goaway is not None
+        assert peer.goaway.error is Code.ENHANCE_YOUR_CALM
+        assert service.active == 0

@@ -6,6 +6,7 @@ import os
 import pytest
 from google.protobuf.wrappers_pb2 import UInt64Value
 
+from baton.rpc import socket_protocol
 from baton.settings import GrpcSettings
 from bench.harness.machine import rss_bytes
 from tests.support.clock import Stopwatch, within
@@ -124,6 +125,23 @@ async def test_a_frame_that_comes_byte_by_byte_does_not_last_for_ever(name):
             assert watch.elapsed > 0.5
             assert (await other.call(1, EMPTY)).grpc_status == "0"
         await eventually(lambda: service.active == 0)
+
+
+@pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE, PREFACE + settings()[:5]], ids=len)
+@pytest.mark.parametrize("drips", [False, True])
+async def test_a_greeting_that_does_not_end_is_given_up(monkeypatch, said, drips):
+    """Long before an idle client is, and also where a byte comes now and then."""
+    assert socket_protocol.GREETING_SECONDS == 10
+    monkeypatch.setattr(socket_protocol, "GREETING_SECONDS", 0.5)
+    async with serving() as (_, address), connect(address, start=False) as peer:
+        peer.send(said)
+        closed = asyncio.create_task(peer.until_closed())
+        rest = (PREFACE + settings())[len(said) :]
+        async with within(5):
+            for byte in rest if drips else b"":
+                await asyncio.wait([closed], timeout=0.2)
+                peer.send(bytes((byte,)))
+            await closed
 
 
 @pytest.mark.parametrize("begin", [b"", PREFACE + settings() + frame(Kind.HEADERS, 0, 1, _PART)])

@@ -12,6 +12,7 @@ from google.protobuf.struct_pb2 import ListValue
 from google.protobuf.wrappers_pb2 import BytesValue, UInt64Value
 from google.rpc.status_pb2 import Status
 
+from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings, LivenessSettings
 
@@ -157,11 +158,16 @@ async def serving(
     settings: GrpcSettings | None = None,
     stall_seconds: float = 30.0,
     liveness: LivenessSettings | None = None,
+    addresses: ClientAddresses | None = None,
 ) -> AsyncIterator[tuple[EchoService, str]]:
     """Serve it in this process; yields the service and `host:port`."""
     service = EchoService()
     async with Server(
-        settings or GrpcSettings(), "test", stall_seconds=stall_seconds, liveness=liveness
+        settings or GrpcSettings(),
+        "test",
+        stall_seconds=stall_seconds,
+        liveness=liveness,
+        addresses=addresses,
     ) as server:
         server.add(service.register, SERVICE)
         await server.start()

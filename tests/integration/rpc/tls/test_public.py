@@ -111,7 +111,7 @@ async def silent_clients(server: Server, count: int) -> AsyncIterator[None]:
 
 
 async def test_a_handshake_that_does_not_come_is_given_up(monkeypatch):
-    monkeypatch.setattr(handshake, "_SECONDS", 0.2)
+    monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 0.2)
     before, failed = value(OPEN), value(FAILED)
     async with serving_tls() as (server, _), silent_clients(server, 20):
         await eventually(lambda: value(FAILED) == failed + 20)

@@ -48,6 +48,36 @@ async def test_readiness_follows_set_ready_and_liveness_does_not(serve):
         assert await health(channel, "liveness") == SERVING
 
 
+async def test_health_lists_everything_that_it_knows(serve):
+    async with serve(echo) as (server, _, call):
+        server.set_ready(True)
+        server.set_part("keys", False)
+        stub = health_pb2_grpc.HealthStub(call.channel)
+
+        async def listed():
+            asked = stub.List(health_pb2.HealthListRequest(), timeout=5)
+            statuses = (await asked).statuses
+            assert dict(await asked.trailing_metadata())[INCARNATION_KEY] == "i-1"
+            return {name: one.status for name, one in statuses.items()}
+
+        names = ("", "readiness", "liveness", "test.Echo")
+        expected = {**dict.fromkeys(names, SERVING), "keys": NOT_SERVING}
+        async with within(5):
+            while await listed() != expected:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_call_without_memory_is_told_so(serve):
+    async def starved(request, context):
+        raise MemoryError
+
+    async with serve(starved) as (_, __, call):
+        for method in ("UnaryUnary", "UnaryStream", "StreamStream"):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call(method, b"x")
+            assert BatonError.from_rpc_error(caught.value).reason is Reason.OVERLOADED
+
+
 async def test_health_watch_sees_the_server_become_ready(serve):
     async with serve(echo) as (server, _, call):
         request = health_pb2.HealthCheckRequest(service="readiness")

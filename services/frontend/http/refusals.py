@@ -1,0 +1,23 @@
+"""Answers that no application makes, and that end their connection."""
+
+from http import HTTPStatus
+
+import msgspec
+
+from baton.errors import BatonError
+
+
+def refusal(error: BatonError, identity: str) -> bytes:
+    """Return the whole answer of an error.
+
+    Args:
+        error: of the table.
+        identity: of the request.
+    """
+    body = msgspec.json.encode(error.to_openai())
+    head = (
+        f"HTTP/1.1 {error.http_status} {HTTPStatus(error.http_status).phrase}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        f"x-request-id: {identity}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

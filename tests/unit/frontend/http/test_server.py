@@ -1,0 +1,36 @@
+"""The server itself: what it waits for before there is a connection."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from baton.rpc.tls.public import public_tls
+from baton.settings import HttpSettings, PublicSettings
+from services.frontend.http import server as http
+from services.frontend.http.server import HttpServer
+from tests.support.clock import within
+from tests.support.http.connections import Application
+from tests.support.tls import CERT, KEY, client_context
+
+
+async def test_a_handshake_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert http.HANDSHAKE_SECONDS == 10
+    monkeypatch.setattr(http, "HANDSHAKE_SECONDS", 0.3)
+    settings: Any = PublicSettings(tls_cert=CERT, tls_key=KEY)
+    async with (
+        public_tls(settings, 60) as tls,
+        HttpServer(Application(), HttpSettings(port=0), 10.0, tls.http_context) as server,
+    ):
+        await server.start()
+        silent, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        async with within(5):
+            assert await silent.read() == b""
+        writer.close()
+        reader, writer = await asyncio.open_connection(
+            "localhost", server.port, ssl=client_context("http/1.1")
+        )
+        writer.write(b"GET /whole/1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        async with within(5):
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
