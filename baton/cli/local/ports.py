@@ -1,24 +1,10 @@
-"""The ports that a cluster is about to take: chosen, and checked."""
+"""The ports that a cluster is about to take, checked."""
 
 import errno
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from baton.cli.errors import CommandError
 from baton.cli.local.files.local_clusters import LocalCluster, running_clusters
-
-
-@contextmanager
-def held_port() -> Iterator[int]:
-    """Choose a free TCP port of 127.0.0.1, and let the kernel give it to nobody who asks for any.
-
-    It is bound and not listened on: who names it and sets SO_REUSEADDR, as servers do, gets it.
-    """
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
 
 
 def require_free(host: str, port: int, flag: str, variable: str) -> None:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from baton.cluster.etcd.client import Etcd, EtcdError
+from baton.host.ports import hold_port
 from baton.settings import StartupError
 
 # Becomes etcd, after asking the kernel to kill it when this process dies (PR_SET_PDEATHSIG is 1 and
@@ -73,8 +74,8 @@ class LocalEtcd:
 
     Args:
         data_dir: where it keeps its data; the caller removes it.
-        client_port: port for clients; 0 takes a free one.
-        peer_port: port for other servers; 0 takes a free one.
+        client_port: port for clients; 0 takes a free one, and keeps it free of others.
+        peer_port: port for other servers; 0 does the same.
         log_path: where its output is appended; None: `etcd.log` in `data_dir`.
         durable: wait for the disk at each write. Without, what was written outlives `kill`, and
             not a crash of the machine.
@@ -91,8 +92,8 @@ class LocalEtcd:
         self._data_dir = data_dir
         self._durable = durable
         self._log_path = log_path or data_dir / "etcd.log"
-        self._client_port = client_port or free_port()
-        self._peer_port = peer_port or free_port()
+        self._client_port = client_port or hold_port(self)
+        self._peer_port = peer_port or hold_port(self)
         self._process: subprocess.Popen[bytes] | None = None
 
     async def __aenter__(self) -> "LocalEtcd":

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import json
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 
 from baton.cli.certs.authority import Authority
 from baton.client import AsyncClient, BatonClientError
+from baton.host.ports import held_port
 from baton.telemetry.logs import get_logger
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL, ROOT, prompt_of
@@ -65,9 +65,15 @@ def rules() -> dict[str, str]:
 @asynccontextmanager
 async def prometheus(directory: Path, targets: list[str]) -> AsyncIterator[httpx.AsyncClient]:
     """A Prometheus that scrapes these and those that `scrape` names later, with the rules."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with held_port() as port:
+        async with prometheus_at(f"127.0.0.1:{port}", directory, targets) as client:
+            yield client
+
+
+@asynccontextmanager
+async def prometheus_at(
+    address: str, directory: Path, targets: list[str]
+) -> AsyncIterator[httpx.AsyncClient]:
     scrape(directory, targets)
     files = [{"files": [str(directory / "targets.json")], "refresh_interval": "250ms"}]
     config = {

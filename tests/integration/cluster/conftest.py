@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.ports import held_port
 from baton.cluster.etcd.local import LocalEtcd
+from baton.host.ports import held_port
 from tests.support.network.proxy import TcpProxy
 
 MEMBER = Path(__file__).parent / "member.py"

@@ -13,7 +13,8 @@ from baton.cli.options import CertificateOptions
 from baton.cluster.etcd import certificate as etcd_certificate
 from baton.cluster.etcd.certificate import EtcdCertificate, connect, read
 from baton.cluster.etcd.client import Etcd, EtcdError
-from baton.cluster.etcd.local import find_binary, free_port
+from baton.cluster.etcd.local import find_binary
+from baton.host.ports import held_port
 from baton.settings import EtcdSettings, StartupError, TlsSettings
 from tests.support.clock import within
 from tests.support.tls.roles import role, write
@@ -26,28 +27,29 @@ AUTHORITY, OTHER = Authority.new("etcd", 1), Authority.new("another", 1)
 async def strict_etcd(path: Path) -> AsyncIterator[EtcdSettings]:
     """Run an etcd that serves those alone who show a certificate."""
     files = write(path / "own", AUTHORITY.issue(["127.0.0.1"], 1), AUTHORITY)
-    client, peer = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    flags = {
-        "data-dir": path / "data",
-        "listen-client-urls": f"https://{client}",
-        "advertise-client-urls": f"https://{client}",
-        "listen-peer-urls": f"http://{peer}",
-        "initial-advertise-peer-urls": f"http://{peer}",
-        "initial-cluster": f"default=http://{peer}",
-        "cert-file": files.cert,
-        "key-file": files.key,
-        "trusted-ca-file": files.ca,
-        "client-cert-auth": "true",
-        "unsafe-no-fsync": "true",
-        "log-level": "fatal",
-    }
-    arguments = [f"--{name}={value}" for name, value in flags.items()]
-    process = await asyncio.create_subprocess_exec(find_binary(), *arguments)
-    try:
-        yield EtcdSettings(endpoints=(client,))
-    finally:
-        process.kill()
-        await process.wait()
+    with held_port() as client_port, held_port() as peer_port:
+        client, peer = f"127.0.0.1:{client_port}", f"127.0.0.1:{peer_port}"
+        flags = {
+            "data-dir": path / "data",
+            "listen-client-urls": f"https://{client}",
+            "advertise-client-urls": f"https://{client}",
+            "listen-peer-urls": f"http://{peer}",
+            "initial-advertise-peer-urls": f"http://{peer}",
+            "initial-cluster": f"default=http://{peer}",
+            "cert-file": files.cert,
+            "key-file": files.key,
+            "trusted-ca-file": files.ca,
+            "client-cert-auth": "true",
+            "unsafe-no-fsync": "true",
+            "log-level": "fatal",
+        }
+        arguments = [f"--{name}={value}" for name, value in flags.items()]
+        process = await asyncio.create_subprocess_exec(find_binary(), *arguments)
+        try:
+            yield EtcdSettings(endpoints=(client,))
+        finally:
+            process.kill()
+            await process.wait()
 
 
 async def answers(etcd: Etcd) -> bool:

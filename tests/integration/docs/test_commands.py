@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.local.ports import held_port
+from baton.host.ports import held_port
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from baton.cli.local.ports import held_port
 from baton.cluster.etcd.client import Etcd
 from baton.cluster.etcd.local import LocalEtcd
+from baton.host.ports import held_port
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.internal.v1.router_pb2_grpc import RouterServiceStub
 from baton.kv.keys import pack

@@ -16,7 +16,7 @@ from typing import TextIO
 import httpx
 import pytest
 
-from baton.cli.local.ports import held_port
+from baton.host.ports import held_port
 from baton.process.lifecycle import SAME_SIGNAL_SECONDS
 from tests.support.clock import DEADLINE_SECONDS, Stopwatch
 from tests.support.processes.launcher import Launcher

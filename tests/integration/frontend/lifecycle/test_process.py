@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from baton.cli.local.ports import held_port
+from baton.host.ports import held_port
 from tests.support.wait import eventually
 
 
