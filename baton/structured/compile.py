@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,9 +13,10 @@ from baton.request.grammar import Grammar
 from baton.structured.beginning import beginning_error
 from baton.structured.bounds import read_bounds
 from baton.structured.digits import digits_needed
-from baton.structured.errors import GrammarError
+from baton.structured.errors import GrammarError, Path
 from baton.structured.limits import BLAME_SECONDS, MAX_INTERSECTED, MAX_LARK_ALTERNATIVES
 from baton.structured.nesting import nested
+from baton.structured.patterns import name_patterns
 from baton.structured.pauses import Pauses
 from baton.structured.schema import check_repeats, check_schema, parse_schema, shown, walk
 from baton.structured.vocabulary import Vocabulary
@@ -27,11 +29,23 @@ _SPACES = json.dumps(
 _SHOWN = 400  # characters of what the library says
 _ONE_OF = "oneOf constraints"
 _ROW = "Parser Error: Current row"
+_PATTERNS = ("pattern", "patternProperties")
+_RANGE = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+_KEYWORDS: Mapping[str, Sequence[str]] = {
+    _ONE_OF: ("oneOf",),
+    "patternProperty regexes": ("patternProperties",),
+    "regex parse error": _PATTERNS,
+    "lookarounds not supported": _PATTERNS,
+    "Failed to generate regex for": _RANGE,
+}
+"""By how the library's error begins, the keywords that it may be about."""
 _REWORDED = {
     _ONE_OF: "branches of oneOf could not be told apart; use anyOf, or give each a required "
     "property with a const of its own",
     _ROW: "too many ways to go on with its beginning; list properties in required, so that fewer "
     "are optional, or take fewer branches",
+    "Failed to generate regex for": "its bounds are too far from zero; leave out those that no "
+    "answer reaches",
     "lexer error: too many": "it is too complex: its repetitions have too many states; use smaller "
     "bounds",
     "NoExtension": "no text is complete: it refers to itself without an end",
@@ -61,7 +75,7 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
         GrammarError: what it asks for cannot be kept, or costs too much.
     """
     pauses = Pauses()
-    parts = _Parts(pauses)
+    parts = _Parts(vocabulary, pauses)
     match grammar.kind:
         case "json_schema":
             parts.add(grammar.text)
@@ -83,17 +97,19 @@ def compile_grammar(vocabulary: Vocabulary, grammar: Grammar) -> CompiledGrammar
         if not error:
             return CompiledGrammar(vocabulary, matcher, parts.digits)
     schema = parts.schemas[0] if grammar.kind == "json_schema" else None
-    raise GrammarError(_told(vocabulary, grammar.kind, schema, error, pauses))
+    raise _told(vocabulary, grammar.kind, schema, error, pauses)
 
 
 class _Parts:
     """A grammar's text, in which the schemas have what may stand between values, and bounds.
 
     Args:
+        vocabulary: of the model.
         pauses: of the calling thread.
     """
 
-    def __init__(self, pauses: Pauses) -> None:
+    def __init__(self, vocabulary: Vocabulary, pauses: Pauses) -> None:
+        self._vocabulary = vocabulary
         self._pauses = pauses
         self._plain: list[str] = []
         self._bounded: list[str] = []
@@ -112,7 +128,9 @@ class _Parts:
             GrammarError: it asks for what is not kept.
         """
         schema = parse_schema(text, self._pauses)
-        check_schema(schema, self._pauses)
+        changed = check_schema(schema, self._pauses)
+        if name_patterns(self._vocabulary, schema) or changed:
+            text = msgspec.json.encode(schema).decode()
         bounds = read_bounds(schema)
         plain = bounded = _spaced(schema, text)
         if bounds.levels:
@@ -180,16 +198,26 @@ def _read_lark(text: str, parts: _Parts) -> None:
         )
 
 
-def _told(vocabulary: Vocabulary, kind: str, schema: Any, error: str, pauses: Pauses) -> str:
+def _told(
+    vocabulary: Vocabulary, kind: str, schema: Any, error: str, pauses: Pauses
+) -> GrammarError:
     """Return what a client is told of the library's error."""
     text = next((said for mark, said in _REWORDED.items() if error.startswith(mark)), "")
-    where = kind
-    if isinstance(schema, dict):
-        found = _widest(schema) if error.startswith(_ROW) else ""
-        where = found or _blamed(vocabulary, schema, error, pauses) or kind
     if not text:
         text = " ".join(error.replace("<non-verbose/>", "").split())[:_SHOWN]
-    return f"{where}: {text}"
+    if not isinstance(schema, dict):
+        return GrammarError(f"{kind}: {text}")
+    if error.startswith(_ROW) and (widest := _widest(schema)):
+        return GrammarError(f"{widest}: {text}")
+    keywords = next((names for mark, names in _KEYWORDS.items() if error.startswith(mark)), ())
+    blamed = _blamed(vocabulary, schema, error, keywords, pauses)
+    if blamed is None:
+        return GrammarError(f"{kind}: {text}")
+    path, subschema = blamed
+    keyword = next((name for name in keywords if name in subschema), "")
+    if keyword:
+        return GrammarError(f"{shown((*path, keyword))}: {text}", (*path, keyword))
+    return GrammarError(f"{shown(path) if path else kind}: {text}")
 
 
 def _widest(schema: dict[str, Any]) -> str:
@@ -203,15 +231,34 @@ def _widest(schema: dict[str, Any]) -> str:
     return found
 
 
-def _blamed(vocabulary: Vocabulary, schema: dict[str, Any], error: str, pauses: Pauses) -> str:
-    """Return the path of the innermost subschema that fails alone in the same way."""
+def _blamed(
+    vocabulary: Vocabulary,
+    schema: dict[str, Any],
+    error: str,
+    keywords: Sequence[str],
+    pauses: Pauses,
+) -> tuple[Path, Mapping[str, Any]] | None:
+    """Return the innermost subschema that fails alone in the same way, with its path; None: it was
+    not found.
+
+    Args:
+        vocabulary: of the model.
+        schema: the whole one.
+        error: of the library.
+        keywords: one of which the error is about; empty: it is not known which.
+        pauses: of the calling thread.
+    """
     definitions = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
-    blamed: tuple[str | int, ...] = ()
+    blamed: tuple[Path, Mapping[str, Any]] | None = None
     until = time.thread_time() + BLAME_SECONDS
     for path, each in walk(schema):
         if time.thread_time() > until:
             break
-        if path[:1] in (("$defs",), ("definitions",)) or len(path) <= len(blamed):
+        if keywords and not any(name in each for name in keywords):
+            continue
+        if not keywords and path[:1] in (("$defs",), ("definitions",)):
+            continue
+        if blamed is not None and len(path) <= len(blamed[0]):
             continue
         if "#/properties" in str(each.get("$ref", "")):
             continue
@@ -220,6 +267,5 @@ def _blamed(vocabulary: Vocabulary, schema: dict[str, Any], error: str, pauses: 
         pauses.take()
         alone = vocabulary.matcher(LLMatcher.grammar_from_json_schema(text))
         if alone.is_error() and alone.get_error()[:40] == error[:40]:
-            blamed = path
-    keyword = "oneOf" if error.startswith(_ONE_OF) else ""
-    return shown((*blamed, keyword) if keyword else blamed) if blamed or keyword else ""
+            blamed = path, each
+    return blamed

@@ -8,7 +8,8 @@ from urllib.parse import unquote
 
 import msgspec
 
-from baton.structured.errors import GrammarError
+from baton.structured.errors import GrammarError, Path
+from baton.structured.keywords import UNSUPPORTED, drop_idle
 from baton.structured.limits import (
     MAX_ALTERNATIVES,
     MAX_DEPTH,
@@ -20,36 +21,7 @@ from baton.structured.limits import (
 )
 from baton.structured.pauses import Pauses
 
-_UNSUPPORTED = (
-    "not",
-    "if",
-    "then",
-    "else",
-    "uniqueItems",
-    "contains",
-    "minContains",
-    "maxContains",
-    "propertyNames",
-    "dependentRequired",
-    "dependentSchemas",
-    "dependencies",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "$dynamicRef",
-    "$dynamicAnchor",
-    "$recursiveRef",
-    "$recursiveAnchor",
-    # Options of llguidance, one of which makes it ignore what it cannot keep.
-    "x-guidance",
-)
-"""Keywords that limit documents in a way that is not kept."""
-_UNSUPPORTED_SET = frozenset(_UNSUPPORTED)
-FORMATS = frozenset(
-    {
-        *("date-time", "time", "date", "duration", "email"),
-        *("hostname", "ipv4", "ipv6", "uuid", "uri"),
-    }
-)
+_UNSUPPORTED_SET = frozenset(UNSUPPORTED)
 _COMBINED = frozenset({"allOf", "anyOf", "oneOf", "$ref"})
 _ONE = ("items", "additionalItems", "additionalProperties")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
@@ -59,7 +31,6 @@ _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _BOUND = re.compile(r"\{\s*(\d+)\s*(?:,\s*(\d*)\s*)?\}")
 _CONTAINERS = (dict, list)
 _NUMBERS = (int, float)
-Path = tuple[str | int, ...]
 
 
 @dataclass(slots=True)
@@ -92,19 +63,24 @@ def parse_schema(text: str, pauses: Pauses) -> Any:
     return schema
 
 
-def check_schema(schema: Any, pauses: Pauses) -> None:
+def check_schema(schema: Any, pauses: Pauses) -> bool:
     """Refuse what is not kept, or costs too much to keep.
 
     Args:
-        schema: as of `parse_schema`.
+        schema: as of `parse_schema`; what limits nothing, and cannot be compiled, is taken out.
         pauses: of the calling thread.
+
+    Returns:
+        Whether something was.
 
     Raises:
         GrammarError: the first such keyword, with its path.
     """
     totals = _Totals()
     known: dict[int, int] = {}
+    changed = False
     for path, each in walk(schema):
+        changed |= drop_idle(each)
         _check_keywords(path, each)
         _check_object(path, each, totals)
         _check_sizes(path, each, totals)
@@ -116,9 +92,10 @@ def check_schema(schema: Any, pauses: Pauses) -> None:
                 "write them as one pattern"
             )
         pauses.take()
+    return changed
 
 
-def walk(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def walk(schema: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield each subschema that is an object, with its path; what is data in it is no schema."""
     waiting: list[Iterator[tuple[Path, Any]]] = [iter([(path, schema)])]
     while waiting:
@@ -173,16 +150,11 @@ def check_repeats(text: str, where: str) -> None:
 
 def _check_keywords(path: Path, schema: Mapping[str, Any]) -> None:
     if not _UNSUPPORTED_SET.isdisjoint(schema):
-        name = next(name for name in _UNSUPPORTED if name in schema)
+        name = next(name for name in UNSUPPORTED if name in schema)
         raise GrammarError(
             f"{shown(path)}: the keyword {name} is not supported; leave it out, or check the "
-            "answer against it"
-        )
-    form = schema.get("format")
-    if isinstance(form, str) and form not in FORMATS:
-        raise GrammarError(
-            f"{shown((*path, 'format'))}: {form[:64]!r} is not supported; supported are "
-            f"{', '.join(sorted(FORMATS))}"
+            "answer against it",
+            (*path, name),
         )
     pattern = schema.get("pattern")
     if isinstance(pattern, str):
@@ -211,7 +183,8 @@ def _check_object(path: Path, schema: Mapping[str, Any], totals: _Totals) -> Non
         # Names beyond those listed may repeat, and are then one.
         raise GrammarError(
             f"{shown((*path, 'minProperties'))}: {least} is not supported above the number of "
-            "required properties"
+            "required properties",
+            (*path, "minProperties"),
         )
 
 

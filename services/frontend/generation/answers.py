@@ -51,15 +51,20 @@ class Answers:
         self._bounds = Bounds(settings.json_max_digits, settings.json_max_levels)
         self._formats: WeakKeyDictionary[Tokenizer, AnswerFormat] = WeakKeyDictionary()
 
-    def bound(self, request: GenerationRequest) -> GenerationRequest:
-        """Return a request whose JSON is bounded where its schema sets no bounds."""
-        grammar = request.sampling.grammar
-        if grammar is None or grammar.kind != "json_schema":
+    async def check_form(self, request: GenerationRequest, model: Model) -> GenerationRequest:
+        """Return a request whose form can be kept, with bounds where its schema sets none.
+
+        Raises:
+            BatonError: it cannot be kept.
+        """
+        form = request.sampling.grammar
+        if form is None:
             return request
-        bounded = self._bounds.added_to(grammar.text)
-        if bounded == grammar.text:
-            return request
-        return _with_grammar(request, Grammar.of(grammar.kind, bounded))
+        text = self._bounds.added_to(form.text) if form.kind == "json_schema" else form.text
+        bounded = form if text == form.text else Grammar.of(form.kind, text)
+        field = request.names.get(_GRAMMAR, _GRAMMAR)
+        kept = await check_grammar(bounded, field, model.tokenizer, strict=request.strict_form)
+        return request if kept is form else _with_grammar(request, kept)
 
     async def plan(
         self, request: GenerationRequest, model: Model, prompt: Sequence[int], seed: int
@@ -132,8 +137,8 @@ class Answers:
         return grammar
 
     async def _schemas(self, use: ToolUse, model: Model) -> dict[str, Mapping[str, Any]]:
-        """Return the schemas of the arguments; of a tool that is not strict any object, where its
-        own cannot be kept."""
+        """Return the schemas of the arguments; of a tool that is not strict, what of its own can be
+        kept, or any object where nothing can."""
         schemas: dict[str, Mapping[str, Any]] = {}
         positions = {tool.name: at for at, tool in enumerate(use.tools)}
         for tool in use.callable_tools:
@@ -145,12 +150,12 @@ class Answers:
         schema = arguments_schema(tool)
         try:
             grammar = Grammar.of("json_schema", json.dumps(schema))
-            await check_grammar(grammar, field, model.tokenizer)
+            kept = await check_grammar(grammar, field, model.tokenizer, strict=tool.strict)
         except BatonError as error:
             if tool.strict or error.reason is not Reason.INVALID_FIELD:
                 raise
             return ANY_OBJECT
-        return schema
+        return schema if kept is grammar else json.loads(kept.text)
 
     def _format(self, tokenizer: Tokenizer) -> AnswerFormat:
         found = self._formats.get(tokenizer)

@@ -36,7 +36,6 @@ from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests import validate
 from services.frontend.requests.claims import Claims
 from services.frontend.requests.context import ContextLimit
-from services.frontend.requests.grammar import check_grammar
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import (
     WHOLE_PROMPT,
@@ -312,10 +311,7 @@ class Inference:
         record.served_model, record.adapter = found.model.name, found.adapter
         request = validate.with_defaults(request, found.model)
         validate.check_model(request, found.model)
-        request = self._answers.bound(request)
-        if (grammar := request.sampling.grammar) is not None:
-            name = request.names.get("grammar", "grammar")
-            await check_grammar(grammar, name, found.model.tokenizer)
+        request = await self._answers.check_form(request, found.model)
         allowed, most = (limits.context, limits.most_tokens) if limits else (None, None)
         context = ContextLimit.of(found.model, allowed)
         options, max_tokens = request.prompt_options, request.sampling.max_tokens

@@ -1,6 +1,9 @@
 """Grammars of requests are compiled before anything else is done for them."""
 
 import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from baton.errors import BatonError, Reason, invalid_field
 from baton.request.grammar import Grammar
@@ -8,14 +11,27 @@ from baton.structured.errors import GrammarError, GrammarsBusyError
 from services.frontend.requests.validate import unsupported
 from services.frontend.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from baton.structured.grammars import Grammars
 
-async def check_grammar(grammar: Grammar, name: str, tokenizer: Tokenizer) -> None:
+
+_MAX_RELAXED = 8
+"""Keywords of a schema that are left out one by one, as the library finds them."""
+
+
+async def check_grammar(
+    grammar: Grammar, name: str, tokenizer: Tokenizer, *, strict: bool = True
+) -> Grammar:
     """Compile a grammar for a model's tokens, off the event loop, or refuse the request.
 
     Args:
         grammar: as `baton.sampling.check` took it.
         name: what the client calls it, for errors.
         tokenizer: of the model.
+        strict: whether all of a schema is to be kept. Else keywords that cannot be are left out.
+
+    Returns:
+        The grammar, or what of it can be kept.
 
     Raises:
         BatonError: INVALID_FIELD, it cannot be kept; UNSUPPORTED_PARAMETER, no grammar can be, with
@@ -30,8 +46,36 @@ async def check_grammar(grammar: Grammar, name: str, tokenizer: Tokenizer) -> No
             name, why=f"{error}; leave it out, or ask a model whose tokenizer is of byte pairs"
         ) from None
     try:
-        await grammars.check(grammar)
+        try:
+            await grammars.check(grammar)
+        except GrammarError as error:
+            if strict or not error.keyword:
+                raise
+            return await _relaxed(grammar, grammars)
     except GrammarsBusyError as error:
         raise BatonError(Reason.OVERLOADED, str(error), retry_after=1.0) from None
     except GrammarError as error:
         raise invalid_field(name, str(error)) from None
+    return grammar
+
+
+async def _relaxed(grammar: Grammar, grammars: "Grammars") -> Grammar:
+    """Return the grammar of a JSON Schema without the keywords that cannot be kept.
+
+    Raises:
+        GrammarError: there is something else about it.
+        GrammarsBusyError: too many wait.
+    """
+    from baton.structured.relaxed import drop, relaxed  # brings numpy, as grammars do
+
+    schema = await asyncio.to_thread(relaxed, grammar.text)
+    for _ in range(_MAX_RELAXED):
+        made = Grammar.of("json_schema", msgspec.json.encode(schema).decode())
+        try:
+            await grammars.check(made)
+            return made
+        except GrammarError as error:
+            if not error.keyword:
+                raise
+            drop(schema, error.keyword)
+    raise GrammarError("json_schema: too many of its keywords cannot be kept")

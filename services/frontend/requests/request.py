@@ -72,6 +72,8 @@ class GenerationRequest:
     given: frozenset[str] = frozenset()
     """Names of the sampling parameters that it says, which the model's defaults do not replace."""
     prompt_options: PromptOptions = WHOLE_PROMPT
+    strict_form: bool = True
+    """Whether all of its grammar's schema is to be kept, or what cannot be is left out."""
     tools: ToolUse | None = None
     """What may be called, in a conversation; None: nothing."""
     n: int = 1

@@ -40,7 +40,7 @@ def check_tools(use: ToolUse) -> None:
         if tool.name in names:
             raise invalid_field(f"{field}.name", f"{tool.name!r} is the name of an earlier tool")
         names.add(tool.name)
-        if (tool.parameters or {}).get("type", "object") != "object":
+        if (tool.parameters or {}).get("type", "object") not in ("object", ["object"]):
             raise invalid_field(f"{field}.parameters.type", "must be object")
         if deeper(tool.definition, MAX_DEPTH):
             raise invalid_field(field, f"more than {MAX_DEPTH} levels")

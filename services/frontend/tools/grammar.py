@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from baton.request.grammar import Grammar
 from baton.structured.bounds import Bounds
@@ -58,7 +58,7 @@ def embedded(schema: Mapping[str, Any], bounds: Bounds) -> str:
     bare = deepcopy(dict(schema))
     for _, each in walk(bare):
         for name in _ANNOTATIONS:
-            cast("dict[str, Any]", each).pop(name, None)
+            each.pop(name, None)
     text = bounds.added_to(json.dumps(bare, ensure_ascii=False))
     return text.replace("&", "\\u0026")  # Lark's operator
 

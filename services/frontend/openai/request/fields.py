@@ -158,7 +158,13 @@ FIELDS = (
         "where `function_call` is `none`",
     ),
     Field("function_call", _CHAT, _SERVED, "`none`, `auto`, or the name of a function"),
-    Field("response_format", _BOTH, _SERVED, "`text`, `json_object` or `json_schema`"),
+    Field(
+        "response_format",
+        _BOTH,
+        _SERVED,
+        "`text`, `json_object` or `json_schema`, whose schema is kept as far as it can be where "
+        "`strict` is not true",
+    ),
     Field(
         "structured_outputs",
         _BOTH,

@@ -48,6 +48,23 @@ def read_form(body: Common) -> tuple[str, Grammar] | None:
     return next(iter(found.items()), None)
 
 
+def is_strict(body: Common) -> bool:
+    """Return whether all of a body's schema is to be kept: OpenAI's has a field for that, which is
+    false where it is not there; other forms are what they say.
+
+    Raises:
+        BatonError: INVALID_FIELD, the field is neither true nor false.
+    """
+    match body.response_format:
+        case {"type": "json_schema", "json_schema": {"strict": bool(strict)}}:
+            return strict
+        case {"type": "json_schema", "json_schema": {"strict": value}} if value is not None:
+            raise invalid_field("response_format.json_schema.strict", "true or false")
+        case {"type": "json_schema"}:
+            return False
+    return True
+
+
 def _response_format(asked: dict[str, Any] | None) -> Grammar | None:
     match (asked or {}).get("type", "text"):
         case "text":

@@ -10,7 +10,7 @@ from baton.errors import invalid_field
 from baton.sampling import PARAMETERS, SamplingParams
 from services.frontend.http.json_body import decode_body, not_json
 from services.frontend.openai.request.conversation import conversation
-from services.frontend.openai.request.forms import read_form
+from services.frontend.openai.request.forms import is_strict, read_form
 from services.frontend.openai.request.functions import read_function_use
 from services.frontend.openai.request.schema import (
     ANY_CHAT,
@@ -282,7 +282,12 @@ def _sampling(body: Common, names: Mapping[str, str], **other: Any) -> dict[str,
             _token_id(key): value for key, value in body.logit_bias.items() if value
         }
     said = frozenset(name for name, value in given.items() if value is not None)
-    return {"sampling": SamplingParams.from_options(given), "given": said, "names": names}
+    return {
+        "sampling": SamplingParams.from_options(given),
+        "given": said,
+        "strict_form": is_strict(body),
+        "names": names,
+    }
 
 
 def _token_id(key: str) -> int:

@@ -124,14 +124,15 @@ async def test_json_of_forms_and_of_calls_carries_the_bounds_that_are_set(templa
     answers = Answers(TextSettings(json_max_digits=7, json_max_levels=3))
     schema = Grammar.of("json_schema", '{"type": "integer"}')
     asked = GenerationRequest("m", CHAT, SamplingParams(grammar=schema), request_id="r")
-    bounded = answers.bound(asked).sampling.grammar
+    plain_model = model("grammar", template=template)
+    bounded = (await answers.check_form(asked, plain_model)).sampling.grammar
     assert bounded is not None
     assert json.loads(bounded.text) == {"type": "integer", "x-bounds": {"digits": 7, "levels": 3}}
     bounded.check()
     tool = Tool("f", {}, {"properties": {"a": {"type": "integer"}}})
     asked = replace(asked, sampling=SamplingParams(), tools=ToolUse((tool,), Calls.REQUIRED))
-    plan = await answers.plan(asked, model("grammar", template=template), [1], 1)
+    plan = await answers.plan(asked, plain_model, [1], 1)
     assert plan.request.sampling.grammar is not None
     assert '"x-bounds":{"digits":7,"levels":3}' in plan.request.sampling.grammar.text
     plain = GenerationRequest("m", CHAT, SamplingParams(), request_id="r")
-    assert answers.bound(plain) is plain
+    assert await answers.check_form(plain, plain_model) is plain

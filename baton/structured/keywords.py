@@ -1,0 +1,85 @@
+"""Keywords of JSON Schemas that are not kept: what they may be left out for, and what they mean."""
+
+from collections.abc import Mapping
+from typing import Any
+
+UNSUPPORTED = (
+    "not",
+    "if",
+    "then",
+    "else",
+    "uniqueItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "propertyNames",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$recursiveRef",
+    "$recursiveAnchor",
+    # Options of llguidance, one of which makes it ignore what it cannot keep.
+    "x-guidance",
+)
+"""They limit documents in a way that is not kept."""
+FORMATS = frozenset(
+    {
+        *("date-time", "time", "date", "duration", "email"),
+        *("hostname", "ipv4", "ipv6", "uuid", "uri"),
+    }
+)
+"""Formats that are kept. Others are annotations, as all are by JSON Schema, section 7.2.1."""
+_LOOKED_AT = frozenset({*UNSUPPORTED, "format"})
+_COMBINING = frozenset({"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas", "contains"})
+"""In a subschema with one of these, more may be evaluated than its own keywords say."""
+_ANYTHING: tuple[Any, ...] = (True, {})
+
+
+def drop_idle(schema: dict[str, Any]) -> bool:
+    """Take out of a subschema what limits nothing, and return whether there was something.
+
+    That is formats which are annotations, and keywords that are not kept with a value that every
+    document keeps to. What is unevaluated where nothing is combined is said as additional.
+    """
+    said = schema.keys() & _LOOKED_AT
+    if not said:
+        return False
+    if _COMBINING.isdisjoint(schema):
+        rest = "additionalItems" if isinstance(schema.get("items"), list) else "items"
+        for name, plain in (
+            ("unevaluatedProperties", "additionalProperties"),
+            ("unevaluatedItems", rest),
+        ):
+            if name in said:
+                schema.setdefault(plain, schema.pop(name))
+    for name in [name for name in schema.keys() & said if _is_idle(name, schema)]:
+        del schema[name]
+    return schema.keys() & _LOOKED_AT != said
+
+
+def _is_idle(name: str, schema: Mapping[str, Any]) -> bool:
+    value = schema[name]
+    match name:
+        case "format":
+            return isinstance(value, str) and value not in FORMATS
+        case "uniqueItems" | "not" | "$recursiveAnchor":
+            return value is False
+        case "then" | "else":
+            return "if" not in schema
+        case "if":
+            return schema.keys().isdisjoint(("then", "else"))
+        case "minContains" | "maxContains":
+            return "contains" not in schema
+        case "propertyNames":
+            return any(value == one for one in (*_ANYTHING, {"type": "string"}))
+        case "dependentRequired" | "dependentSchemas" | "dependencies":
+            return isinstance(value, dict) and not value
+        case "unevaluatedItems" | "unevaluatedProperties":
+            return any(value == one for one in _ANYTHING)
+        case "$dynamicAnchor":
+            return "$dynamicRef" not in schema
+    return False
