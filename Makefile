@@ -253,6 +253,10 @@ interop-python: $(DEV) $(GENERATED) build/interop/python/.installed ## call tool
 interop-api: $(DEV) $(GENERATED) $(API_CLIENTS) ## call a frontend with openai's own tests, LiteLLM and lm-eval, a line per case; torch and Baton Tiny
 	@$(BIN)/python -m tests.interop.api build/interop-api $(ARGS)
 
+.PHONY: interop-proxies
+interop-proxies: $(DEV) $(GENERATED) ## call a frontend through nginx and HAProxy, a line per case; apt-get install haproxy nginx-light
+	@$(BIN)/python -m tests.interop.proxies
+
 .PHONY: soak
 soak: $(DEV) $(GENERATED) ## the long runs: tests, every fault on five seeds and with torch, a load of 30 minutes
 	@$(BIN)/python -m pytest -m soak --timeout 7200
