@@ -124,8 +124,8 @@ class Reason(Enum):
     ABORTED = Code.ABORTED, "conflict_error", "aborted"
     """The operation was ended by another one. Try it again."""
     SLOW_CONSUMER = Code.ABORTED, "conflict_error", "slow_consumer"
-    """The reader fell behind its bounded buffer and was cut off. Read faster, or raise
-    `limits.buffer_bytes` and `limits.stall_seconds`."""
+    """The reader read nothing for `limits.stall_seconds`, or fell behind its bounded buffer
+    (`limits.buffer_bytes`) where a worker cannot pause its streams, and was cut off. Read on."""
     RATE_LIMITED = Code.RESOURCE_EXHAUSTED, "rate_limit_error", "rate_limit_exceeded"
     """A limit of the API key, its project or its tenant is reached, which the error names, or too
     many requests are unanswered on one HTTP connection. Wait as long as `retry-after` says, or

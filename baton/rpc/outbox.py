@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from baton.rpc.http2.connection import Connection
 from baton.rpc.http2.stream import Stream
-from baton.rpc.loop_watch import Timer
 from baton.rpc.socket_protocol import BUFFER_BYTES
+from baton.rpc.stall import Stall
 from baton.rpc.wire.messages import Parts
 
 
@@ -25,8 +25,8 @@ class Outbox:
         "_on_stall",
         "_paused",
         "_send_data",
+        "_stall",
         "_stall_seconds",
-        "_stall_timer",
         "_stream",
         "on_pause",
         "on_resume",
@@ -47,7 +47,7 @@ class Outbox:
         self._drained: asyncio.Future[None] | None = None
         self._on_stall: Callable[[], None] | None = None
         self._stall_seconds = 0.0
-        self._stall_timer: Timer | None = None
+        self._stall: Stall | None = None
 
     def set_buffer(self, size: int) -> None:
         """Let so many bytes wait before the sender is to pause, and half of them to go on."""
@@ -56,7 +56,7 @@ class Outbox:
             self._stream.low_water = size // 2
 
     def limit_stall(self, seconds: float, on_stall: Callable[[], None]) -> None:
-        """Have `on_stall` called where a pause lasts longer, while this process runs."""
+        """Have `on_stall` called where nothing is read for so long within a pause."""
         self._stall_seconds, self._on_stall = seconds, on_stall
 
     def open(self, http2: Connection, stream: Stream) -> None:
@@ -111,7 +111,7 @@ class Outbox:
             return
         self._paused = True
         if self._on_stall is not None:
-            self._stall_timer = Timer(self._stall_seconds, self._on_stall)
+            self._stall = Stall(self._stall_seconds, self._waiting, self._on_stall)
         if self.on_pause is not None:
             self.on_pause()
 
@@ -128,9 +128,12 @@ class Outbox:
 
     def stop_timer(self) -> None:
         """Hold nobody to `limit_stall` any more."""
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _waiting(self) -> int:
+        return self._early_bytes if self._stream is None else self._stream.waiting_bytes
 
     def let_go(self) -> None:
         """Call nobody back any more."""

@@ -101,6 +101,15 @@ PER_TOKEN = Histogram(
     ["operation", "model"],
     buckets=_PER_TOKEN,
 )
+PAUSED = Gauge(
+    "baton_frontend_paused_requests",
+    "Requests whose streams wait at workers for their clients to read",
+)
+PAUSES = Counter("baton_frontend_pauses_total", "Times that the streams of a request were paused.")
+PAUSED_SECONDS = Counter(
+    "baton_frontend_paused_seconds_total",
+    "Seconds that requests' streams were paused, when they end.",
+)
 SLOW_CLIENTS = Counter(
     "baton_frontend_slow_clients_total", "Clients cut because they did not read.", ["surface"]
 )

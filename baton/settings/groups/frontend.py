@@ -137,7 +137,7 @@ class FrontendLimits(SettingsGroup):
         64, ge=1, le=65_536, description="long prompts that wait to be tokenized; more are refused"
     )
     stall_seconds: float = Field(
-        30, gt=0, le=3600, description="a client that does not read for so long is cut off"
+        30, gt=0, le=3600, description="a client that reads nothing for so long is cut off"
     )
     drain_notice_seconds: float = Field(
         5,
@@ -163,7 +163,8 @@ class FrontendLimits(SettingsGroup):
         192 * 1024,
         ge=16 * 1024,
         le=1024 * MIB,
-        description="output that waits for a client that does not read; more ends its request",
+        description="output that waits for a client that reads slowly: from a quarter on its "
+        "streams wait at their workers, and with more than this its request ends",
     )
 
 

@@ -12,6 +12,7 @@ from baton.errors import BatonError
 from baton.internal.v1 import router_pb2, worker_pb2
 from baton.telemetry.tracing import inject, tracer
 from baton.v1 import common_pb2
+from services.frontend.generation.pauses import RequestPauses
 from services.frontend.generation.state.actions import (
     PrefillDone,
     Release,
@@ -31,7 +32,8 @@ from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.claims import Claim
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.connection import ConnectionLostError
-from services.frontend.workers.event_buffer import EventBuffer, WorkerProbed
+from services.frontend.workers.event_buffer import EventBuffer
+from services.frontend.workers.events import WorkerProbed
 from services.frontend.workers.pool import WorkerPool
 from services.frontend.workers.stream import Phase, WorkerStream
 
@@ -87,6 +89,8 @@ class WorkerAssignments:
         """Oldest first. A few between two tokens, as `max_placements` says."""
         self.handed_over: list[WorkerStream] = []
         """Those that a worker which was about to stop left to another one."""
+        self.pauses = RequestPauses(self.open)
+        """Of its client, which may read slowly."""
         self.find: Callable[[int], WorkerStream | None] = self.open.get
         """Return an open stream by its id, else None."""
         self._request = request
@@ -174,6 +178,7 @@ class WorkerAssignments:
         """Cancel every open stream."""
         for stream in list(self.open.values()):
             self.release(stream)
+        self.pauses.end()
 
     def _worker_probed(self, stream_id: int, died: bool) -> None:
         self._buffer.put(WorkerProbed(stream_id, died))
@@ -252,6 +257,7 @@ class WorkerAssignments:
             self.failed.append(stream)
         else:
             self.open[stream.stream_id] = stream
+            self.pauses.started(stream)
 
     def _start_span(
         self, phase: Phase, choice: int, target: router_pb2.Target, start: worker_pb2.Start

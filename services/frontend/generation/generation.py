@@ -22,7 +22,8 @@ from services.frontend.placement.placement import Placement
 from services.frontend.requests.claims import Claim
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
-from services.frontend.workers.event_buffer import EventBuffer, StreamEvent
+from services.frontend.workers.event_buffer import EventBuffer
+from services.frontend.workers.events import StreamEvent
 
 Sink = Callable[[list[Event]], bool]
 """Takes events, in order, and returns whether it has enough for now. It is called synchronously by
@@ -73,7 +74,7 @@ class Generation:
             price: of its tokens; None: it has none.
         """
         self.request = request
-        self.buffer = EventBuffer(self._release, context.buffer_bytes)
+        self.buffer = EventBuffer(self._release, context.buffer_bytes, self._hold)
         self._context = context
         self._operation = operation
         self._span = span
@@ -307,6 +308,14 @@ class Generation:
     def _stop_awaiting(self) -> None:
         self._report_deadline_passed = True
         self.buffer.wake()
+
+    def _hold(self, held: bool) -> None:
+        """Have its streams wait at their workers, or go on: its client reads slowly, or again."""
+        pauses = self._progress.streams.pauses
+        if not held:
+            pauses.resume()
+        elif self._state is _State.RUNNING:
+            pauses.pause()
 
     def _release(self, state: _State = _State.RELEASED) -> None:
         """Give back everything that the request holds anywhere, once."""

@@ -20,8 +20,8 @@ from services.frontend.generation.state.reconcile import worker_lost
 from services.frontend.generation.state.usage import RequestUsage
 from services.frontend.metrics import FIRST_TOKEN
 from services.frontend.requests.request import ResolvedRequest
-from services.frontend.workers.event_buffer import (
-    EventBuffer,
+from services.frontend.workers.event_buffer import EventBuffer
+from services.frontend.workers.events import (
     StreamEvent,
     StreamLost,
     TokensReceived,

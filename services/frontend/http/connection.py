@@ -17,7 +17,7 @@ from typing import Protocol
 from baton.errors import BatonError, Reason
 from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.connection_age import draw_age
-from baton.rpc.loop_watch import Timer
+from baton.rpc.stall import Stall
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Message, Scope, Send
 from services.frontend.http.ending import ServerEnding
@@ -72,7 +72,7 @@ class Connection(RequestReader):
     on_pause: Callable[[], None] | None = None
     on_resume: Callable[[], None] | None = None
     _cut_slow_client = False
-    _stalled: Timer | None = None
+    _stalled: Stall | None = None
     _retire_at = inf
 
     @classmethod
@@ -139,7 +139,8 @@ class Connection(RequestReader):
         if self.on_pause is not None:
             self.on_pause()
         if self._stalled is None:
-            self._stalled = Timer(self.stall_seconds, self._cut_slow)
+            waiting = self.transport.get_write_buffer_size
+            self._stalled = Stall(self.stall_seconds, waiting, self._cut_slow)
 
     def resume_writing(self) -> None:
         self._unstall()

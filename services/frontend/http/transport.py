@@ -21,6 +21,7 @@ class HeldTransport(asyncio.Transport):
         self._transport = transport
         self._held: list[bytes] | None = None
         self._write = transport.write
+        self.get_write_buffer_size = transport.get_write_buffer_size  # type: ignore[method-assign]
         self.is_closing = transport.is_closing  # type: ignore[method-assign]
         self.get_extra_info = transport.get_extra_info  # type: ignore[method-assign]
 

@@ -13,7 +13,8 @@ from baton.rpc.streams.send_queue import SendQueue
 from baton.settings import WorkerConnectionSettings
 from baton.worker.wire.step_tokens import tokens_of
 from services.frontend.metrics import LATE_FRAMES, WORKER_STREAMS
-from services.frontend.workers.event_buffer import EventBuffer, StreamLost
+from services.frontend.workers.event_buffer import EventBuffer
+from services.frontend.workers.events import StreamLost
 
 MAX_FRAMES_PER_MESSAGE = 64
 MAX_TOKENS_PER_MESSAGE = 65536
@@ -46,6 +47,8 @@ class WorkerConnection:
         self.target = target
         self.ready = False
         """The worker answered, and speaks the same protocol."""
+        self.can_pause = False
+        """The worker is known to take Pause and Resume."""
         self._on_ready = on_ready
         self._on_leaving = on_leaving
         self._stream_ids = stream_ids

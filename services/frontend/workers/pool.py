@@ -9,6 +9,7 @@ from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
 from baton.rpc.backoff import Backoff
 from baton.rpc.channel.channel import Channel
+from baton.rpc.protocol import PAUSE
 from baton.settings import WorkerConnectionSettings
 from baton.telemetry.logs import get_logger
 from services.frontend.metrics import CONNECTIONS, CONNECTIONS_LOST
@@ -26,8 +27,9 @@ log = get_logger(__name__)
 class _Member:
     """A worker that is in the cluster."""
 
-    def __init__(self, target: router_pb2.Target) -> None:
+    def __init__(self, target: router_pb2.Target, can_pause: bool) -> None:
         self.target = target
+        self.can_pause = can_pause
         self.backoff = Backoff(_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS)
         self.retry: asyncio.TimerHandle | None = None
         """Set while its connection is broken."""
@@ -108,6 +110,9 @@ class WorkerPool:
                 self._settings,
             )
             self._connections[key] = connection
+            member = self._members.get(target.instance_id)
+            if member is not None and member.target.incarnation == target.incarnation:
+                connection.can_pause = member.can_pause
             CONNECTIONS.set(len(self._connections))
             task = asyncio.create_task(_close_channel_after(connection, channel))
             self._closing.add(task)
@@ -143,8 +148,8 @@ class WorkerPool:
             target = router_pb2.Target(
                 instance_id=instance_id, incarnation=incarnation, address=instance.address
             )
-            self._members[instance_id] = _Member(target)
-            self.get(target)
+            member = self._members[instance_id] = _Member(target, PAUSE in instance.features)
+            self.get(target).can_pause = member.can_pause
         else:
             self._note_gone(instance_id, incarnation)
 

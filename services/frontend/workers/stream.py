@@ -120,6 +120,18 @@ class WorkerStream:
         frame = worker_pb2.UpdateSources(stream_id=self.stream_id, prefill_done=True)
         self.connection.send(worker_pb2.FrameToWorker(update_sources=frame))
 
+    def pause(self) -> None:
+        """Have its worker give it no tokens until `resume`, where it decodes and the worker can."""
+        if self.phase is Phase.DECODE and self.connection.can_pause:
+            frame = worker_pb2.Pause(stream_id=self.stream_id)
+            self.connection.send(worker_pb2.FrameToWorker(pause=frame))
+
+    def resume(self) -> None:
+        """Let it go on, where it was paused."""
+        if self.phase is Phase.DECODE and self.connection.can_pause:
+            frame = worker_pb2.Resume(stream_id=self.stream_id)
+            self.connection.send(worker_pb2.FrameToWorker(resume=frame))
+
     def fail(self, error: BatonError) -> None:
         """Note why it failed, here and on its span."""
         self.error = error

@@ -15,6 +15,7 @@ from baton.cluster.registration import Registration
 from baton.host.ports import held_port
 from baton.internal.v1 import cluster_pb2, kvstore_pb2, router_pb2
 from baton.rpc.channels import open_channel
+from baton.rpc.protocol import PAUSE
 from baton.rpc.server.server import Server
 from baton.settings import GrpcSettings
 from baton.v1.inference_pb2_grpc import InferenceServiceStub
@@ -66,6 +67,8 @@ class Stage:
     """Digests by name, of workers that are added from now on."""
     features: tuple[str, ...] = ("logprobs", "penalties", "logit_bias", "min_p")
     """Of the engines of workers that are added from now on."""
+    pauses: bool = True
+    """Whether workers that are added from now on take Pause and Resume."""
     members: dict[str, Member] = field(default_factory=dict)
     frontend: LocalService = field(init=False)
     grpc_address: str = ""
@@ -113,6 +116,7 @@ class Stage:
         if isinstance(double, ScriptedWorker):
             double.tokenizer = tokenizer
             instance.tokenizer_digest = tokenizer.digest
+            instance.features.extend([PAUSE] if self.pauses else [])
             instance.inexact_continuation = self.inexact_continuation
             for adapter, digest in self.adapters.items():
                 instance.adapters.add(name=adapter, digest=digest)

@@ -72,6 +72,9 @@ class ScriptedWorker(WorkerServiceServicer):
         """What it serves to frontends, whatever digest they ask for."""
         self.transfers = 0
         """How often it was asked for its tokenizer."""
+        self.paused: set[int] = set()
+        """Streams that wait for Resume."""
+        self._resumed = asyncio.Event()
         self._go: dict[int, asyncio.Future[Sequence[int]]] = {}
 
     def kinds(self) -> list[str]:
@@ -120,6 +123,11 @@ class ScriptedWorker(WorkerServiceServicer):
                             go.set_result(list(frame.generate.output_so_far))
                     case "update_sources" if frame.update_sources.prefill_done:
                         self.script.fetched.set()
+                    case "pause":
+                        self.paused.add(frame.pause.stream_id)
+                    case "resume":
+                        self.paused.discard(frame.resume.stream_id)
+                        self._resumed.set()
                     case "cancel":
                         task = self.streams.get(frame.cancel.stream_id)
                         if task is not None:
@@ -169,6 +177,7 @@ class ScriptedWorker(WorkerServiceServicer):
         finally:
             self.streams.pop(stream, None)
             self._go.pop(stream, None)
+            self.paused.discard(stream)
 
     async def _prefill(self, start: worker_pb2.Start, out: asyncio.Queue[Any]) -> list[Any]:
         await self.script.first_token.wait()
@@ -197,6 +206,9 @@ class ScriptedWorker(WorkerServiceServicer):
             assert token == self._token(start, start.choice, known), "output_so_far is wrong"
         while at < start.sampling.max_tokens:
             await asyncio.sleep(self.script.step_seconds)
+            while start.stream_id in self.paused:
+                self._resumed.clear()
+                await self._resumed.wait()
             if self._say(start, out, start.choice, at) == EOS:
                 return worker_pb2.END_REASON_STOP
             at += 1
@@ -208,7 +220,8 @@ class ScriptedWorker(WorkerServiceServicer):
         token = self._token(start, choice, position)
         logprobs: tuple[TokenLogprob, ...] = ()
         if start.sampling.HasField("logprobs"):
-            logprobs = (TokenLogprob(-0.5, ((token, -0.5),)[: start.sampling.logprobs]),)
+            top = [((token + rank) % 256, -0.5 - rank) for rank in range(start.sampling.logprobs)]
+            logprobs = (TokenLogprob(-0.5, tuple(top)),)
         step = StepTokens()
         step.add(start.stream_id, SampledTokens(0, choice, position, (token,), logprobs))
         out.put_nowait(step.frame(self.hello.protocol_version))

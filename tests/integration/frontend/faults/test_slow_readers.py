@@ -36,7 +36,10 @@ def slow_socket(host: str, port: int) -> socket.socket:
     return client
 
 
-async def test_a_slow_reader_loses_its_stream_and_others_lose_nothing(stage: Any) -> None:
+async def test_a_slow_reader_loses_its_stream_and_others_lose_nothing(empty_stage: Any) -> None:
+    stage = empty_stage
+    stage.pauses = False  # of the release before, whose workers go on
+    await stage.set()
     stage.worker("d0").script.step_seconds = 0.0
     host, port = stage.http_url.removeprefix("http://").split(":")
     client = slow_socket(host, int(port))

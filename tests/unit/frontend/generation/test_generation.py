@@ -25,7 +25,8 @@ from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.record import RequestRecord
 from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.connection import ConnectionLostError
-from services.frontend.workers.event_buffer import EventBuffer, StreamLost
+from services.frontend.workers.event_buffer import EventBuffer
+from services.frontend.workers.events import StreamLost
 from tests.support.clock import within
 
 A = 64
@@ -45,6 +46,11 @@ class ScriptedConnection:
         self.starts: list[worker_pb2.Start] = []
         self.buffers: dict[int, EventBuffer] = {}
         self._stream_ids = stream_ids
+        self.can_pause = True
+        self.frames: list[worker_pb2.FrameToWorker] = []
+
+    def send(self, frame: worker_pb2.FrameToWorker) -> None:
+        self.frames.append(frame)
 
     def start(self, start: worker_pb2.Start, buffer: EventBuffer) -> int:
         if self.lost:
@@ -250,6 +256,44 @@ async def test_workers_that_do_not_report_are_waited_for_only_a_moment(
     assert run.kinds == [Started, Delta, ChoiceFinished, Finished]
     assert run.generation.finished
     assert not cluster.workers["d0"].buffers
+
+
+@pytest.mark.parametrize("can_pause", [True, False])
+async def test_streams_wait_at_their_worker_while_the_client_does_not_read(
+    request_for: RequestFor, can_pause: bool
+) -> None:
+    cluster = Cluster()
+    run = Run(request_for(max_tokens=4000), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    worker = cluster.workers["d0"]
+    worker.can_pause = can_pause
+
+    def told() -> list[str | None]:
+        kinds = [frame.WhichOneof("frame") for frame in worker.frames]
+        worker.frames.clear()
+        return kinds
+
+    told()
+    for round_ in range(2):
+        begin = 1500 * round_
+        run.generation.buffer.pause()
+        for position in range(begin, begin + 1000):
+            worker.say([A], position)
+        assert told() == []
+        for position in range(begin + 1000, begin + 1500):
+            worker.say([A], position)
+        assert told() == (["pause"] if can_pause else [])
+        run.generation.buffer.resume()
+        assert told() == (["resume"] if can_pause else [])
+    # What ends while it waits is told so as ever.
+    run.generation.buffer.pause()
+    for position in range(3000, 4000):
+        worker.say([A], position)
+    run.generation.buffer.resume()
+    await following
+    assert run.generation.finished
+    assert not worker.buffers
 
 
 async def test_the_deadline_ends_it_and_releases_everything(request_for: RequestFor) -> None:

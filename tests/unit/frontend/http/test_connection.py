@@ -34,6 +34,9 @@ class Transport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """There is no buffer."""
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def resume_reading(self) -> None:
         """It never stops."""
 

@@ -7,12 +7,8 @@ import pytest
 
 from baton.errors import BatonError, Reason
 from baton.v1 import common_pb2
-from services.frontend.workers.event_buffer import (
-    EventBuffer,
-    StreamEvent,
-    StreamLost,
-    TokensReceived,
-)
+from services.frontend.workers.event_buffer import EventBuffer
+from services.frontend.workers.events import StreamEvent, StreamLost, TokensReceived
 
 LIMIT_BYTES = 192 * 1024
 
@@ -165,6 +161,67 @@ async def test_while_paused_events_wait_in_order_and_within_the_limit() -> None:
     with pytest.raises(BatonError) as caught:
         await reader
     assert caught.value.reason is Reason.SLOW_CONSUMER
+
+
+async def test_streams_are_held_while_much_waits() -> None:
+    holds: list[bool] = []
+    buffer = EventBuffer(lambda: None, LIMIT_BYTES, holds.append)
+    reader, got = await feeding(buffer)
+    buffer.pause()
+    position = 0
+    while not holds:
+        buffer.put_tokens(1, 0, position, [1], [])
+        position += 1
+    # Three quarters are left for what is under way.
+    assert 0.2 * LIMIT_BYTES < 40 * position < 0.3 * LIMIT_BYTES
+    buffer.put(StreamLost(2))
+    assert holds == [True]
+    buffer.resume()
+    assert holds == [True, False]
+    assert sum(len(one.token_ids) for one in got if isinstance(one, TokensReceived)) == position
+    reader.cancel()
+
+
+async def test_streams_stay_held_where_taking_what_waits_is_enough_for_the_client() -> None:
+    class Unread(Taker):
+        """Its client reads none of what waited."""
+
+        def take(self, events: list[StreamEvent]) -> bool:
+            buffer.pause()
+            return super().take(events)
+
+    holds: list[bool] = []
+    buffer = EventBuffer(lambda: None, LIMIT_BYTES, holds.append)
+    reader = asyncio.create_task(buffer.run(Unread(enough=False)))
+    await asyncio.sleep(0)
+    buffer.pause()
+    for position in range(2000):
+        buffer.put_tokens(1, 0, position, [1], [])
+    buffer.resume()
+    assert holds == [True]
+    buffer.resume()
+    assert holds == [True, False]
+    reader.cancel()
+
+
+async def test_log_probabilities_that_wait_take_little_more_than_on_the_wire() -> None:
+    """Of eight choices, each with 20 alternatives, and joined by choice."""
+    top = [common_pb2.TopLogprob(token_id=1000 + rank, logprob=-rank) for rank in range(20)]
+    cuts: list[bool] = []
+    buffer = box(cuts)
+    for position in range(80):
+        for choice in range(8):
+            entry = common_pb2.TokenLogprob(logprob=-0.5 - position, top=top)
+            buffer.put_tokens(choice + 1, choice, position, [position], [entry])
+    assert not cuts
+    events = await read(buffer)
+    assert len(events) == 8
+    for choice, event in enumerate(events):
+        assert isinstance(event, TokensReceived)
+        assert (event.stream_id, event.choice, event.position) == (choice + 1, choice, 0)
+        assert event.token_ids == list(range(80))
+        assert [one.logprob for one in event.logprobs] == [-0.5 - at for at in range(80)]
+        assert all(list(one.top) == top for one in event.logprobs)
 
 
 class Broken(Taker):
