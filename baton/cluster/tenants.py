@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from typing import Protocol
 
 from baton.cluster import keys
 from baton.cluster.etcd.client import Etcd, EtcdError
@@ -16,6 +17,13 @@ DEFAULT_TENANT = "default"
 """The tenant of every request that no API key gives another one."""
 SALT_BYTES = 32
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.2, 5.0
+
+
+class Salts(Protocol):
+    """Salts by tenant: `CacheSalts`, or a stand-in of a benchmark."""
+
+    async def get(self, tenant: str) -> bytes:
+        """Return the salt of a tenant, 32 bytes; raise as `CacheSalts.get` does."""
 
 
 class CacheSalts:

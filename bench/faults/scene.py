@@ -13,6 +13,7 @@ from baton.cluster.etcd.local import LocalEtcd, free_port
 from bench.faults.links import Rule
 from bench.harness.child import Helper, helper
 from bench.harness.fleet import SERVICES, Fleet, Member, total
+from bench.harness.releases import CHECKOUT, Release
 
 ETCD = "etcd"
 RELEASE_SECONDS = 11.0
@@ -67,9 +68,11 @@ class Scene:
         """Return how often rules were applied, by kind."""
         return dict((await self._ask())["struck"])
 
-    async def start(self, *names: str, settings: Mapping[str, str] = {}) -> float:
+    async def start(
+        self, *names: str, settings: Mapping[str, str] = {}, release: Release = CHECKOUT
+    ) -> float:
         """Start processes and return the seconds until they are ready."""
-        await self.fleet.start(*names, settings=settings)
+        await self.fleet.start(*names, settings=settings, release=release)
         await self.tell_pids()
         return await self.fleet.wait_ready(*names)
 
@@ -112,15 +115,21 @@ class Scene:
             await asyncio.sleep(0.05)
         return time.monotonic() - began, held
 
-    async def lose_etcd(self, seconds: float, *, data: bool) -> None:
-        """Kill etcd, and start it again after a while, with its data or without."""
+    async def lose_etcd(self, seconds: float, *, data: bool) -> bool:
+        """Kill etcd, and start it again after a while, with its data or without.
+
+        Returns:
+            Whether it accepted no connection just before it was started again.
+        """
         await self.fleet.etcd.kill()
         await asyncio.sleep(seconds)
+        away = not await _accepts(self.fleet.etcd.endpoints[0])
         if data:
             for path in (self.directory / ETCD).iterdir():
                 if path.is_dir():
                     shutil.rmtree(path)
         await self.fleet.etcd.start()
+        return away
 
     async def _ask(self, **command: object) -> dict[str, dict[str, int]]:
         answer: dict[str, dict[str, int]] = await self._proxies.ask(command)
@@ -160,6 +169,16 @@ async def scene(
             yield made
         finally:
             await fleet.stop()
+
+
+async def _accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 def _without_frontends(names: Iterable[str]) -> list[str]:

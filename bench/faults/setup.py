@@ -25,14 +25,17 @@ SETTINGS = {
     "BATON_ENGINE_MODEL": str(MODEL),
     "BATON_ENGINE_MODEL_NAME": MODEL.name,
     "BATON_ENGINE_THREADS": "1",
-    "BATON_ENGINE_KV_BYTES": "16MiB",
-    # Small: objects leave memory for the disk, and the disk, all the time.
-    "BATON_STORE_ARENA_BYTES": "8MiB",
     "BATON_STORE_DISK_BYTES": "16MiB",
     "BATON_STORE_PEER_TRANSPORTS": "grpc",
     "BATON_ENGINE_SIM_PREFILL_TOKENS_PER_SECOND": "4000",
     "BATON_ENGINE_SIM_DECODE_STEP_SECONDS": "0.02",
     "BATON_ENGINE_SIM_KILL_TOKEN": str(KILL_TOKEN),
+}
+# Small: objects leave engines for memory, memory for the disk, and the disk, all the time. A block
+# of the simulated engine has 256 bytes, one of Baton Tiny 35 KiB.
+MEMORY = {
+    "sim": {"BATON_ENGINE_KV_BYTES": "256KiB", "BATON_STORE_ARENA_BYTES": "2MiB"},
+    "torch": {"BATON_ENGINE_KV_BYTES": "16MiB", "BATON_STORE_ARENA_BYTES": "8MiB"},
 }
 SHAPES = {"sim": Shape(), "torch": Shape(streams=3, output_tokens=(16, 48))}
 
@@ -42,6 +45,7 @@ def cluster_settings(engine: str, dtype: str) -> dict[str, str]:
     operators = EXACT.get(dtype, {})
     return {
         **SETTINGS,
+        **MEMORY[engine],
         "BATON_ENGINE_KIND": engine,
         "BATON_ENGINE_DTYPE": dtype,
         **{f"BATON_ENGINE_{name.upper()}": value for name, value in operators.items()},

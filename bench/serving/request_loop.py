@@ -13,12 +13,13 @@ import io
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import uvicorn
 from uvicorn.server import ServerState
 
+from baton.cluster.tenants import Salts
 from baton.engine.events import SampledTokens
 from baton.internal.v1 import cluster_pb2, router_pb2, worker_pb2
 from baton.process.lifecycle import GARBAGE_THRESHOLD
@@ -40,10 +41,13 @@ from services.frontend.http.middleware import RequestMiddleware
 from services.frontend.models.registry import Registry
 from services.frontend.openai.routes import Handlers, Routes
 from services.frontend.organization.routes import OrganizationRoutes
-from services.frontend.placement.placement import PlacementFinder
+from services.frontend.placement.placement import PlacementFinder, Routers
+from services.frontend.placement.query_times import QueryTimes
+from services.frontend.placement.router_client import Placed
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.claims import Claims
 from services.frontend.text.tokenizer import Tokenizer, TokenizerThreads
+from services.frontend.workers.workers import Workers
 
 CLIENTS = 64
 TOKENS = 8
@@ -51,38 +55,49 @@ BURSTS = 30
 """Per round; the first one warms up."""
 
 
-class Salts:
+class KnownSalts(Salts):
     """The tenant's salt, known already."""
 
-    async def get(self, _: str) -> bytes:
+    async def get(self, tenant: str) -> bytes:
+        del tenant
         return bytes(32)
 
 
-class Pool:
-    """A pool with one worker."""
+class OneWorker(Workers):
+    """The one worker, which never dies."""
 
     lost: Mapping[str, str] = {}
 
     def __init__(self, connection: DetachedConnection) -> None:
         self._connection = connection
 
-    def get(self, _: router_pb2.Target) -> DetachedConnection:
+    def usable(self, instance: cluster_pb2.Instance) -> bool:
+        del instance
+        return True
+
+    def get(self, target: router_pb2.Target) -> DetachedConnection:
+        del target
         return self._connection
 
+    def find_out_if_died(self, target: router_pb2.Target, tell: Callable[[bool], None]) -> None:
+        del target
+        tell(False)
 
-class Router:
+
+class Router(Routers):
     """Answers each query in a later turn of the loop, as what comes off a socket does."""
 
     def __init__(self, target: router_pb2.Target) -> None:
         self._target = target
 
-    async def place(self, query: router_pb2.PlaceQuery) -> tuple[router_pb2.Placement, None, str]:
+    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> Placed:
+        times.fill_in(query)
         query.SerializeToString()
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         loop.call_soon(answer.set_result, None)
         await answer
-        return router_pb2.Placement(decode=self._target), None, "router"
+        return Placed(router_pb2.Placement(decode=self._target), None, "router", 0.0)
 
 
 class Transport(asyncio.Transport):
@@ -130,15 +145,13 @@ class Frontend:
         registry = Registry(lambda _: True)
         registry.set_cards([card])
         registry.add_tokenizer(card.tokenizer_digest, Tokenizer.load(files))
-        router: Any = Router(worker.target)
         instances: Mapping[str, cluster_pb2.Instance] = {}
-        pool: Any = Pool(worker)
-        salts: Any = Salts()
-        finder = PlacementFinder(router, pool, lambda: instances)
+        workers, salts = OneWorker(worker), KnownSalts()
+        finder = PlacementFinder(Router(worker.target), workers, lambda: instances)
         waiting = WorkerWaitQueue(settings.limits)
         threads = TokenizerThreads(1)
         inference = Inference(
-            registry, pool, finder, waiting, Suspects(), Claims(), salts, threads, settings
+            registry, workers, finder, waiting, Suspects(), Claims(), salts, threads, settings
         )
         handlers = Handlers(inference, settings.http, settings.limits)
         organization = OrganizationRoutes(None, settings.http)

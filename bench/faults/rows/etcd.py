@@ -18,17 +18,17 @@ row = ROWS.add
 
 @row("etcd-away", "etcd killed for 15 s")
 async def _etcd_away(scene: Scene) -> dict[str, Any]:
-    await scene.lose_etcd(15, data=False)
+    away = await scene.lose_etcd(15, data=False)
     await asyncio.sleep(3)
-    return {"away_seconds": 15}
+    return {"away": away, "seconds": 15}
 
 
 @row("etcd-lost", "etcd lost with its data for 3 s")
 async def _etcd_lost(scene: Scene) -> dict[str, Any]:
     before = await _salt(scene)
-    await scene.lose_etcd(3, data=True)
+    away = await scene.lose_etcd(3, data=True)
     await asyncio.sleep(6)
-    return {"away_seconds": 3, "salt_is_the_same": await _salt(scene) == before != b""}
+    return {"away": away, "seconds": 3, "salt_is_the_same": await _salt(scene) == before != b""}
 
 
 async def _salt(scene: Scene) -> bytes:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from dataclasses import replace
 from typing import Any
 
 from baton.cli.local.processes.watchdog import is_stopped
@@ -9,7 +10,9 @@ from bench.faults.rows.base import Act, Rows
 from bench.faults.scene import Scene
 from bench.harness import ROOT
 from bench.harness.fleet import Member
+from bench.harness.releases import CHECKOUT
 
+CLOCK = ROOT / "bench" / "faults" / "clock"
 ROWS = Rows()
 row = ROWS.add
 
@@ -122,18 +125,36 @@ row("frontend-frozen", "a frontend of two frozen for 8 s", gap_seconds=5, fronte
 @row("clock", "a decode worker and a KV store whose clocks are an hour ahead and behind")
 async def _clock(scene: Scene) -> dict[str, Any]:
     shifted = {"kvstore-1": -3600, "decode-1": 3600}  # a worker is ready once its store is there
-
-    async def end() -> None:
-        await scene.fleet.terminate("decode-1")
-        # The other workers use it on: it would wait for them as long as it may.
-        scene.fleet.kill("kvstore-1")
-        await scene.fleet.wait_ended("kvstore-1")
-
-    await end()
+    library = scene.directory / "shift.so"
+    compiled = await asyncio.create_subprocess_exec(
+        "cc", "-shared", "-fPIC", "-o", str(library), str(CLOCK / "shift.c")
+    )
+    if await compiled.wait():
+        return {"compiled": False}
+    # Python imports sitecustomize from the first directory that has one.
+    release = replace(CHECKOUT, paths=(CLOCK, *CHECKOUT.paths))
+    told = {name: scene.directory / f"clock-of-{name}" for name in shifted}
+    await _end_pair(scene)
     for name, seconds in shifted.items():
-        path = f"{ROOT / 'bench' / 'faults' / 'shifted_clock'}:{ROOT}"
-        await scene.start(name, settings={"PYTHONPATH": path, "CLOCK_SHIFT_SECONDS": str(seconds)})
+        clock = {
+            "LD_PRELOAD": str(library),
+            "CLOCK_SHIFT_SECONDS": str(seconds),
+            "CLOCK_TOLD": str(told[name]),
+        }
+        await scene.start(name, settings=clock, release=release)
     await asyncio.sleep(5)
-    await end()
+    off = {name: float(path.read_text()) - path.stat().st_mtime for name, path in told.items()}
+    await _end_pair(scene)
     await scene.start(*shifted)
-    return {"shifted_seconds": shifted}
+    return {
+        "shifted": {name: abs(off[name] - by) < 1 for name, by in shifted.items()},
+        "seconds": off,
+    }
+
+
+async def _end_pair(scene: Scene) -> None:
+    """End a decode worker and the store beside it."""
+    await scene.fleet.terminate("decode-1")
+    # The other workers use it on: it would wait for them as long as it may.
+    scene.fleet.kill("kvstore-1")
+    await scene.fleet.wait_ended("kvstore-1")

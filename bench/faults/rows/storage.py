@@ -2,48 +2,121 @@
 
 import asyncio
 import os
+import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
+from baton.kv.arena.file import PAGE_BYTES
 from bench.faults.rows.base import Rows
 from bench.faults.scene import Scene
 from bench.harness.fleet import Member
+from services.kvstore.disk.file import GRANULE_BYTES, RECORD_BYTES
 
 ROWS = Rows()
 row = ROWS.add
 
 
+FLIP_SECONDS = 8.0
+OBJECT_BYTES = 256
+"""Of a block of the simulated engine."""
+PROMPTS = 40
+PROMPT_TOKENS = 240
+DISK = {"BATON_STORE_DISK_BYTES": "64MiB"}
+"""Holds all that is written meanwhile: what is asked again is still there, and nowhere else."""
+
+
 @row("bits-in-memory", "bits flipped in a KV store's memory, 200 times a second")
 async def _bits(scene: Scene) -> dict[str, Any]:
-    return await _flip(scene, "baton-kv-*.arena", "baton_kv_bad_objects_total")
+    before = await scene.sum("baton_kv_bad_objects_total", "kvstore")
+    flipped = await _flip(scene, "baton-kv-*.arena", _in_memory)
+    noticed = await scene.sum("baton_kv_bad_objects_total", "kvstore") - before
+    return {"flipped": flipped, "noticed": noticed}
 
 
-@row("bits-on-disk", "bits flipped in the disk tiers' files, 200 times a second")
+@row(
+    "bits-on-disk",
+    "bits flipped in the disk tiers' files, 200 times a second, and KV read there",
+    gap_seconds=15,  # its stores are killed first, to start anew with larger disks
+)
 async def _bits_on_disk(scene: Scene) -> dict[str, Any]:
-    return await _flip(scene, "kv.disk", "baton_kv_tier_bad_objects_total")
+    prompts = [[scene.draw.randrange(3, 250) for _ in range(PROMPT_TOKENS)] for _ in range(PROMPTS)]
+    stores = [store.id for store in scene.fleet.of("kvstore")]
+    await _restart(scene, stores, DISK)
+    await _ask(scene, prompts)
+    # Meanwhile the load takes their place in engines and in memory.
+    flipped = await _flip(scene, "kv.disk", _on_disk)
+    read, bad = "baton_kv_disk_read_bytes_total", "baton_kv_tier_bad_objects_total"
+    before = {name: await scene.sum(name, "kvstore") for name in (read, bad)}
+    await _ask(scene, prompts)
+    after = {name: await scene.sum(name, "kvstore") - before[name] for name in (read, bad)}
+    await _restart(scene, stores, {})
+    return {"flipped": flipped, "read_bytes": after[read], "noticed": after[bad]}
 
 
-async def _flip(scene: Scene, pattern: str, metric: str) -> dict[str, Any]:
+async def _restart(scene: Scene, stores: Sequence[str], settings: Mapping[str, str]) -> None:
+    """Have stores one after the other start anew with other settings, their disks empty."""
+    for name in stores:
+        scene.fleet.kill(name)
+        await scene.fleet.wait_ended(name)
+        for path in scene.directory.glob(f"host-{name.rpartition('-')[2]}/kv.disk*"):
+            path.unlink()
+        await scene.start(name, settings=settings)
+
+
+async def _ask(scene: Scene, prompts: Sequence[list[int]]) -> None:
+    """Have the cluster read prompts; what it says of them is the load's affair."""
+    async with httpx.AsyncClient(timeout=30) as http:
+        for prompt in prompts:
+            port = scene.pick("frontend").http_port
+            body = {"model": "baton-tiny", "prompt": prompt, "max_tokens": 1}
+            answer = await http.post(f"http://127.0.0.1:{port}/v1/completions", json=body)
+            answer.raise_for_status()
+
+
+Place = Callable[[random.Random, int], int | None]
+"""Returns where in an open file the first bytes of some object may be; None: there is none."""
+
+
+async def _flip(scene: Scene, pattern: str, place: Place) -> int:
+    """Flip bits of objects in files for FLIP_SECONDS; return how many."""
     paths = sorted(scene.directory.glob(f"host-*/{pattern}"))
-    before = await scene.sum(metric, "kvstore")
-    flipped, end = 0, time.monotonic() + 8
+    flipped, end = 0, time.monotonic() + FLIP_SECONDS
     while time.monotonic() < end:
-        path = scene.draw.choice(paths)
-        file = os.open(path, os.O_RDWR)
+        file = os.open(scene.draw.choice(paths), os.O_RDWR)
         try:
-            size = os.fstat(file).st_size
             for _ in range(2):
-                at = scene.draw.randrange(size // 8, size)  # the head holds no KV
-                (byte,) = os.pread(file, 1, at)
-                os.pwrite(file, bytes([byte ^ 1 << scene.draw.randrange(8)]), at)
-                flipped += 1
+                if (begin := place(scene.draw, file)) is not None:
+                    at = begin + scene.draw.randrange(OBJECT_BYTES)
+                    (byte,) = os.pread(file, 1, at)
+                    os.pwrite(file, bytes([byte ^ 1 << scene.draw.randrange(8)]), at)
+                    flipped += 1
         finally:
             os.close(file)
         await asyncio.sleep(0.01)
-    return {"flipped": flipped, "noticed": await scene.sum(metric, "kvstore") - before}
+    return flipped
+
+
+def _in_memory(draw: random.Random, file: int) -> int:
+    pages = os.fstat(file).st_size // PAGE_BYTES
+    return draw.randrange(pages // 8, pages) * PAGE_BYTES  # the head holds no KV
+
+
+def _on_disk(draw: random.Random, file: int) -> int | None:
+    """Return where an object lies whose record the file has; `services/kvstore/disk/file.py`."""
+    granules = (os.fstat(file).st_size - PAGE_BYTES) // (GRANULE_BYTES + RECORD_BYTES)
+    data = PAGE_BYTES + -(-granules * RECORD_BYTES // PAGE_BYTES) * PAGE_BYTES
+    records = os.pread(file, granules * RECORD_BYTES, PAGE_BYTES)
+    used = [
+        number
+        for number in range(granules)
+        if any(records[number * RECORD_BYTES : number * RECORD_BYTES + 16])
+    ]
+    return data + draw.choice(used) * GRANULE_BYTES if used else None
 
 
 @row("disk-full", "a KV store starts on a full disk, which has room later")

@@ -34,15 +34,15 @@ from services.frontend.requests.request import ResolvedRequest
 from services.frontend.workers.connection import ConnectionLostError
 from services.frontend.workers.event_buffer import EventBuffer
 from services.frontend.workers.events import WorkerProbed
-from services.frontend.workers.pool import WorkerPool
 from services.frontend.workers.stream import Phase, WorkerStream
+from services.frontend.workers.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationContext:
     """What a request needs to find and reach workers. Times are monotonic, in seconds."""
 
-    pool: WorkerPool
+    pool: Workers
     placement_finder: PlacementFinder
     waiting: WorkerWaitQueue
     """Where it waits while no worker can take it."""

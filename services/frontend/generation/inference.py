@@ -9,7 +9,7 @@ from time import monotonic
 
 from opentelemetry import trace
 
-from baton.cluster.tenants import CacheSalts
+from baton.cluster.tenants import Salts
 from baton.errors import BatonError, Reason, invalid_field
 from baton.prices import Price, PriceTable
 from baton.settings import FrontendSettings
@@ -46,7 +46,7 @@ from services.frontend.requests.request import (
     TokenPrompt,
 )
 from services.frontend.text.tokenizer import TokenizerThreads
-from services.frontend.workers.pool import WorkerPool
+from services.frontend.workers.workers import Workers
 
 _RETRY_SECONDS = 1.0
 _STOP_SECONDS = 1.0
@@ -82,12 +82,12 @@ class Inference:
     def __init__(
         self,
         registry: Registry,
-        pool: WorkerPool,
+        pool: Workers,
         placement_finder: PlacementFinder,
         waiting: WorkerWaitQueue,
         suspects: Suspects,
         claims: Claims,
-        cache_salts: CacheSalts,
+        cache_salts: Salts,
         threads: TokenizerThreads,
         settings: FrontendSettings,
         metering: Metering | None = None,

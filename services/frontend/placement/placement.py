@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import cluster_pb2, router_pb2
@@ -10,12 +11,12 @@ from baton.telemetry.tracing import inject
 from services.frontend.metrics import RANDOM_PLACEMENTS
 from services.frontend.placement.fallback import random_placement
 from services.frontend.placement.query_times import QueryTimes
-from services.frontend.placement.router_client import KNOWS_NOBODY, RouterClient
+from services.frontend.placement.router_client import KNOWS_NOBODY, Placed
 from services.frontend.placement.session import RouterUnavailableError, Ticket
 from services.frontend.requests.claims import Claim
 from services.frontend.requests.request import ResolvedRequest
-from services.frontend.workers.pool import WorkerPool
 from services.frontend.workers.ticket_use import TicketUse
+from services.frontend.workers.workers import Workers
 
 _MAX_SOURCES = 16
 """That a store takes for one read."""
@@ -45,6 +46,13 @@ class Placement:
             self.ticket.release(finished=finished, used=self.use.to_proto())
 
 
+class Routers(Protocol):
+    """Who is asked for placements: a `RouterClient`, or a stand-in of a benchmark."""
+
+    async def place(self, query: router_pb2.PlaceQuery, times: QueryTimes) -> Placed:
+        """Return a placement; raise as `RouterClient.place` does."""
+
+
 class PlacementFinder:
     """Finds where requests run: asks a router, and places at random where none can say.
 
@@ -54,8 +62,8 @@ class PlacementFinder:
 
     def __init__(
         self,
-        router_client: RouterClient,
-        pool: WorkerPool,
+        router_client: Routers,
+        pool: Workers,
         instances: Callable[[], Mapping[str, cluster_pb2.Instance]],
     ) -> None:
         self._router_client = router_client

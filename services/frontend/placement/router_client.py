@@ -33,8 +33,8 @@ class Placed(NamedTuple):
     """A placement of a router."""
 
     decision: router_pb2.Placement
-    ticket: Ticket
-    """To be released when its streams end."""
+    ticket: Ticket | None
+    """To be released when its streams end; None: there is nothing to release."""
     router_id: str
     queued_seconds: float
     """For how long routers let the query wait."""
