@@ -171,6 +171,7 @@ class ServerConnection(SocketProtocol):
 
     def begin(self, call: CallStream) -> "asyncio.Task[None]":
         """Run a call's handler in a task."""
+        self._settings.guard.wait_no_more(call)
         context = self._settings.context.copy()
         return self.loop.create_task(self._settings.guard.run(call), context=context)
 
@@ -182,6 +183,7 @@ class ServerConnection(SocketProtocol):
     def forget(self, call: CallStream) -> None:
         """Hear that a call's client was told everything, or is gone."""
         self._calls.pop(call, None)
+        self._settings.guard.wait_no_more(call)
         if self._closing:
             self._close_if_done()
 
@@ -211,6 +213,8 @@ class ServerConnection(SocketProtocol):
             call.cancel(failure)
         else:
             call.opened(end)
+            if call.task is None:
+                settings.guard.wait(call)
         return call
 
     def on_pong(self, payload: bytes) -> None:

@@ -60,7 +60,9 @@ class CallGuard:
     """Runs each call's handler. One per server, on its event loop.
 
     Args:
-        max_concurrent: calls served at once; more are refused with OVERLOADED, health checks never.
+        max_concurrent: calls served at once; more are refused with OVERLOADED. Those of health
+            count by themselves: they are answered while all others are refused. As many may wait
+            for their message; of more, the one that has waited longest is given up.
         on_end: called once for each call, whatever ended it.
     """
 
@@ -71,6 +73,25 @@ class CallGuard:
         self._max_concurrent = max_concurrent
         self._on_end = on_end
         self._active = 0
+        self._active_health = 0
+        self._waiting: dict[CallStream, None] = {}
+        """For the client's message; the one that came first is the first."""
+
+    def wait(self, stream: CallStream) -> None:
+        """Take note of a call that cannot begin yet.
+
+        A client may leave it at that for half a minute, on each of its streams: what is kept of
+        these calls is bounded for all clients together. Others wait for a moment only.
+        """
+        self._waiting[stream] = None
+        if len(self._waiting) > self._max_concurrent:
+            oldest = next(iter(self._waiting))
+            many = f"more than {self._max_concurrent} calls wait for their message"
+            oldest.cancel(BatonError(Reason.OVERLOADED, many, retry_after=_OVERLOAD_RETRY_SECONDS))
+
+    def wait_no_more(self, stream: CallStream) -> None:
+        """Hear that a call begins, or that its client is gone. Idempotent."""
+        self._waiting.pop(stream, None)
 
     async def run(self, stream: CallStream) -> None:
         """Serve a call to its end; in a task and a context of its own."""
@@ -82,12 +103,15 @@ class CallGuard:
         active = ACTIVE.labels(name)
         active.inc()
         self._active += 1
+        health = name.startswith(_HEALTH)
+        self._active_health += health
         self.idle.clear()
         error: BatonError | None = None
         try:
             if stream.failure is not None:
                 raise stream.failure
-            if self._active > self._max_concurrent and not name.startswith(_HEALTH):
+            others = self._active - self._active_health
+            if (self._active_health if health else others) > self._max_concurrent:
                 raise BatonError(
                     Reason.OVERLOADED,
                     f"{self._max_concurrent} calls are being served already",
@@ -112,6 +136,7 @@ class CallGuard:
             if error is not None:
                 stream.fail(error)
             self._active -= 1
+            self._active_health -= health
             active.dec()
             if not self._active:
                 self.idle.set()

@@ -22,7 +22,10 @@ class GrpcSettings(SettingsGroup):
     )
     reflection: bool = Field(False, description="let tools list services and messages")
     max_concurrent: int = Field(
-        10_000, ge=1, le=1_000_000, description="calls served at once; more are rejected"
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="calls served at once; more are rejected. Those of health count by themselves",
     )
     max_connections: int = Field(
         10_000, ge=1, le=1_000_000, description="connections at once; more are closed at once"

@@ -102,7 +102,6 @@ class RequestReader(HttpToolsProtocol):
         return self.transport.is_closing()
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
         if self.refusal is not None or self._ended or self._last_read:
             self._surplus = True
             return
@@ -120,6 +119,7 @@ class RequestReader(HttpToolsProtocol):
             many = f"more than {MAX_PIPELINED} requests wait on this connection"
             raise BatonError(Reason.RATE_LIMITED, many)
         super().on_message_begin()
+        self._unset_keepalive_if_required()  # empty lines before it are none of it
         self._in_head, self._head_bytes = True, 0
         self._messages += 1
         self._await(self.header_seconds)

@@ -161,6 +161,37 @@ async def test_many_connections_that_do_nothing(address, begin):
     await asyncio.sleep(0)
 
 
+async def test_calls_that_wait_for_their_message_are_bounded():
+    """A head costs a client ten bytes, and may be left at that: the oldest are given up."""
+    few = GrpcSettings(max_concurrent=10)
+    async with serving(few) as (_, address), connect(address) as peer, connect(address) as other:
+        for i in IDS[:30]:
+            peer.send(headers(i, call_fields(UNARY)))
+        for i in IDS[:20]:
+            assert (await peer.finished(i)).grpc_status == "14"
+        assert (await other.call(1, EMPTY)).grpc_status == "0"
+        assert (await peer.finished(IDS[20])).grpc_status == "14"
+        for i in IDS[21:30]:
+            peer.send(data(i, message(b"\x0a\x01x"), end=True))
+            assert (await peer.finished(i)).grpc_status == "0"
+
+
+async def test_health_is_answered_among_calls_and_bounded_by_itself():
+    few = GrpcSettings(max_concurrent=10)
+    watch, check = (f"/grpc.health.v1.Health/{method}" for method in ("Watch", "Check"))
+    async with serving(few) as (service, address), connect(address) as peer:
+        for i in IDS[:10]:
+            peer.send(call(i, HOLD))
+        await eventually(lambda: service.active == 10)
+        assert (await peer.call(IDS[10], EMPTY)).grpc_status == "14"
+        assert (await peer.call(IDS[11], check)).grpc_status == "0"
+        for i in IDS[12:22]:
+            peer.send(call(i, watch))
+        refused = await peer.call(IDS[22], watch)
+        assert refused.grpc_status == "14"
+        assert not [i for i in IDS[12:22] if peer.answer(i).done]
+
+
 async def test_messages_that_never_end_are_bounded(address):
     """Each stream may send 4 MiB of a message; a client may do so on 16 of them."""
     ids = IDS[:48]

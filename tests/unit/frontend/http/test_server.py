@@ -34,3 +34,18 @@ async def test_a_handshake_that_does_not_come_is_given_up(monkeypatch: pytest.Mo
         async with within(5):
             assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
         writer.close()
+
+
+async def test_empty_lines_do_not_keep_an_idle_connection() -> None:
+    settings = HttpSettings(port=0, idle_timeout_seconds=1)
+    async with HttpServer(Application(), settings, 10.0) as server:
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /whole/1 HTTP/1.1\r\nhost: x\r\n\r\n")
+        closed = asyncio.create_task(reader.read())
+        async with within(5):
+            while not closed.done():
+                writer.write(b"\r\n")
+                await asyncio.wait([closed], timeout=0.1)
+        assert (await closed).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
