@@ -27,6 +27,7 @@ from baton.ops.checks import Liveness, Readiness
 from baton.ops.server import OpsServer
 from baton.process.allocator import keep_freed_memory
 from baton.process.heartbeat import beat
+from baton.process.open_files import take_all_open_files
 from baton.process.parent import die_with_parent
 from baton.process.process import Process
 from baton.settings import ProcessSettings, StartupError, load_with_sources, misspelled
@@ -65,6 +66,7 @@ def main(
     """
     die_with_parent()
     keep_freed_memory()
+    take_all_open_files()
     try:
         given = sys.argv[1:] if arguments is None else arguments
         loaded = load_with_sources(settings_type, given, name)

@@ -110,6 +110,11 @@ PAUSED_SECONDS = Counter(
     "baton_frontend_paused_seconds_total",
     "Seconds that requests' streams were paused, when they end.",
 )
+HTTP_CONNECTIONS = Gauge("baton_http_connections", "Connections of HTTP clients that are open.")
+HTTP_REFUSED = Counter(
+    "baton_http_connections_refused_total",
+    "HTTP connections that were refused: there were `http.max_connections` already.",
+)
 SLOW_CLIENTS = Counter(
     "baton_frontend_slow_clients_total", "Clients cut because they did not read.", ["surface"]
 )

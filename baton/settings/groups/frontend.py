@@ -28,6 +28,9 @@ class HttpSettings(SettingsGroup):
         description="what becomes of fields of a completion that no documentation has: refused by "
         "name, as OpenAI does, or ignored, as vLLM does",
     )
+    max_connections: int = Field(
+        10_000, ge=1, le=1_000_000, description="connections at once; more are refused"
+    )
     max_body_bytes: Bytes = Field(
         4 * MIB, ge=1024, le=1024 * MIB, description="longest request body"
     )

@@ -23,12 +23,12 @@ from services.frontend.http.asgi import Message, Scope, Send
 from services.frontend.http.ending import ServerEnding
 from services.frontend.http.refusals import refusal
 from services.frontend.http.request_reader import EXTENSION, Refuse, RequestReader
-from services.frontend.metrics import SLOW_CLIENTS
+from services.frontend.metrics import HTTP_CONNECTIONS, HTTP_REFUSED, SLOW_CLIENTS
 from services.frontend.requests.request_id import identify
 
 BUFFER_BYTES = 64 * 1024
 _TOLD_AT_ONCE = 32
-"""Connections of one address, of those that are refused."""
+"""Connections, of those that are refused."""
 CUT_AFTER_SECONDS = 5.0
 """How long a client may go on with a body after it was told that it is late."""
 
@@ -62,6 +62,7 @@ class Connection(RequestReader):
     """
 
     stall_seconds: float
+    max_connections: int
     max_age_seconds: float
     ending: ServerEnding
     addresses: ClientAddresses
@@ -94,6 +95,7 @@ class Connection(RequestReader):
             # and so much later that it never comes first.
             "body_seconds": settings.body_timeout_seconds + CUT_AFTER_SECONDS,
             "stall_seconds": stall_seconds,
+            "max_connections": settings.max_connections,
             "max_age_seconds": max_age_seconds,
             "ending": ending or ServerEnding(),
             "addresses": addresses or ClientAddresses(0),
@@ -109,11 +111,19 @@ class Connection(RequestReader):
         self.late, self.idle_since = self.ending.refusing, self.loop.time()
         if age := self.max_age_seconds:
             self._retire_at = self.idle_since + draw_age(age)
+        HTTP_CONNECTIONS.inc()
         self._address = (transport.get_extra_info("peername") or ("",))[0]
         if excess := self.addresses.enter(self._address, "http"):
-            self._refuse_crowd(excess)
+            many = f"more than {self.addresses.most} connections of this address are open"
+            error = BatonError(Reason.RATE_LIMITED, f"{many}: use those again, or close some")
+            self._refuse_crowd(excess, error)
+        elif (excess := len(self.connections) - self.max_connections) > 0:
+            HTTP_REFUSED.inc()
+            many = f"more than {self.max_connections} connections are open: try again later"
+            self._refuse_crowd(excess, BatonError(Reason.OVERLOADED, many, retry_after=1.0))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        HTTP_CONNECTIONS.dec()
         self.addresses.leave(self._address)
         self._unstall()
         super().connection_lost(exc)
@@ -208,13 +218,11 @@ class Connection(RequestReader):
         """Break the connection, dropping what was not sent yet."""
         self.transport.abort()
 
-    def _refuse_crowd(self, excess: int) -> None:
-        """Close it: its client's address has too many, of which a few are told why."""
+    def _refuse_crowd(self, excess: int, error: BatonError) -> None:
+        """Close one of too many connections, of which a few are told why."""
         if excess > _TOLD_AT_ONCE:
             self.transport.abort()
             return
-        many = f"more than {self.addresses.most} connections of this address are open"
-        error = BatonError(Reason.RATE_LIMITED, f"{many}: use those again, or close some")
         self.transport.write(refusal(error, copy_context().run(identify)))
         self._end()
 
