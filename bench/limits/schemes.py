@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from baton.rendezvous import choose
@@ -15,6 +15,8 @@ from bench.limits.world import World
 
 FRONTENDS = 8
 ROUTERS = ("router-0", "router-1", "router-2")
+SERVE_SECONDS = 0.02
+"""Between two times of looking whether what waits in a router can be answered."""
 DETECT_SECONDS = (0.05, 0.3)
 """Until a process sees that a router is gone: uniform."""
 WAIT_SECONDS = 0.25
@@ -70,8 +72,10 @@ class Chunks(Scheme):
     def __init__(self, world: World, subject: SubjectLimits, routers: tuple[str, ...]) -> None:
         self._world = world
         self.routers = {name: LimitOwner(name) for name in routers}
+        names = [f"frontend-{number}" for number in range(FRONTENDS)]
         for owner in self.routers.values():
             owner.observe(routers, -3600.0)
+            owner.roll_call.observe(names)
         self.frontends = [Frontend(self, number, subject) for number in range(FRONTENDS)]
         for frontend in self.frontends:
             frontend.limiter.observe(routers, FRONTENDS, world.now)
@@ -84,24 +88,56 @@ class Chunks(Scheme):
     def arrive(self, frontend: int, done: Done) -> None:
         self.frontends[frontend].arrive(done)
 
-    def deliver(self, frontend: "Frontend", router: str, ask: Ask) -> None:
-        """Bring a question to a router, and its answer back; to one that is dead it is lost."""
+    def deliver(self, frontend: "Frontend", router: str, asks: Sequence[Ask], era: int) -> None:
+        """Bring a frame to a router, and its answers back; to one that is dead it is lost.
+
+        Args:
+            frontend: that sent it.
+            router: the router.
+            asks: what is in it.
+            era: that it echoes; -1: it calls no roll.
+        """
         owner = self.routers.get(router)
-        answer = None if owner is None else owner.answer(frontend.name, ask, self._world.now)
-        if answer is not None:
-            self._world.send(router, frontend.name, partial(frontend.receive, router, answer))
+        if owner is None:
+            return
+        now = self._world.now
+        for ask in asks:
+            answer = owner.answer(frontend.name, ask, now)
+            if answer is not None:
+                self._world.send(router, frontend.name, partial(frontend.receive, router, answer))
+        if era >= 0 and owner.roll_call.heard(frontend.name, era, frontend.limiter.view):
+            self._tell_era(router, frontend)
+        self._serve(router)
+
+    def _serve(self, router: str) -> None:
+        """Answer what waits in a router, and come back while something does."""
+        owner = self.routers.get(router)
+        if owner is None or not owner.waiting:
+            return
+        owner.serve(self._world.now)
+        for name, answer in owner.take_pushed():
+            frontend = self.frontends[int(name.rpartition("-")[2])]
+            self._world.send(router, name, partial(frontend.receive, router, answer))
+        if owner.waiting:
+            self._world.at(self._world.now + SERVE_SECONDS, partial(self._serve, router))
+
+    def _tell_era(self, router: str, frontend: "Frontend") -> None:
+        era = self.routers[router].roll_call.era
+        self._world.send(router, frontend.name, partial(frontend.hear_era, router, era))
 
     def kill(self, limit: Limit) -> None:
         """Kill the limit's owner: everyone sees it a moment later, each at another one."""
         del self.routers[choose(limit.id.digest(), self.routers)]
         left = tuple(self.routers)
-        for owner in self.routers.values():
-            self._later(partial(self._observe, owner, left))
+        for name in self.routers:
+            self._later(partial(self._observe, name, left))
         for frontend in self.frontends:
             self._later(partial(frontend.observe, left))
 
-    def _observe(self, owner: LimitOwner, routers: tuple[str, ...]) -> None:
-        owner.observe(routers, self._world.now)
+    def _observe(self, router: str, routers: tuple[str, ...]) -> None:
+        if self.routers[router].observe(routers, self._world.now):
+            for frontend in self.frontends:
+                self._tell_era(router, frontend)
 
     def _later(self, call: Callable[[], None]) -> None:
         self._world.at(self._world.now + self._world.draw.uniform(*DETECT_SECONDS), call)
@@ -126,6 +162,11 @@ class Frontend:
         """Take in an answer, and go on with what waited."""
         self.limiter.receive(router, answer, self._scheme.world.now)
         self._retry()
+
+    def hear_era(self, router: str, era: int) -> None:
+        """Hear that a router calls the roll."""
+        self.limiter.hear_era(router, era, self._scheme.world.now)
+        self._send()
 
     def observe(self, routers: tuple[str, ...]) -> None:
         """See which routers are alive."""
@@ -155,6 +196,11 @@ class Frontend:
             self._waiting.append((until, done))
 
     def _send(self) -> None:
+        frames: dict[str, list[Ask]] = {}
         for router, ask in self.limiter.take_messages(self._scheme.world.now):
-            deliver = partial(self._scheme.deliver, self, router, ask)
+            frames.setdefault(router, []).append(ask)
+        eras = self.limiter.take_roll_calls()
+        for router in sorted(frames.keys() | eras.keys()):
+            asks, era = frames.get(router, []), eras.get(router, -1)
+            deliver = partial(self._scheme.deliver, self, router, asks, era)
             self._scheme.world.send(self.name, router, deliver)

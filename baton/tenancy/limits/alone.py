@@ -1,4 +1,4 @@
-"""A frontend's part of a limit while no router is alive: one of N, which begins empty."""
+"""A frontend's part of a limit while no router is alive: one of N."""
 
 import math
 
@@ -12,14 +12,20 @@ _BUSY_WAIT_SECONDS = 0.5
 class LocalPart:
     """What comes to one of N frontends. All of them together have at most the burst."""
 
-    __slots__ = ("_at", "_parts", "_rate", "most")
+    __slots__ = ("_at", "_parts", "_rate", "_spent", "most")
 
     def __init__(self, now: float) -> None:
+        """Begin empty."""
         self._at = int(now * 1e9)
         self._parts = 0
+        self._spent: int | None = None
         self._rate = 0.0
         self.most = 0
         """Units that may be available, as of the last `take`."""
+
+    def begin_with(self, spent: int) -> None:
+        """Begin with the burst's part instead, less units that this frontend was granted lately."""
+        self._spent = spent
 
     def take(self, limit: Limit, frontends: int, available: int, now: float) -> int:
         """Return the whole units that have come, as far as there is room for them.
@@ -35,6 +41,9 @@ class LocalPart:
         self.most = limit.burst // frontends
         self._rate = limit.per_minute / 60 / frontends
         self._parts += (at - self._at) * limit.per_minute
+        if self._spent is not None:
+            self._parts += max(0, limit.burst - self._spent * frontends) * _PARTS
+            self._spent = None
         self._at = at
         self._parts = max(0, min(self._parts, (limit.burst - available * frontends) * _PARTS))
         units = self._parts // unit

@@ -1,5 +1,6 @@
 """A limit's bucket, in the router that owns it: what is in it, and what frontends hold of it."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -43,6 +44,10 @@ class Bucket(ABC):
         self.limit = limit
         self.held = 0
         """Units that frontends have and may still use, as far as they told."""
+        self.known = False
+        """Whether `learn` was called."""
+        self._recent: dict[str, int] = {}
+        """What each frontend said first of its recent grants, until `learn`."""
         self._holders: dict[str, _Holder] = {}
 
     def answer(self, frontend: str, ask: Ask, now: float) -> Answer | None:
@@ -59,6 +64,8 @@ class Bucket(ABC):
         if ask.limit.version >= self.limit.version:
             self.limit = ask.limit
         self._fill(now)
+        if not self.known:
+            self._recent.setdefault(frontend, ask.recent)
         holder = self._holders.get(frontend)
         if holder is not None and ask.term < holder.term:
             return None
@@ -76,6 +83,20 @@ class Bucket(ABC):
             return None
         wait = self._grant(holder, ask, now)
         return self._answer(ask, holder.granted, wait)
+
+    def lacks(self, frontend: str, ask: Ask, now: float) -> bool:
+        """Take in what a frontend says of recent grants, and return whether it asks for more units
+        than there are."""
+        self._recent.setdefault(frontend, ask.recent)
+        self._fill(now)
+        return not ask.is_report and self.free < max(1, ask.need)
+
+    def learn(self, now: float) -> None:
+        """Take what all frontends said: none was granted more lately, by whichever router."""
+        self._fill(now)
+        self._learn(sum(self._recent.values()), now)
+        self.known = True
+        self._recent.clear()
 
     def drop(self, frontend: str) -> None:
         """Forget a frontend: it is dead, or has begun anew."""
@@ -103,15 +124,19 @@ class Bucket(ABC):
 
     def _grant(self, holder: _Holder, ask: Ask, now: float) -> float:
         """Grant what there is; return how long it is of no use to ask again."""
+        # What it does not know of is on its way, for requests that are counted here again.
+        coming = holder.granted - ask.granted
+        want = max(0, max(ask.need, ask.want) - coming)
+        need = max(0, ask.need - coming) or min(ask.need, want)
         chunk = self._chunk()
         ahead = max(0, chunk - (0 if ask.need else holder.held)) if ask.ahead else 0
-        least = ask.need or ahead
+        least = need or ahead
         if not least:
             return 0.0
         free = self.free
         if free < least:
             return self._wait(holder, max(least, chunk), now)
-        units = min(free, max(ask.need, ask.want) + ahead)
+        units = min(free, want + ahead)
         self._take(units)
         self.held += units
         holder.granted += units
@@ -125,6 +150,10 @@ class Bucket(ABC):
     @abstractmethod
     def _fill(self, now: float) -> None:
         """Take in the time that has passed, and the limit as it is now."""
+
+    @abstractmethod
+    def _learn(self, recent: int, now: float) -> None:
+        """Take in how many units were granted lately, by all routers."""
 
     @abstractmethod
     def _take(self, units: int) -> None:
@@ -147,12 +176,15 @@ class RateBucket(Bucket):
     """Of a limit per minute. It fills steadily, and keeps at most the burst less what is held."""
 
     def __init__(self, limit: Limit, since: float) -> None:
-        """Begin empty at `since`, which may be before or after now."""
+        """Begin empty at `since`, which may be before or after now, until `learn`."""
         super().__init__(limit)
         self._parts = 0
         self._at = int(since * 1e9)
         self._promised = since
         """What comes until then is promised to frontends that wait."""
+        self._room = math.inf
+        """Until `learn`, the parts by which it may be too low at most: what it would hold else is
+        never more than there was room for."""
 
     @property
     def free(self) -> int:
@@ -166,7 +198,15 @@ class RateBucket(Bucket):
         self._trim()
 
     def _trim(self) -> None:
-        self._parts = max(0, min(self._parts, (self.limit.burst - self.held) * _PARTS))
+        most = (self.limit.burst - self.held) * _PARTS
+        self._parts = max(0, min(self._parts, most))
+        if not self.known:
+            self._room = max(0, min(self._room, most - self._parts))
+
+    def _learn(self, recent: int, now: float) -> None:
+        self._at = min(self._at, int(now * 1e9))
+        self._promised = -math.inf
+        self._parts += min(max(0, self.limit.burst - recent) * _PARTS, int(self._room))
 
     def _take(self, units: int) -> None:
         self._parts -= units * _PARTS
@@ -197,17 +237,20 @@ class PlacesBucket(Bucket):
     """Of requests at once: places, which come back as requests end."""
 
     def __init__(self, limit: Limit, since: float) -> None:
-        """Grant nothing before `since`: until then frontends tell what they run."""
+        """Grant nothing before `since` or `learn`: until then frontends tell what they run."""
         super().__init__(limit)
         self._since = since
-        self._known = False
+        self._open = False
 
     @property
     def free(self) -> int:
-        return self.limit.burst - self.held if self._known else 0
+        return self.limit.burst - self.held if self._open else 0
 
     def _fill(self, now: float) -> None:
-        self._known = now >= self._since
+        self._open = self.known or now >= self._since
+
+    def _learn(self, recent: int, now: float) -> None:  # noqa: ARG002  # they hold what runs
+        self._open = True
 
     def _take(self, units: int) -> None:
         """Nothing: what is free is what nobody holds."""

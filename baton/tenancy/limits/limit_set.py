@@ -39,8 +39,9 @@ class Refusal:
                 + ("more than is left" if self.retry_after is None else _RUNNING)
             )
         if measure is Measure.AT_ONCE:
-            return f"{limit.whose} has {limit.amount} requests at once"
-        allowed = f"{limit.whose} is allowed {limit.amount} {measure} per minute"
+            allowed = f"{limit.whose} has {limit.amount} requests at once"
+        else:
+            allowed = f"{limit.whose} is allowed {limit.amount} {measure} per minute"
         if self.retry_after is None:
             return f"{allowed}, and this request needs {self.cost}: shorten it"
         return allowed
@@ -134,15 +135,24 @@ class CostHold:
 class Reservation:
     """What a request took of all limits. `settle` it when it ends, however that is."""
 
-    __slots__ = ("_limits", "_terms", "hold", "tokens")
+    __slots__ = ("_limits", "_requests", "_terms", "hold", "tokens")
 
-    def __init__(self, limits: "LimitSet", tokens: int, hold: CostHold | None) -> None:
+    def __init__(
+        self, limits: "LimitSet", tokens: int, hold: CostHold | None, requests: int = 1
+    ) -> None:
         self._limits: LimitSet | None = limits
         self._terms = [share.term for share in limits.tokens]
+        self._requests = [(share, share.term, requests) for share in limits.requests]
         self.tokens = tokens
         """Reserved: its prompt, and the most that it may write."""
         self.hold = hold
         """Of budgets; None: it has none."""
+
+    def return_requests(self) -> None:
+        """Give back the requests that were counted: none of them was begun. Only once."""
+        requests, self._requests = self._requests, []
+        for share, term, count in requests:
+            share.refund(count, term)
 
     def settle(self, used: int, cost: int = 0) -> None:
         """Give back what was not used. Idempotent: the first call counts.
@@ -177,14 +187,13 @@ class LimitSet:
             default=None,
         )
         """The smallest of its budgets; None: nothing limits what it may spend."""
-        self._once = self.requests + self.at_once
 
     def hold(self, cost: int) -> CostHold | None:
         """Return what a request holds of the budgets; None: there are none, or it costs nothing."""
         return CostHold(self._limiter, self.budgets, cost) if cost and self.budgets else None
 
     def reserve(
-        self, tokens: int, now: float, hold: CostHold | None = None
+        self, tokens: int, now: float, hold: CostHold | None = None, requests: int = 1
     ) -> Reservation | Refusal | None:
         """Take a request's part of every limit.
 
@@ -193,24 +202,32 @@ class LimitSet:
             now: a monotonic clock, in seconds.
             hold: of its budgets, the same each time; where no reservation comes of it, the caller
                 settles it.
+            requests: how many are counted; of several that are one for the client the first counts
+                all, and the others none.
 
         Returns:
             None: routers are asked, or are to be; try again once their answers have come.
         """
         if self._limiter.alone:
             self._limiter.refill(self.shares, now)
-        for share in self._once:
+        for share in self.at_once:
+            if requests > share.limit.burst:
+                return Refusal(share.limit, None, requests)
+        for share in self.requests:
+            if share.available < requests:
+                return self._lack(tokens, now, requests)
+        for share in self.at_once:
             if share.available < 1:
-                return self._lack(tokens, now)
+                return self._lack(tokens, now, requests)
         for share in self.tokens:
             if share.available < tokens:
-                return self._lack(tokens, now)
+                return self._lack(tokens, now, requests)
         if hold is not None:
             held = hold.take(now)
             if held is not True:
                 return held or None
         for share in self.requests:
-            share.available -= 1
+            share.available -= requests
             if share.available < share.low and share.want_ahead(now):
                 self._limiter.ask(share)
         for share in self.tokens:
@@ -220,7 +237,7 @@ class LimitSet:
         for share in self.at_once:
             share.available -= 1
             share.in_use += 1
-        return Reservation(self, tokens, hold)
+        return Reservation(self, tokens, hold, requests)
 
     def settle(self, terms: Sequence[int], unused: int) -> None:
         """End a request: its places are free, and `unused` tokens of those terms go back."""
@@ -248,12 +265,22 @@ class LimitSet:
     def _of(self, measure: Measure) -> tuple[Share, ...]:
         return tuple(share for share in self.shares if share.limit.id.measure is measure)
 
-    def _lack(self, tokens: int, now: float) -> Refusal | None:
+    def tell_requests(self) -> None:
+        """Send what `Reservation.return_requests` gave back within a moment."""
+        for share in self.requests:
+            if share.changed:
+                self._limiter.tell(share)
+
+    def _lack(self, tokens: int, now: float, requests: int) -> Refusal | None:
         """Refuse, or have all owners asked at once of whose limits the request lacks something."""
         lacking: list[tuple[Share, int]] = []
         refusal: Refusal | None = None
         for share in self.shares:
-            cost = tokens if share.limit.id.measure is Measure.TOKENS else 1
+            cost = 1
+            if share.limit.id.measure is Measure.TOKENS:
+                cost = tokens
+            elif share.limit.id.measure is Measure.REQUESTS:
+                cost = requests
             if share.available >= cost:
                 continue
             self._limiter.check_owner(share, now)

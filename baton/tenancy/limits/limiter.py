@@ -35,6 +35,8 @@ class Limiter:
         self._budgets: dict[LimitId, BudgetShare] = {}
         self._active: dict[LimitId, AnyShare] = {}
         """Those that hold something, or have something to say; they are never forgotten."""
+        self._recent: dict[LimitId, Share] = {}
+        """Those of limits per minute that were granted something lately: a new owner is told."""
         self._outgoing: dict[LimitId, AnyShare] = {}
         self._eras: dict[str, int] = {}
         """Of routers: what they said last to be echoed."""
@@ -43,6 +45,7 @@ class Limiter:
         self._terms = 0
         self._epoch = 1
         self._alone_since: float | None = None
+        """None: there are routers, or none was ever seen."""
         self.alone = True
         """Whether no router is alive."""
 
@@ -64,11 +67,13 @@ class Limiter:
         self._frontends = max(1, frontends)
         if self._routers == frozenset(routers):
             return
-        self._routers, self.alone = frozenset(routers), not routers
+        began, self._routers = bool(self._routers), frozenset(routers)
+        self.alone = not routers
         self._epoch += 1
-        self._alone_since = now if self.alone else None
+        self._alone_since = now if self.alone and began else None
         self._eras = {one: era for one, era in self._eras.items() if one in self._routers}
-        for share in list((self._active | self._outgoing | self._budgets).values()):
+        known = self._active | self._outgoing | self._budgets | self._recent
+        for share in list(known.values()):
             self.check_owner(share, now)
         for router in self._routers:
             self._call_roll(router)
@@ -115,6 +120,7 @@ class Limiter:
             return
         share.receive(answer, now)
         self._active[share.limit.id] = share
+        self._note_recent(share)
 
     def connected(self, router: str) -> None:
         """Say again what was said last: what was on its way to a router may be lost."""
@@ -141,6 +147,9 @@ class Limiter:
         for limit_id, budget in list(self._budgets.items()):
             if limit_id.month != self.month and budget.idle and limit_id not in self._active:
                 del self._budgets[limit_id]
+        for limit_id, recent in list(self._recent.items()):
+            if not recent.recent(now):
+                del self._recent[limit_id]
         for limit_id, share in list(self._active.items()):
             share.tick(now)
             if share.changed:
@@ -154,6 +163,7 @@ class Limiter:
             self.check_owner(share, now)
             share.refill(self._frontends, now)
             self._active[share.limit.id] = share
+            self._note_recent(share)
 
     def check_owner(self, share: AnyShare, now: float) -> None:
         """Begin a term with the router that owns a limit now, if it is another one."""
@@ -189,11 +199,22 @@ class Limiter:
         if not owner and self._alone_since is not None:
             now = self._alone_since  # its part comes from then on, whenever it is first used
         share.begin_term(self._terms, owner, now, keep=keep)
+        if self._alone_since is not None and self._frontends == 1 and isinstance(share, Share):
+            share.begin_alone(now)  # of several, none knows what the others were granted
         if share.changed:
             self._outgoing[share.limit.id] = share
 
+    def _note_recent(self, share: AnyShare) -> None:
+        if isinstance(share, Share) and not share.places:
+            self._recent[share.limit.id] = share
+
     def _call_roll(self, router: str) -> None:
-        """Say all budgets of a router, and that these are all."""
+        """Say all budgets of a router, what runs and what was granted lately: that this is all."""
+        for limit_id, share in (self._active | self._recent).items():
+            if share.owner == router and isinstance(share, Share):
+                share.say_for_roll()
+                if share.has_message:
+                    self._outgoing[limit_id] = share
         for limit_id, share in self._budgets.items():
             if share.owner == router and share.charged:
                 share.say_again()

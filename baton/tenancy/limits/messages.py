@@ -37,6 +37,9 @@ class Ask(NamedTuple):
     """Of a budget: what ended requests cost, whatever the term, in this frontend's life."""
     keeps: int = 0
     """Of a budget: units that it keeps ahead of need, as it was told last."""
+    recent: int = 0
+    """Of a limit per minute: units that it was granted and did not return, by any router, in the
+    time in which the bucket fills."""
 
     @property
     def is_report(self) -> bool:

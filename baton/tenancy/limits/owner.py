@@ -11,8 +11,9 @@ from baton.tenancy.limits.messages import Answer, Ask
 from baton.tenancy.limits.spec import LimitId, Measure
 
 SETTLE_SECONDS = 1.0
-"""A new owner's buckets begin to fill so long after it became that: by then every frontend has seen
-the change, and what it had from the owner before is used or void."""
+"""A new owner that was not told by all frontends what they were granted lately takes its buckets to
+be empty, and to fill from so long after it became that: by then every frontend has seen the change,
+and what it had from the owner before is used or void."""
 _NOT_OWNER_WAIT_SECONDS = 0.1
 ACCOUNT_SECONDS = 60.0
 """What is known of a budget is kept so long after it was last spoken of."""
@@ -49,8 +50,9 @@ class Ownership:
 class LimitOwner:
     """Answers frontends from the buckets of the limits that this router owns.
 
-    Bounded by the limits that there are: `sweep` forgets those that nobody uses. A bucket counts as
-    empty when this router became its owner, whether it was asked for then or not.
+    Bounded by the limits that there are: `sweep` forgets those that nobody uses. A bucket lacks
+    what frontends say that they were granted lately. Before all have said it, it counts as empty
+    when this router became its owner, and those that lack something are answered a moment later.
     """
 
     def __init__(self, router: str, settle_seconds: float = SETTLE_SECONDS) -> None:
@@ -65,11 +67,13 @@ class LimitOwner:
         self._buckets: OrderedDict[LimitId, Bucket] = OrderedDict()
         self._accounts: OrderedDict[LimitId, Account] = OrderedDict()
         self.roll_call = RollCall()
-        """Of the frontends, for budgets."""
+        """Of the frontends, for budgets and for what they were granted of limits lately."""
         self.wall_seconds = 0.0
         """The time since the Unix epoch; whoever drives this sets it now and then."""
         self.waiting: set[LimitId] = set()
-        """Budgets of which frontends wait for answers: `serve` is to be called soon."""
+        """Limits of which frontends wait for answers: `serve` is to be called soon."""
+        self._unanswered: dict[LimitId, dict[str, Ask]] = {}
+        """By frontend, what cannot be answered before its bucket is known."""
         self.unread: dict[LimitId, None] = {}
         """Budgets whose records are to be read; a `Ledger` takes them out."""
         self.unwritten: dict[LimitId, None] = {}
@@ -100,6 +104,8 @@ class LimitOwner:
         self.roll_call.begin(routers, now)
         for one in [one for one in self._buckets if self._since(one) is None]:
             del self._buckets[one]
+            self._unanswered.pop(one, None)
+            self.waiting.discard(one)
         for account in self._accounts.values():
             account.reported = False
         return True
@@ -135,11 +141,20 @@ class LimitOwner:
             kind = RateBucket if ask.limit.per_minute else PlacesBucket
             bucket = kind(ask.limit, since + self._settle_seconds)
             self._buckets[limit_id] = bucket
+        if not bucket.known and self.roll_call.tells_recent([frontend], now):
+            bucket.learn(now)
+        if not bucket.known and bucket.lacks(frontend, ask, now) and self._may_learn(limit_id, now):
+            self._unanswered.setdefault(limit_id, {})[frontend] = ask
+            self.waiting.add(limit_id)
+            return None
         return bucket.answer(frontend, ask, now)
 
     def serve(self, now: float) -> None:
-        """Answer what waits for money, where that is known by now; see `take_pushed`."""
+        """Answer what waits, where that is known by now; see `take_pushed`."""
         for limit_id in list(self.waiting):
+            if limit_id in self._buckets:
+                self._serve_bucket(limit_id, now)
+                continue
             account = self._accounts[limit_id]
             account.reported = account.reported or self.roll_call.complete(now)
             self._pushed += account.serve(now)
@@ -154,6 +169,8 @@ class LimitOwner:
         """Forget a frontend that is dead: its requests are, too. Budgets stay charged."""
         for bucket in self._buckets.values():
             bucket.drop(frontend)
+        for asks in self._unanswered.values():
+            asks.pop(frontend, None)
         for account in self._accounts.values():
             account.drop(frontend)
         if frontend not in self.roll_call.alive:
@@ -188,6 +205,23 @@ class LimitOwner:
                 self._pushed.append((name, answer))
         self._note(limit_id, account)
         return answered
+
+    def _serve_bucket(self, limit_id: LimitId, now: float) -> None:
+        bucket = self._buckets[limit_id]
+        if not bucket.known and self.roll_call.tells_recent(self._unanswered[limit_id], now):
+            bucket.learn(now)
+        if not bucket.known and self._may_learn(limit_id, now):
+            return
+        self.waiting.discard(limit_id)
+        for frontend, ask in self._unanswered.pop(limit_id).items():
+            answer = bucket.answer(frontend, ask, now)
+            if answer is not None:
+                self._pushed.append((frontend, answer))
+
+    def _may_learn(self, limit_id: LimitId, now: float) -> bool:
+        """Return whether frontends may still say soon what they were granted of a limit."""
+        since = self._since(limit_id)
+        return since is not None and now < since + self._settle_seconds
 
     def _note(self, limit_id: LimitId, account: Account) -> None:
         if account.has_waiting:

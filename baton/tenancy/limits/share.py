@@ -4,11 +4,10 @@ import math
 
 from baton.tenancy.limits.alone import LocalPart
 from baton.tenancy.limits.messages import Answer, Ask
+from baton.tenancy.limits.recent import RecentGrants
 from baton.tenancy.limits.spec import Limit, Measure
 from baton.tenancy.limits.term import Term
 
-LAST_CHUNK_SECONDS = 0.5
-"""What a router granted that owns the limit no more is void after so long."""
 IDLE_SECONDS = 1.0
 """What was not used for so long goes back, and what was used is told if nothing else is said."""
 
@@ -22,8 +21,8 @@ class Share:
 
     __slots__ = (
         "__weakref__",
-        "_expires",
         "_part",
+        "_recent",
         "_seen",
         "_seen_at",
         "_term",
@@ -54,7 +53,9 @@ class Share:
         """With fewer available it is time to ask ahead; -1: never."""
         self._term = Term()
         self._part: LocalPart | None = None
-        self._expires = self._seen_at = math.inf
+        self._recent = RecentGrants()
+        """Of limits per minute."""
+        self._seen_at = math.inf
         self._seen = 0
 
     @property
@@ -75,32 +76,41 @@ class Share:
 
     @property
     def _kept(self) -> int:
-        """Units of this term that are here; what an owner before granted is not of it."""
-        return self.in_use + (self.available if self.places or self._term.answered else 0)
+        """Units of this term that are here."""
+        return self.in_use + self.available
 
     @property
     def has_message(self) -> bool:
         """Whether there is something to say to the owner."""
         return bool(self.owner) and self._term.has_message
 
+    def recent(self, now: float) -> int:
+        """Return the units that came here and did not go back, while the bucket could fill."""
+        return 0 if self.places else self._recent.total(self.limit, now)
+
     def begin_term(self, number: int, owner: str, now: float, *, keep: bool) -> None:
         """Begin with an owner.
 
         Args:
             number: higher than every one before.
-            owner: the router; empty: there is none, and only what is here may be used.
+            owner: the router; empty: there is none, and this frontend has a part of the limit.
             now: a monotonic clock, in seconds.
-            keep: whether what is available may be used for a moment more.
+            keep: whether what is available may be used on where there is no owner; a new owner
+                grants it anew.
         """
         self.owner = owner
         self._part = None if owner else LocalPart(now)
         self._term = Term(number, self.in_use, self.in_use)
-        self._term.changed = bool(owner and self.in_use)
-        self.low, self._expires = -1, math.inf
-        if not keep or self.places:
+        self.low = -1
+        if owner or self.places or not keep:
+            self._recent.take_back(self.available)
             self.available = 0
-        elif owner and self.available:
-            self._expires = now + LAST_CHUNK_SECONDS
+        self._term.changed = bool(owner and (self.in_use or self.recent(now)))
+
+    def begin_alone(self, now: float) -> None:
+        """Without an owner: begin with this frontend's part, less what it was granted lately."""
+        if self._part is not None and not self.places:
+            self._part.begin_with(max(0, self.recent(now) - self.available))
 
     def lack(self, cost: int, now: float) -> float:
         """Return when to try again a request that needs `cost` units and finds fewer.
@@ -126,15 +136,14 @@ class Share:
 
     def ask(self, now: float) -> Ask:
         """Return the message to the owner."""
-        return self._term.ask(self.limit, self._kept, now, ahead=not self.places)
+        ahead, recent = not self.places, self.recent(now)
+        return self._term.ask(self.limit, self._kept, now, ahead=ahead, recent=recent)
 
     def receive(self, answer: Answer, now: float) -> None:
         """Take in an answer of this term."""
-        if not self._term.answered:
-            self._expires = math.inf
-            if not self.places:
-                self.available = 0
-        self.available += self._term.receive(answer, now)
+        units = self._term.receive(answer, now)
+        self.available += units
+        self._count(units, now)
         self.low = -1 if self.places or not answer.chunk else answer.chunk // 2
 
     def end_use(self) -> None:
@@ -151,16 +160,17 @@ class Share:
         if term != self.term:
             return
         if self._part is not None:
-            self.available = max(self.available, min(self.available + units, self._part.most))
+            back = max(0, min(units, self._part.most - self.available))
+            self.available += back
+            self._recent.take_back(back)
         elif self._term.answered:
             self._term.returned += units
             self._term.changed = True
+            self._recent.take_back(units)
 
     def tick(self, now: float) -> None:
         """Void what is void by now, and return what was not used for a while."""
         may_return = self._term.answered and not self._term.waits(now)
-        if now >= self._expires:
-            self.available, self._expires = 0, math.inf
         if self._term.overdue(now):
             self._term.say_again()
         if self.owner:
@@ -178,7 +188,14 @@ class Share:
         if self.places:
             self.available = max(self.available, self._part.most - self.in_use)
         else:
-            self.available = min(self.available + units, self._part.most)
+            more = min(units, self._part.most - self.available)
+            self.available += more
+            self._count(more, now)
+
+    def say_for_roll(self) -> None:
+        """Tell the owner what runs and what was granted lately, if anything may be."""
+        if self.in_use or self._recent:
+            self._term.changed = True
 
     def say_again(self) -> None:
         """Tell the owner what it may not have got, and have it answer."""
@@ -189,7 +206,12 @@ class Share:
         left = self.available + self._term.in_bucket(self.limit, now)
         return max(0, min(self.limit.burst, left))
 
+    def _count(self, units: int, now: float) -> None:
+        if not self.places:
+            self._recent.add(units, self.limit, now)
+
     def _return(self, units: int) -> None:
         self.available -= units
+        self._recent.take_back(units)
         self._term.returned += units
         self._term.changed = True

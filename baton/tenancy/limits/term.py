@@ -9,8 +9,7 @@ from baton.tenancy.limits.spec import Limit
 ANSWER_SECONDS = 0.25
 """A question that was not answered for so long may be asked again."""
 _EARLIER_SECONDS = 0.05
-"""Between two questions, where a request needs far less than the one that was told to wait."""
-_FAR_LESS = 4
+"""Between two questions, where a request needs less than the one that was told to wait."""
 
 
 @dataclass(slots=True)
@@ -89,14 +88,14 @@ class Term:
         """Return 0 where to ask for so many units is of use now, or they are asked for already."""
         if self._asking or now >= self._ask_at:
             return 0.0
-        if need * _FAR_LESS <= self._refused_need:
+        if need < self._refused_need:
             since = now - self._left_at
             left = self._left + since * limit.per_minute / 60
             if since >= _EARLIER_SECONDS and left >= need:
                 return 0.0
         return max(0.001, self._ask_at - now)
 
-    def ask(self, limit: Limit, kept: int, now: float, *, ahead: bool) -> Ask:
+    def ask(self, limit: Limit, kept: int, now: float, *, ahead: bool, recent: int = 0) -> Ask:
         """Return the message to the owner, and note that it was asked if it is a question.
 
         Args:
@@ -104,6 +103,7 @@ class Term:
             kept: units of this term that are here, requests that run among them.
             now: a monotonic clock, in seconds.
             ahead: whether chunks ahead of need are of use.
+            recent: units that were granted lately, in any term.
         """
         ask = Ask(
             limit,
@@ -117,6 +117,7 @@ class Term:
             ahead and bool(self._need or self._ahead),
             # With nothing here, nothing more may be said for long: be sure that it was heard.
             self._confirm or not kept,
+            recent=recent,
         )
         self._told, self._told_at = ask.spent, now
         if not ask.is_report:

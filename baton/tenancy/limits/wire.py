@@ -21,7 +21,7 @@ _MEASURES: Mapping[Measure, router_pb2.LimitMeasure.ValueType] = {
 _SUBJECT_OF: Mapping[int, Subject] = {number: one for one, number in _SUBJECTS.items()}
 _MEASURE_OF: Mapping[int, Measure] = {number: one for one, number in _MEASURES.items()}
 _INT64 = 2**63 - 1
-_SUMS = ("base", "granted", "spent", "returned", "need", "want", "settled", "keeps")
+_SUMS = ("base", "granted", "spent", "returned", "need", "want", "settled", "keeps", "recent")
 _MONTHS = 197001, 999912
 
 
@@ -35,6 +35,7 @@ def ask_to_proto(ask: Ask, message: router_pb2.LimitAsk) -> None:
     message.need, message.want = ask.need, ask.want
     message.ahead, message.confirm = ask.ahead, ask.confirm
     message.settled, message.keeps = ask.settled, ask.keeps
+    message.recent = ask.recent
 
 
 def ask_from_proto(message: router_pb2.LimitAsk) -> Ask | None:
@@ -68,6 +69,7 @@ def ask_from_proto(message: router_pb2.LimitAsk) -> Ask | None:
         message.confirm,
         message.settled,
         message.keeps,
+        message.recent,
     )
 
 

@@ -157,12 +157,50 @@ class Inference:
 
         Args:
             request: what the client sent.
-            record: filled in; one may be of several requests.
+            record: filled in.
             seconds: until its deadline; None: the default.
 
         Raises:
             BatonError: it is refused.
         """
+        return (await self._start(request, record, seconds, 1))[0]
+
+    async def start_all(
+        self, requests: Sequence[GenerationRequest], record: RequestRecord
+    ) -> list[Generation]:
+        """Admit requests that are one for the client: all of them or none.
+
+        Args:
+            requests: what the client sent.
+            record: of all, filled in.
+
+        Raises:
+            BatonError: one is refused.
+        """
+        started: list[Generation] = []
+        counted: Reservation | None = None
+        try:
+            for request in requests:
+                count = 0 if started else len(requests)
+                generation, reservation = await self._start(request, record, None, count)
+                started.append(generation)
+                counted = counted or reservation
+        except BaseException:
+            for generation in started:
+                generation.close()
+            if counted is not None and self._request_limits is not None and record.limits:
+                self._request_limits.return_requests(record.limits, counted)
+            raise
+        return started
+
+    async def _start(
+        self,
+        request: GenerationRequest,
+        record: RequestRecord,
+        seconds: float | None,
+        count: int,
+    ) -> tuple[Generation, Reservation | None]:
+        """Admit a request, which counts as so many for limits."""
         arrived = monotonic()
         record.name_model(request.model)
         record.principal.require(Scope.INFERENCE)
@@ -183,7 +221,7 @@ class Inference:
             if allowed is not None and allowed.counted is not None and self._request_limits:
                 cost = worst_case(resolved, price, allowed.counted)
                 reservation = await self._request_limits.reserve(
-                    allowed.counted, resolved.most_tokens, cost
+                    allowed.counted, resolved.most_tokens, cost, count
                 )
             cache_salt = await self._cache_salts.get(resolved.context.tenant)
             chains = await self._threads.run(
@@ -225,7 +263,7 @@ class Inference:
                 meter = partial(metering.begin, resolved, record, arrived)
             generation = Generation(resolved, context, record.operation, span, ended, meter, price)
             self._running.add(generation)
-            return generation
+            return generation, reservation
         except BaseException:
             self._settle(reservation, 0)
             self._leave()

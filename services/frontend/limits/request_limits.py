@@ -130,13 +130,16 @@ class RequestLimits:
                     self._heard.clear()
                     await self._heard.wait()
 
-    async def reserve(self, limits: LimitSet, tokens: int, cost: int = 0) -> Reservation:
+    async def reserve(
+        self, limits: LimitSet, tokens: int, cost: int = 0, requests: int = 1
+    ) -> Reservation:
         """Take a request's part of its limits, which `settle` ends.
 
         Args:
             limits: of its key.
             tokens: its prompt, and the most that it may write.
             cost: the most that it may cost, in nano-dollars.
+            requests: how many are counted, as of `LimitSet.reserve`.
 
         Raises:
             BatonError: RATE_LIMITED or INSUFFICIENT_QUOTA, it does not fit now; UNAVAILABLE, no
@@ -145,10 +148,11 @@ class RequestLimits:
         hold = limits.hold(cost)
         outcome: Reservation | Refusal | None = None
         try:
-            outcome = limits.reserve(tokens, self._clock(), hold)
+            outcome = limits.reserve(tokens, self._clock(), hold, requests)
             self._flush_soon()
             if outcome is None:
-                waiting = _Waiting(limits, tokens, hold, self._loop.create_future())
+                future: asyncio.Future[Reservation | Refusal] = self._loop.create_future()
+                waiting = _Waiting(limits, tokens, hold, requests, future)
                 outcome = await self._wait(waiting)
         finally:
             if hold is not None and not isinstance(outcome, Reservation):
@@ -161,6 +165,12 @@ class RequestLimits:
     def settle(self, reservation: Reservation, used: int, cost: int = 0) -> None:
         """End what a request took: so many tokens, and nano-dollars. Only the first time counts."""
         reservation.settle(used, cost)
+        self._flush_soon()
+
+    def return_requests(self, limits: LimitSet, reservation: Reservation) -> None:
+        """Give back the requests of a reservation of which none was begun."""
+        reservation.return_requests()
+        limits.tell_requests()
         self._flush_soon()
 
     async def _wait(self, waiting: "_Waiting") -> Reservation | Refusal:
@@ -201,7 +211,7 @@ class RequestLimits:
         for waiting in list(self._waiting):
             if waiting.outcome.done():
                 continue
-            outcome = waiting.limits.reserve(waiting.tokens, now, waiting.hold)
+            outcome = waiting.limits.reserve(waiting.tokens, now, waiting.hold, waiting.requests)
             if outcome is not None:
                 waiting.outcome.set_result(outcome)
                 del self._waiting[waiting]
@@ -241,7 +251,7 @@ class RequestLimits:
                 self._send(router, frames.pop(router))
         for router, era in self._limiter.take_roll_calls().items():
             asks = frames.setdefault(router, router_pb2.LimitAsks(frontend=self._incarnation))
-            asks.era, asks.view = era, self._limiter.view
+            asks.era, asks.view, asks.tells_recent = era, self._limiter.view, True
         for router, asks in frames.items():
             self._send(router, asks)
 
@@ -259,16 +269,18 @@ class RequestLimits:
 class _Waiting:
     """A request that waits for routers' answers."""
 
-    __slots__ = ("hold", "limits", "outcome", "tokens")
+    __slots__ = ("hold", "limits", "outcome", "requests", "tokens")
 
     def __init__(
         self,
         limits: LimitSet,
         tokens: int,
         hold: CostHold | None,
+        requests: int,
         outcome: "asyncio.Future[Reservation | Refusal]",
     ) -> None:
         self.limits = limits
         self.tokens = tokens
         self.hold = hold
+        self.requests = requests
         self.outcome = outcome

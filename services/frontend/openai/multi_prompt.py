@@ -33,8 +33,7 @@ class Batch:
             BatonError: one is refused.
         """
         self._turns = inference.turns
-        for request in requests:
-            self.generations.append(await inference.start(request, record))
+        self.generations = await inference.start_all(requests, record)
 
     async def run(self, sink: Sink, on_enough: Callable[[], Awaitable[None]]) -> None:
         """Run all to their ends.

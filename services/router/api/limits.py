@@ -18,7 +18,7 @@ log = get_logger(__name__)
 
 SWEEP_SECONDS = 1.0
 SERVE_SECONDS = 0.02
-"""Between two times of looking whether what waits for money can be answered."""
+"""Between two times of looking whether what waits can be answered."""
 FORGET_SECONDS = 3.0
 """A frontend without a Place call for so long is dead, and so is what it ran: one whose call broke
 is back within half a second, or its process was noticed to be gone by then."""
@@ -140,7 +140,9 @@ class LimitBuckets:
             if ask.limit.id not in self._owner:
                 self._suspect_owner(ask.limit.id.digest())
         roll_call = self._owner.roll_call
-        if asks.view and roll_call.heard(asks.frontend, asks.era, asks.view):
+        if asks.view and roll_call.heard(
+            asks.frontend, asks.era, asks.view, recent=asks.tells_recent
+        ):
             answers.era = roll_call.era
         if answers.answers or answers.era:
             response.frames.add().limit_answers.CopyFrom(answers)

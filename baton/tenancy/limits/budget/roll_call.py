@@ -1,6 +1,6 @@
-"""Whether every frontend that lives has said what it was charged, since the routers changed."""
+"""Whether every frontend that lives has said what it was given, since the routers changed."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from hashlib import blake2b
 
 SILENT_SECONDS = 10.0
@@ -26,6 +26,8 @@ class RollCall:
         self._since = 0.0
         self._alive: frozenset[str] = frozenset()
         self._said: dict[str, tuple[int, bytes]] = {}
+        self._untold: set[str] = set()
+        """Frontends of a release that does not say what it was granted of limits per minute."""
 
     @property
     def alive(self) -> frozenset[str]:
@@ -47,10 +49,20 @@ class RollCall:
     def forget(self, frontend: str) -> None:
         """Forget what a frontend said: it is gone. One that starts speaks before it is known."""
         self._said.pop(frontend, None)
+        self._untold.discard(frontend)
 
-    def heard(self, frontend: str, era: int, view: bytes) -> bool:
-        """Take in what a frontend says; return whether it has yet to hear the era."""
+    def heard(self, frontend: str, era: int, view: bytes, *, recent: bool = True) -> bool:
+        """Take in what a frontend says; return whether it has yet to hear the era.
+
+        Args:
+            frontend: its incarnation.
+            era: that it echoes.
+            view: of the routers.
+            recent: whether it has also said what it was granted of limits per minute.
+        """
         self._said[frontend] = era, view
+        if not recent:
+            self._untold.add(frontend)
         return era != self.era
 
     def missing(self, now: float) -> list[str]:
@@ -63,3 +75,15 @@ class RollCall:
     def complete(self, now: float) -> bool:
         """Return whether all have answered."""
         return self.era > 0 and not self.missing(now)
+
+    def tells_recent(self, frontends: Iterable[str], now: float) -> bool:
+        """Return whether all have answered, with what they were granted of limits per minute.
+
+        Args:
+            frontends: some that must have answered in any case, for they want to know.
+            now: a monotonic clock, in seconds.
+        """
+        if self._untold or not self._alive or not self.complete(now):
+            return False
+        expected = self.era, self._view
+        return all(self._said.get(one) == expected for one in frontends)

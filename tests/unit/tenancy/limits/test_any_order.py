@@ -40,7 +40,10 @@ class Message:
 
     frontend: int
     router: str
-    content: Ask | Answer
+    content: list[Ask] | Answer | int
+    """What a frontend says, and what a router answers; a number: the era."""
+    roll_call: tuple[int, bytes] | None = None
+    """Era and view that the frontend says behind it."""
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -53,6 +56,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.now = 1000.0
         self.began = self.now
         self.names = iter(range(1000))
+        self.messages: list[Message] = []
         self.routers: dict[str, LimitOwner] = {}
         self.limiters = [Limiter() for _ in range(FRONTENDS)]
         self.sets: list[LimitSet] = [
@@ -60,7 +64,6 @@ class AnyOrder(RuleBasedStateMachine):
         ]
         self.start_router()
         self.start_router()
-        self.messages: list[Message] = []
         self.running: list[tuple[int, Reservation]] = []
         self.used = 0
         self.requests = 0.0
@@ -72,8 +75,11 @@ class AnyOrder(RuleBasedStateMachine):
         self.observe()
 
     def observe(self) -> None:
-        for router in self.routers.values():
-            router.observe(list(self.routers), self.now)
+        for name, router in self.routers.items():
+            router.roll_call.observe([f"frontend-{number}" for number in range(FRONTENDS)])
+            if router.observe(list(self.routers), self.now):
+                era = router.roll_call.era
+                self.messages += [Message(number, name, era) for number in range(FRONTENDS)]
         for limiter in self.limiters:
             limiter.observe(list(self.routers), FRONTENDS, self.now)
 
@@ -119,10 +125,14 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(frontend=st.integers(0, FRONTENDS - 1))
     def send(self, frontend: int) -> None:
-        self.messages += [
-            Message(frontend, router, ask)
-            for router, ask in self.limiters[frontend].take_messages(self.now)
-        ]
+        limiter = self.limiters[frontend]
+        frames: dict[str, list[Ask]] = {}
+        for router, ask in limiter.take_messages(self.now):
+            frames.setdefault(router, []).append(ask)
+        eras = limiter.take_roll_calls()
+        for router in sorted(frames.keys() | eras.keys()):
+            roll_call = (eras[router], limiter.view) if router in eras else None
+            self.messages.append(Message(frontend, router, frames.get(router, []), roll_call))
 
     @precondition(lambda self: self.messages)
     @rule(data=st.data(), fate=st.sampled_from(("arrives", "arrives", "twice", "lost")))
@@ -135,14 +145,28 @@ class AnyOrder(RuleBasedStateMachine):
             self.arrive(message)
 
     def arrive(self, message: Message) -> None:
-        content = message.content
+        content, name = message.content, f"frontend-{message.frontend}"
         if isinstance(content, Answer):
             self.limiters[message.frontend].receive(message.router, content, self.now)
+        elif isinstance(content, int):
+            self.limiters[message.frontend].hear_era(message.router, content, self.now)
         elif message.router in self.routers:
             router = self.routers[message.router]
-            answer = router.answer(f"frontend-{message.frontend}", content, self.now)
-            if answer is not None:
-                self.messages.append(Message(message.frontend, message.router, answer))
+            for ask in content:
+                answer = router.answer(name, ask, self.now)
+                if answer is not None:
+                    self.messages.append(Message(message.frontend, message.router, answer))
+            if message.roll_call is not None and router.roll_call.heard(name, *message.roll_call):
+                era = router.roll_call.era
+                self.messages.append(Message(message.frontend, message.router, era))
+            self.serve()
+
+    def serve(self) -> None:
+        """Let routers answer what waits."""
+        for name, router in self.routers.items():
+            router.serve(self.now)
+            for frontend, answer in router.take_pushed():
+                self.messages.append(Message(int(frontend[-1]), name, answer))
 
     @rule(seconds=st.sampled_from((0.001, 0.01, 0.1, 0.6, 2.0)))
     def wait(self, seconds: float) -> None:
@@ -153,6 +177,7 @@ class AnyOrder(RuleBasedStateMachine):
     def tick(self, frontend: int) -> None:
         for router in self.routers.values():
             router.sweep(self.now)
+        self.serve()
         self.limiters[frontend].tick(self.now)
 
     @rule(frontend=st.integers(0, FRONTENDS - 1))
@@ -197,6 +222,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.tick_all()
             for frontend in range(FRONTENDS):
                 self.send(frontend)
+            self.serve()
             while self.messages:
                 self.arrive(self.messages.pop(0))
         assert self.used <= 300 + 600 * (self.now - self.began)

@@ -6,7 +6,7 @@ from baton.rendezvous import choose
 from baton.tenancy.limits.limit_set import LimitSet, Refusal, Reservation
 from baton.tenancy.limits.limiter import Limiter
 from baton.tenancy.limits.owner import SETTLE_SECONDS, LimitOwner
-from baton.tenancy.limits.share import IDLE_SECONDS, LAST_CHUNK_SECONDS
+from baton.tenancy.limits.share import IDLE_SECONDS
 from baton.tenancy.limits.spec import Limit, LimitId, Measure, Subject, SubjectLimits
 from baton.tenancy.limits.term import ANSWER_SECONDS
 
@@ -33,6 +33,17 @@ class Pair:
         for router in self.routers.values():
             router.observe(names, self.now if since is None else since)
         self.limiter.observe(names, 1, self.now)
+
+    def call_roll(self) -> None:
+        """Let the frontend answer the roll calls of all routers, as often as it takes."""
+        for name, router in self.routers.items():
+            router.roll_call.observe(["frontend"])
+            self.limiter.hear_era(name, router.roll_call.era, self.now)
+        self.exchange()
+        for name, era in self.limiter.take_roll_calls().items():
+            if name not in self.routers:
+                continue
+            assert not self.routers[name].roll_call.heard("frontend", era, self.limiter.view)
 
     def exchange(self, *, lose: bool = False) -> int:
         """Bring questions to routers and answers back, or lose the answers; return how many."""
@@ -79,15 +90,14 @@ def test_a_limit_has_one_owner_whoever_asks() -> None:
     assert all(was in (names[0], now) for was, now in zip(owners, left, strict=True))
 
 
-def test_the_last_chunk_is_used_before_the_next_owners_bucket_fills() -> None:
+def test_the_last_chunk_is_void_and_the_next_owners_bucket_fills() -> None:
     pair = Pair(KEY)
     assert isinstance(pair.reserve(), Reservation)
     assert pair.share.available == CHUNK
     pair.see("router-0", other_owner())
-    assert isinstance(pair.reserve(), Reservation)
-    pair.wait(LAST_CHUNK_SECONDS)
-    assert isinstance(pair.reserve(), Refusal)
-    pair.wait(SETTLE_SECONDS - LAST_CHUNK_SECONDS)
+    assert pair.share.available == 0
+    assert pair.reserve() is None, "it may be told what was granted lately"
+    pair.wait(SETTLE_SECONDS)
     assert isinstance(pair.reserve(), Refusal), "it is empty when it begins"
     pair.wait(0.5)
     assert isinstance(pair.reserve(), Reservation)
@@ -100,7 +110,68 @@ def test_a_part_that_came_without_a_router_is_void_with_one() -> None:
     assert isinstance(pair.reserve(), Reservation)
     assert pair.share.available > CHUNK
     pair.see("router-9")
-    assert isinstance(pair.reserve(), Refusal)
+    assert pair.share.available == 0
+
+
+def taken(pair: Pair) -> int:
+    """Return how many requests are admitted in one moment."""
+    count = 0
+    while isinstance(pair.reserve(), Reservation):
+        count += 1
+    return count
+
+
+TEN = SubjectLimits(Subject.KEY, "key_1", requests_per_minute=10)
+
+
+@pytest.mark.parametrize("used", [0, 4, 10])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_new_owner_knows_what_was_used_in_the_last_minute(used: int, alone: bool) -> None:
+    pair = Pair(TEN)
+    for _ in range(used):
+        assert isinstance(pair.reserve(), Reservation)
+    pair.wait(1.0)
+    if alone:
+        pair.see()
+        assert taken(pair) == 10 - used, "of one frontend, the part is all"
+        pair.wait(5.0)
+    pair.see("router-9")
+    pair.call_roll()
+    assert taken(pair) == (0 if alone else 10 - used)
+    pair.wait(66.0)
+    pair.see("router-8")
+    pair.call_roll()
+    assert taken(pair) == 10
+
+
+def test_what_is_not_used_without_a_router_is_not_held_against_it() -> None:
+    pair = Pair(TEN)
+    pair.see()
+    assert isinstance(pair.reserve(), Reservation)
+    pair.see("router-9")
+    pair.call_roll()
+    assert taken(pair) == 9
+
+
+def test_what_went_back_is_not_held_against_a_key() -> None:
+    tokens = SubjectLimits(Subject.KEY, "key_1", tokens_per_minute=100)
+    pair = Pair(tokens)
+    assert pair.limits.reserve(90, pair.now) is None
+    pair.exchange()
+    reservation = pair.limits.reserve(90, pair.now)
+    assert isinstance(reservation, Reservation)
+    pair.wait(50.0)
+    reservation.settle(20)
+    pair.wait(0.25)
+    pair.see("router-9")
+    pair.call_roll()
+    assert pair.limits.reserve(81, pair.now) is None
+    pair.exchange()
+    assert isinstance(pair.limits.reserve(81, pair.now), Refusal)
+    pair.wait(60.0)
+    assert pair.limits.reserve(80, pair.now) is None
+    pair.exchange()
+    assert isinstance(pair.limits.reserve(80, pair.now), Reservation)
 
 
 def test_a_lost_answer_is_made_good_by_the_next() -> None:
