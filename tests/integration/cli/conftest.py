@@ -15,12 +15,15 @@ import pytest
 
 from baton.cli.local.files.rundir import clear_ended
 from baton.engine.testing.random_checkpoint import write_random_checkpoint
-from tests.support.clock import Stopwatch
+from tests.support.clock import PATIENCE_SECONDS, Stopwatch
 from tests.support.processes.launcher import Launcher
 
 _MAIN = "from baton.__main__ import main; main()"
 START_SECONDS = 60.0
 UP = "Ctrl-C stops it."
+INSTANCES = 5
+"""That `Starter` starts."""
+GIVEN_UP = " died 3 times"
 BUILDER = "baton.cli.local.compiling.builder"
 
 
@@ -37,6 +40,8 @@ class Baton:
         self.directory = directory
         self._launcher = launcher
         self.environment = environment(directory) | variables
+        self._heard = 0
+        self._whole: dict[int, str] = {}
         self._out = directory / "stdout"
         self._err = directory / "stderr"
         with self._out.open("w") as out, self._err.open("w") as err:
@@ -84,9 +89,24 @@ class Baton:
         return None
 
     def says(self, text: str, seconds: float) -> bool:
-        """Whether it says something on standard error within so many seconds."""
-        until(lambda: text in self.stderr, seconds)
-        return text in self.stderr
+        """Whether it says something on standard error, in this test, within so many seconds."""
+        until(lambda: text in self.stderr[self._heard :], seconds)
+        return text in self.stderr[self._heard :]
+
+    def begin(self) -> bool:
+        """Begin a test: return whether all its instances serve; what it said before was others'."""
+
+        def serve() -> bool:
+            status = self.call("status")
+            return status.returncode == 0 and status.stdout.count(" SERVING") == INSTANCES
+
+        if GIVEN_UP in self.stderr:
+            return False
+        if self.process.poll() is None and self._whole != self.children():
+            until(serve, PATIENCE_SECONDS)
+            self._whole = self.children() if serve() else {}
+        self._heard = len(self.stderr)
+        return self.process.poll() is None and bool(self._whole)
 
     def until(self, condition: Callable[[], bool], seconds: float) -> None:
         """Wait for a condition; the caller asserts it."""
@@ -216,12 +236,31 @@ def baton(tmp_path: Path, checkpoint: Path, launcher: Launcher) -> Iterator[Star
 
 
 @pytest.fixture(scope="module")
-def cluster(
+def clusters(
     tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, launcher: Launcher
-) -> Iterator[Baton]:
-    """A cluster that several tests share; each leaves it serving."""
+) -> Iterator[Callable[..., Baton]]:
+    """Returns a cluster that serves, whatever the test before has done to it.
+
+    Not `whole`: one that runs, some of whose instances may be given up.
+    """
     starter = Starter(tmp_path_factory.mktemp("cluster"), checkpoint, launcher)
-    run = starter("up")
-    run.until_up()
-    yield run
+    run: Baton | None = None
+
+    def get(*, whole: bool = True) -> Baton:
+        nonlocal run
+        if run is None or not (run.begin() if whole else run.process.poll() is None):
+            if run is not None:
+                run.end()
+            run = starter("up")
+            run.until_up()
+            assert run.begin(), run.stderr
+        return run
+
+    yield get
     starter.end()
+
+
+@pytest.fixture
+def cluster(clusters: Callable[..., Baton]) -> Baton:
+    """A cluster that several tests share."""
+    return clusters()

@@ -169,35 +169,6 @@ def test_etcd_is_started_again_and_keeps_its_members(cluster: Any) -> None:
     assert status.stdout.count("SERVING") == 5, status.stdout
 
 
-def test_a_process_that_keeps_dying_is_given_up(cluster: Any) -> None:
-    run = cluster
-    given_up = "prefill-0 died 3 times"
-    killed = 0
-    while (pid := _next_pid(run, "prefill-0", given_up)) is not None:
-        killed += 1
-        assert killed <= 4  # the first one may have lived long enough not to count
-        os.kill(pid, signal.SIGKILL)
-        assert run.says(f"prefill-0 (pid {pid})", 30)
-    assert killed >= 3
-    assert given_up in run.stderr
-    assert run.process.poll() is None
-    asked = run.call("chat", "Hello", "--max-tokens", "4")  # decode-0 prefills by itself
-    assert asked.returncode == 0, asked.stderr
-
-
-def _next_pid(run: Any, instance_id: str, given_up: str) -> int | None:
-    """The pid of an instance once it runs; None once it is said to be given up."""
-    watch = Stopwatch()
-    while watch.remaining(60):
-        if given_up in run.stderr:
-            return None
-        pid = run.child(instance_id)
-        if pid is not None:
-            return int(pid)
-        time.sleep(0.02)
-    raise AssertionError(f"{instance_id} was not started again")
-
-
 def test_a_broken_checkpoint_stops_everything_with_a_sentence(baton: Start, tmp_path: Path) -> None:
     broken = write_random_checkpoint(tmp_path / "broken")
     (broken / "model.safetensors").write_text("{")
@@ -238,9 +209,37 @@ def test_a_process_that_is_frozen_is_replaced(cluster: Any) -> None:
     assert run.call("chat", "Hello", "--max-tokens", "2").returncode == 0
 
 
-def test_a_second_ctrl_c_kills(cluster: Any) -> None:
-    """Last of this file: it ends the cluster that the others share."""
+def test_a_process_that_keeps_dying_is_given_up(cluster: Any) -> None:
     run = cluster
+    given_up = "prefill-0 died 3 times"
+    killed = 0
+    while (pid := _next_pid(run, "prefill-0", given_up)) is not None:
+        killed += 1
+        assert killed <= 4  # the first one may have lived long enough not to count
+        os.kill(pid, signal.SIGKILL)
+        assert run.says(f"prefill-0 (pid {pid})", 30)
+    assert killed >= 3
+    assert given_up in run.stderr
+    assert run.process.poll() is None
+    asked = run.call("chat", "Hello", "--max-tokens", "4")  # decode-0 prefills by itself
+    assert asked.returncode == 0, asked.stderr
+
+
+def _next_pid(run: Any, instance_id: str, given_up: str) -> int | None:
+    """The pid of an instance once it runs; None once it is said to be given up."""
+    watch = Stopwatch()
+    while watch.remaining(60):
+        if given_up in run.stderr:
+            return None
+        pid = run.child(instance_id)
+        if pid is not None:
+            return int(pid)
+        time.sleep(0.02)
+    raise AssertionError(f"{instance_id} was not started again")
+
+
+def test_a_second_ctrl_c_kills(clusters: Any) -> None:
+    run = clusters(whole=False)
     pids = run.children()
     freeze(run.child("frontend-0"))  # it will not drain
     run.process.send_signal(signal.SIGINT)
