@@ -1,7 +1,6 @@
 """A cluster of this user's that runs next to the tests, where any other command finds it."""
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ def baton_up(log: Path) -> Iterator[None]:
         if process.poll() is not None:
             raise SystemExit(f"baton up ended while the tests ran: see {log}")
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

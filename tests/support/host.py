@@ -7,6 +7,7 @@ that runs tests, and with it all that it starts, has directories of its own and 
 """
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Mapping, MutableMapping
@@ -92,3 +93,15 @@ def take_own_host(config: pytest.Config) -> None:
     os.umask(0o022)
     tempfile.tempdir = None  # else what was found before stays
     time.tzset()
+    hear_signals()
+
+
+def hear_signals() -> None:
+    """Let what tests start hear the signals to which a background job's shell or nohup is deaf.
+
+    What is ignored is ignored by each process that is started, and what has a handler is not.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)

@@ -1,6 +1,7 @@
 """Tests get nothing of the host's: neither variables nor directories, they or what they start."""
 
 import os
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli.local.files.rundir import base_directory
-from tests.support.host import isolate
+from tests.support.host import hear_signals, isolate
 from tests.support.processes.launcher import Launcher
 
 SHOW = "import os, tempfile; print(os.environ['HOME'], tempfile.gettempdir(), os.environ['TZ'])"
@@ -63,6 +64,17 @@ def test_this_process_has_its_own_directories(tmp_path_factory: pytest.TempPathF
     assert Path.home().is_relative_to(own)
     assert base_directory().is_relative_to(own), "a cluster of this user's would be found"
     assert "TESTS_TZ" in os.environ or time.tzname == ("UTC", "UTC")
+
+
+def test_signals_that_the_shell_ignores_are_not_ignored() -> None:
+    ignored = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in ignored]
+    try:
+        hear_signals()
+        assert signal.SIG_IGN not in map(signal.getsignal, ignored)
+    finally:
+        for number, handler in zip(ignored, before, strict=True):
+            signal.signal(number, handler)
 
 
 async def test_processes_of_tests_have_them_too_whatever_they_are_given(
