@@ -50,6 +50,7 @@ async def test_a_request_through_both_pools_and_both_stores(
     local_cluster: Any, certificates: CertificateDirectory
 ) -> None:
     cluster = await local_cluster(far=True, certificates=certificates.path)
+    before = await denied(cluster)
     answer = await ask(cluster, 400)
     steps = {step.name: step for step in answer.steps}
     assert len(answer.token_ids) == 8
@@ -58,8 +59,17 @@ async def test_a_request_through_both_pools_and_both_stores(
     assert steps["transfer"].tokens >= 496
     values = await cluster.frontend.metrics()
     assert values['baton_tls_certificate_expiry_timestamp_seconds{certificate="internal"}'] > 1.7e9
-    for service in cluster.services.values():
-        assert not [name for name in await service.metrics() if "rpc_denied" in name]
+    assert await denied(cluster) == before
+
+
+async def denied(cluster: LocalCluster) -> dict[tuple[str, str], float]:
+    """Return how often each process refused a call by its caller's role, by call."""
+    return {
+        (name, call): count
+        for name, service in cluster.services.items()
+        for call, count in (await service.metrics()).items()
+        if call.startswith("baton_rpc_denied_total")
+    }
 
 
 Command = Callable[..., Awaitable[tuple[int, str, str]]]

@@ -5,13 +5,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
 from baton.cluster import keys
-from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.parent import PARENT_ENV
 from bench.harness.metrics import parse_metrics
@@ -138,9 +139,10 @@ class ServiceSpawner:
         async with within(READY_SECONDS):
             while True:
                 assert service.running, f"{service.name} ended:\n{service.log_tail()}"
-                if (record := await self._client.get(key)) is not None:
-                    instance = keys.decode(Instance, record)
-                    if instance.incarnation not in earlier:
+                with suppress(EtcdError):  # of a machine that stands still
+                    record = await self._client.get(key)
+                    instance = keys.decode(Instance, record) if record else Instance()
+                    if record and instance.incarnation not in earlier:
                         service.instance = instance
                         return
                 await asyncio.sleep(0.02)

@@ -4,13 +4,13 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from baton.cluster import keys
-from baton.cluster.etcd.client import Etcd
+from baton.cluster.etcd.client import Etcd, EtcdError
 from baton.internal.v1.cluster_pb2 import Instance
 from baton.process.lifecycle import Compose
 from baton.process.process import Process
@@ -32,6 +32,7 @@ from services.kvstore.app import compose as compose_kvstore
 from services.router.app import compose as compose_router
 from tests.support.clock import within
 from tests.support.services.settings import Settings, parse
+from tests.support.wait import eventually
 
 KINDS: Mapping[str, tuple[type[ProcessSettings], Compose[Any]]] = {
     "frontend": (FrontendSettings, compose_frontend),
@@ -181,8 +182,15 @@ class LocalServices:
         """
         service = self.make(name, settings, instance_id, compose)
         await service.start()
-        record = await self._client.get(keys.instance(self._cluster, service.instance_id))
-        service.instance = keys.decode(Instance, record or b"")
+        key = keys.instance(self._cluster, service.instance_id)
+
+        async def registered() -> bytes | None:
+            # A machine that stood still for seconds loses a lease, which is taken anew.
+            with suppress(EtcdError):
+                return await self._client.get(key)
+            return None
+
+        service.instance = keys.decode(Instance, await eventually(registered))
         return service
 
     def make(
