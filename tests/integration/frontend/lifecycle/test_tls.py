@@ -105,11 +105,11 @@ async def test_commands_with_tls(secure_stage: Any) -> None:
     shown = StringIO()
     address = secure_stage.grpc_address
     trusting = FrontendOptions(address, tls_ca=CERT)
-    await asyncio.to_thread(models, address, trusting, Console(file=shown, width=100))
+    await asyncio.to_thread(models, address, trusting, Console(file=shown, width=100), False)
     assert secure_stage.model in shown.getvalue()
     for other in (FrontendOptions(address), FrontendOptions(address, tls=True)):
         with pytest.raises(CommandError):
-            await asyncio.to_thread(models, address, other, Console(file=shown))
+            await asyncio.to_thread(models, address, other, Console(file=shown), False)
 
 
 async def test_the_cluster_checks_its_health_without_tls(secure_stage: Any) -> None:
