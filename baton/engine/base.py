@@ -164,7 +164,9 @@ class UnsupportedFeatureError(ValueError):
 
 
 class BlockGoneError(Exception):
-    """`read_blocks` found the sequence preempted: its pages went to another, and it waits."""
+    """The sequence does not hold a block any more: it was preempted and waits, or the engine gave
+    the block's page up, as it may behind a sliding window. What lies in the page now is another's.
+    """
 
 
 class Engine(ABC):
@@ -271,7 +273,8 @@ class Engine(ABC):
         Raises:
             KeyError: no such sequence.
             ValueError: a block was not reported ready, or a view has another size.
-            BlockGoneError: the sequence was preempted, and has not come to the block again.
+            BlockGoneError: the sequence does not hold one of the blocks: it was preempted and has
+                not come to it again, or its page was given up. The others may be read without it.
         """
 
     @abstractmethod
@@ -292,6 +295,7 @@ class Engine(ABC):
             KeyError: no such sequence.
             ValueError: not such a block, not that time, or `data` has another size. Nothing was
                 written.
+            BlockGoneError: the engine keeps no page for one of the blocks. Nothing was written.
         """
 
     @abstractmethod
@@ -313,6 +317,10 @@ class Engine(ABC):
     @abstractmethod
     def warm_up(self) -> None:
         """Run what is slow the first time, so that the first request is not."""
+
+    @abstractmethod
+    def reset_stats(self) -> None:
+        """Count anew: no token was computed or cached, and no rate is known."""
 
     @abstractmethod
     def close_engine(self) -> None:

@@ -1,7 +1,7 @@
 """Copies of blocks by other threads than the engine's."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -16,6 +16,14 @@ class PageMemory(Protocol):
     def write_pages(self, pages: Sequence[int], data: memoryview) -> None: ...
 
 
+Holds = Callable[[int, int, int], bool]
+"""Whether a sequence's block is in that page: id, index, page."""
+
+
+def _always(_sequence_id: int, _index: int, _page: int) -> bool:
+    return True
+
+
 class BlockCopier:
     """Copies blocks out of and into sequences' pages, on any thread, while the engine runs.
 
@@ -27,14 +35,22 @@ class BlockCopier:
         sequences: open sequences by id; changed by the engine's thread.
         memory: has the pages.
         block_bytes: bytes of a block.
+        holds: asked by the copying thread, where something else than the engine's thread may take
+            a page of an open sequence. A page is taken before anything else is written to it, so
+            what was copied out of one that is still held is right.
     """
 
     def __init__(
-        self, sequences: Mapping[int, LiveSequence], memory: PageMemory, block_bytes: int
+        self,
+        sequences: Mapping[int, LiveSequence],
+        memory: PageMemory,
+        block_bytes: int,
+        holds: Holds = _always,
     ) -> None:
         self._sequences = sequences
         self._memory = memory
         self._block_bytes = block_bytes
+        self._holds = holds
         self._changed = threading.Condition()
         self._counts: dict[int, int] = {}
         """Copies under way, by sequence."""
@@ -56,6 +72,7 @@ class BlockCopier:
             for view in out:
                 self._check_size(view, 1)
             self._memory.read_pages([pages[index] for index in indexes], out)
+            self._check_held(sequence_id, indexes, pages)
 
     def write(self, sequence_id: int, indexes: Sequence[int], data: memoryview) -> None:
         """Copy blocks in, as of `Engine.write_blocks`."""
@@ -70,6 +87,7 @@ class BlockCopier:
                         f"block {index} is not {sequence.cached_blocks} to {len(pages) - 1}"
                     )
             self._check_size(data, len(indexes))
+            self._check_held(sequence_id, indexes, pages)
             self._memory.write_pages([pages[index] for index in indexes], data)
 
     def wait(self, sequence_id: int) -> None:
@@ -89,6 +107,11 @@ class BlockCopier:
                 if self._counts[sequence_id] == 0:
                     del self._counts[sequence_id]
                     self._changed.notify_all()
+
+    def _check_held(self, sequence_id: int, indexes: Sequence[int], pages: Sequence[int]) -> None:
+        for index in indexes:
+            if not self._holds(sequence_id, index, pages[index]):
+                raise BlockGoneError(f"sequence {sequence_id} does not hold block {index}")
 
     def _check_size(self, data: memoryview, blocks: int) -> None:
         if data.nbytes != blocks * self._block_bytes:

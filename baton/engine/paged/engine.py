@@ -175,6 +175,10 @@ class PagedEngine(Engine):
     def warm_up(self) -> None:
         self._runner.warm_up()
 
+    def reset_stats(self) -> None:
+        self._rates = EngineRates()
+        self._computed_tokens = self._cached_tokens = self._late_masks = 0
+
     def close_engine(self) -> None:
         self._runner.close()
         if self.grammars is not None:

@@ -162,6 +162,20 @@ class VllmCore:
         """Return whether a request waits for KV, or was started and vLLM has not seen it."""
         return bool(request.status is RequestStatus.WAITING_FOR_REMOTE_KVS)
 
+    def holds_page(self, request: Request, index: int, page: int) -> bool:
+        """Return whether a request's block is in that page; any thread may ask.
+
+        vLLM puts its null page where it has given a page up, and tells none of it. It does so in
+        `req_to_blocks` of `scheduler.kv_cache_manager.coordinator.single_type_managers`.
+        """
+        manager = self._scheduler.kv_cache_manager.coordinator.single_type_managers[GROUP]
+        blocks = manager.req_to_blocks.get(request.request_id, ())
+        return (
+            index < len(blocks)
+            and blocks[index].block_id == page
+            and page != self._pool.null_block.block_id
+        )
+
     def computed_tokens(self, request: Request) -> tuple[int, int]:
         """Return how many leading tokens of a request have KV, and how many are in flight."""
         in_flight = int(request.num_in_flight_tokens)

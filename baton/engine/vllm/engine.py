@@ -78,7 +78,7 @@ class VllmEngine(Engine):
         self._cache = PrefixCache(core, clock)
         self._open: dict[int, HeldSequence] = {}
         self._sequences: dict[int, LiveSequence] = {}
-        self._copier = BlockCopier(self._sequences, pages, info.block_bytes)
+        self._copier = BlockCopier(self._sequences, pages, info.block_bytes, self._holds)
         held.on_preempted = self._preempted
         held.on_partial_page = pages.clear_page
         self._rates = EngineRates()
@@ -218,6 +218,10 @@ class VllmEngine(Engine):
         held.written.update(indexes)
         self._copier.write(sequence_id, indexes, data)
 
+    def _holds(self, sequence_id: int, index: int, page: int) -> bool:
+        held = self._open.get(sequence_id)
+        return held is not None and self._core.holds_page(held.request, index, page)
+
     def _clear_written(self, held: HeldSequence, first: int) -> None:
         """Clear pages that were written and hold nothing that is right, from block `first` on: in
         floats such bytes may be no number, and kernels multiply what they mask by zero."""
@@ -244,6 +248,9 @@ class VllmEngine(Engine):
         self.evict_blocks()
         while self.has_work():
             self.step()
+        self.reset_stats()
+
+    def reset_stats(self) -> None:
         self._rates = EngineRates()
         self._held.computed_tokens = self._held.cached_tokens = 0
 

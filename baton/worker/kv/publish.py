@@ -202,15 +202,31 @@ class KvPublisher:
             blocks = [batch[index].index for index in run]
             slots = [reservation.slots[index] for index in run]
             began = time.thread_time()
+            there = run
             try:
                 self._engine.read_blocks(owner.sequence_id, blocks, slots)
             except BlockGoneError:
-                continue  # preempted: a block is reported once, so the store goes without it
-            for index in run:
+                there = [index for index in run if self._copy_one(batch, index, reservation)]
+                gone = len(run) - len(there)
+                log.info("kv.publish.gone", sequence=owner.sequence_id, blocks=gone)
+            for index in there:
                 reservation.seal(index)
             owner.copy_cpu_seconds += time.thread_time() - began
-            copied.extend(run)
+            copied.extend(there)
         return copied
+
+    def _copy_one(self, batch: list[_Block], index: int, reservation: Reservation) -> bool:
+        """Copy one block; return False if its sequence does not hold it any more.
+
+        A block is reported ready once, so that the store goes without it.
+        """
+        block = batch[index]
+        try:
+            slot = reservation.slots[index]
+            self._engine.read_blocks(block.owner.sequence_id, [block.index], [slot])
+        except BlockGoneError:
+            return False
+        return True
 
 
 def _runs(batch: Sequence[_Block], indexes: Iterable[int], longest: int) -> list[list[int]]:

@@ -74,5 +74,8 @@ class AdaptedEngine(Engine):
     def warm_up(self) -> None:
         self._engine.warm_up()
 
+    def reset_stats(self) -> None:
+        self._engine.reset_stats()
+
     def close_engine(self) -> None:
         self._engine.close_engine()

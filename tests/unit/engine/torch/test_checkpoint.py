@@ -88,6 +88,17 @@ def test_what_this_engine_does_not_have_is_refused_by_name(
         assert str(path / "config.json") in str(caught.value)
 
 
+def test_a_window_that_covers_the_context_is_loaded(edited_checkpoint: EditedCheckpoint) -> None:
+    plain = read_config(edited_checkpoint())
+    path = edited_checkpoint(architectures=["MistralForCausalLM"], sliding_window=4096)
+    assert read_config(path) == plain
+    load(path)
+    edited_checkpoint(architectures=["MistralForCausalLM"], sliding_window=128)
+    with pytest.raises(CheckpointError, match="BATON_ENGINE_CONTEXT_TOKENS to 128 or less"):
+        read_config(path)
+    assert read_config(path, 128) == plain
+
+
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     path = write_random_checkpoint(tmp_path / "model", shards=2)
     shard = path / "model-00002-of-00002.safetensors"

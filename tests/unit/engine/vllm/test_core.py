@@ -113,6 +113,10 @@ def test_a_request_is_held_with_pages_until_it_is_let_go(core: Any, admissions: 
     assert len(admissions.pages[held.name]) == 3
     assert core.free_pages == core.total_pages - 3
     assert not core.has_work()
+    pages = admissions.pages[held.name]
+    assert all(core.holds_page(held.request, i, page) for i, page in enumerate(pages))
+    assert not core.holds_page(held.request, 0, pages[1])
+    assert not core.holds_page(held.request, 3, 0)
     tokens = held.resume(0)
     assert len(tokens) == 4
     assert not core.is_held(held.request)
@@ -122,6 +126,7 @@ def test_a_request_is_held_with_pages_until_it_is_let_go(core: Any, admissions: 
     core.release(held.request)
     core.step()
     assert core.free_pages == core.total_pages
+    assert not core.holds_page(held.request, 0, pages[0])
 
 
 def test_what_was_sampled_elsewhere_goes_before_what_is_sampled(
