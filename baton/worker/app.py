@@ -10,6 +10,7 @@ from baton.cluster.registration import Registration
 from baton.engine.base import Engine
 from baton.engine.factory import create_engine
 from baton.engine.sampling_defaults import read_sampling_defaults
+from baton.engine.self_check import check_kv_moves
 from baton.engine.support.documents import CheckpointError
 from baton.host.priority import can_add_niceness
 from baton.internal.v1 import cluster_pb2, worker_pb2_grpc
@@ -83,6 +84,8 @@ async def compose(
         settings.engine.cores,
         process.liveness.clock.now,
         settings.engine.nice,
+        # The simulator has nothing that could move wrongly but what is tested.
+        check_kv_moves if settings.engine.self_check and settings.engine.kind != "sim" else None,
     )
     process.liveness.watch("engine", lambda: engine_loop.busy_since)
     engine = await engine_loop.start()

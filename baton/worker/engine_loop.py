@@ -45,6 +45,7 @@ class EngineLoop:
         cores: Sequence[int] = (),
         clock: Callable[[], float] = time.monotonic,
         nice: int = 0,
+        check: Callable[[Engine], None] | None = None,
     ) -> None:
         """Prepare the thread.
 
@@ -56,12 +57,14 @@ class EngineLoop:
                 any. The process's other threads are not bound.
             clock: of `busy_since`.
             nice: added to the niceness of the same threads.
+            check: called on the thread once the engine is warm; what it raises is `start`'s.
         """
         self._make_engine = make_engine
         self._deliver: Deliver | None = None
         self._on_failed = on_failed
         self._cores = cores
         self._nice = nice
+        self._check = check
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._ahead = threading.Semaphore(MAX_STEPS_AHEAD)
         self.steps = 0
@@ -140,9 +143,11 @@ class EngineLoop:
             engine.close_engine()
 
     def _serve(self, engine: Engine) -> None:
-        """Warm the engine up and step it until the loop is stopped."""
+        """Warm the engine up, check it, and step it until the loop is stopped."""
         try:
             engine.warm_up()
+            if self._check is not None:
+                self._check(engine)
         except BaseException as error:  # noqa: BLE001 - it is the caller's of `start`
             self._loop.call_soon_threadsafe(_fail, self._made, error)
             return

@@ -104,6 +104,11 @@ class EngineSettings(SettingsGroup):
         description="parameters of requests that do not say them: those of the checkpoint's "
         "generation_config.json, or none",
     )
+    self_check: bool = Field(
+        True,
+        description="torch, vllm: at start, hand a short prompt's KV out, evict it, write it back "
+        "and go on; the engine does not start unless the tokens are the same",
+    )
     adapters: Adapters = Field(
         {},
         description="LoRA adapters, directories as PEFT writes them by the names that clients "

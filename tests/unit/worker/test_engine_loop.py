@@ -190,6 +190,23 @@ async def test_what_making_the_engine_raises_reaches_who_starts_it() -> None:
     assert failures == []
 
 
+async def test_an_engine_is_checked_once_it_is_warm_and_closed_if_it_fails(
+    stats: EngineStats,
+) -> None:
+    def check(engine: Engine) -> None:
+        engine.threads["checked"] = threading.get_ident()  # type: ignore[attr-defined]
+        raise StartupError("The engine's KV does not move rightly.")
+
+    idle = Idle(stats)
+    failures: list[BaseException] = []
+    loop = EngineLoop(lambda: idle, failures.append, check=check)  # type: ignore[arg-type, return-value]
+    with pytest.raises(StartupError, match="does not move rightly"):
+        await wait_for(loop.start())
+    assert list(idle.threads) == ["made", "warmed up", "checked", "closed"]
+    assert len({*idle.threads.values()} - {threading.get_ident()}) == 1
+    assert failures == []
+
+
 async def test_an_engine_that_cannot_warm_up_is_closed(stats: EngineStats) -> None:
     class Cold(Idle):
         def warm_up(self) -> None:

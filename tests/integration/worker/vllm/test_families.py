@@ -17,6 +17,7 @@ from baton.engine.base import Engine, SequenceRequest
 from baton.engine.events import Admitted, BlocksReady, SampledTokens, SequenceEnded
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
+from baton.engine.self_check import check_kv_moves
 from baton.kv.verify import ALWAYS
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings
@@ -37,6 +38,8 @@ LENGTHS = (480, 160, 320)
 BEGINNINGS = 12
 OUTPUT_TOKENS = 8
 HANDED_OVER = 4
+PATIENT = 1000.0
+"""Seconds: the check's longer prompt is computed too, on however slow a machine."""
 CLOSE = 1e-4
 """Best logits that are nearer to each other than this may change places: sums round."""
 GREEDY = SamplingParams(temperature=0, max_tokens=OUTPUT_TOKENS, ignore_eos=True)
@@ -141,6 +144,7 @@ async def test_the_kv_of_models_with_experts_moves(tmp_path: Path, family: str) 
 
     async with rig(make_engine, tmp_path, "shm", ALWAYS, family) as it:
         loop = it.core._loop
+        await loop.call(lambda engine: check_kv_moves(engine, PATIENT))
         outputs, cached = await loop.call(lambda engine: run_alone(engine, prompts))
         check_equal(outputs, expected)
         # Each shorter prompt ends where a block of the longest one does; one block is computed.

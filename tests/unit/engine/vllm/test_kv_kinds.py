@@ -1,17 +1,28 @@
 """Models whose KV cannot be moved are refused: by the table, and by what vLLM makes of them."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from baton.engine.base import SequenceRequest
+from baton.engine.base import BlockGoneError, Engine
 from baton.engine.factory import create_engine
 from baton.engine.local import run_local
-from baton.sampling import SamplingParams
+from baton.engine.self_check import check_kv_moves
+from baton.engine.vllm.environment import prepare
 from baton.settings import EngineSettings, StartupError
 from tests.support.clock import slowness
-from tests.support.engine.families import CONTEXT, VOCAB, WINDOW, write_family
+from tests.support.engine.contract import (
+    admit,
+    assert_baseline,
+    block_of,
+    drain,
+    params,
+    prompt,
+    request,
+)
+from tests.support.engine.families import CONTEXT, WINDOW, write_family
 
 pytestmark = [
     pytest.mark.vllm,
@@ -20,6 +31,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
+PATIENT = 1000.0
+"""Seconds: the check's longer prompt is computed too, on however slow a machine."""
 REFUSED = {
     "mistral": f"keeps KV of the last {WINDOW} tokens only (sliding window)",
     "gemma3": "kinds (FullAttentionSpec, SlidingWindowSpec)",
@@ -60,6 +73,54 @@ def test_vllm_itself_is_asked_which_kv_it_keeps(
         assert time.thread_time() - made[0] < slowness()
 
 
+@pytest.fixture
+def windowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """An engine of a model with windows alone, which nothing refused."""
+    from baton.engine.vllm import config, factory
+
+    monkeypatch.setattr(config, "check_config", lambda *_: None)
+    monkeypatch.setattr(factory, "check_groups", lambda *_: None)
+    settings = settings_of(write_family(tmp_path / "windowed", "mistral"))
+    prepare(settings)
+    engine = factory.create_vllm_engine(settings)
+    yield engine
+    engine.close_engine()
+
+
+def test_a_block_behind_a_window_is_gone(windowed: Engine) -> None:
+    block = windowed.info.layout.block_tokens
+    count = 4 * WINDOW // block
+    admit(windowed, request(1, prompt(4 * WINDOW + 8), sampling=params(max_tokens=block)))
+    windowed.start(1, 0)
+    drain(windowed)
+    block_of(windowed, 1, count - 1)
+    with pytest.raises(BlockGoneError):
+        block_of(windowed, 1, 0)
+    windowed.close(1)
+    windowed.evict_blocks()
+    # Its pages are gone before anything is written: vLLM counts from the context's end.
+    admit(windowed, request(2, prompt(4 * WINDOW + 8)))
+    with pytest.raises(BlockGoneError):
+        windowed.write_blocks(2, [0], memoryview(bytes(windowed.info.block_bytes)))
+    windowed.close(2)
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_the_check_at_start_finds_a_window_that_nothing_refused(
+    windowed: Engine, monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    from baton.engine.vllm.core import VllmCore
+
+    windowed.warm_up()
+    said = "not all KV of a prompt is there"
+    if not raises:  # as it was: vLLM's null page is read and written
+        monkeypatch.setattr(VllmCore, "holds_page", lambda *_: True)
+        said = "written back, output token"
+    with pytest.raises(StartupError, match=said):
+        check_kv_moves(windowed, PATIENT)
+    assert_baseline(windowed)
+
+
 @pytest.mark.parametrize(
     ("family", "fields", "context"),
     [("mistral-covered", {}, CONTEXT), ("mistral", {"context_tokens": WINDOW}, WINDOW)],
@@ -70,10 +131,10 @@ def test_a_window_that_covers_the_context_is_full_attention(
     engine = create_engine(settings_of(write_family(tmp_path / family, family), **fields))
     try:
         assert engine.info.context_tokens == context
-        prompt = tuple((7 * i + i * i) % VOCAB for i in range(context // 2 + 8))
-        greedy = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-        request = SequenceRequest(1, b"root", prompt, greedy)
-        first, again = (run_local(engine, [request])[0] for _ in range(2))
+        engine.warm_up()
+        check_kv_moves(engine, PATIENT)
+        asked = request(1, prompt(context // 2 + 8))
+        first, again = (run_local(engine, [asked])[0] for _ in range(2))
         assert again.tokens == first.tokens
         assert again.ended is not None
         assert again.ended.cached_tokens > 0
