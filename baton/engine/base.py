@@ -125,8 +125,10 @@ class EngineInfo:
     eos_token_ids: tuple[int, ...]
     features: tuple[str, ...]
     """Beyond the minimum: `logprobs`, `penalties`, `logit_bias`, …"""
+    max_running: int
+    """Sequences that hold pages and have not ended, at most."""
     max_waiting: int
-    """`add` refuses more waiting sequences than this."""
+    """Sequences that may wait beside as many as `max_running`."""
     adapters: Mapping[str, bytes] = field(default_factory=dict)
     """LoRA adapters by name, each with the 16-byte digest of its bytes."""
     exact_continuation: bool = True
@@ -146,9 +148,14 @@ class EngineInfo:
     """Why another batch, or another worker, may compute other tokens, and what to do; empty: the
     tokens are the same, whatever else is computed."""
 
+    @property
+    def max_sequences(self) -> int:
+        """Sequences that run, or wait to begin; `add` refuses more."""
+        return self.max_running + self.max_waiting
+
 
 class QueueFullError(Exception):
-    """`add` found max_waiting sequences waiting."""
+    """`add` found as many sequences as the engine takes, running or waiting."""
 
 
 class UnsupportedFeatureError(ValueError):
@@ -186,7 +193,7 @@ class Engine(ABC):
         """Queue a sequence.
 
         Raises:
-            QueueFullError: too many wait already; nothing was queued.
+            QueueFullError: `EngineInfo.max_sequences` run or wait already; nothing was queued.
             UnsupportedFeatureError: it needs `adapters` or `grammar`, and this engine has none.
             GrammarError: the grammar cannot be kept.
             GrammarsBusyError: too many grammars wait to be compiled.

@@ -103,6 +103,7 @@ def _create_sim(settings: EngineSettings) -> Engine:
         eos_token_ids=eos,
         features=(GRAMMAR,) if grammars else (),
         name="sim",
+        max_running=limits.max_running,
         max_waiting=limits.max_waiting,
         chunk_tokens=limits.chunk_tokens,
         decode_chunk_tokens=limits.decode_chunk_tokens,

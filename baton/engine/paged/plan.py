@@ -13,12 +13,18 @@ class SchedulerLimits:
     max_running: int
     """Sequences that hold pages and have not ended."""
     max_waiting: int
+    """Sequences that may wait beside as many as `max_running`."""
     chunk_tokens: int
     """Tokens computed in one step; at least a block of prompt is, however many sequences decode."""
     decode_chunk_tokens: int
     """The same, of a step in which sequences decode: they all wait for it."""
     paused_share: float
     """Of all pages, those that paused sequences keep at most; 0 to 1."""
+
+    @property
+    def max_sequences(self) -> int:
+        """Sequences that run, or wait to begin."""
+        return self.max_running + self.max_waiting
 
     def blocks(self, tokens: int) -> int:
         """Return how many blocks hold so many tokens."""

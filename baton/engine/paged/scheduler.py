@@ -34,7 +34,7 @@ class _Admission(Enum):
 class Scheduler:
     """The pages and the states of all sequences between `add` and `remove`.
 
-    Owned by the engine, on its thread. Bounded by the pages and by `limits.max_waiting`.
+    Owned by the engine, on its thread. Bounded by the pages and by `limits.max_sequences`.
     """
 
     def __init__(self, pool: PagePool, limits: SchedulerLimits) -> None:
@@ -95,11 +95,12 @@ class Scheduler:
         """Queue a sequence.
 
         Raises:
-            QueueFullError: max_waiting sequences wait.
+            QueueFullError: max_sequences run or wait.
         """
-        # Preempted sequences wait too, but do not count: they were accepted long ago.
-        if sum(not waiting.started for waiting in self._waiting) >= self._limits.max_waiting:
-            raise QueueFullError(f"{self._limits.max_waiting} sequences wait already")
+        # Preempted and resumed sequences wait too, but do not count: they were accepted long ago.
+        waiting = sum(not each.started for each in self._waiting)
+        if self.running + waiting >= self._limits.max_sequences:
+            raise QueueFullError(f"{self._limits.max_sequences} sequences run or wait already")
         self._waiting.add(sequence, now)
         self._changed = True
 

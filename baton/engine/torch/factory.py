@@ -80,6 +80,7 @@ def create_torch_engine(settings: EngineSettings) -> Engine:
         name="torch",
         dtype=dtype,
         inexact_reason=why_inexact(settings, kernels, operators, dtype),
+        max_running=limits.max_running,
         max_waiting=limits.max_waiting,
         chunk_tokens=limits.chunk_tokens,
         decode_chunk_tokens=limits.decode_chunk_tokens,

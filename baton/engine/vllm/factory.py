@@ -152,6 +152,7 @@ def _info(
         name="vllm",
         dtype=str(model.dtype).removeprefix("torch."),
         inexact_reason="vLLM's sums depend on the batch",
+        max_running=settings.max_running,
         max_waiting=max(1, settings.max_waiting),
         adapters={each.name: each.digest for each in adapters},
         exact_continuation=draws_exactly(settings),

@@ -40,7 +40,11 @@ class EngineSettings(SettingsGroup):
     )
     max_running: int = Field(64, ge=1, le=65536, description="sequences in one batch")
     max_waiting: int = Field(
-        256, ge=0, le=1_000_000, description="sequences that may wait; more are rejected"
+        256,
+        ge=0,
+        le=1_000_000,
+        description="sequences that may wait beside `max_running`; more are handed back, to be "
+        "placed anew",
     )
     paused_share: float = Field(
         0.25,

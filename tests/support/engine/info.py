@@ -18,6 +18,7 @@ def engine_info(block_tokens: int = 4, **changes: object) -> EngineInfo:
         vocab_tokens=100,
         eos_token_ids=(),
         features=(),
+        max_running=4,
         max_waiting=8,
     )
     return replace(info, **changes)  # type: ignore[arg-type]  # by name

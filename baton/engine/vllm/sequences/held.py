@@ -72,11 +72,16 @@ class HeldSequences:
     def check_room(self, max_waiting: int) -> None:
         """Check that another sequence may wait.
 
+        Args:
+            max_waiting: sequences that may wait beside as many as run at most.
+
         Raises:
-            QueueFullError: so many wait already, without those that were preempted.
+            QueueFullError: so many run or wait already, without those that were preempted or
+                resumed: they were accepted long ago.
         """
-        if sum(not held.sequence.started for held in self._waiting()) >= max_waiting:
-            raise QueueFullError(f"{max_waiting} sequences wait already")
+        most = self._max_running + max_waiting
+        if self.running + sum(not held.sequence.started for held in self._waiting()) >= most:
+            raise QueueFullError(f"{most} sequences run or wait already")
 
     def _waiting(self) -> Iterator[HeldSequence]:
         for held in self._by_name.values():

@@ -131,11 +131,12 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(tight_engine: Engine) -> N
     engine.add(request(0))
     with pytest.raises(ValueError, match="open already"):
         engine.add(request(0))
-    for number in range(1, engine.info.max_waiting):
+    most = engine.info.max_running + engine.info.max_waiting
+    for number in range(1, most):
         engine.add(request(number))
     with pytest.raises(QueueFullError):
-        engine.add(request(engine.info.max_waiting))
-    for number in range(engine.info.max_waiting):
+        engine.add(request(most))
+    for number in range(most):
         engine.close(number)
     with pytest.raises(KeyError):
         engine.close(1)

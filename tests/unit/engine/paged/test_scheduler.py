@@ -328,12 +328,15 @@ def test_a_sequence_that_does_not_fit_holds_back_those_behind_it() -> None:
 
 
 def test_the_queue_is_bounded() -> None:
-    bench = Bench(pages=64, max_running=1)
-    for _ in range(8):
+    bench = Bench(pages=64, max_running=3)
+    first = bench.add([1])
+    for _ in range(10):  # 3 and 8 that wait beside them
         bench.add([1])
-    with pytest.raises(QueueFullError):
-        bench.add([1])
-    bench.admit()
+    for _ in range(2):
+        with pytest.raises(QueueFullError):
+            bench.add([1])
+        bench.admit()  # those that run count as those that wait
+    bench.close(first)
     bench.add([1])
 
 
