@@ -85,7 +85,8 @@ class WorkerCore:
         self.streams: dict[int, WorkStream] = {}
         """Open streams by the engine's sequence id."""
         self._layout_id = engine.info.layout.layout_id
-        self._max_streams = engine.info.max_waiting + self.stats.total_pages
+        # Those that have ended keep a page each until they are closed.
+        self._max_streams = engine.info.max_sequences + self.stats.total_pages
         self._ids = count(1)
         self.on_load_changed: Callable[[], None] = lambda: None
         """Called after each step of the engine, when a stream has ended, and when it drains."""

@@ -1,6 +1,7 @@
 """Reports of how busy a worker is, for the routers that watch it, and its gauges."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection
 from typing import Protocol
 
@@ -10,14 +11,26 @@ from baton.rpc.pacer import Pacer
 from baton.settings import LoadSettings
 from baton.worker import metrics
 from baton.worker.core import WorkerCore
+from baton.worker.reserved import reserved_pages
 
 URGENT_SECONDS = 0.02
 """A report that misleads placements by so much time is replaced at once."""
 
 
 def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_pb2.LoadReport:
-    """Return the load now. Only tickets of work that is part of it are named."""
-    stats = core.stats
+    """Return the load now. A ticket is named once all of its work that came is part of it."""
+    stats, info = core.stats, core.engine.info
+    counted, sequences = [], Counter[str]()
+    on_their_way = set()
+    for stream in core.streams.values():
+        if not stream.counted:
+            on_their_way.add(stream.ticket)
+        elif stream.ended:
+            sequences[stream.ticket] += 0
+        else:
+            sequences[stream.ticket] += not stream.paused
+            counted.append(stream.pages)
+    tickets = sorted(sequences.keys() - on_their_way - {""})
     return worker_pb2.LoadReport(
         instance_id=instance_id,
         incarnation=incarnation,
@@ -29,7 +42,7 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
         prefill_tokens_per_second=stats.prefill_tokens_per_second,
         decode_step_seconds=stats.decode_step_seconds,
         fetch_bytes_per_second=core.fetch_bytes_per_second,
-        tickets=sorted({s.ticket for s in core.streams.values() if s.ticket and s.counted}),
+        tickets=tickets,
         draining=core.draining,
         streams=len(core.streams),
         leases=core.store.leases,
@@ -37,9 +50,13 @@ def load_report(core: WorkerCore, instance_id: str, incarnation: str) -> worker_
         computed_tokens=stats.computed_tokens,
         cached_tokens=stats.cached_tokens,
         pending_cached_tokens=stats.pending_cached_tokens,
-        chunk_tokens=core.engine.info.chunk_tokens,
-        decode_chunk_tokens=core.engine.info.decode_chunk_tokens,
+        chunk_tokens=info.chunk_tokens,
+        decode_chunk_tokens=info.decode_chunk_tokens,
         paused=stats.paused,
+        max_running=info.max_running,
+        max_sequences=info.max_sequences,
+        reserved_pages=reserved_pages(counted, info.layout.block_tokens),
+        ticket_sequences=[sequences[ticket] for ticket in tickets],
     )
 
 

@@ -20,6 +20,7 @@ from baton.engine.events import (
 )
 from baton.errors import BatonError, Reason
 from baton.internal.v1 import worker_pb2
+from baton.request.room import output_reserve
 from baton.structured.errors import GrammarsBusyError
 from baton.structured.grammars import Grammars
 from baton.telemetry.context import request_id
@@ -41,6 +42,7 @@ from baton.worker.kv.fetch_plan import plan_fetch
 from baton.worker.kv.publish import KvPublisher, SequencePublish
 from baton.worker.pause import SequencePause
 from baton.worker.probation import Probation
+from baton.worker.reserved import StreamPages
 
 E = TypeVar("E")
 
@@ -111,6 +113,10 @@ class WorkStream:
         self._first_unpublished = 0
         self._position = len(request.output)
         """Output tokens that there are."""
+        self._reserved_until = self._position
+        """Output tokens that it is counted for from its beginning."""
+        if not request.prefill_only:
+            self._reserved_until += output_reserve(request.sampling.max_tokens or 0, self._position)
         self._sampled = False
         self._span: trace.Span = trace.INVALID_SPAN
         loop = asyncio.get_running_loop()
@@ -124,6 +130,26 @@ class WorkStream:
     def counted(self) -> bool:
         """Whether the engine's stats of the last delivered step contain the sequence."""
         return self._engine.steps_delivered > self._steps_before
+
+    @property
+    def ended(self) -> bool:
+        """Whether its sequence has ended, and what is left of it is to publish and to close."""
+        return self._ended.done()
+
+    @property
+    def paused(self) -> bool:
+        """Whether its frontend lets it pause: then it neither runs nor waits."""
+        return self._pause.wanted
+
+    @property
+    def pages(self) -> StreamPages:
+        """What it is counted for."""
+        return StreamPages(
+            self.ticket or self._start.context.request_id,
+            len(self._request.prompt) + self._position,
+            max(0, self._reserved_until - self._position),
+            self._admitted.done(),
+        )
 
     # Called by the session.
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from baton.engine.base import EngineStats
+from baton.request.room import choice_pages
 from baton.settings import LoadSettings
 from baton.worker.load import LoadReporter, misleads
+from baton.worker.reserved import StreamPages, reserved_pages
 from tests.support.clock import within
 from tests.support.engine.info import engine_info
 from tests.support.manual_loop import ManualLoop
@@ -117,15 +119,51 @@ def test_draining_is_reported_at_once(world: World) -> None:
 
 
 def test_a_ticket_is_named_once_its_work_is_part_of_the_load(world: World) -> None:
-    stream = SimpleNamespace(ticket="r/1", counted=False)
-    world.core.streams[1] = stream
+    first, second = streams = [
+        SimpleNamespace(
+            ticket="r/1",
+            counted=False,
+            ended=False,
+            paused=False,
+            pages=StreamPages("r/1", 20, 16, False),
+        )
+        for _ in range(2)
+    ]
+    world.core.streams.update(enumerate(streams))
+    for counted, tickets in ((None, []), (first, []), (second, ["r/1"])):
+        if counted is not None:
+            counted.counted = True
+        world.clock.advance(1)
+        world.step(waiting=len(tickets) + 1)
+        assert list(world.told.tickets) == tickets, "all of its work is to be part"
+    assert list(world.told.ticket_sequences) == [2]
+    # A block that both share, and two more of each: for 4 tokens of the prompt, and 16 of output.
+    assert world.told.reserved_pages == 1 + 2 * 2
+    first.ended = True
     world.clock.advance(1)
-    world.step()
-    assert list(world.told.tickets) == []
-    stream.counted = True
+    world.step(waiting=0)
+    assert list(world.told.ticket_sequences) == [1]
+    second.paused = True
     world.clock.advance(1)
     world.step(waiting=1)
-    assert list(world.told.tickets) == ["r/1"]
+    assert list(world.told.ticket_sequences) == [0], "neither running nor waiting"
+
+
+def test_what_streams_are_counted_for_is_the_same_until_they_hold_it() -> None:
+    counted = choice_pages(37, 50, 3, 16)
+    waiting = [StreamPages("r", 37, 50, False)] * 3
+    assert reserved_pages(waiting, 16) == counted
+    for held in range(1, 3):
+        mixed = [StreamPages("r", 37, 50, number < held) for number in range(3)]
+        # Two full blocks are shared, the third is of each choice.
+        assert reserved_pages(mixed, 16) + 2 + held == counted
+    for written in range(51):
+        running = [StreamPages("r", 37 + written, 50 - written, True)] * 3
+        own = -(-(37 + written) // 16) - 2
+        assert reserved_pages(running, 16) + 2 + 3 * own == counted
+    assert reserved_pages([StreamPages("r", 300, 0, True)], 16) == 0
+    apart = [StreamPages("r", 37, 50, False), StreamPages("s", 37, 50, False)]
+    assert reserved_pages(apart, 16) == 2 * choice_pages(37, 50, 1, 16)
 
 
 def test_what_is_not_known_of_a_worker_counts_as_slow() -> None:

@@ -277,7 +277,7 @@ async def test_the_end_of_a_session_cancels_its_streams_though_nobody_reads(
 
 
 async def test_more_streams_than_could_wait_or_run_are_refused_at_once(core: WorkerCore) -> None:
-    most = core.engine.info.max_waiting + core.stats.total_pages
+    most = core.engine.info.max_sequences + core.stats.total_pages
     sink = Sink()
     streams = [core.open(make_start(), sink, core.remove) for _ in range(most)]
     with pytest.raises(BatonError) as caught:
