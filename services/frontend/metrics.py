@@ -50,6 +50,10 @@ QUEUE_SECONDS = Histogram(
 PLACEMENT_RETRIES = Counter(
     "baton_frontend_placement_retries_total", "Placements after the first of a request."
 )
+HANDED_BACK = Counter(
+    "baton_frontend_streams_handed_back_total",
+    "Pieces of work for which a worker had no room, and which were placed anew.",
+)
 HANDED_OVER = Counter(
     "baton_frontend_streams_handed_over_total",
     "Pieces of work that a worker which was about to stop left to another one.",

@@ -26,7 +26,7 @@ from services.frontend.generation.state.output import Output
 from services.frontend.generation.state.reconcile import worker_lost
 from services.frontend.generation.state.usage import RequestUsage
 from services.frontend.generation.suspects import Suspects, poison_request
-from services.frontend.metrics import HANDED_OVER
+from services.frontend.metrics import HANDED_BACK, HANDED_OVER
 from services.frontend.placement.placement import Placement, PlacementFinder
 from services.frontend.placement.waiting import WorkerWaitQueue
 from services.frontend.requests.claims import Claim
@@ -87,6 +87,9 @@ class WorkerAssignments:
         """By stream id."""
         self.failed: list[WorkerStream] = []
         """Oldest first. A few between two tokens, as `max_placements` says."""
+        self.handed_back = 0
+        """Streams for which a worker had no room. They are no failures: the request waits a moment,
+        and is placed again."""
         self.handed_over: list[WorkerStream] = []
         """Those that a worker which was about to stop left to another one."""
         self.pauses = RequestPauses(self.open)
@@ -130,6 +133,13 @@ class WorkerAssignments:
         stream.fail(error)
         self.ended(stream)
         self.failed.append(stream)
+
+    def hand_back(self, stream: WorkerStream, error: BatonError) -> None:
+        """Remove a stream for which its worker had no room."""
+        HANDED_BACK.inc()
+        stream.fail(error)
+        self.ended(stream)
+        self.handed_back += 1
 
     def hand_over(self, stream: WorkerStream) -> None:
         """Remove a stream that is to go on at another worker."""

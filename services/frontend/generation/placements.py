@@ -1,6 +1,7 @@
 """Where one request ran and runs: a router is asked, or a worker waited for, while it goes on."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,9 @@ from services.frontend.requests.request import ResolvedRequest
 
 TOKEN_BYTES = 40
 """Roughly what Python spends on a token of a list."""
+FIRST_PAUSE_SECONDS = 0.025
+MAX_PAUSE_SECONDS = 0.5
+"""Before a stream is placed again for which there was no room."""
 
 log = get_logger(__name__)
 
@@ -81,7 +85,9 @@ class RequestPlacements:
         self._on_placed = on_placed
         self._on_changed = on_changed
         self._on_failed = on_failed
+        self._count = 0
         self._placements: list[Placement] = []
+        """Whose tickets are not returned."""
         self._attempts = 0
         """Of these, since the last token: the first one and those that a failure made necessary."""
         self._attempt_tokens = 0
@@ -91,9 +97,16 @@ class RequestPlacements:
         self._search: asyncio.Task[Placement] | None = None
         self._worker_wait: WorkerWait | None = None
         """Set while no worker can take it."""
+        self._longest_pause = FIRST_PAUSE_SECONDS
+        """Before the next search for streams that found no room."""
+        self._handed_back = 0
+        """Such streams when the last search began."""
+        self._refused = False
+        """The last search was refused for want of room, after an earlier one had found some."""
 
     def __len__(self) -> int:
-        return len(self._placements)
+        """Return how often it was placed."""
+        return self._count
 
     @property
     def asking(self) -> bool:
@@ -118,14 +131,25 @@ class RequestPlacements:
     def search(self, place: Place) -> None:
         """Look for a placement, while nothing is searched for."""
         streams = self._progress.streams
-        failed, number = len(streams.failed), len(self._placements)
+        failed, number = len(streams.failed), self._count
+        pause = self._pause(streams.handed_back)
+        self._release_idle()
         changes = self._context.waiting.changes
         attempt = _Attempt(number, failed, failed > self._failed, monotonic(), changes)
         if attempt.retried:
             reason = streams.failed[-1].error.reason.name
             log.info("request.placement.retried", attempt=number, reason=reason)
-        self._search = asyncio.create_task(self._find(place, number))
+        self._search = asyncio.create_task(self._find(place, number, pause))
         self._search.add_done_callback(partial(self._found, attempt))
+
+    def _pause(self, handed_back: int) -> float:
+        """Return the seconds to wait before a search, for room that is not there: ever longer."""
+        if handed_back == self._handed_back and not self._refused:
+            return 0.0
+        self._handed_back, self._refused = handed_back, False
+        longest = self._longest_pause
+        self._longest_pause = min(2 * longest, MAX_PAUSE_SECONDS)
+        return random.uniform(0.5, 1.0) * longest
 
     def stop_searching(self) -> None:
         """Ask nobody and wait for nothing. Idempotent."""
@@ -149,9 +173,29 @@ class RequestPlacements:
         self._on_placed = self._on_failed = _nobody
         self._on_changed = _nothing
 
-    async def _find(self, place: Place, attempt: int) -> Placement:
+    def _release_idle(self) -> None:
+        """Return the tickets of placements whose streams have all ended.
+
+        A router counts their work until then. Where there is a claim it lives on each of them.
+        """
+        if self._context.claim is not None:
+            return
+        in_use = {id(stream.use) for stream in self._progress.streams.open.values()}
+        held, self._placements = self._placements, []
+        for placement in held:
+            if id(placement.use) in in_use:
+                self._placements.append(placement)
+            else:
+                placement.release()
+
+    async def _find(self, place: Place, attempt: int, pause: float) -> Placement:
         context, progress = self._context, self._progress
+        if pause:
+            await asyncio.sleep(pause)
         streams = progress.streams
+        outputs = [len(one.token_ids) for one in progress.unplaced]
+        if not outputs:  # the prompt alone is to be computed, for streams that wait for it
+            outputs = [len(one.token_ids) for one in progress.outputs if not one.ended]
         with current_span("route", context.trace, trace.SpanKind.CLIENT):
             placement = await context.placement_finder.find(
                 self._request,
@@ -160,7 +204,7 @@ class RequestPlacements:
                 excluded=place.excluded,
                 claim=context.claim,
                 before={one.instance for one in (*streams.failed, *streams.handed_over)},
-                output_tokens=max(len(one.token_ids) for one in progress.outputs),
+                outputs=outputs,
                 times=QueryTimes(
                     context.arrived,
                     context.deadline,
@@ -189,6 +233,9 @@ class RequestPlacements:
             self._on_failed(BatonError(Reason.INTERNAL, "internal error"))
         elif error.reason is Reason.NO_WORKER:
             self._wait_for_worker(error, attempt.changes)
+        elif error.reason is Reason.OVERLOADED and attempt.number:
+            self._refused = True  # it was admitted: it waits for room until its deadline
+            self._on_changed()
         else:
             self._on_failed(error)
 
@@ -198,6 +245,7 @@ class RequestPlacements:
         self._attempts += attempt.retried or not attempt.number
         self._attempt_tokens = self._progress.output_tokens
         self._failed = attempt.failed
+        self._count += 1
         self._placements.append(placement)
         self._progress.usage.add_placement(placement, attempt.began, monotonic())
         self._on_placed(placement)

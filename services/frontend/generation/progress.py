@@ -59,6 +59,12 @@ class RequestProgress:
         total = sum(len(output.token_ids) for output in self.outputs)
         return total - len(self.request.output_so_far)
 
+    @property
+    def unplaced(self) -> list[Output]:
+        """Outputs that go on and that no worker decodes, now."""
+        placed = {one.choice for one in self.streams.open.values() if one.phase is Phase.DECODE}
+        return [one for one in self.outputs if not one.ended and one.choice not in placed]
+
     def begin(self, events: list[Event]) -> None:
         """Add what the client has of a stream that it resumes, and tell it what it gets."""
         request, first = self.request, self.outputs[0]
@@ -149,6 +155,8 @@ class RequestProgress:
             error = BatonError.from_status(event.status)
             if error.reason is Reason.WORKER_LOST:  # its engine failed
                 self.streams.lost_worker(stream, error)
+            elif error.reason is Reason.OVERLOADED:
+                self.streams.hand_back(stream, error)
             else:
                 self.streams.lost(stream, error)
         elif isinstance(event, worker_pb2.StreamHandedOver):

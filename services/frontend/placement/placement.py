@@ -80,7 +80,7 @@ class PlacementFinder:
         excluded: Set[str],
         claim: Claim | None = None,
         before: Set[str] = frozenset(),
-        output_tokens: int,
+        outputs: Sequence[int],
         times: QueryTimes,
     ) -> Placement:
         """Return a placement, on none of the workers that are lost now.
@@ -92,7 +92,7 @@ class PlacementFinder:
             excluded: workers that failed the request before; used again only if there is no other.
             claim: told to the router that its key chooses; None: any router is asked.
             before: workers that the request was on: their stores may have KV of its output.
-            output_tokens: of the longest output so far.
+            outputs: of each choice that is to be decoded, the tokens that it has.
             times: of the request.
 
         Raises:
@@ -103,12 +103,12 @@ class PlacementFinder:
             chains=chains,
             prompt_tokens=len(request.prompt),
             max_tokens=request.sampling.max_tokens,
-            n=request.n,
-            output_tokens=output_tokens,
+            n=len(outputs),
+            output_tokens=max(outputs),
             traceparent=inject(),
             tokenizer_digest=request.model.tokenizer_digest,
             adapter_digest=request.adapter_digest,
-            expected_output_tokens=_expected_output_tokens(request),
+            expected_output_tokens=_expected_output_tokens(request, outputs),
         )
         query.context.attempt = attempt
         if claim is not None:
@@ -124,7 +124,7 @@ class PlacementFinder:
                 field="model",
                 retry_after=1.0,
             )
-        if output_tokens and not placement.decision.HasField("prefill"):
+        if query.output_tokens and not placement.decision.HasField("prefill"):
             self._add_sources(placement.decision, before)
         return placement
 
@@ -191,12 +191,12 @@ class PlacementFinder:
         )
 
 
-def _expected_output_tokens(request: ResolvedRequest) -> int:
-    """Return how many tokens the outputs will have together, where that is sure; else 0.
+def _expected_output_tokens(request: ResolvedRequest, outputs: Sequence[int]) -> int:
+    """Return how many tokens outputs are still to have together, where that is sure; else 0.
 
     Clients ask for far more than they get, or for all that fits: most outputs end by themselves.
     """
     sampling = request.sampling
     if not sampling.ignore_eos and sampling.min_tokens < sampling.max_tokens:
         return 0
-    return request.n * (sampling.max_tokens - len(request.output_so_far))
+    return sum(sampling.max_tokens - tokens for tokens in outputs)

@@ -3,9 +3,10 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from baton.internal.v1 import router_pb2, worker_pb2
 from baton.request.stream_events import ChoiceFinished, Delta, Event, Finished, Started
 from baton.settings import FrontendLimits
 from baton.v1 import common_pb2
+from services.frontend.generation import placements
 from services.frontend.generation.assignments import GenerationContext
 from services.frontend.generation.generation import Generation
 from services.frontend.generation.suspects import Suspects
@@ -28,6 +30,7 @@ from services.frontend.workers.connection import ConnectionLostError
 from services.frontend.workers.event_buffer import EventBuffer
 from services.frontend.workers.events import StreamLost
 from tests.support.clock import within
+from tests.support.wait import eventually
 
 A = 64
 LIMITS = FrontendLimits()
@@ -76,6 +79,10 @@ class Cluster:
         stream_ids = itertools.count(1)
         self.workers = {name: ScriptedConnection(name, stream_ids) for name in ("d0", "d1")}
         self.excluded: list[set[str]] = []
+        self.choices: list[list[int]] = []
+        """Of each placement, the tokens that the choices have which are to be decoded."""
+        self.refusals = 0
+        """Placements that are refused for want of room."""
         self.died = True
         """Of workers whose connections broke."""
 
@@ -85,8 +92,14 @@ class Cluster:
     def get(self, target: router_pb2.Target) -> ScriptedConnection:
         return self.workers[target.instance_id]
 
-    async def find(self, *_: Any, attempt: int, excluded: Any, **__: Any) -> Placement:
+    async def find(
+        self, *_: Any, attempt: int, excluded: Any, outputs: Sequence[int], **__: Any
+    ) -> Placement:
+        if self.refusals:
+            self.refusals -= 1
+            raise BatonError(Reason.OVERLOADED, "the router's queue is full")
         self.excluded.append(set(excluded))
+        self.choices.append(list(outputs))
         target = self.workers["d1" if "d0" in excluded else "d0"].target
         return Placement(router_pb2.Placement(decode=target), None, "router", attempt)
 
@@ -222,7 +235,7 @@ async def test_attempts_are_counted_from_the_last_token_on(request_for: RequestF
         stream_id, buffer = stream_of(worker)
         worker.say([A] * tokens, len(worker.starts[-1].generate.output_so_far))
         worker.buffers.clear()
-        failed = BatonError(Reason.OVERLOADED, "busy").to_status()
+        failed = BatonError(Reason.UNAVAILABLE, "busy").to_status()
         buffer.put(worker_pb2.StreamFailed(stream_id=stream_id, status=failed))
 
     for _ in range(losses):
@@ -232,8 +245,107 @@ async def test_attempts_are_counted_from_the_last_token_on(request_for: RequestF
         await lose_next(0)
     with pytest.raises(BatonError) as caught:
         await following
-    assert caught.value.reason is Reason.OVERLOADED
+    assert caught.value.reason is Reason.UNAVAILABLE
     assert len(cluster.excluded) == losses + MAX_PLACEMENTS - 1
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Place again at once what found no room."""
+    monkeypatch.setattr(placements, "FIRST_PAUSE_SECONDS", 1e-4)
+    monkeypatch.setattr(placements, "MAX_PAUSE_SECONDS", 1e-3)
+
+
+def hand_back(worker: ScriptedConnection, stream_id: int) -> None:
+    full = BatonError(Reason.OVERLOADED, "the worker's queue is full").to_status()
+    failed = worker_pb2.StreamFailed(stream_id=stream_id, status=full)
+    worker.buffers.pop(stream_id).put(failed)
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_what_a_worker_has_no_room_for_is_placed_until_there_is_some(
+    request_for: RequestFor,
+) -> None:
+    cluster, refusals = Cluster(), 3 * MAX_PLACEMENTS
+    run = Run(request_for(n=3, max_tokens=1), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    worker = cluster.workers["d0"]
+    first, second, third = (start.stream_id for start in worker.starts)
+    worker.buffers[second].put_tokens(second, 1, 0, [A], [])
+    hand_back(worker, first)
+    hand_back(worker, third)
+    for count in range(1, refusals + 1):
+        await eventually(lambda count=count: len(worker.starts) == 3 + 2 * count)
+        assert not following.done()
+        assert cluster.choices[-1] == [0, 0], "only what no worker has is placed again"
+        again = worker.starts[-2:]
+        assert [start.choice for start in again] == [0, 2]
+        for start in again:
+            if count < refusals:
+                hand_back(worker, start.stream_id)
+            else:
+                buffer = worker.buffers[start.stream_id]
+                buffer.put_tokens(start.stream_id, start.choice, 0, [A], [])
+    await following
+    assert cluster.excluded == [set()] * (refusals + 1), "a full worker is no broken one"
+    assert run.kinds.count(ChoiceFinished) == 3
+    assert run.generation.finished
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_a_request_that_was_admitted_waits_where_a_router_has_no_room_for_it_again(
+    request_for: RequestFor,
+) -> None:
+    cluster = Cluster()
+    run = Run(request_for(max_tokens=2), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    cluster.workers["d0"].say([A], 0)
+    cluster.refusals = 5
+    lose(cluster.workers["d0"])
+    await eventually(lambda: bool(cluster.workers["d1"].starts))
+    assert not cluster.refusals
+    cluster.workers["d1"].say([A], 1)
+    await following
+    assert run.kinds == [Started, Delta, Delta, ChoiceFinished, Finished]
+
+
+async def test_a_request_that_is_not_admitted_is_refused_at_once(request_for: RequestFor) -> None:
+    cluster = Cluster()
+    cluster.refusals = 1
+    run = Run(request_for(), cluster)
+    with pytest.raises(BatonError, match="full") as caught:
+        await run.to_end()
+    assert caught.value.reason is Reason.OVERLOADED
+
+
+@pytest.mark.usefixtures("no_pause")
+async def test_the_ticket_of_what_found_no_room_is_returned_at_once(
+    request_for: RequestFor,
+) -> None:
+    released: list[int] = []
+
+    class Ticketed(Cluster):
+        async def find(self, *args: Any, attempt: int, **options: Any) -> Placement:
+            ticket: Any = SimpleNamespace(name="t", release=lambda **_: released.append(attempt))
+            found = await super().find(*args, attempt=attempt, **options)
+            return replace(found, ticket=ticket)
+
+    cluster = Ticketed()
+    run = Run(request_for(n=2, max_tokens=1), cluster)
+    following = asyncio.create_task(run.to_end())
+    await turn()
+    worker = cluster.workers["d0"]
+    hand_back(worker, worker.starts[0].stream_id)
+    await eventually(lambda: len(worker.starts) == 3)
+    assert released == [], "a stream of it runs"
+    hand_back(worker, worker.starts[2].stream_id)
+    await eventually(lambda: len(worker.starts) == 4)
+    assert released == [1]
+    following.cancel()
+    await asyncio.wait([following])
+    assert sorted(released) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -557,7 +669,7 @@ async def test_what_a_placement_used_is_told_with_its_ticket(request_for: Reques
     buffer.put(worker_pb2.StreamFinished(stream_id=stream_id, reasons=[LENGTH], usage=usage))
     await following
     lost, done = tickets
-    assert lost == (True, None), "nobody knows what the lost worker computed"
+    assert lost == (False, None), "nobody knows what the lost worker computed"
     finished, used = done
     assert finished
     assert used is not None
