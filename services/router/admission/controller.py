@@ -168,6 +168,7 @@ class AdmissionController:
                 the router drains and it would wait.
         """
         placements, request = self._placements, waiting.request
+        waiting.choices_seconds = placements.choices_seconds(request)
         model = self._models.get(request.model)
         if may_wait and model is not None and len(model.queue):
             self._wait(model, waiting, now)  # planned once it is known to be in time

@@ -11,6 +11,7 @@ from services.router.placement.service import (
     PlacementRequest,
     PlacementService,
 )
+from services.router.policy.costs import Held
 
 
 class FleetPlan(NamedTuple):
@@ -39,6 +40,11 @@ class FleetPlan(NamedTuple):
         """Its first token would be there in so long."""
         return self.placement.ttft_seconds
 
+    @property
+    def has_room(self) -> bool:
+        """Whether its workers have room for all of its choices."""
+        return self.placement.has_room
+
 
 class FleetPlanner:
     """Plans requests for one model. One loop owns it.
@@ -52,6 +58,8 @@ class FleetPlanner:
         self._placements = placements
         self._model = model
         self._lines = WorkerLines()
+        self._held: dict[str, Held] = {}
+        """By decode worker, for requests that go first and have no room yet."""
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
         """Return how long the uncached part of a prompt takes to compute, at the least.
@@ -103,7 +111,26 @@ class FleetPlanner:
             worker_id: lines.turn(worker_id, key, planned.get(worker_id, 0.0))
             for worker_id in (*planned, *lines.workers())
         }
-        return FleetPlan(self._placements.plan(waiting.request, now, turns), key)
+        return FleetPlan(self._placements.plan(waiting.request, now, turns, self._held), key)
+
+    def hold(self, plan: FleetPlan) -> None:
+        """Keep room for a request that goes first, from those that are planned after it.
+
+        So that one of many choices has its turn: what becomes free is not taken by those of few.
+        """
+        worker, needed = plan.placement.decode_worker_id, plan.placement.room
+        known = self._held.get(worker)
+        if known is not None:
+            needed = Held(known.choices + needed.choices, known.pages + needed.pages)
+        self._held[worker] = needed
+
+    def hold_nothing(self) -> None:
+        """Begin anew with who goes first."""
+        self._held = {}
+
+    def any_room(self) -> bool:
+        """Return whether some worker has room for one more sequence, with what is kept."""
+        return self._placements.any_room(self._model, self._held)
 
     def place(
         self, plan: FleetPlan, session: int, now: float, itl_target: float | None = None

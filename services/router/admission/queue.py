@@ -149,8 +149,8 @@ class AdmissionQueue:
     ) -> Charge | None:
         """Let a request go at once, and charge for it, where it has not to wait.
 
-        It has to where others wait, or its worker has more to compute than the gate, or its class
-        has as much as it may have.
+        It has to where others wait, or its worker has more to compute than the gate, or no worker
+        has room for its choices, or its class has as much as it may have.
 
         Args:
             waiting: the request, whose times and key are set.
@@ -167,7 +167,7 @@ class AdmissionQueue:
         """
         waiting.work = plan.prefill_seconds
         self._set_times(waiting)
-        if self._waiting or queue_seconds > self._settings.gate:
+        if self._waiting or queue_seconds > self._settings.gate or not plan.has_room:
             return None
         if not self._lateness.allows(plan.ttft_seconds, waiting.due - now):
             raise too_late(self._lateness.factor * plan.ttft_seconds, waiting.due - now)
@@ -223,6 +223,9 @@ class AdmissionQueue:
         queues = planner.queue_seconds(now)
         if queues and min(queues.values()) > gate:
             return
+        planner.hold_nothing()
+        if not planner.any_room():
+            return
         self._refresh(planner, now)  # where nothing can go the order makes no difference
         if queues and len(self._tenants) > 1:
             self._shares.tokens_per_second = planner.tokens_per_second() / len(queues)
@@ -243,6 +246,11 @@ class AdmissionQueue:
             worker = plan.worker_id
             if queues.get(worker, 0.0) > gate:
                 planned[worker] = planned.get(worker, 0.0) + plan.prefill_seconds
+                continue
+            if not plan.has_room:
+                planner.hold(plan)
+                if not planner.any_room():
+                    return
                 continue
             if now + plan.ttft_seconds > waiting.deadline:
                 self.remove(number)
@@ -284,7 +292,10 @@ class AdmissionQueue:
         waiting.due = math.inf if policy.waits else min(waiting.deadline, arrival + target)
         longest = min(settings.max_wait, policy.max_wait)
         waiting.bound = min(waiting.deadline, arrival + longest)
-        waiting.key = waiting.work + settings.age * arrival
+        waiting.key = self._key(waiting)
+
+    def _key(self, waiting: Waiting) -> float:
+        return waiting.work + waiting.choices_seconds + self._settings.age * waiting.arrival
 
     def _refresh(self, planner: Planner[P], now: float) -> None:
         """Estimate those again that were estimated longest ago: blocks came and went since."""
@@ -303,7 +314,8 @@ class AdmissionQueue:
                 continue
             if work != waiting.work:
                 self._lines.remove(waiting)
-                waiting.work, waiting.key = work, work + self._settings.age * waiting.arrival
+                waiting.work = work
+                waiting.key = self._key(waiting)
                 self._lines.add(waiting)
 
     def _giving_way(self, newcomer: Waiting) -> int | None:

@@ -62,6 +62,8 @@ class Waiting:
     """The queue's: when its first token is to be there; infinite: whenever it comes."""
     work: float = 0.0
     """The queue's: seconds left to compute, as last estimated."""
+    choices_seconds: float = 0.0
+    """Of a worker's time that its choices beyond the first take."""
     key: float = 0.0
     """The queue's: among equals the lowest goes first. It travels to the worker, whose waiting
     line has the same order."""
@@ -92,12 +94,15 @@ class Plan(Protocol):
     def ttft_seconds(self) -> float:
         """Its first token would be there in so long."""
 
+    @property
+    def has_room(self) -> bool:
+        """Whether its workers have room for all of its choices."""
+
 
 P = TypeVar("P", bound=Plan)
-P_co = TypeVar("P_co", bound=Plan, covariant=True)
 
 
-class Planner(Protocol[P_co]):
+class Planner(Protocol[P]):
     """Knows workers and what each request would cost there."""
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
@@ -125,10 +130,19 @@ class Planner(Protocol[P_co]):
             A time of that clock, after now; infinite: not before something is heard of a worker.
         """
 
+    def hold_nothing(self) -> None:
+        """Plan the first requests anew: no room is kept for any."""
+
+    def hold(self, plan: P) -> None:
+        """Keep room for a request that goes first and has none, from those planned after it."""
+
+    def any_room(self) -> bool:
+        """Return whether some worker has room for one more sequence, beyond what is kept."""
+
     def tokens_per_second(self) -> float:
         """Return how many prompt tokens the workers that take prompts compute, together."""
 
-    def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> P_co:
+    def plan(self, waiting: Waiting, planned: Mapping[str, float], now: float) -> P:
         """Return where a request would go.
 
         Args:

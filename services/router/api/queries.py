@@ -17,6 +17,9 @@ MAX_SOURCES = 16
 ShareOf = Callable[[str], tuple[int, float]]
 """Rank of a tenant's tier, and its weight."""
 
+TYPICAL_OUTPUT_TOKENS = 128
+"""What a tenant is charged for each choice beyond the first when a request goes of which nothing is
+known; the ticket puts it right."""
 _RANKS: dict[int, int] = {
     common_pb2.PRIORITY_CLASS_PREMIUM: 0,
     common_pb2.PRIORITY_CLASS_INTERACTIVE: 1,
@@ -44,6 +47,7 @@ def request_from_proto(query: router_pb2.PlaceQuery) -> PlacementRequest:
         (context.adapter, query.adapter_digest) if context.adapter else None,
         context.tenant,
         crc32(context.request_id.encode(), query.correlation_id & 0xFFFFFFFF),
+        context.attempt > 0,
     )
 
 
@@ -67,6 +71,8 @@ def waiting_from_proto(
     for value in (waited, deadline, target, expected):
         if not 0 <= value < math.inf:
             raise _out_of_range(query)
+    if not expected and query.n > 1:
+        expected = (query.n - 1) * min(max(0, query.max_tokens), TYPICAL_OUTPUT_TOKENS)
     context = query.context
     # Frontends say which. Those of another release may say none, or one that is not known here.
     priority = context.priority

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from baton.errors import BatonError, Reason, invalid_field
 from baton.kv.keys import KEY_BYTES
 from baton.request.limits import MAX_CHOICES
-from services.router.policy.costs import PlacementQuery, Policy, Turn
+from services.router.policy.costs import Held, PlacementQuery, Policy, Turn
 from services.router.policy.estimates import UNCACHED, Estimator
 from services.router.policy.explanation import (
     CandidateCosts,
@@ -61,6 +61,8 @@ class PlacementRequest(NamedTuple):
     tenant: str = ""
     seed: int = 0
     """Chooses among equally good placements."""
+    again: bool = False
+    """It was placed before. It waits for no room: its own streams may be what has taken it."""
 
 
 class PlacementPlan(NamedTuple):
@@ -69,6 +71,21 @@ class PlacementPlan(NamedTuple):
     request: PlacementRequest
     query: PlacementQuery
     chosen: Chosen
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its workers have room for all of its choices, or it waits for none."""
+        return self.chosen.has_room or self.request.again
+
+    @property
+    def decode_worker_id(self) -> str:
+        """The worker that would decode."""
+        return self.chosen.best.decode_worker.id
+
+    @property
+    def room(self) -> Held:
+        """What it would take there."""
+        return Held(self.request.n, self.chosen.best.decode_pages)
 
     @property
     def worker_id(self) -> str:
@@ -140,7 +157,11 @@ class PlacementService:
         return self.commit(self.plan(request, now), session, now)
 
     def plan(
-        self, request: PlacementRequest, now: float, turns: Mapping[str, Turn] | None = None
+        self,
+        request: PlacementRequest,
+        now: float,
+        turns: Mapping[str, Turn] | None = None,
+        held: Mapping[str, Held] | None = None,
     ) -> PlacementPlan:
         """Choose a placement and open no ticket.
 
@@ -148,12 +169,13 @@ class PlacementService:
             request: what is to be placed.
             now: a monotonic clock, in seconds.
             turns: when its turn would come, by worker; None: it is the last one everywhere.
+            held: by decode worker, what it is to keep for requests that go before.
 
         Raises:
             BatonError: INVALID_FIELD, MODEL_NOT_FOUND, or what `policy.placement.choose` raises.
         """
         columns, fit = self._asked(request)
-        query = self._query(request, now, turns)
+        query = self._query(request, now, turns, held)
         return PlacementPlan(
             request, query, choose(query, columns, self._policy, fit, self._scorer)
         )
@@ -277,6 +299,31 @@ class PlacementService:
         turns = turns[more & (turns <= columns.computes_until[rows])]
         return float(turns.min()) if len(turns) else math.inf
 
+    def any_room(self, model: str, held: Mapping[str, Held]) -> bool:
+        """Return whether a worker of a model has room for one more sequence that decodes.
+
+        Args:
+            model: the model.
+            held: by decode worker, what it is to keep for requests that go before.
+        """
+        columns = self.fleet.columns(model)
+        rows = (columns.active & columns.can_decode).nonzero()[0]
+        return not len(rows) or bool(columns.have_room(rows, 1, 1, held).any())
+
+    def choices_seconds(self, request: PlacementRequest) -> float:
+        """Return how long the choices of a request beyond the first take of a worker's time.
+
+        A sequence has its part of each step of a batch; it is that of the fastest worker. Like
+        `remaining_seconds` it compares requests, and predicts nothing.
+        """
+        if request.n == 1:
+            return 0.0
+        columns, _ = self._asked(request)
+        if not len(columns):
+            return 0.0
+        tokens = min(request.max_tokens, self._policy.typical_output_tokens)
+        return (request.n - 1) * tokens * float(columns.stream_seconds.min())
+
     def tokens_per_second(self, model: str) -> float:
         """Return how many prompt tokens the workers of `queue_seconds` compute, together."""
         columns = self.fleet.columns(model)
@@ -284,14 +331,18 @@ class PlacementService:
 
     def return_tickets(self, session: int, tickets: Sequence[str]) -> None:
         """End tickets of a session; unknown ones and those of other sessions are left alone."""
-        self.fleet.load_changed(self.fleet.tickets.return_tickets(session, tickets))
+        self.fleet.return_tickets(session, tickets)
 
     def end_session(self, session: int) -> None:
         """End every ticket of a session."""
-        self.fleet.load_changed(self.fleet.tickets.end_session(session))
+        self.fleet.end_session(session)
 
     def _query(
-        self, request: PlacementRequest, now: float, turns: Mapping[str, Turn] | None
+        self,
+        request: PlacementRequest,
+        now: float,
+        turns: Mapping[str, Turn] | None,
+        held: Mapping[str, Held] | None = None,
     ) -> PlacementQuery:
         match = self.fleet.index.match_packed
         return PlacementQuery(
@@ -304,6 +355,7 @@ class PlacementService:
             seed=request.seed,
             turns=turns or {},
             now=now,
+            held=held or {},
         )
 
     def _computing(self, columns: WorkerColumns, fit: Booleans | None) -> Integers:

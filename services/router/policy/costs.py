@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from baton.request.room import RESERVED_OUTPUT_TOKENS, choice_pages, output_reserve
 from services.router.prefix_index.match import Coverage, Match
 
 Disaggregation = Literal["auto", "always", "never"]
@@ -24,8 +25,8 @@ class Policy:
     """auto compares; always prefills remotely where it can; never leaves it to decode workers."""
     chunk_tokens: int = 512
     """KV is handed over in chunks of this many tokens; all but the last hide behind computing."""
-    reserve_output_tokens: int = 256
-    """Output tokens to have memory for at the start; other streams free memory as they end."""
+    reserve_output_tokens: int = RESERVED_OUTPUT_TOKENS
+    """Output tokens of each choice to have memory for at the start."""
     typical_output_tokens: int = 128
     """How long a running stream is expected to stay in the batch."""
     batch_slowdown_weight: float = 0.5
@@ -53,6 +54,13 @@ class Turn(NamedTuple):
     """Prompts that wait there and would go later."""
 
 
+class Held(NamedTuple):
+    """Room of a decode worker that is kept for requests which go first, once there is enough."""
+
+    choices: int
+    pages: int
+
+
 @dataclass(slots=True)
 class PlacementQuery:
     """A request to be placed. It is never changed: not frozen, for that takes longer to make."""
@@ -73,6 +81,8 @@ class PlacementQuery:
     """By worker; it is the last one at workers that are not named."""
     now: float = 0.0
     """When it is placed, by the clock that load reports came by, in seconds."""
+    held: Mapping[str, Held] = field(default_factory=dict)
+    """By decode worker, what it is to keep for requests that go before."""
 
 
 class PrefillEstimate(NamedTuple):
@@ -97,6 +107,6 @@ class PrefillEstimate(NamedTuple):
 def decode_pages(query: PlacementQuery, block_tokens: int, policy: Policy) -> int:
     """Return the pages that decoding needs: choices share the prompt's full blocks only."""
     known = query.prompt_tokens + query.output_tokens
-    growth = max(1, min(query.max_tokens - query.output_tokens, policy.reserve_output_tokens))
-    shared, tail = divmod(known, block_tokens)
-    return shared + query.n * -(-(tail + growth) // block_tokens)
+    most = policy.reserve_output_tokens
+    reserve = output_reserve(query.max_tokens, query.output_tokens, most)
+    return choice_pages(known, reserve, query.n, block_tokens)

@@ -28,6 +28,8 @@ class Exclusion(StrEnum):
     """Its worker's reports stopped, and others report."""
     MEMORY = "memory"
     """Its worker has fewer pages than the request needs."""
+    ROOM = "room"
+    """Its worker has no room for all choices of the request now, and another one has."""
     ITL = "itl"
     """Streams that run on the worker would exceed their target beside the prompt."""
     UNPAIRED = "unpaired"
@@ -190,6 +192,8 @@ def _refused(
         why = Exclusion.STALE
     elif worker.can_decode and pages > worker.total_pages:
         why = Exclusion.MEMORY
+    elif worker.can_decode and not worker.room.takes(query.n, pages):
+        why = Exclusion.ROOM
     elif worker.can_decode or policy.disaggregation == "never":
         why = Exclusion.DISAGGREGATION
     else:

@@ -4,17 +4,19 @@ Whether to prefill remotely at all is the same comparison as where to. Pure: the
 query give the same placement.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from baton.errors import BatonError, Reason
+import numpy as np
+
+from baton.errors import BatonError, Reason, invalid_field
 from services.router.policy.candidates import Candidates, PlacementCandidate, TtftEstimate
 from services.router.policy.costs import PlacementQuery, Policy, PrefillEstimate
 from services.router.policy.pick import score_arrays
 from services.router.policy.reason import reason
 from services.router.policy.scores import Scorer, pages_of
-from services.router.policy.usable import Usable, usable_rows, without_decode
-from services.router.state.columns import Booleans, Floats, WorkerColumns
+from services.router.policy.usable import Usable, usable_rows, with_room, without_decode
+from services.router.state.columns import Booleans, Floats, Integers, WorkerColumns
 from services.router.state.worker import Worker
 
 DEFAULT_POLICY = Policy()
@@ -47,6 +49,8 @@ class Chosen(NamedTuple):
     candidates: Candidates
     local: bool
     """Whether placements without a prefill worker were compared."""
+    has_room: bool = True
+    """Whether its workers have room for all choices now; without, no others have, either."""
 
 
 def place(
@@ -73,7 +77,7 @@ def choose(
     fit: Booleans | None = None,
     scorer: Scorer = score_arrays,
 ) -> Chosen:
-    """Choose the best placement, however long its queue is.
+    """Choose the best placement, however long its queue is, of those that have room if any has.
 
     Args:
         query: the request.
@@ -87,10 +91,45 @@ def choose(
             retry after.
     """
     usable, pages = possible(query, columns, policy, fit)
-    scores, choice = scorer(query, columns, usable, pages, policy)
-    candidates = Candidates(query, columns, usable, scores, pages, policy, fit)
-    local = policy.disaggregation != "always" or scores.pairs is None
-    return Chosen(candidates.chosen(choice), candidates, local)
+
+    def chosen(rows: Usable, *, has_room: bool) -> Chosen:
+        scores, choice = scorer(query, columns, rows, pages, policy)
+        candidates = Candidates(query, columns, rows, scores, pages, policy, fit)
+        local = policy.disaggregation != "always" or scores.pairs is None
+        return Chosen(candidates.chosen(choice), candidates, local, has_room)
+
+    best = chosen(usable, has_room=True)
+    if has_room(query, best.best):
+        return best
+    others = _with_room(query, columns, usable, pages)
+    return chosen(others, has_room=True) if others is not None else best._replace(has_room=False)
+
+
+def has_room(query: PlacementQuery, candidate: PlacementCandidate) -> bool:
+    """Return whether a placement's workers have room for all choices, with what they are to keep.
+
+    Args:
+        query: the request.
+        candidate: where it would go.
+    """
+    decode, prefill = candidate.decode_worker, candidate.prefill_worker
+    room, held = decode.room, query.held.get(decode.id)
+    if held is not None:
+        room = room.less(*held)
+    return room.takes(query.n, candidate.decode_pages) and (
+        prefill is None or prefill.room.places >= 1
+    )
+
+
+def _with_room(
+    query: PlacementQuery, columns: WorkerColumns, usable: Usable, pages: int | Floats
+) -> Usable | None:
+    """Return the workers that have room for a request; None: there are not enough of them."""
+    fits = columns.have_room(usable.decode, query.n, pages, query.held)
+    prefill = columns.have_place
+    if not fits.any() or (usable.prefill.any() and not (usable.prefill & prefill).any()):
+        return None
+    return with_room(columns, usable, fits, prefill)
 
 
 def possible(
@@ -119,13 +158,34 @@ def possible(
         fits = needed <= columns.total_pages[rows]
         if not fits.any():
             most = (columns.total_pages[rows] * columns.block_tokens[rows]).max()
+            if query.n > 1 and _fits(replace(query, n=1), columns, rows, policy):
+                raise invalid_field(
+                    "n",
+                    f"{query.n} choices need KV for more tokens than any worker has memory for "
+                    f"({most:.0f}): ask for fewer at once, or for fewer max_tokens",
+                )
             raise BatonError(
                 Reason.NO_CAPACITY,
                 f"the request needs KV for more tokens than any worker has memory for ({most:.0f})",
                 retry_after=RETRY_SECONDS,
             )
         usable = without_decode(columns, usable, fits)
+    if query.n > columns.least_sequences:
+        most = np.array([columns.workers[row].max_sequences for row in usable.decode.tolist()])
+        if query.n > most.max():
+            raise invalid_field(
+                "n",
+                f"{query.n} choices are more than any worker takes ({most.max():.0f}, "
+                "engine.max_running and engine.max_waiting together): ask for fewer at once",
+            )
+        usable = without_decode(columns, usable, most >= query.n)
     return usable, pages
+
+
+def _fits(query: PlacementQuery, columns: WorkerColumns, rows: Integers, policy: Policy) -> bool:
+    pages = pages_of(columns, query, policy)
+    needed = pages if isinstance(pages, int) else pages[rows]
+    return bool((needed <= columns.total_pages[rows]).any())
 
 
 def decide(query: PlacementQuery, chosen: Chosen, policy: Policy = DEFAULT_POLICY) -> Decision:

@@ -86,6 +86,21 @@ def without_decode(columns: WorkerColumns, usable: Usable, fits: Booleans) -> Us
     return Usable(rows, span(rows), usable.prefill, usable.prefill_at_all, handover)
 
 
+def with_room(columns: WorkerColumns, usable: Usable, fits: Booleans, prefill: Booleans) -> Usable:
+    """Return the same, and of its workers only those that have room.
+
+    Args:
+        columns: all workers.
+        usable: of these.
+        fits: by decode worker that may be used.
+        prefill: by all workers, whether they have for one more prompt.
+    """
+    rows = usable.decode[fits]
+    reports = usable.prefill & prefill
+    handover = _handover_rows(columns, rows, reports)
+    return Usable(rows, span(rows), reports, usable.prefill_at_all, handover)
+
+
 def _handover_rows(columns: WorkerColumns, rows: Integers, prefill: Booleans) -> HandoverRows:
     # Without a store there is no way for KV to get from one worker to the other.
     at = columns.has_store[rows].nonzero()[0]

@@ -75,8 +75,10 @@ class RecordedFleet(Fleet):
 
     def apply_report(self, report: LoadReport, now: float) -> None:
         """Take in a worker's load report."""
-        # Of a message's field, which no encoder knows.
-        self._write(ReportApplied(report._replace(tickets=list(report.tickets)), now))
+        # Of a message's fields, which no encoder knows.
+        tickets, sequences = list(report.tickets), list(report.ticket_sequences)
+        plain = report._replace(tickets=tickets, ticket_sequences=sequences)
+        self._write(ReportApplied(plain, now))
         super().apply_report(report, now)
 
     def mark_stale(self, worker_id: str) -> None:

@@ -5,7 +5,7 @@ says does not change, and new columns are made when it does.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -57,7 +57,7 @@ class WorkerColumns:
         self._fits: dict[bytes | tuple[str, bytes], Booleans | None] = {}
         """By tokenizer or adapter; None: all."""
         self._holdings = HoldingsTable([(one.id, one.store_id) for one in rows], self.store_ids)
-        self.values: Floats = np.empty((15, len(rows)))
+        self.values: Floats = np.empty((19, len(rows)))
         """[quantity, worker]."""
         (
             self.dry_at,
@@ -75,6 +75,10 @@ class WorkerColumns:
             self.chunk_token_seconds,
             self._itl_targets,
             self._itl_targets_of_rest,
+            self._at_once,
+            self._places,
+            self._large,
+            self._room_pages,
         ) = self.values
         self.addresses = b""
         """Of these arrays, as compiled code was told them."""
@@ -103,7 +107,11 @@ class WorkerColumns:
             old = kept[row]
             if old.stale != one.stale or old.draining != one.draining:
                 usable = True
-            elif old.streams_beside != one.streams_beside or old.total_pages != one.total_pages:
+            elif (
+                old.streams_beside != one.streams_beside
+                or old.total_pages != one.total_pages
+                or old.max_sequences != one.max_sequences
+            ):
                 flags = True
             kept[row] = one
         self.workers = kept
@@ -127,6 +135,41 @@ class WorkerColumns:
         """
         limits: Floats = np.minimum(self._itl_targets, self._itl_targets_of_rest + default)
         return limits
+
+    def have_room(
+        self,
+        rows: Integers,
+        choices: int,
+        pages: int | Floats,
+        held: Mapping[str, tuple[int, int]],
+    ) -> Booleans:
+        """Return which workers have room for all choices of a request that decode there.
+
+        Args:
+            rows: of the workers.
+            choices: how many.
+            pages: that they need together, at any worker or at each of all.
+            held: choices and pages, by worker, that are kept for others.
+        """
+        at_once, places = self._at_once[rows], self._places[rows]
+        room_pages = self._room_pages[rows]
+        if held:
+            for at, row in enumerate(rows.tolist()):
+                if self.ids[row] in held:
+                    kept, kept_pages = held[self.ids[row]]
+                    at_once[at] -= kept
+                    places[at] -= kept
+                    room_pages[at] -= kept_pages
+        needed = pages if isinstance(pages, int) else pages[rows]
+        fits: Booleans = at_once >= np.minimum(choices, self._large[rows])
+        fits &= (places >= choices) & (room_pages >= needed)
+        return fits
+
+    @property
+    def have_place(self) -> Booleans:
+        """Which workers take one more sequence, to run or to wait."""
+        places: Booleans = self._places >= 1
+        return places
 
     def holdings(self, match: Match) -> RunHoldings:
         """Return who holds the runs of a match; the layout of others' rows is not asked."""
@@ -170,7 +213,8 @@ class WorkerColumns:
         self.beside[:] = [one.streams_beside for one in rows]  # in place: its address is known
         self.any_beside = bool(self.beside.any())
         self.least_pages = min((one.total_pages for one in rows), default=0)
-        """Of all workers."""
+        """Of all workers, as the next."""
+        self.least_sequences = min((one.max_sequences for one in rows), default=math.inf)
 
 
 def span(rows: Integers) -> slice | Integers:
@@ -210,4 +254,5 @@ def _values(worker: Worker) -> tuple[float, ...]:
         1.0 / prefill,
         worker.itl_target,
         math.inf if worker.itl_target_of_all else 0.0,
+        *worker.room,
     )

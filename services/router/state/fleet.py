@@ -8,7 +8,7 @@ about it changed.
 import math
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from services.router.prefix_index.index import PrefixIndex
@@ -16,6 +16,7 @@ from services.router.state.backlog import Backlog
 from services.router.state.columns import WorkerColumns
 from services.router.state.instances import InstanceState, LoadReport, ModelLayout, Role
 from services.router.state.rates import DEFAULT_BANDWIDTHS, Bandwidths, RateEstimator
+from services.router.state.room import room
 from services.router.state.stream_targets import StreamPlacement
 from services.router.state.tickets import InFlightLoad, TicketTable
 from services.router.state.worker import RegisteredWorker, Worker
@@ -67,6 +68,8 @@ class Fleet:
         self._reported_at: OrderedDict[str, float] = OrderedDict()
         """Of workers that are not stale, the longest silent first."""
         self._stale: set[str] = set()
+        self._ended: dict[str, int] = {}
+        """By worker, sequences that its last report contains and whose tickets were returned."""
         self._layouts: dict[tuple[str, bytes], ModelLayout] = {}
         """By model and layout."""
         self._by_model: dict[str, list[str]] = {}
@@ -102,6 +105,7 @@ class Fleet:
         self._backlogs.pop(instance_id, None)
         self._reported_at.pop(instance_id, None)
         self._stale.discard(instance_id)
+        self._ended.pop(instance_id, None)
         self._rates.remove_worker(instance_id)
         self.tickets.remove_worker(instance_id)
         self.index.remove_holder(instance_id)
@@ -131,6 +135,7 @@ class Fleet:
         self._reported_at[worker_id] = now
         self._reported_at.move_to_end(worker_id)
         self._stale.discard(worker_id)
+        self._ended.pop(worker_id, None)
         self._rates.observe(worker_id, instance.layout_id, report)
         acknowledged = self.tickets.acknowledge(worker_id, report.tickets)
         backlog, tokens = self._backlogs.get(worker_id), report.pending_prompt_tokens
@@ -170,9 +175,34 @@ class Fleet:
         self._invalidate(*loads, *changed)
         return ticket
 
-    def load_changed(self, worker_ids: Iterable[str]) -> None:
-        """Rebuild these workers at their next use: tickets for them ended."""
-        self._invalidate(*worker_ids)
+    def return_tickets(self, session: int, ticket_ids: Sequence[str]) -> None:
+        """End tickets of a session; unknown ones and those of other sessions are left alone.
+
+        What a worker's last report has of them is room from now on: the work has ended, and the
+        next report comes later.
+        """
+        tickets, ended = self.tickets, set[str]()
+        for ticket_id in ticket_ids:
+            for worker_id in tickets.acknowledged_by(session, ticket_id):
+                sequences = self._reported_sequences(worker_id, ticket_id)
+                if sequences:
+                    self._ended[worker_id] = self._ended.get(worker_id, 0) + sequences
+                    ended.add(worker_id)
+        self._invalidate(*tickets.return_tickets(session, ticket_ids), *ended)
+
+    def end_session(self, session: int) -> None:
+        """End every ticket of a session."""
+        self._invalidate(*self.tickets.end_session(session))
+
+    def _reported_sequences(self, worker_id: str, ticket_id: str) -> int:
+        """Return how many sequences of a ticket a worker's last report contains."""
+        report = self._reports.get(worker_id)
+        if report is None or not report.ticket_sequences:
+            return 0
+        at = bisect_left(report.tickets, ticket_id)
+        if at == len(report.tickets) or report.tickets[at] != ticket_id:
+            return 0
+        return report.ticket_sequences[at]
 
     def tend(self, now: float) -> Tended:
         """Do a bounded piece of what is due with time; a router does it twice a second.
@@ -257,6 +287,8 @@ class Fleet:
             return None
         tickets, backlog = self.tickets.in_flight(worker_id), self._backlogs[worker_id]
         running = report.running + tickets.sequences
+        sequences = running + report.waiting - self._ended.get(worker_id, 0)
+        free_pages = report.free_pages - report.reserved_pages - tickets.pages
         targets = self.tickets.stream_targets(worker_id)
         strictest = targets.strictest if targets is not None else math.inf
         worker = self._workers[worker_id] = Worker(
@@ -265,7 +297,7 @@ class Fleet:
             running,
             report.waiting,
             report.pending_prompt_tokens + tickets.prompt_tokens,
-            report.free_pages - tickets.pages,
+            free_pages,
             report.total_pages,
             _decode_chunk(report),
             registered.draining or report.draining,
@@ -275,6 +307,8 @@ class Fleet:
             backlog.until,
             strictest,
             targets is not None and strictest < math.inf and targets.cover(running),
+            report.max_sequences or math.inf,
+            room(report.max_running, report.max_sequences, sequences, free_pages),
         )
         return worker
 

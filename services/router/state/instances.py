@@ -1,6 +1,6 @@
 """What the cluster says of its workers and stores, in plain values."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -77,10 +77,19 @@ class LoadReport(NamedTuple):
     """0, as of the next two: not known yet."""
     decode_step_seconds: float = 0.0
     fetch_bytes_per_second: float = 0.0
-    tickets: Collection[str] = ()
+    tickets: Sequence[str] = ()
     """Of the work that lives there."""
     draining: bool = False
     chunk_tokens: int = 0
     """Most prompt tokens that a step computes where no stream runs; 0: unknown."""
     decode_chunk_tokens: int = 0
     """Most prompt tokens that a step computes beside running streams; 0: as many as without."""
+    max_running: int = 0
+    """Sequences that run at once, at most; 0, as of the next: unknown."""
+    max_sequences: int = 0
+    """Sequences that it takes, running and waiting; of more it hands streams back."""
+    reserved_pages: int = 0
+    """Of the free pages, those that its work is counted for and does not hold yet."""
+    ticket_sequences: Sequence[int] = ()
+    """As many as tickets, which are sorted: of each, the sequences among running and waiting.
+    Empty: unknown."""

@@ -60,6 +60,8 @@ class Issued(NamedTuple):
 @dataclass(slots=True)
 class _Ticket:
     session: int
+    workers: tuple[str, ...]
+    """That its work was sent to."""
     unacknowledged: dict[str, InFlightLoad]
     """By worker: load that no report has acknowledged."""
     placement: StreamPlacement | None
@@ -136,7 +138,7 @@ class TicketTable:
             if targets is None:
                 targets = self._targets[placement.worker_id] = StreamTargets()
             targets.add(placement.itl_target, placement.streams)
-        self._tickets[ticket_id] = _Ticket(session, dict(loads), placement, targets)
+        self._tickets[ticket_id] = _Ticket(session, tuple(loads), dict(loads), placement, targets)
         if loads:
             self._issued_at[ticket_id] = now
         self._sessions.setdefault(session, set()).add(ticket_id)
@@ -145,6 +147,13 @@ class TicketTable:
             worker.total += load
             worker.tickets.add(ticket_id)
         return Issued(ticket_id, changed)
+
+    def acknowledged_by(self, session: int, ticket_id: str) -> list[str]:
+        """Return the workers whose reports contain the work of a session's ticket, or did."""
+        ticket = self._tickets.get(ticket_id)
+        if ticket is None or ticket.session != session:
+            return []
+        return [one for one in ticket.workers if one not in ticket.unacknowledged]
 
     def return_tickets(self, session: int, ticket_ids: Iterable[str]) -> set[str]:
         """End tickets of a session; unknown ones and those of other sessions are left alone.

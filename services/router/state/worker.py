@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from services.router.state.rates import WorkerRates
+from services.router.state.room import UNBOUNDED, Room
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +66,11 @@ class Worker:
     none says any."""
     itl_target_of_all: bool = False
     """Whether the class of each stream says one; otherwise the policy's is to be kept, too."""
+    max_sequences: float = math.inf
+    """That it takes, running and waiting; infinite: it does not say."""
+    room: Room = UNBOUNDED
+    """What it may be sent; `free_pages` are those that work here and on its way is not counted
+    for."""
     streams_beside: bool = field(init=False)
     """Prompts are computed here beside running streams, in chunks that are known."""
     prefill_token_seconds: float = field(init=False)

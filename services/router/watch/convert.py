@@ -53,4 +53,8 @@ def report_from_proto(report: worker_pb2.LoadReport) -> LoadReport:
         report.draining,
         report.chunk_tokens,
         report.decode_chunk_tokens,
+        report.max_running,
+        report.max_sequences,
+        report.reserved_pages,
+        report.ticket_sequences,
     )

@@ -20,6 +20,8 @@ class Plan(NamedTuple):
     prefill_seconds: float
     uncached_tokens: int
     ttft_seconds: float = 0.0
+    has_room: bool = True
+    choices: int = 1
 
 
 @dataclass
@@ -32,6 +34,10 @@ class Workers:
     refuse: set[int] = field(default_factory=set)
     """Seeds."""
     planned: int = 0
+    places: float = math.inf
+    """Choices that all workers together have room for."""
+    kept: int = 0
+    """Of these, kept for who goes first."""
 
     def remaining_seconds(self, request: PlacementRequest) -> float:
         return max(1, request.prompt_tokens - self.held.get(request.seed, 0)) / 100
@@ -45,6 +51,15 @@ class Workers:
             (now + one - gate for one in self.queues.values() if one > gate), default=math.inf
         )
 
+    def hold_nothing(self) -> None:
+        self.kept = 0
+
+    def hold(self, plan: Plan) -> None:
+        self.kept += plan.choices
+
+    def any_room(self) -> bool:
+        return self.places - self.kept >= 1
+
     def tokens_per_second(self) -> float:
         return 100.0 * len(self.queues)
 
@@ -54,11 +69,14 @@ class Workers:
             raise BatonError(Reason.NO_WORKER, "no decode worker can take this request")
         worker = min(self.queues, key=lambda one: (self.queues[one] + planned.get(one, 0), one))
         work = self.remaining_seconds(waiting.request)
-        return Plan(worker, work, round(100 * work), self.queues[worker] + work)
+        n = waiting.request.n
+        fits = self.places - self.kept >= n
+        return Plan(worker, work, round(100 * work), self.queues[worker] + work, fits, n)
 
     def place(self, due: Due[Plan]) -> None:
         assert not isinstance(due.plan, BatonError)
         self.queues[due.plan.worker_id] += due.plan.prefill_seconds
+        self.places -= due.plan.choices
 
 
 def waiting(
@@ -72,8 +90,9 @@ def waiting(
     session: int = 1,
     deadline: float = float("inf"),
     target: float = float("inf"),
+    n: int = 1,
 ) -> Waiting:
-    request = PlacementRequest("m", tokens, 10, tenant=tenant, seed=number)
+    request = PlacementRequest("m", tokens, 10, n=n, tenant=tenant, seed=number)
     return Waiting(
         number, request, session, at, (tier, rank), rank, deadline=deadline, ttft_target=target
     )

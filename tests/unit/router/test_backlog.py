@@ -91,7 +91,7 @@ def test_load_that_ends_unacknowledged_is_not_computed_twice() -> None:
     one = One()
     one.report(0, 0.0)
     ticket = one.send(1_000, 0.0)
-    one.fleet.load_changed(one.fleet.tickets.return_tickets(1, [ticket]))
+    one.fleet.return_tickets(1, [ticket])
     assert one.left(0.5) == 0.0
     one.send(1_000, 0.5)
     assert one.left(0.5) == 1.0
@@ -143,7 +143,7 @@ def test_it_is_never_less_than_what_time_and_silence_allow(
             assert one.left(now) == pytest.approx(before + tokens / RATE)
         elif kind == "return" and open_tickets:
             ticket = open_tickets.pop()
-            one.fleet.load_changed(one.fleet.tickets.return_tickets(1, [ticket]))
+            one.fleet.return_tickets(1, [ticket])
             assert one.left(now) <= before
         (worker,) = one.fleet.workers("m")
         total = worker.pending_prompt_tokens / RATE

@@ -74,8 +74,15 @@ def test_a_report_keeps_every_number() -> None:
         fetch_bytes_per_second=8,
         tickets=["a", "b"],
         draining=True,
+        chunk_tokens=9,
+        decode_chunk_tokens=10,
+        max_running=11,
+        max_sequences=12,
+        reserved_pages=13,
+        ticket_sequences=[1, 2],
     )
     report = report_from_proto(message)
-    assert report._replace(tickets=tuple(report.tickets)) == LoadReport(
-        "w", "7", 1, 2, 3, 4, 5, 6, 7, 8, ("a", "b"), True
+    lists = {"tickets": tuple(report.tickets), "ticket_sequences": tuple(report.ticket_sequences)}
+    assert report._replace(**lists) == LoadReport(
+        "w", "7", 1, 2, 3, 4, 5, 6, 7, 8, ("a", "b"), True, 9, 10, 11, 12, 13, (1, 2)
     )

@@ -107,7 +107,7 @@ def test_streams_keep_the_strictest_target_of_their_classes_until_their_tickets_
     assert itl(fleet) == (0.02, 0.02), "load that is acknowledged is no stream that ended"
     # A report of fewer streams comes after the ticket, or before it.
     for ended, running, limit in ((3, 3, 0.05), (2, 2, 0.1), (1, 1, 0.2), (0, 0, 0.05)):
-        fleet.load_changed(fleet.tickets.return_tickets(1, [tickets[ended]]))
+        fleet.return_tickets(1, [tickets[ended]])
         fleet.apply_report(LoadReport("a", running=running), 2.0)
         assert itl(fleet) == (limit, limit)
 
@@ -132,7 +132,7 @@ def test_streams_of_a_worker_that_left_are_not_those_of_the_one_that_comes_back(
     fleet.apply_report(LoadReport("a"), 1.0)
     assert itl(fleet) == (0.05, 0.05)
     fleet.issue(1, 1.0, {"a": InFlightLoad(0, 1, 0)}, StreamPlacement("a", 1, 0.1))
-    fleet.load_changed(fleet.tickets.return_tickets(1, [old]))
+    fleet.return_tickets(1, [old])
     assert itl(fleet) == (0.1, 0.1)
 
 
@@ -172,7 +172,7 @@ def test_rows_are_those_of_open_tickets_also_where_there_are_too_many(
                 ended = open_tickets[which : which + 1]
                 del open_tickets[which : which + 1]
                 names = [ticket for ticket, _, _ in ended]
-                fleet.load_changed(fleet.tickets.return_tickets(1, names))
+                fleet.return_tickets(1, names)
             case str(name):
                 names = [ticket for ticket, _, _ in open_tickets]
                 fleet.apply_report(

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import BatonError, Reason
-from services.router.policy.costs import PlacementQuery, Policy, Turn
+from services.router.policy.costs import Held, PlacementQuery, Policy, Turn
 from services.router.policy.explanation import Exclusion, explain
-from services.router.policy.placement import Decision
+from services.router.policy.placement import Decision, choose
 from services.router.prefix_index.holders import DRAM, ENGINE
 from services.router.prefix_index.index import PrefixIndex
 from services.router.state.columns import WorkerColumns
 from services.router.state.rates import WorkerRates
+from services.router.state.room import room
 from services.router.state.worker import Worker
 from tests.support.router.placement import beside, make_worker, place
 
@@ -199,7 +200,66 @@ def test_growth_counts_for_every_choice() -> None:
     assert names(place(query(n=1), [tight])) == (None, "d1")
     with pytest.raises(BatonError) as refused:
         place(query(n=2), [tight])
-    assert refused.value.reason is Reason.NO_CAPACITY
+    assert (refused.value.reason, refused.value.field) == (Reason.INVALID_FIELD, "n")
+    assert "2 choices need KV for more tokens than any worker has memory for" in str(refused.value)
+
+
+def test_choices_that_no_worker_could_ever_hold_are_refused_at_once() -> None:
+    few, more = (
+        replace(one, max_sequences=most, room=room(4, most, 0, 1_000))
+        for one, most in ((D1, 6), (D2, 9))
+    )
+    assert names(place(query(n=9), [few, more]))[1] == "d2"
+    with pytest.raises(BatonError, match=r"10 choices are more than any worker takes .9, ") as no:
+        place(query(n=10), [few, more])
+    assert (no.value.http_status, no.value.field) == (400, "n")
+
+
+# Room for all choices
+
+
+def test_a_worker_with_room_is_chosen_and_without_one_none_goes() -> None:
+    full = replace(D1, room=room(8, 16, sequences=4, free_pages=1_000))
+    free = replace(D2, room=room(8, 16, sequences=0, free_pages=1_000), pending_prompt_tokens=9_000)
+    columns = WorkerColumns([full, free])
+    assert choose(query(n=4), columns).best.decode_worker is full
+    # Two in eight are a quarter of the batch: of more choices the rest would wait at the worker.
+    crowded = replace(full, room=room(8, 16, sequences=7, free_pages=1_000))
+    chosen = choose(query(n=4), WorkerColumns([crowded, free]))
+    assert (chosen.best.decode_worker, chosen.has_room) == (free, True)
+    chosen = choose(query(n=4), WorkerColumns([crowded]))
+    assert (chosen.best.decode_worker, chosen.has_room) == (crowded, False)
+    assert choose(query(n=1), WorkerColumns([crowded])).has_room
+
+
+def test_room_that_is_kept_for_another_request_is_none() -> None:
+    one = replace(D1, room=room(8, 16, sequences=4, free_pages=1_000))
+    held = {"d1": Held(4, 100)}
+    assert choose(query(n=1), WorkerColumns([one])).has_room
+    assert not choose(replace(query(n=1), held=held), WorkerColumns([one])).has_room
+    other = replace(D2, room=one.room, pending_prompt_tokens=9_000)
+    asked = replace(query(n=1), held=held)
+    assert choose(asked, WorkerColumns([one, other])).best.decode_worker is other
+
+
+def test_pages_and_places_are_room_too() -> None:
+    needed = choose(query(n=2), WorkerColumns([D1])).best.decode_pages
+    for pages, fits in ((needed, True), (needed - 1, False)):
+        one = replace(D1, room=room(8, 16, sequences=0, free_pages=pages))
+        assert choose(query(n=2), WorkerColumns([one])).has_room is fits
+    # Choices of a large request need not run at once, but each has to find a place.
+    for sequences, fits in ((6, True), (7, False)):
+        one = replace(D1, room=room(8, 12, sequences=sequences, free_pages=9_999))
+        assert choose(query(n=6), WorkerColumns([one])).has_room is fits
+
+
+def test_a_prefill_worker_without_a_place_takes_no_prompt() -> None:
+    full = replace(P1, room=room(4, 8, sequences=8, free_pages=1_000))
+    chosen = choose(query(), WorkerColumns([full, D1]))
+    assert (chosen.best.prefill_worker, chosen.has_room) == (full, False)
+    other, busy = worker("p3", can_prefill=True), replace(D1, pending_prompt_tokens=9_000)
+    chosen = choose(query(), WorkerColumns([full, other, busy]))
+    assert (chosen.best.prefill_worker, chosen.has_room) == (other, True)
 
 
 # Who goes first, and how long streams may take
@@ -443,7 +503,7 @@ def test_only_what_may_be_used_is_used(
     try:
         decision = place(asked, workers)
     except BatonError as error:
-        assert error.retry_after is not None
+        assert error.retry_after is not None or (n > 1 and error.field == "n")
         assert (error.reason is Reason.NO_WORKER) == (not usable)
         return
     prefill, decode = decision.prefill_worker, decision.decode_worker

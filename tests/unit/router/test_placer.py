@@ -284,8 +284,8 @@ def test_when_all_sessions_ended_loads_are_exactly_what_reports_say(
     issued: list[tuple[int, str]] = []
     actions: dict[str, Callable[..., None]] = {
         "place": lambda session: issued.append((session, router.place(ask(), session).ticket)),
-        "return": lambda i: fleet.load_changed(
-            fleet.tickets.return_tickets(issued[i][0], [issued[i][1]]) if i < len(issued) else ()
+        "return": lambda i: (
+            fleet.return_tickets(issued[i][0], [issued[i][1]]) if i < len(issued) else None
         ),
         "acknowledge": lambda worker: fleet.apply_report(
             report(worker, tickets=[t for _, t in issued]), 0.0
@@ -299,7 +299,7 @@ def test_when_all_sessions_ended_loads_are_exactly_what_reports_say(
     for kind, argument in history:
         actions[kind](argument)
     for session in (1, 2):
-        fleet.load_changed(fleet.tickets.end_session(session))
+        fleet.end_session(session)
     assert len(fleet.tickets) == 0
     for worker in fleet.workers("m"):
         assert fleet.tickets.in_flight(worker.id) == NOTHING

@@ -94,7 +94,7 @@ def test_a_placement_counts_until_its_ticket_is_returned() -> None:
     assert (plan.prefill_seconds, plan.uncached_tokens) == (1.0, 100)
     placed = asked.place(plan, 1, 0.0)
     assert asked.queue_seconds(0.0) == {"c1": 1.0}
-    made.load_changed(made.tickets.return_tickets(1, [placed.ticket]))
+    made.return_tickets(1, [placed.ticket])
     assert asked.queue_seconds(0.0) == {"c1": 0.0}
 
 
