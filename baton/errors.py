@@ -153,8 +153,8 @@ class Reason(Enum):
     UNAVAILABLE = Code.UNAVAILABLE, "server_error", "unavailable"
     """The process cannot serve now, or cannot be reached. Try again after a moment."""
     OVERLOADED = Code.UNAVAILABLE, "server_error", "overloaded"
-    """All queues are full: `limits.max_requests`, a router's or the longest wait; or the process has
-    no memory for the request. Try again later, or add workers."""
+    """All queues are full: `limits.max_requests`, a router's or the longest wait; or the process
+    has no memory for the request. Try again later, or add workers."""
     DRAINING = Code.UNAVAILABLE, "server_error", "draining"
     """The process is shutting down. Try again: another one answers."""
     NO_WORKER = Code.UNAVAILABLE, "server_error", "no_worker"
