@@ -71,6 +71,7 @@ class Stream:
     waits_for_prefill: bool
     counted: bool = False
     ended: bool = False
+    paused: bool = False
     admitted: Admitted | None = None
     started: bool = False
 
@@ -85,7 +86,7 @@ class Worker:
     """An engine and its streams."""
 
     def __init__(self, name: str, pages: int, max_running: int, max_waiting: int) -> None:
-        limits = SchedulerLimits(BLOCK, max_running, max_waiting, 64, 64)
+        limits = SchedulerLimits(BLOCK, max_running, max_waiting, 64, 64, paused_share=0.0)
         info = engine_info(
             BLOCK,
             context_tokens=pages * BLOCK,
