@@ -19,6 +19,7 @@ from baton.host.ports import held_port
 from baton.telemetry.logs import get_logger
 from tests.support.clock import DEADLINE_SECONDS
 from tests.support.engine.model import MODEL, ROOT, prompt_of
+from tests.support.network.listener import listening
 from tests.support.tls.roles import role
 from tests.support.wait import eventually
 
@@ -121,10 +122,9 @@ async def broken_frontend() -> AsyncIterator[str]:
         head = f"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}"
         writer.write(f"{head}\r\nconnection: close\r\n\r\n{body}".encode())
         await writer.drain()
-        writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with listening(answer) as port:
+        yield f"127.0.0.1:{port}"
 
 
 def scrape(directory: Path, targets: list[str]) -> None:

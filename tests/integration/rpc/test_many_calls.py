@@ -28,6 +28,7 @@ from tests.support.http2.frames import (
     take,
 )
 from tests.support.http2.peer import connect
+from tests.support.network.listener import listening
 from tests.support.wait import eventually
 
 REQUEST = BytesValue(value=b"x")
@@ -116,7 +117,6 @@ class TightServer:
             while (got := take(buffer)) is not None:
                 if got.kind == Kind.HEADERS:
                     self.heads.append(got.stream_id)
-        writer.close()
 
     def say(self, *parts: bytes) -> None:
         assert self.writer is not None
@@ -131,9 +131,7 @@ class TightServer:
 async def test_a_client_keeps_to_settings_as_they_change():
     """RFC 9113, sections 5.1.2 and 6.5.2: a hundred before it was told, then as it was told."""
     tight = TightServer()
-    server = await asyncio.start_server(tight.serve, "127.0.0.1", 0)
-    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, Channel(address) as channel:
+    async with listening(tight.serve) as port, Channel(f"127.0.0.1:{port}") as channel:
         calls = [channel.unary_stream(EMPTY, bytes, bytes)(b"") for _ in range(130)]
         await eventually(lambda: len(tight.heads) == 100)
         tight.say(settings((Setting.MAX_CONCURRENT_STREAMS, 110)), SETTINGS_ACK)
@@ -148,7 +146,6 @@ async def test_a_client_keeps_to_settings_as_they_change():
         await eventually(lambda: len(tight.heads) == 112)
         for call in calls:
             call.cancel()
-    server.close()
 
 
 async def test_connections_beyond_the_limit_are_closed_before_a_word():

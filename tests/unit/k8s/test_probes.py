@@ -1,6 +1,5 @@
 """Probes: thresholds, and what each kind of try finds."""
 
-import asyncio
 from contextlib import asynccontextmanager
 
 import grpc
@@ -11,6 +10,7 @@ from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from tests.k8s.pods.probes.checks import check, port_number
 from tests.k8s.pods.probes.state import ProbeState, Timing
+from tests.support.network.listener import listening
 
 CONTAINER = {"name": "c", "ports": [{"name": "ops", "containerPort": 9090}]}
 
@@ -73,8 +73,7 @@ async def test_http(answer, wrong):
         writer.close()
         await writer.wait_closed()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(serve) as port:
         header = {"name": "x-probe", "value": "1"}
         probe = {"httpGet": {"path": "/livez", "port": port, "httpHeaders": [header]}}
         assert await check(probe, CONTAINER, "127.0.0.1", no_exec, 5) == wrong
@@ -91,11 +90,8 @@ async def test_tcp_and_http_where_nobody_listens(unused_tcp_port):
 async def test_who_is_silent_fails_in_time():
     async def silent(reader, writer):
         await reader.read()
-        writer.close()
-        await writer.wait_closed()
 
-    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(silent) as port:
         wrong = await check({"httpGet": {"port": port}}, CONTAINER, "127.0.0.1", no_exec, 0.05)
     assert "TimeoutError" in wrong
 

@@ -12,6 +12,7 @@ from tests.k8s.pods.services.dns import answer
 from tests.k8s.pods.services.endpoints import Backend, Late, endpoints, target
 from tests.k8s.pods.services.proxy import ServicePort
 from tests.k8s.pods.services.table import ServiceTable
+from tests.support.network.listener import listening
 from tests.support.wait import eventually
 
 LABELS = {"app": "router"}
@@ -106,9 +107,9 @@ def test_dns(table):
 @asynccontextmanager
 async def proxied(serve):
     """Yield a connection through a Service's port to a pod, and the port."""
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as pod:
+    async with listening(serve) as pod:
         port = ServicePort("127.0.0.1", 0)
-        port.targets = [pod.sockets[0].getsockname()[:2]]
+        port.targets = [("127.0.0.1", pod)]
         number = await port.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", number)
         try:

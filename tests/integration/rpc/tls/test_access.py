@@ -29,6 +29,7 @@ from baton.settings import GrpcSettings, TlsSettings
 from baton.telemetry import metrics
 from bench.harness.metrics import parse_metrics
 from tests.support.clock import within
+from tests.support.network.listener import listening
 from tests.support.tls.roles import role, write
 
 EXPECTED = {
@@ -224,14 +225,11 @@ async def test_a_server_that_does_not_agree_on_http2_hears_nothing(tmp_path: Pat
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             heard.append(await reader.read(1))
-        writer.close()
 
-    server = await asyncio.start_server(listen, "127.0.0.1", 0, ssl=other)
-    host, port = server.sockets[0].getsockname()
     async with (
-        server,
+        listening(listen, ssl=other) as port,
         mutual_tls(role(tmp_path, AUTHORITY, "operator")),
-        Channel(f"{host}:{port}") as channel,
+        Channel(f"127.0.0.1:{port}") as channel,
         within(20),
     ):
         path = METHODS["KvStoreService/Stat"]

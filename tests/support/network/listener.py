@@ -1,0 +1,44 @@
+"""A port whose connections are served by a function, and closed whatever becomes of that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(serve: Serve, **options: Any) -> AsyncIterator[int]:
+    """Listen on a port of 127.0.0.1, which is yielded, until the context is left.
+
+    A connection that a handler leaves open, for example because its test has ended, would be
+    collected as garbage during another test, which fails of it.
+
+    Args:
+        serve: for each connection; cancelled at the end.
+        options: as `asyncio.start_server` takes them.
+    """
+    handlers: set[asyncio.Task[None]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        handlers.add(task)
+        try:
+            await serve(reader, writer)
+        except asyncio.CancelledError:
+            pass  # below; Python 3.11 would log that it cannot tell what a cancelled task raised
+        finally:
+            handlers.discard(task)
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, **options)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        left = list(handlers)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
