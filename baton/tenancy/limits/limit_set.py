@@ -142,14 +142,16 @@ class Reservation:
     ) -> None:
         self._limits: LimitSet | None = limits
         self._terms = [share.term for share in limits.tokens]
-        self._requests = [(share, share.term, requests) for share in limits.requests]
+        self._requests = (
+            [(share, share.term, requests) for share in limits.requests] if requests > 1 else []
+        )
         self.tokens = tokens
         """Reserved: its prompt, and the most that it may write."""
         self.hold = hold
         """Of budgets; None: it has none."""
 
     def return_requests(self) -> None:
-        """Give back the requests that were counted: none of them was begun. Only once."""
+        """Give back several requests that were counted: none of them was begun. Only once."""
         requests, self._requests = self._requests, []
         for share, term, count in requests:
             share.refund(count, term)
@@ -187,6 +189,7 @@ class LimitSet:
             default=None,
         )
         """The smallest of its budgets; None: nothing limits what it may spend."""
+        self._once = self.requests + self.at_once
 
     def hold(self, cost: int) -> CostHold | None:
         """Return what a request holds of the budgets; None: there are none, or it costs nothing."""
@@ -210,14 +213,12 @@ class LimitSet:
         """
         if self._limiter.alone:
             self._limiter.refill(self.shares, now)
-        for share in self.at_once:
-            if requests > share.limit.burst:
-                return Refusal(share.limit, None, requests)
-        for share in self.requests:
-            if share.available < requests:
-                return self._lack(tokens, now, requests)
-        for share in self.at_once:
-            if share.available < 1:
+        if requests != 1:
+            refusal = self._check_several(requests)
+            if refusal is not None:
+                return refusal
+        for share in self._once if requests else self.at_once:
+            if share.available < 1 or (share.available < requests and not share.places):
                 return self._lack(tokens, now, requests)
         for share in self.tokens:
             if share.available < tokens:
@@ -270,6 +271,13 @@ class LimitSet:
         for share in self.requests:
             if share.changed:
                 self._limiter.tell(share)
+
+    def _check_several(self, requests: int) -> Refusal | None:
+        """Refuse several requests that are one for the client and can never run together."""
+        for share in self.at_once:
+            if requests > share.limit.burst:
+                return Refusal(share.limit, None, requests)
+        return None
 
     def _lack(self, tokens: int, now: float, requests: int) -> Refusal | None:
         """Refuse, or have all owners asked at once of whose limits the request lacks something."""

@@ -1,6 +1,7 @@
 """What a frontend was granted of a limit per minute of late, whichever router owned it."""
 
 from collections import deque
+from typing import Any
 
 from baton.tenancy.limits.spec import Limit
 
@@ -16,11 +17,15 @@ class RecentGrants:
     bounded: 14 numbers.
     """
 
-    __slots__ = ("_slots",)
+    __slots__ = ("_limit", "_seconds", "_slots", "_sum")
 
     def __init__(self) -> None:
-        self._slots: deque[tuple[float, int]] = deque()
-        """When each began, and the units that came in it."""
+        self._slots: deque[list[Any]] = deque()
+        """When each began, a number, and the units that came in it, an int."""
+        self._sum = 0
+        self._limit: Limit | None = None
+        self._seconds = 0.0
+        """In which the bucket of that limit fills."""
 
     def __len__(self) -> int:
         """Return how many times are remembered in which units came."""
@@ -28,30 +33,41 @@ class RecentGrants:
 
     def add(self, units: int, limit: Limit, now: float) -> None:
         """Count units that came."""
-        if self._slots and now < self._slots[-1][0] + fill_seconds(limit) / _SLOTS:
-            began, before = self._slots[-1]
-            self._slots[-1] = began, before + units
-        elif units:
-            self._slots.append((now, units))
-            self._forget(limit, now)
+        if not units:
+            return
+        self._forget(limit, now)
+        self._sum += units
+        if self._slots and now < self._slots[-1][0] + self._seconds / _SLOTS:
+            self._slots[-1][1] += units
+        else:
+            self._slots.append([now, units])
 
     def take_back(self, units: int) -> None:
         """Count units that went back, or are void and were not used."""
-        while units and self._slots:
-            began, before = self._slots.pop()
-            if before > units:
-                self._slots.append((began, before - units))
-            units -= min(units, before)
+        slots = self._slots
+        while slots:
+            latest = slots[-1]
+            if latest[1] > units:
+                latest[1] -= units
+                self._sum -= units
+                return
+            slots.pop()
+            units -= latest[1]
+            self._sum -= latest[1]
 
     def total(self, limit: Limit, now: float) -> int:
         """Return the units that came in the time in which the limit's bucket fills."""
+        if not self._slots:
+            return 0
         self._forget(limit, now)
-        return min(limit.burst, sum(units for _, units in self._slots))
+        return min(limit.burst, self._sum)
 
     def _forget(self, limit: Limit, now: float) -> None:
-        seconds = fill_seconds(limit) * (1 + 1 / _SLOTS)
+        if limit is not self._limit:
+            self._limit, self._seconds = limit, fill_seconds(limit)
+        seconds = self._seconds * (1 + 1 / _SLOTS)
         while self._slots and self._slots[0][0] + seconds <= now:
-            self._slots.popleft()
+            self._sum -= self._slots.popleft()[1]
 
 
 def fill_seconds(limit: Limit) -> float:

@@ -22,10 +22,9 @@ from services.frontend.placement.router_client import RouterClient
 from services.frontend.placement.session import RouterSession
 
 TICK_SECONDS = 0.25
-WAIT_SECONDS = 0.25
-"""A request waits so long for the routers that own its limits to answer."""
-BUDGET_WAIT_SECONDS = 1.0
-"""And so long where it has budgets: each owner has money returned that others do not use."""
+WAIT_SECONDS = 1.0
+"""A request waits so long for the routers that own its limits to answer: a new owner hears first
+what all frontends were granted, and one of a budget has money returned that others do not use."""
 CLOSE_SECONDS = 1.0
 """For what is not spent to go back when this frontend stops."""
 _ASKS = 1024
@@ -175,8 +174,7 @@ class RequestLimits:
 
     async def _wait(self, waiting: "_Waiting") -> Reservation | Refusal:
         self._waiting[waiting] = None
-        seconds = WAIT_SECONDS if waiting.hold is None else BUDGET_WAIT_SECONDS
-        timer = Timer(seconds, partial(self._give_up, waiting))
+        timer = Timer(WAIT_SECONDS, partial(self._give_up, waiting))
         try:
             return await waiting.outcome
         except asyncio.CancelledError:
