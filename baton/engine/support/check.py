@@ -75,9 +75,10 @@ def _check_windows(path: Path, facts: KvFacts, row: Architecture, context_tokens
     if window is None:
         return
     context = context_tokens or facts.max_position_embeddings
+    engine = "" if row.torch else " with --engine vllm"
     raise CheckpointError(
         f"{path} asks for sliding window attention: layers see the last {window} tokens of a "
         f"context of {context or 'any length'}, which is not supported yet by either engine. Set "
-        f"BATON_ENGINE_CONTEXT_TOKENS to {window} or less to serve it with contexts that the "
-        "window covers."
+        f"BATON_ENGINE_CONTEXT_TOKENS to {window} or less to serve it{engine}, with contexts that "
+        "the window covers."
     )

@@ -22,6 +22,7 @@ CONFIGS: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "data" / "model_configs.json").read_text()
 )
 
+MISTRAL = "mistral-7b-v0.1"
 WINDOW = "asks for sliding window attention: layers see the last {} tokens of a context of {}"
 NEITHER = {
     "gemma-2-2b": WINDOW.format(4096, 8192),
@@ -88,7 +89,9 @@ def test_what_no_engine_serves_is_not_supported_yet(
     assert NEITHER[name] in said
     assert "not supported yet" in said
     assert str(tmp_path / "config.json") in said
-    assert "--engine vllm" not in said
+    covered = "to serve it with --engine vllm, with contexts that the window covers" in said
+    assert covered == ("sliding window" in said and name != MISTRAL)
+    assert ("--engine vllm" in said) == covered
 
 
 @pytest.mark.parametrize("name", VLLM_ALONE)
@@ -114,7 +117,6 @@ def test_what_is_in_no_table_is_left_to_vllm(tmp_path: Path) -> None:
     assert "LlamaForCausalLM" in said
 
 
-MISTRAL = "mistral-7b-v0.1"
 QWEN = "qwen2.5-0.5b"
 USED = {"use_sliding_window": True, "sliding_window": 4096}
 
