@@ -104,6 +104,8 @@ def check_head(
             _check_coding(version, value)
     if size > max_bytes:
         raise too_long(max_bytes)
+    if b"#" in target:
+        raise BatonError(Reason.MALFORMED_HEAD, "the target of the request has a fragment (#)")
     if hosts > 1 or (not hosts and version == "1.1"):
         text = f"the request has {hosts or 'no'} Host header fields; HTTP/1.1 wants one"
         raise BatonError(Reason.MALFORMED_HEAD, text)

@@ -27,6 +27,7 @@ DOUBTS = (
     b"GET /whole HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n",
     b"GET /whole HTTP/1.1\r\n\r\n",
     b"GET /whole\r\n\r\n",
+    b"GET /whole#x HTTP/1.1\r\nhost: x\r\n\r\n",
     b"CONNECT x:443 HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 )

@@ -1,13 +1,19 @@
 """n requests on a connection get n answers, each its own, however they are framed, cut and sent."""
 
 import asyncio
+import json
+from random import Random
 
 import pytest
 
+from services.frontend.http.asgi import Receive, Scope, Send
 from services.frontend.http.exchange import UNREAD_BYTES
+from services.frontend.http.middleware import RequestMiddleware
+from services.frontend.http.responses import send_json
 from tests.support.http.answers import Answer, Asked, read_answers
 from tests.support.http.connections import Application, play_connection
 from tests.support.http.doubts import DOUBTS
+from tests.support.http.second_reader import draw_bytes, read_by_h11, read_here
 from tests.support.http.wire import Wire
 
 BATCH = 50
@@ -29,6 +35,27 @@ async def test_n_requests_get_n_answers(first: int, count: int) -> None:
         answered += sum(one.result()[1] for one in played)
     # Most connections are not ended before all is answered: else nothing was tried here.
     assert answered > 0.8 * sent, (sent, answered)
+
+
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [
+        pytest.param(0, 1_000, id="some"),
+        pytest.param(1_000, 20_000, id="many", marks=[pytest.mark.soak]),
+    ],
+)
+async def test_another_reader_ends_requests_where_this_one_does(first: int, count: int) -> None:
+    """Of bytes that are wrong somewhere: what one of two takes for a body, the other never takes
+    for a request."""
+    alike = 0
+    for seed in range(first, first + count):
+        data = draw_bytes(Random(seed))
+        heard, here = read_by_h11(data), await read_here(data)
+        both = min(len(heard.requests), len(here))
+        assert here[:both] == heard.requests[:both], (seed, data)
+        assert len(here) == both or heard.stricter, (seed, data, heard.why)
+        alike += here == heard.requests
+    assert alike > 0.6 * count, alike
 
 
 @pytest.mark.parametrize("doubt", DOUBTS, ids=range(len(DOUBTS)))
@@ -169,3 +196,16 @@ async def test_a_body_without_memory_is_refused_as_overload() -> None:
     answers, _ = read_answers(bytes(wire.socket.written), [Asked(False, b"1.1")], True)
     assert [(one.status, one.last) for one in answers] == [(503, True)]
     wire.lose()
+
+
+async def test_a_handler_without_memory_is_overload_and_its_connection_goes_on() -> None:
+    async def starved(scope: Scope, _: Receive, send: Send) -> None:
+        if scope["path"] == "/starved":
+            raise MemoryError
+        await send_json(send, [])
+
+    wire = Wire(RequestMiddleware(starved))
+    answers = await answers_to(b"GET /starved HTTP/1.1\r\nhost: x\r\n\r\n" + LAST, wire)
+    assert [one.status for one in answers] == [503, 200]
+    assert answers[0].fields[b"retry-after"] == b"1"
+    assert json.loads(answers[0].body)["error"]["code"] == "overloaded"
