@@ -19,6 +19,7 @@ from baton.rpc.links import links
 from baton.rpc.server.server import Server
 from baton.rpc.tls.mutual import MutualTls
 from baton.rpc.tls.public import public_tls
+from baton.rpc.unfinished import Unfinished
 from baton.settings import AuthSettings, FrontendSettings
 from baton.state.database import open_database
 from baton.telemetry.logs import get_logger
@@ -139,6 +140,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         prices=PriceTable(settings.usage.prices),
     )
     addresses = ClientAddresses(settings.public.max_connections_per_address)
+    unfinished = Unfinished(settings.public.max_unfinished_bytes)
     server = await stack.enter_async_context(
         Server(
             settings.grpc,
@@ -152,6 +154,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
             max_connection_age_seconds=limits.max_connection_age_seconds,
             max_connection_grace_seconds=limits.max_connection_grace_seconds,
             addresses=addresses,
+            unfinished=unfinished,
         )
     )
     servers = [server]
@@ -177,6 +180,7 @@ async def compose(process: Process, settings: FrontendSettings) -> None:
         None if public is None else public.http_context,
         limits.max_connection_age_seconds,
         addresses,
+        unfinished,
     )
     await stack.enter_async_context(http)
     http.bind()

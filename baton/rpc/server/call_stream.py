@@ -152,6 +152,10 @@ class CallStream:
         else:
             self.task.cancel()
 
+    def give_up(self, error: BatonError) -> None:
+        """Refuse the message that is coming: there are too many of such."""
+        self.cancel(error)
+
     def deliver(self) -> None:
         """Give the handler's callback what waits; what it raises ends the call."""
         try:
@@ -227,7 +231,7 @@ class CallStream:
         if size == self._partial_bytes:
             return True
         change, self._partial_bytes = size - self._partial_bytes, size
-        return self.connection.keep_partial(change)
+        return self.connection.keep_partial(self, size, change)
 
     # How it ends.
 

@@ -22,6 +22,7 @@ from baton.rpc.socket_protocol import SocketProtocol
 from baton.rpc.tls.access import denial, may_call
 from baton.rpc.tls.contexts import HTTP2, ServerTls
 from baton.rpc.tls.identity import Peer
+from baton.rpc.unfinished import Unfinished
 from baton.telemetry.logs import get_logger
 from baton.telemetry.metrics import Counter
 
@@ -61,8 +62,10 @@ class ConnectionSettings:
     """Then clients are told to use another connection; 0: never."""
     max_age_grace_seconds: float
     """For the calls on it to end after that."""
-    addresses: ClientAddresses | None = None
+    addresses: ClientAddresses | None
     """Bounds the connections of each client address; None: nothing does."""
+    unfinished: Unfinished
+    """Bounds what is held of all clients' messages that are not whole."""
 
 
 class ServerConnection(SocketProtocol):
@@ -175,9 +178,16 @@ class ServerConnection(SocketProtocol):
         context = self._settings.context.copy()
         return self.loop.create_task(self._settings.guard.run(call), context=context)
 
-    def keep_partial(self, change: int) -> bool:
-        """Count what is kept of messages that are not whole; returns whether it is not too much."""
+    def keep_partial(self, call: CallStream, size: int, change: int) -> bool:
+        """Count what is kept of messages that are not whole; returns whether it is not too much.
+
+        Args:
+            call: of the message; it may be given up within this.
+            size: bytes that it keeps.
+            change: against before.
+        """
         self._partial_bytes += change
+        self._settings.unfinished.note(call, size)
         return self._partial_bytes <= max(_MAX_PARTIAL_BYTES, 4 * self._settings.max_message_bytes)
 
     def forget(self, call: CallStream) -> None:

@@ -18,6 +18,7 @@ from baton.rpc.server.guard import CallGuard, OnCallEnd
 from baton.rpc.server.health import LIVENESS, READINESS, Health
 from baton.rpc.server.methods import MethodTable
 from baton.rpc.tls.contexts import ServerTls
+from baton.rpc.unfinished import Unfinished
 from baton.settings import GrpcSettings, LivenessSettings, StartupError
 from baton.telemetry.logs import get_logger
 from baton.telemetry.scope import detached_context
@@ -56,6 +57,8 @@ class Server:
         liveness: where other processes of the cluster are the clients: when they count as gone.
             They ping, so that this side need not while they live.
         addresses: bounds the connections of each client address; None: nothing does.
+        unfinished: bounds what is held of messages that come; None: nothing does, but each
+            connection's own bound.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Server:
         max_connection_grace_seconds: float = 0.0,
         liveness: LivenessSettings | None = None,
         addresses: ClientAddresses | None = None,
+        unfinished: Unfinished | None = None,
     ) -> None:
         keepalive, timeout = settings.keepalive_seconds, settings.keepalive_timeout_seconds
         if liveness is not None:
@@ -109,6 +113,7 @@ class Server:
             max_age_seconds=max_connection_age_seconds,
             max_age_grace_seconds=max_connection_grace_seconds,
             addresses=addresses,
+            unfinished=unfinished or Unfinished(0),
         )
         self._connections = Connections(connection_settings, settings.max_connections, tls)
 

@@ -78,6 +78,13 @@ class PublicSettings(SettingsGroup):
         description="connections of one client address at once, HTTP and gRPC together (IPv6: of "
         "one /64); more are refused; 0: any number. Clients behind a proxy have its address",
     )
+    max_unfinished_bytes: Bytes = Field(
+        1024 * MIB,
+        ge=0,
+        le=1024 * 1024 * MIB,
+        description="of bodies and messages that have begun to come and are not whole, of all "
+        "clients, HTTP and gRPC together; of more, the oldest are refused; 0: any number",
+    )
 
 
 class AuthSettings(SettingsGroup):

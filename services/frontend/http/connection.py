@@ -18,6 +18,7 @@ from baton.errors import BatonError, Reason
 from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.connection_age import draw_age
 from baton.rpc.stall import Stall
+from baton.rpc.unfinished import Unfinished
 from baton.settings import HttpSettings
 from services.frontend.http.asgi import Message, Scope, Send
 from services.frontend.http.ending import ServerEnding
@@ -85,6 +86,7 @@ class Connection(RequestReader):
         max_age_seconds: float = 0.0,
         ending: ServerEnding | None = None,
         addresses: ClientAddresses | None = None,
+        unfinished: Unfinished | None = None,
     ) -> type["Connection"]:
         """Return a class of a server's connections with these limits, that refuses so."""
         limits = {
@@ -99,6 +101,7 @@ class Connection(RequestReader):
             "max_age_seconds": max_age_seconds,
             "ending": ending or ServerEnding(),
             "addresses": addresses or ClientAddresses(0),
+            "unfinished": unfinished or Unfinished(0),
             "refuse": staticmethod(refuse),
         }
         return type("LimitedConnection", (cls,), limits)

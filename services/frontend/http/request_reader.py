@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from baton.errors import BatonError, Reason, no_memory
 from baton.rpc.loop_watch import Timer
+from baton.rpc.unfinished import Unfinished
 from services.frontend.http.bounds import (
     BodyBounds,
     check_head,
@@ -48,6 +49,8 @@ class RequestReader(HttpToolsProtocol):
     head_bytes: int
     head_fields: int
     unread_seconds = UNREAD_SECONDS
+    unfinished = Unfinished(0)
+    """Bounds what is held of all clients' bodies."""
     refuse: Refuse
     refusal: BatonError | None = None
     """Why nothing is read any more. It is told behind the answers to what was read before."""
@@ -75,6 +78,8 @@ class RequestReader(HttpToolsProtocol):
     """More came behind it."""
     _ended = False
     """Nothing more is sent."""
+    _holds = False
+    """What came of a body counts as unfinished."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -87,6 +92,9 @@ class RequestReader(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._await(None)
+        if self._holds:
+            self._holds = False
+            self.unfinished.note(self, 0)
         if self._answering and not self.answering.response_complete:
             self.answering.disconnected = True  # uvicorn tells the one that was read last
             self.answering.message_event.set()
@@ -109,6 +117,8 @@ class RequestReader(HttpToolsProtocol):
         self._parsing = True
         self._parse(data)
         self._parsing = False
+        if self._in_body or self._holds:
+            self._note_unfinished()
         if self._changed:
             self._arm()
 
@@ -232,6 +242,15 @@ class RequestReader(HttpToolsProtocol):
     def _stays_open(self) -> bool:
         parser = self.parser
         return parser.should_keep_alive() and takes_more(parser.get_http_version(), self.headers)
+
+    def _note_unfinished(self) -> None:
+        self._holds = self._in_body and self.refusal is None and not self.lost
+        self.unfinished.note(self, self._body.size if self._holds else 0)
+
+    def give_up(self, error: BatonError) -> None:
+        """Refuse the request whose body is coming: there are too many of such."""
+        self._holds = False
+        self._refuse(error)
 
     def _without_offer(self) -> bytes:
         """Return the head that came without its offer, for a parser that has read nothing yet."""

@@ -13,6 +13,7 @@ from baton.errors import BatonError
 from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.listener import bind
 from baton.rpc.server.handshake import HANDSHAKE_SECONDS
+from baton.rpc.unfinished import Unfinished
 from baton.settings import HttpSettings, StartupError
 from baton.telemetry.logs import get_logger
 from services.frontend.http.asgi import ASGIApp
@@ -41,6 +42,7 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
         max_age_seconds: float = 0.0,
         addresses: ClientAddresses | None = None,
+        unfinished: Unfinished | None = None,
     ) -> None:
         """Serve `app`, over TLS with `tls`.
 
@@ -51,6 +53,7 @@ class HttpServer:
             tls: to serve TLS; None: plain text is served.
             max_age_seconds: of connections, 10 % more or less; 0: any.
             addresses: bounds the connections of each client address; None: nothing does.
+            unfinished: bounds what is held of bodies that come; None: nothing does.
         """
         self._settings = settings
         self._ending = ServerEnding()
@@ -60,7 +63,13 @@ class HttpServer:
             uvicorn.Config(
                 app,
                 http=Connection.limited(
-                    _refuse, settings, stall_seconds, max_age_seconds, self._ending, addresses
+                    _refuse,
+                    settings,
+                    stall_seconds,
+                    max_age_seconds,
+                    self._ending,
+                    addresses,
+                    unfinished,
                 ),
                 loop="none",
                 ws="none",

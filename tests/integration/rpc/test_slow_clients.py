@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import UInt64Value
 
 from baton.rpc import socket_protocol
+from baton.rpc.unfinished import Unfinished
 from baton.settings import GrpcSettings
 from bench.harness.machine import rss_bytes
 from tests.support.clock import Stopwatch, within
@@ -209,6 +210,20 @@ async def test_messages_that_never_end_are_bounded(address):
         # 64 MiB are kept; the rest is what buffers and the allocator leave unused, of both ends.
         assert cost.memory < 144 * MIB < cost.sent, cost
         assert cost.wait < 2, cost
+
+
+async def test_messages_of_all_clients_that_never_end_are_bounded():
+    """The oldest are given up, on whichever connection they come."""
+    few = serving(unfinished=Unfinished(3 * MIB + 100))
+    async with few as (_, address), connect(address) as slow, connect(address) as other:
+        part = b"\0" + MIB.to_bytes(4) + b"\x0a\xfc\xff\x3f" + bytes(MIB - 100_000)
+        pieces = [part[at : at + 16_000] for at in range(0, len(part), 16_000)]
+        for i in IDS[:4]:  # each has room for a message, which is more than came
+            slow.send(headers(i, call_fields(UNARY)), *(data(i, piece) for piece in pieces))
+        assert (await slow.finished(1)).grpc_status == "14"
+        await slow.round_trip()
+        assert not slow.answer(IDS[1]).done
+        assert (await other.call(1, UNARY, bytes(0))).grpc_status == "0"
 
 
 async def test_answers_that_nobody_reads_are_bounded(echo):

@@ -14,6 +14,7 @@ from google.rpc.status_pb2 import Status
 
 from baton.rpc.client_addresses import ClientAddresses
 from baton.rpc.server.server import Server
+from baton.rpc.unfinished import Unfinished
 from baton.settings import GrpcSettings, LivenessSettings
 
 SERVICE = "baton.test.Echo"
@@ -159,6 +160,7 @@ async def serving(
     stall_seconds: float = 30.0,
     liveness: LivenessSettings | None = None,
     addresses: ClientAddresses | None = None,
+    unfinished: Unfinished | None = None,
 ) -> AsyncIterator[tuple[EchoService, str]]:
     """Serve it in this process; yields the service and `host:port`."""
     service = EchoService()
@@ -168,6 +170,7 @@ async def serving(
         stall_seconds=stall_seconds,
         liveness=liveness,
         addresses=addresses,
+        unfinished=unfinished,
     ) as server:
         server.add(service.register, SERVICE)
         await server.start()

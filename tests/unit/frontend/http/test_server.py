@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from baton.rpc.tls.public import public_tls
+from baton.rpc.unfinished import Unfinished
 from baton.settings import HttpSettings, PublicSettings
 from services.frontend.http import server as http
 from services.frontend.http.server import HttpServer
@@ -49,3 +50,25 @@ async def test_empty_lines_do_not_keep_an_idle_connection() -> None:
                 await asyncio.wait([closed], timeout=0.1)
         assert (await closed).startswith(b"HTTP/1.1 200 OK")
         writer.close()
+
+
+async def test_the_oldest_of_too_many_bodies_on_their_way_is_refused() -> None:
+    ask = (
+        b"POST /whole/%d HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100000\r\n\r\n"
+    )
+    settings, unfinished = HttpSettings(port=0), Unfinished(100_000)
+    async with HttpServer(Application(), settings, 10.0, unfinished=unfinished) as server:
+        await server.start()
+        slow, to_slow = await asyncio.open_connection("127.0.0.1", server.port)
+        to_slow.write(ask % 1 + b" " * 60_000)
+        await asyncio.sleep(0.1)
+        for number in (2, 3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(ask % number + b" " * 60_000)
+            async with within(5):
+                if number == 2:
+                    assert (await slow.read()).startswith(b"HTTP/1.1 503 ")
+                writer.write(b" " * 40_000)
+                assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
+            writer.close()
+        to_slow.close()
