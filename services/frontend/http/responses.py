@@ -69,8 +69,9 @@ async def send_error(send: Send, error: BatonError) -> None:
     if error.retry_after is not None:
         headers.append((b"retry-after", str(max(1, round(error.retry_after))).encode()))
         headers.append((b"retry-after-ms", str(round(error.retry_after * 1000)).encode()))
-    elif error.reason is Reason.INSUFFICIENT_QUOTA:
-        headers.append((b"x-should-retry", b"false"))  # OpenAI's clients try 429 again otherwise
+    elif error.reason is Reason.INSUFFICIENT_QUOTA or error.quota is not None:
+        # It never fits, and OpenAI's clients try 429 again otherwise.
+        headers.append((b"x-should-retry", b"false"))
     if error.reason is Reason.INVALID_API_KEY:
         headers.append((b"www-authenticate", b"Bearer"))
     if isinstance(error, MethodNotAllowedError):

@@ -116,6 +116,7 @@ async def test_prompts_that_never_fit_are_told_so(asker: Asker) -> None:
         refused = await asker.ask(secret, ["a b"] * 11)
         assert refused.status_code == 429
         assert "retry-after" not in refused.headers
+        assert refused.headers["x-should-retry"] == "false"
         assert refused.json()["error"]["message"] == f"the key '{key}' {sentence} 11: shorten it"
 
 
