@@ -59,8 +59,8 @@ A key, its project and its tenant may have limits ([teams.md](teams.md#limits)).
 `x-ratelimit-limit-requests`, `-remaining-requests` and `-reset-requests` where requests per minute are limited, and the same of
 `-tokens`: those of the limit with the least left. Generate and Chat have them in the head of the answer. A request that does
 not fit is 429 `rate_limit_exceeded` with `retry-after` and `retry-after-ms`, over gRPC RESOURCE_EXHAUSTED with RetryInfo and QuotaFailure
-(`subject` `tenant:acme`, `quota_metric` `tokens_per_minute`, `quota_value`); without them it will never fit. 503 means that
-no router answered within 250 ms.
+(`subject` `tenant:acme`, `quota_metric` `tokens_per_minute`, `quota_value`); without them, and with `x-should-retry: false`, it will never fit.
+Prompts of one body fit together or not at all. 503 means that no router answered within a second.
 """
 GRPC = """
 ## gRPC
