@@ -212,7 +212,8 @@ def check(params: SamplingParams, names: Mapping[str, str] | None = None) -> Non
             _check_one(name, limits, one)
     if params.grammar is not None and params.allowed_token_ids:
         raise InvalidParameterError(
-            "allowed_token_ids", "is not supported together with a grammar; leave one of them out"
+            "allowed_token_ids",
+            f"is not supported together with {names.get('grammar', 'grammar')}; leave one out",
         )
     if params.max_tokens is not None and params.min_tokens > params.max_tokens:
         most = names.get("max_tokens", "max_tokens")

@@ -1,5 +1,7 @@
 """The first tokens of a text, tried before a grammar is taken: some fail with the first of them."""
 
+from collections.abc import Collection
+
 import numpy as np
 from llguidance import LLMatcher
 from numpy.typing import NDArray
@@ -39,6 +41,21 @@ def beginning_error(vocabulary: Vocabulary, matcher: LLMatcher) -> str:
     if at.is_error():
         return at.get_error()
     return "" if mask.any() or at is not matcher else "no token of the model begins such a text"
+
+
+def can_begin_without(vocabulary: Vocabulary, matcher: LLMatcher, tokens: Collection[int]) -> bool:
+    """Return whether an output can begin with another token than these.
+
+    Args:
+        vocabulary: of the matcher.
+        matcher: at the beginning of its grammar, where it stays.
+        tokens: of the vocabulary.
+    """
+    mask = np.zeros(vocabulary.words, np.uint32)
+    matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+    for token in tokens:
+        mask[token >> 5] &= ~np.uint32(1 << (token & 31))
+    return bool(mask.any())
 
 
 def _allows(mask: NDArray[np.uint32], token: int) -> bool:

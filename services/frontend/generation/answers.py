@@ -13,6 +13,7 @@ from baton.request.grammar import Grammar
 from baton.settings import TextSettings
 from baton.structured.bounds import Bounds
 from services.frontend.models.model import Model
+from services.frontend.requests.bans import check_bans_of
 from services.frontend.requests.grammar import check_grammar
 from services.frontend.requests.request import ChatPrompt, GenerationRequest
 from services.frontend.text.tokenizer import Tokenizer
@@ -64,6 +65,7 @@ class Answers:
         bounded = form if text == form.text else Grammar.of(form.kind, text)
         field = request.names.get(_GRAMMAR, _GRAMMAR)
         kept = await check_grammar(bounded, field, model.tokenizer, strict=request.strict_form)
+        await check_bans_of(kept, field, request.sampling, model.tokenizer, request.names)
         return request if kept is form else _with_grammar(request, kept)
 
     async def plan(
@@ -134,6 +136,9 @@ class Answers:
         except ValueError as error:
             raise invalid_field(field, str(error)) from None
         await check_grammar(grammar, field, model.tokenizer)
+        if written is not None and written.calls is Calls.REQUIRED:
+            field = written.choice_field
+        await check_bans_of(grammar, field, request.sampling, model.tokenizer, request.names)
         return grammar
 
     async def _schemas(self, use: ToolUse, model: Model) -> dict[str, Mapping[str, Any]]:

@@ -41,7 +41,7 @@ from services.frontend.openai.request.parse import (
 )
 from services.frontend.openai.request.schema import ChatBody, CompletionBody
 from services.frontend.openai.response.encoder import ChunkEncoder, WholeEncoder
-from services.frontend.openai.response.options import response_options
+from services.frontend.openai.response.options import response_options, with_offsets
 from services.frontend.openai.response.templates import CHAT, COMPLETION
 from services.frontend.openai.stream import answer_stream, answer_whole
 from services.frontend.organization.routes import (
@@ -173,6 +173,8 @@ class Handlers:
                 await batch.start(self._inference, requests, record.current())
             resolved = [generation.request for generation in batch.generations]
             options = response_options(body, template, requests, resolved)
+            if options.echo_logprobs:
+                options = await with_offsets(options, resolved)
             if body.stream:
                 chunks = ChunkEncoder(template, options, resolved)
                 await answer_stream(batch, chunks, wire, send, self._settings.keep_alive_seconds)

@@ -82,6 +82,8 @@ class GenerationRequest:
     """Claims an execution of the tenant's; empty: claims none."""
     prompt_index: int = 0
     """Which of the prompts of one body it is: each is an execution."""
+    prompt_count: int = 1
+    """Of one body."""
     take_over: bool = False
     """An earlier execution with the same id ends, if there is one."""
     request_id: str = ""

@@ -17,6 +17,7 @@ from baton.settings import FrontendLimits
 from baton.tenancy.principal import LOCAL, Principal
 from baton.v1 import common_pb2
 from services.frontend.models.model import Model, ResolvedModel
+from services.frontend.requests.bans import check_bans
 from services.frontend.requests.context import ContextLimit
 from services.frontend.requests.request import (
     ChatPrompt,
@@ -123,6 +124,7 @@ def check_model(request: GenerationRequest, model: Model) -> None:
         sampling.check_vocabulary(request.sampling, model.vocab_tokens)
     except sampling.InvalidParameterError as error:
         raise _invalid(error) from None
+    check_bans(request.sampling, model, request.names)
     if request.resume is not None:
         if len(request.resume.output_ids) > model.context_tokens:
             raise invalid_field(
@@ -174,7 +176,8 @@ def resolve(
     if max_tokens is None:
         max_tokens = min(room, model.sampling_defaults.get("max_tokens", room))
         if most_tokens is not None:
-            max_tokens = max(1, min(max_tokens, (most_tokens - len(prompt)) // request.n))
+            most = most_tokens // request.prompt_count - len(prompt)
+            max_tokens = max(1, min(max_tokens, most // request.n))
     if max_tokens > room:
         name = request.names.get("max_tokens", "max_tokens")
         raise context.exceeded(

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _MAX_WINDOW = 64
+_MAX_BYTES = 4
+"""Of a character in UTF-8."""
 
 
 class Detokenizer(ABC):
@@ -22,6 +24,11 @@ class Detokenizer(ABC):
     @abstractmethod
     def flush(self) -> str:
         """Return the text that is held back, when no more tokens come."""
+
+    @property
+    @abstractmethod
+    def held(self) -> int:
+        """Whole characters of the text that is held back: the next token begins behind them."""
 
 
 class ByteDetokenizer(Detokenizer):
@@ -44,6 +51,10 @@ class ByteDetokenizer(Detokenizer):
 
     def flush(self) -> str:
         return self._decoder.decode(b"", final=True)
+
+    @property
+    def held(self) -> int:
+        return 0
 
 
 class TokenBytes(dict[int, tuple[bytes, str | None]]):
@@ -108,6 +119,15 @@ class WindowDetokenizer(Detokenizer):
 
     def flush(self) -> str:
         return self._give(self._decode(self._window)) if self._window else ""
+
+    @property
+    def held(self) -> int:
+        for end in range(len(self._window), max(self._given, len(self._window) - _MAX_BYTES), -1):
+            # Bytes of half a character make those before them replacements as well.
+            new = self._decode(self._window[:end])[len(self._given_text) :]
+            if REPLACEMENT not in new:
+                return len(new)
+        return 0
 
     def _give(self, text: str) -> str:
         new = text[len(self._given_text) :]

@@ -351,6 +351,35 @@ class Tokenizer:
         """Return the text of each token, special ones included; what is no UTF-8 is U+FFFD."""
         return [self.piece(token_id).decode(errors="replace") for token_id in token_ids]
 
+    def offsets(self, text: str, token_ids: Sequence[int]) -> list[int]:
+        """Return where in a prompt's text each of its tokens begins, in characters.
+
+        A token without text of its own, such as one that begins every prompt, begins where the next
+        one does. Of a prompt that was truncated the tokens are those of one end of the text.
+
+        Args:
+            text: the prompt.
+            token_ids: what it was made to.
+        """
+        ids = list(token_ids)
+        for around in (True, False):
+            (found,) = self._backend.encode_batch([text], add_special_tokens=around)
+            for at in {0, max(0, len(found.ids) - len(ids))}:
+                if found.ids[at : at + len(ids)] == ids:
+                    return _begins(found.offsets[at : at + len(ids)], len(text))
+        return self._aligned(text, ids)
+
+    def _aligned(self, text: str, token_ids: Sequence[int]) -> list[int]:
+        """Return the same of tokens that the text alone does not lead to."""
+        begins, at = [], 0
+        detokenizer = self.detokenizer(special=True)
+        for token_id in token_ids:
+            begins.append(min(at + detokenizer.held, len(text)))
+            piece = detokenizer.push(token_id)
+            if token_id not in self._special or text.startswith(piece, at):
+                at += len(piece)
+        return begins
+
     def detokenizer(self, prompt: Sequence[int] = (), *, special: bool = False) -> Detokenizer:
         """Return a detokenizer for one output that continues `prompt`.
 
@@ -406,6 +435,16 @@ class TokenizerThreads:
 
     def close(self) -> None:
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _begins(spans: Sequence[tuple[int, int]], end: int) -> list[int]:
+    """Return where tokens begin; those without a span, where the next one does."""
+    begins = []
+    for begin, behind in reversed(spans):
+        if begin < behind:
+            end = begin
+        begins.append(end)
+    return begins[::-1]
 
 
 def _is_byte_level(decoder: Any) -> bool:

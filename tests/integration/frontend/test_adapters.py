@@ -157,7 +157,8 @@ async def test_a_lost_stream_goes_on_only_where_the_adapter_is_the_same(empty_st
 async def test_what_is_recorded_names_adapters_that_exist(adapted: Any, capsys: Any) -> None:
     async with httpx.AsyncClient(base_url=adapted.http_url, timeout=30) as http:
         for name in ("sql", "no-such-name"):
-            await http.post("/v1/completions", json={"model": name, "prompt": "x" * 3})
+            asked = {"model": name, "prompt": "xxx", "max_tokens": 16}
+            await http.post("/v1/completions", json=asked)
     counted = {"surface": "http", "operation": "text_completion"}
     served = {**counted, "model": adapted.model, "adapter": "sql", "reason": "ok"}
     refused = {**counted, "model": "", "adapter": "", "reason": Reason.MODEL_NOT_FOUND.name}

@@ -65,7 +65,7 @@ FIELDS = (
         _SERVED,
         "the `n` likeliest per token of so many, not streamed; 0 is as if it were not there",
     ),
-    Field("max_tokens", _BOTH, _SERVED, "0: the prompt alone"),
+    Field("max_tokens", _BOTH, _SERVED, "0: the prompt alone; not there: what the context leaves"),
     Field("max_completion_tokens", _CHAT, _SERVED, "the newer name of max_tokens"),
     Field(
         "suffix",
@@ -104,7 +104,13 @@ FIELDS = (
     Field("include_stop_str_in_output", _BOTH, _SERVED, "also of stop tokens"),
     Field("ignore_eos", _BOTH, _SERVED, "go on after the model's end of sequence"),
     Field("allowed_token_ids", _BOTH, _SERVED, "at most 1024"),
-    Field("bad_words", _BOTH, _SERVED, "at most 128; with and without a space before them"),
+    Field(
+        "bad_words",
+        _BOTH,
+        _SERVED,
+        "at most 128; with and without a space before them. Refused, as other bans are, where they "
+        "leave nothing of `allowed_token_ids` or of a form",
+    ),
     Field("bad_word_ids", _BOTH, _SERVED, "the same as runs of token ids; no other server has it"),
     Field("skip_special_tokens", _BOTH, _SERVED, "false: special tokens are written"),
     Field("truncate_prompt_tokens", _BOTH, _SERVED, "keep so many; -1: what leaves room"),

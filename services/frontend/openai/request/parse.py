@@ -35,9 +35,6 @@ from services.frontend.requests.request import (
 )
 from services.frontend.text.chat_template import TemplateOptions
 
-DEFAULT_COMPLETION_TOKENS = 16
-"""max_tokens of text completions that do not say it, as OpenAI documents."""
-
 EXECUTION_HEADER = b"x-baton-execution-id"
 _NAMES = {"execution_id": EXECUTION_HEADER.decode()}
 _CHAT_NAMES = {**_NAMES, "logprobs": "top_logprobs"}
@@ -136,7 +133,6 @@ def completion_requests(
         BatonError: prompts times `n` is more than `max_outputs`.
     """
     _check_stream(body)
-    limit = DEFAULT_COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     n = drawn_choices(body)
     logprobs, prompt_logprobs = body.logprobs, body.prompt_logprobs
     if body.echo and logprobs is not None and prompt_logprobs is None:
@@ -145,7 +141,7 @@ def completion_requests(
         logprobs = 0  # by which the best are chosen
     names = {**_NAMES, "n": "best_of"} if body.best_of else _NAMES
     given = _sampling(
-        body, names, logprobs=logprobs, prompt_logprobs=prompt_logprobs, max_tokens=limit
+        body, names, logprobs=logprobs, prompt_logprobs=prompt_logprobs, max_tokens=body.max_tokens
     )
     options = _prompt_options(body)
     prompts = [
@@ -162,6 +158,7 @@ def completion_requests(
             request_id=called.request_id if len(prompts) == 1 else f"{called.request_id}-{index}",
             execution_id=called.execution_id,
             prompt_index=index,
+            prompt_count=len(prompts),
             tenant=body.tenant or "",
             ttft_target_seconds=body.ttft_target_seconds or 0.0,
             timeout_seconds=body.timeout_seconds or 0.0,

@@ -100,12 +100,17 @@ class WholeEncoder:
         if "message" in entry:
             choice.parts.add_to(entry["message"], options)
         if options.logprobs:
-            token_ids, logprobs = choice.token_ids, list[TokenLogprob | None](choice.logprobs)
+            begin = sum(map(len, options.echo[prompt : prompt + 1]))
+            counter = self._template.logprobs(request, as_ids=options.tokens_as_ids, begin=begin)
+            entry["logprobs"] = counter.take(choice.token_ids, choice.logprobs)
             if options.echo_logprobs:
-                token_ids = [*request.prompt, *token_ids]
-                logprobs = [None, *self._prompt_logprobs[prompt], *logprobs]
-            counter = self._template.logprobs(request.model.tokenizer, as_ids=options.tokens_as_ids)
-            entry["logprobs"] = counter.take(token_ids, logprobs)
+                entries = (None, *self._prompt_logprobs[prompt])
+                echoed = counter.take(request.prompt, entries, options.echo_offsets[prompt])
+                for name, of_output in entry["logprobs"].items():
+                    entry["logprobs"][name] = echoed[name] + of_output
+            if "text_offset" in entry["logprobs"]:  # a stop string's tokens have no text
+                offsets = entry["logprobs"]["text_offset"]
+                entry["logprobs"]["text_offset"] = [min(one, len(text)) for one in offsets]
         if options.token_ids:
             entry["token_ids"] = choice.token_ids
             if self._template.prompt_ids_in_choice:
@@ -178,9 +183,14 @@ class ChunkEncoder:
         self._plain = not (options.logprobs or options.token_ids or options.continuous_usage)
         self._logprobs: list[Logprobs] = []
         if options.logprobs:
-            tokenizer = requests[0].model.tokenizer
             self._logprobs = [
-                template.logprobs(tokenizer, as_ids=options.tokens_as_ids) for _ in range(total)
+                template.logprobs(
+                    request,
+                    as_ids=options.tokens_as_ids,
+                    begin=sum(map(len, options.echo[prompt : prompt + 1])),
+                )
+                for prompt, request in enumerate(requests)
+                for _ in range(options.n)
             ]
         self._total = total
         self._unopened = set(range(total))
@@ -249,7 +259,8 @@ class ChunkEncoder:
         logprobs = None
         if options.logprobs and options.echo_logprobs:
             entries = (None, *self._prompt_logprobs[prompt])
-            logprobs = self._logprobs[index].take(request.prompt, entries)
+            offsets = options.echo_offsets[prompt]
+            logprobs = self._logprobs[index].take(request.prompt, entries, offsets)
         more: dict[str, Any] = {}
         if options.token_ids and index in self._unopened:
             more["prompt_token_ids"] = request.prompt

@@ -5,22 +5,42 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.request.stream_events import TokenLogprob
+from services.frontend.requests.request import ResolvedRequest
 from services.frontend.text.tokenizer import Tokenizer
 
 
 class Logprobs(ABC):
     """`logprobs` of one choice, as its tokens come."""
 
-    def __init__(self, tokenizer: Tokenizer, *, as_ids: bool = False) -> None:
-        """Write tokens as texts, or as ids in the shape `token_id:N`."""
-        self._tokenizer = tokenizer
+    def __init__(self, request: ResolvedRequest, *, as_ids: bool = False, begin: int = 0) -> None:
+        """Begin.
+
+        Args:
+            request: whose output it is.
+            as_ids: tokens are written as ids, in the shape `token_id:N`, instead of as texts.
+            begin: where in the choice's text the output begins.
+        """
+        self._tokenizer = request.model.tokenizer
         self._as_ids = as_ids
+        self._offset = self._begun = begin
+        self._detokenizer = self._tokenizer.detokenizer(
+            request.prompt, special=request.special_text
+        )
 
     @abstractmethod
     def take(
-        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob | None]
+        self,
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprob | None],
+        offsets: Sequence[int] | None = None,
     ) -> dict[str, list[Any]]:
-        """Return the entries of the next tokens, by field; those of all tokens are their sum."""
+        """Return the entries of the next tokens, by field; those of all tokens are their sum.
+
+        Args:
+            token_ids: of the output, or of the prompt.
+            logprobs: one of each.
+            offsets: where in the choice's text tokens of the prompt begin; None: of the output.
+        """
 
     def _text(self, token_id: int) -> str:
         if self._as_ids:
@@ -32,7 +52,10 @@ class ChatLogprobs(Logprobs):
     """Of a chat completion: `content` has an entry per token."""
 
     def take(
-        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob | None]
+        self,
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprob | None],
+        offsets: Sequence[int] | None = None,  # noqa: ARG002 - a conversation has none
     ) -> dict[str, list[Any]]:
         return {
             "content": [
@@ -54,21 +77,21 @@ class ChatLogprobs(Logprobs):
 
 
 class CompletionLogprobs(Logprobs):
-    """Of a text completion: parallel lists; keeps count of where tokens stand in the text."""
+    """Of a text completion: parallel lists; keeps count of where tokens stand in the text.
 
-    def __init__(self, tokenizer: Tokenizer, *, as_ids: bool = False) -> None:
-        super().__init__(tokenizer, as_ids=as_ids)
-        self._offset = 0
+    A token begins behind the whole characters of those before it: the parts of one character begin
+    where it does, and tokens that have no text where the next one does.
+    """
 
     def take(
-        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob | None]
+        self,
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprob | None],
+        offsets: Sequence[int] | None = None,
     ) -> dict[str, list[Any]]:
         tokens = [self._text(token_id) for token_id in token_ids]
-        offsets = []
-        for token_id, token in zip(token_ids, tokens, strict=True):
-            offsets.append(self._offset)
-            text = self._tokenizer.piece(token_id).decode(errors="replace")
-            self._offset += len(text if self._as_ids else token)
+        if offsets is None:
+            offsets = [self._begin(token_id) for token_id in token_ids]
         return {
             "tokens": tokens,
             "token_logprobs": [None if entry is None else entry.logprob for entry in logprobs],
@@ -81,8 +104,14 @@ class CompletionLogprobs(Logprobs):
                 }
                 for token, entry in zip(tokens, logprobs, strict=False)
             ],
-            "text_offset": offsets,
+            "text_offset": list(offsets),
         }
+
+    def _begin(self, token_id: int) -> int:
+        """Return where the output's next token begins."""
+        self._begun = max(self._begun, self._offset + self._detokenizer.held)
+        self._offset += len(self._detokenizer.push(token_id))
+        return self._begun
 
 
 def prompt_logprobs(

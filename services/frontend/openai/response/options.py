@@ -1,8 +1,9 @@
 """What the answer to a body looks like."""
 
+import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from baton.telemetry.context import request_id
@@ -48,7 +49,9 @@ class ResponseOptions:
     echo: Sequence[str] = ()
     """Texts that come before the outputs, one of each prompt; none: nothing is echoed."""
     echo_logprobs: bool = False
-    """The echoed prompts have log probabilities, too."""
+    """The echoed prompts have log probabilities, too ..."""
+    echo_offsets: Sequence[Sequence[int]] = ()
+    """... and this is where in their texts their tokens begin."""
     reasoning: bool = True
     """Give what the model thinks before it answers."""
     functions: bool = False
@@ -95,6 +98,18 @@ def response_options(
         reasoning=not isinstance(body, ChatBody) or body.include_reasoning is not False,
         exact_continuation=all(request.exact_continuation for request in resolved),
     )
+
+
+async def with_offsets(
+    options: ResponseOptions, requests: Sequence[ResolvedRequest]
+) -> ResponseOptions:
+    """Return the shape of an answer with where tokens begin in the prompts that are echoed, which
+    are tokenized again for it: on a thread, as they may be long."""
+    offsets = [
+        await asyncio.to_thread(request.model.tokenizer.offsets, text, request.prompt)
+        for text, request in zip(options.echo, requests, strict=True)
+    ]
+    return replace(options, echo_offsets=offsets)
 
 
 def fingerprint(weights: str) -> str:

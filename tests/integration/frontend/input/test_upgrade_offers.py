@@ -20,8 +20,10 @@ SMUGGLED = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def body_for(stage: Any, path: str) -> bytes:
-    said = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+    said = {"messages": [{"role": "user", "content": "Hello"}]}
     asked = said if path.endswith("chat/completions") else {"prompt": "Hello"}
+    if path != "/tokenize":
+        asked = {**asked, "max_tokens": 4}
     return json.dumps({"model": stage.model, **asked}).encode()
 
 

@@ -87,7 +87,8 @@ def request_(request_for: RequestFor) -> ResolvedRequest:
 
 def test_an_echoed_prompt_comes_first_whole_and_streamed(request_: ResolvedRequest) -> None:
     told = events(("d", -3.0))
-    fields = {"echo": ["abc"], "echo_logprobs": True, "logprobs": True}
+    offsets = request_.model.tokenizer.offsets("abc", PROMPT)
+    fields = {"echo": ["abc"], "echo_logprobs": True, "echo_offsets": [offsets], "logprobs": True}
     (choice,) = whole(COMPLETION, request_, told, **fields)["choices"]
     assert choice["text"] == "abcd"
     assert choice["logprobs"]["tokens"] == ["a", "b", "c", "d"]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import processors
 
 from baton.worker.wire.tokenizer_files import TokenizerFiles
 from services.frontend.text.chat_template import ChatTemplate, Message, TemplateOptions
@@ -46,6 +47,18 @@ def test_a_special_token_that_a_template_writes_is_one() -> None:
     tokenizer = Tokenizer(byte_level(), template)
     ids = tokenizer.encode_chat([Message("user", "<eos>")])
     assert [at for at, token in enumerate(ids) if token == tokenizer.tags["<eos>"]] == [0]
+
+
+def test_a_conversation_begins_with_one_token_that_begins_texts() -> None:
+    made = byte_level()
+    end = made.token_to_id("<eos>")
+    made.post_processor = processors.TemplateProcessing(
+        single="<eos> $A", special_tokens=[("<eos>", end)]
+    )
+    source = "{{ bos_token }}{{ messages[0].content }}"
+    tokenizer = Tokenizer(made, ChatTemplate(source, special_tokens({"bos_token": "<eos>"})))
+    assert tokenizer.encode_chat(HELLO).count(end) == 1
+    assert tokenizer.encode("hi").count(end) == 1
 
 
 NAMED = [{"name": "default", "template": "D"}, {"name": "tool_use", "template": TOOL_USE}]
