@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.faults.scene import Scene
+from bench.harness.machine import rss_bytes
 
 STALLED = 8
 CHOICES = 8
 NEIGHBOURS = 8
-TOKENS = 2500
+TOKENS = 1200
 """Of each choice of a stalled reader: more than sockets and buffers on the way take."""
 WINDOW_SECONDS = 4.0
 """In which the neighbours' tokens are timed."""
@@ -24,7 +25,8 @@ SLOW = "baton_frontend_slow_clients_total"
 
 async def stall(scene: Scene) -> dict[str, Any]:
     """Have some clients stop reading; time others' tokens before, meanwhile and after that."""
-    port = scene.pick("frontend").http_port
+    frontend = scene.pick("frontend")
+    port = frontend.http_port
     asked = {
         "model": "baton-tiny",
         "prompt": [scene.draw.randrange(3, 250) for _ in range(200)],
@@ -35,12 +37,14 @@ async def stall(scene: Scene) -> dict[str, Any]:
     }
     cut = await scene.sum(SLOW, "frontend")
     before = await _p99_ms(scene, port)
+    resident = rss_bytes(frontend.pid)
     readers = [await _ask(port, asked, receive_bytes=4096) for _ in range(STALLED)]
     try:
         end = time.monotonic() + PAUSE_SECONDS
         while await scene.sum(PAUSED, "frontend") < STALLED and time.monotonic() < end:
             await asyncio.sleep(0.1)
         paused = await scene.sum(PAUSED, "frontend")
+        grown = (rss_bytes(frontend.pid) - resident) / STALLED
         beside = await _p99_ms(scene, port)
         (first, writer), *others = readers
         for _, other in others:
@@ -59,6 +63,8 @@ async def stall(scene: Scene) -> dict[str, Any]:
         "all_paused": paused >= STALLED,
         "none_cut": await scene.sum(SLOW, "frontend") == cut,
         "same_tokens": texts == expected and len(texts) == CHOICES,
+        "within_4_mib_each": grown <= 4 * 1024 * 1024,
+        "kib_each": [round(grown / 1024)],
         "itl_p99_ms": [round(one, 2) for one in (before, beside, after)],
         "itl_p99_ratio": round(ratio, 3),
         "itl_kept": ratio <= 1.1,

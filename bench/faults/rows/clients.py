@@ -9,6 +9,7 @@ import httpx
 from bench.faults.cancels import drop_streams
 from bench.faults.rows.base import Rows
 from bench.faults.scene import Scene
+from bench.faults.slow_readers import stall
 
 KILL_TOKEN = 4093
 """Of Baton Tiny, the end of a document: the simulated engine never samples it, and dies of it."""
@@ -51,6 +52,14 @@ def _list(item: bytes, count: int) -> bytes:
 @row("clients-leave", "500 streams begun beside the others and dropped at random moments")
 async def _clients_leave(scene: Scene) -> dict[str, Any]:
     return {"left": await drop_streams(scene, 500, at_once=12)}
+
+
+@row(
+    "slow-readers",
+    "8 clients with 8 choices each that stop reading, beside 8 that read",
+)
+async def _slow_readers(scene: Scene) -> dict[str, Any]:
+    return await stall(scene)
 
 
 @row(
