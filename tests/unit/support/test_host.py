@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from baton.cli.local.files.rundir import base_directory
-from tests.support.host import hear_signals, isolate
+from tests.support.host import ROOT, hear_signals, isolate
 from tests.support.processes.launcher import Launcher
 
 SHOW = "import os, tempfile; print(os.environ['HOME'], tempfile.gettempdir(), os.environ['TZ'])"
@@ -46,6 +46,7 @@ def test_what_a_shell_says_does_not_reach_tests(tmp_path: Path) -> None:
         "PIP_CACHE_DIR": "/home/someone/.cache/pip",
         "TMPDIR": str(tmp_path / "host" / "tmp"),
         "TZ": "UTC",
+        "VLLM_CACHE_ROOT": str(ROOT / "build" / "vllm"),
         "XDG_RUNTIME_DIR": str(tmp_path / "host" / "run"),
         "no_proxy": f"intranet,{local}",
     }
