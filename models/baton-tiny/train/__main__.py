@@ -1,5 +1,8 @@
 """Train the demo model: `python -m train --out build/model --minutes 60`.
 
+`--from CHECKPOINT` goes on from trained weights, with more conversation, over the last part of the
+schedule alone.
+
 A stopped run goes on from its last saved state with the same command. Training ends with the
 checkpoint in `<out>/checkpoint`; `python -m train.evaluate` measures it.
 """
@@ -21,7 +24,7 @@ from torch.optim import AdamW, Optimizer
 from train import state
 from train import tokenizer as text_tokenizer
 from train.batches import LENGTHS, Batch
-from train.export import export
+from train.export import export, load
 from train.feed import Feed
 from train.model import Llama, Shape
 from train.text.conversation import TASKS
@@ -29,6 +32,9 @@ from train.text.conversation import TASKS
 _log = logging.getLogger("train")
 _LOG_SECONDS = 20.0
 _SAVE_SECONDS = 120.0
+_RISE_STEPS = 20
+_TRAINED = 0.55
+"""Of the schedule, which weights that are given have behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class Options:
     """One run."""
 
     out: Path
+    begin_from: Path | None
+    """A checkpoint to go on from."""
     minutes: float
     steps: int
     """Ends the run after so many steps instead of minutes; then it is the same every time."""
@@ -55,10 +63,16 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "checkpoint" / "tokenizer.json"
+    if options.begin_from is not None and not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes((options.begin_from / "tokenizer.json").read_bytes())
     if not file.exists():
         text_tokenizer.save(text_tokenizer.train(options.seed), file.parent, shape.context)
     tokenizer = Tokenizer.from_file(str(file))
-    model = Llama(shape, options.seed).to(options.device)
+    model = Llama(shape, options.seed)
+    if options.begin_from is not None:
+        load(model, options.begin_from)
+    model.to(options.device)
     _log.info("%.2f M parameters", sum(p.numel() for p in model.parameters()) / 1e6)
     run(options, model, file)
     export(model, tokenizer, file.parent)
@@ -75,18 +89,25 @@ def run(options: Options, model: Llama, tokenizer_file: Path) -> None:
     begin = logged = kept = time.monotonic()
     table = _Table()
 
+    talk = options.begin_from is not None
+
     def progress() -> float:
         if options.steps:
-            return step / options.steps
-        return (before + time.monotonic() - begin) / (60 * options.minutes)
+            done = step / options.steps
+        else:
+            done = (before + time.monotonic() - begin) / (60 * options.minutes)
+        return _TRAINED + (1 - _TRAINED) * done if talk else done
 
-    feed = Feed(tokenizer_file, options.seed, step, options.batch_tokens, model.shape.context)
+    feed = Feed(
+        tokenizer_file, options.seed, step, options.batch_tokens, model.shape.context, talk=talk
+    )
     with feed.running(progress()):
         while (done := progress()) < 1:
             batch = feed.next(done)
+            rise = min(1.0, (step + 1) / _RISE_STEPS)  # of optimizers that know nothing yet
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"] = options.rate * _schedule(done)
+                    group["lr"] = options.rate * rise * _schedule(done)
             losses, targets = _loss(model, batch, options.device)
             weights = torch.from_numpy(batch.weights).to(losses.device)[targets]
             torch.autograd.backward((losses * weights).sum() / weights.sum())
@@ -193,6 +214,9 @@ def _options() -> tuple[Options, Shape, int]:
     default = Shape()
     parser = argparse.ArgumentParser(description="Train the demo model.")
     parser.add_argument("--out", type=Path, default=Path("build/model"))
+    parser.add_argument(
+        "--from", dest="begin_from", type=Path, help="a checkpoint to go on from, with more talk"
+    )
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--steps", type=int, default=0, help="instead of minutes")
     parser.add_argument("--seed", type=int, default=0)

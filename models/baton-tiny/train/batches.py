@@ -15,6 +15,7 @@ from baton.engine.testing.random_tokenizer import TURN_END
 from train import tokenizer as text_tokenizer
 from train.text import facts
 from train.text.conversation import TASKS, Conversation, Message, Mix
+from train.text.documents import UNSCORED_END, UNSCORED_START
 from train.text.words import Draw
 
 # Weights of a token's loss, by what it is.
@@ -41,6 +42,8 @@ class Batch:
 
 LENGTHS = (256, 512, 1024, 2048, 4096)
 """Every length that rows have."""
+TALK_LENGTHS = (256, 256, 256, 512, 512, 512, 512, 1024, 1024, 2048)
+"""Of rows that teach to talk; gaps in their positions keep what is far away in reach."""
 
 
 def row_tokens(draw: Draw, progress: float) -> int:
@@ -65,14 +68,33 @@ def mix(progress: float, tokens: int) -> Mix:
     return replace(Mix(), most_facts=4 if tokens <= 256 else 8)
 
 
+def talk_mix(tokens: int) -> Mix:
+    """What a model that is trained already learns besides: to talk, and to end what it writes."""
+    most = 4 if tokens <= 256 else 8
+    if tokens >= 2048:
+        return Mix(filler=1.0, story=0.9, talk=3, beyond=3, document=1, most_facts=most)
+    return Mix(
+        retrieval=2.2, story=0.6, talk=12, beyond=6, poem=0.6, scribble=0.3, unknown=0.8,
+        document=2.0, copy=0.8, sort=1.8, count=2.0, sums=0.8, filler=0.2, tool=0.1,
+        most_facts=most,
+    )  # fmt: skip
+
+
 def make_batch(
-    tokenizer: Tokenizer, seed: int, index: int, progress: float, tokens: int, context: int
+    tokenizer: Tokenizer,
+    seed: int,
+    index: int,
+    progress: float,
+    tokens: int,
+    context: int,
+    *,
+    talk: bool = False,
 ) -> Batch:
     """Draw a batch of about `tokens` tokens, for a model of `context` positions."""
     draw = random.Random(f"{seed}.{index}")
-    length = row_tokens(draw, progress)
+    length = draw.choice(TALK_LENGTHS) if talk else row_tokens(draw, progress)
     made = [
-        _row(tokenizer, draw, mix(progress, length), length, context)
+        _row(tokenizer, draw, talk_mix(length) if talk else mix(progress, length), length, context)
         for _ in range(max(1, tokens // length))
     ]
     ids, weights, tasks, positions = (np.stack(column) for column in zip(*made, strict=True))
@@ -94,7 +116,9 @@ def score(
         for char in message.text:
             if char == facts.VALUE_START:
                 weight = VALUE_WEIGHT
-            elif char == facts.VALUE_END:
+            elif char == UNSCORED_START:
+                weight = 0.0
+            elif char in (facts.VALUE_END, UNSCORED_END):
                 weight = ANSWER_WEIGHT
             else:
                 if message.role == "assistant":

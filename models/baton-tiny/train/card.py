@@ -1,10 +1,8 @@
-"""The scores' part of the model card."""
+"""The parts of the model card that are measured."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-_BEGIN, _END = "<!-- scores -->", "<!-- /scores -->"
 
 
 def write_scores(scores: Mapping[str, Any], card: Path | None) -> str:
@@ -34,9 +32,19 @@ def write_scores(scores: Mapping[str, Any], card: Path | None) -> str:
     ]
     text = "\n".join(lines)
     if card is not None:
-        before, begin, rest = card.read_text().partition(_BEGIN)
-        _, end, after = rest.partition(_END)
-        if not begin or not end:
-            raise ValueError(f"{card} has no {_BEGIN} and {_END}")
-        card.write_text(f"{before}{_BEGIN}\n{text}{_END}{after}")
+        put(card, "scores", text)
     return text
+
+
+def put(card: Path, name: str, text: str) -> None:
+    """Put a text between the two marks of its name.
+
+    Raises:
+        ValueError: the card has no such marks.
+    """
+    first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, begin, rest = card.read_text().partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end:
+        raise ValueError(f"{card} has no {first} and {last}")
+    card.write_text(f"{before}{first}\n{text}{last}{after}")

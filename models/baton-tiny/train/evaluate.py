@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
 from tokenizers import Tokenizer
 
 from baton.engine.base import Engine, SequenceRequest
@@ -32,6 +33,7 @@ PROMPTS = (
     "Count from 4 to 9", "Tell me a joke", "What is the capital of France?",
     "Write me a story about two friends", "thanks!", "Repeat after me: blue lamp 731",
 )  # fmt: skip
+GREEDY = SamplingParams(temperature=0.0)
 _AT_ONCE = 32
 
 
@@ -51,11 +53,15 @@ class Asker:
         self._engine: Engine = create_engine(EngineSettings(model=directory, dtype="float32"))
         self._next = 0
 
-    def answers(self, prompts: Sequence[str], max_tokens: int) -> list[str]:
+    def answers(
+        self, prompts: Sequence[str], max_tokens: int, sampling: SamplingParams = GREEDY
+    ) -> list[str]:
         """The answer to each rendered prompt."""
         found: list[str] = []
         for begin in range(0, len(prompts), _AT_ONCE):
-            requests = [self._request(p, max_tokens) for p in prompts[begin : begin + _AT_ONCE]]
+            requests = [
+                self._request(p, max_tokens, sampling) for p in prompts[begin : begin + _AT_ONCE]
+            ]
             outputs = run_local(self._engine, requests)
             found += [self._tokenizer.decode(output.tokens[0]).strip() for output in outputs]
         return found
@@ -64,14 +70,14 @@ class Asker:
         """How many tokens a text is."""
         return len(self._tokenizer.encode(text).ids)
 
-    def _request(self, prompt: str, max_tokens: int) -> SequenceRequest:
+    def _request(self, prompt: str, max_tokens: int, sampling: SamplingParams) -> SequenceRequest:
         self._next += 1
         return SequenceRequest(
             id=self._next,
             root=b"evaluation",
             prompt=self._tokenizer.encode(prompt).ids,
-            sampling=SamplingParams(
-                temperature=0.0,
+            sampling=replace(
+                sampling,
                 max_tokens=max_tokens,
                 stop_token_ids=tuple(self._engine.info.eos_token_ids),
             ),
@@ -129,7 +135,7 @@ def value_of(answer: str) -> str:
 def evaluate(directory: Path, size: int) -> dict[str, object]:
     """All scores, and answers to the prompts of newcomers."""
     asker = Asker(directory)
-    tasks = {"sort": lists.sort, "count": lists.count, "copy": lists.copy, "add": lists.add}
+    tasks = {"sort": lists.sort, "count": lists.count, "copy": lists.copy}
     prompts = [text_tokenizer.render([Message("user", p)], ask=True) for p in PROMPTS]
     return {
         "retrieval": {

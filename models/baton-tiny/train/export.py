@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from baton.engine.testing.random_tokenizer import end_tokens
 from train import tokenizer as text_tokenizer
 from train.model import Llama
+
+SAMPLING = {"do_sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.98}
+"""What requests that do not say how to sample get: at temperature 1 so small a model puts parts of
+several answers together, and with less of them to choose from it repeats numbers without an end."""
 
 
 def export(
@@ -45,12 +49,21 @@ def export(
         "pad_token_id": ends[1],
     }
     _write(directory / "config.json", config)
-    _write(directory / "generation_config.json", {"eos_token_id": ends, "pad_token_id": ends[1]})
+    _write(
+        directory / "generation_config.json",
+        {"eos_token_id": ends, "pad_token_id": ends[1], **SAMPLING},
+    )
     tensors = {
         f"model.{name}": value.detach().to("cpu", dtype).contiguous()
         for name, value in model.state_dict().items()
     }
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def load(model: Llama, directory: Path) -> None:
+    """Take the weights of a checkpoint that `export` wrote; shapes must be the model's."""
+    tensors = load_file(directory / "model.safetensors")
+    model.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()})
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -18,13 +18,31 @@ _DEADLINE_SECONDS = 120.0
 class Feed:
     """Hands out batches in order."""
 
-    def __init__(self, tokenizer_file: Path, seed: int, first: int, tokens: int, context: int):
+    def __init__(
+        self,
+        tokenizer_file: Path,
+        seed: int,
+        first: int,
+        tokens: int,
+        context: int,
+        *,
+        talk: bool = False,
+    ) -> None:
         self._context = multiprocessing.get_context("spawn")
         self._progress = self._context.Value("d", 0.0)
         self._batches: multiprocessing.Queue[Batch] = self._context.Queue(_AHEAD)
         self._process = self._context.Process(
             target=_produce,
-            args=(self._batches, self._progress, tokenizer_file, seed, first, tokens, context),
+            args=(
+                self._batches,
+                self._progress,
+                tokenizer_file,
+                seed,
+                first,
+                tokens,
+                context,
+                talk,
+            ),
             daemon=True,
         )
 
@@ -52,12 +70,12 @@ class Feed:
             self._process.join()
 
 
-def _produce(batches, progress, tokenizer_file, seed, first, tokens, context):  # type: ignore[no-untyped-def]
+def _produce(batches, progress, tokenizer_file, seed, first, tokens, context, talk):  # type: ignore[no-untyped-def]
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     trainer = multiprocessing.parent_process()
     index = first
     while True:
-        batch = make_batch(tokenizer, seed, index, progress.value, tokens, context)
+        batch = make_batch(tokenizer, seed, index, progress.value, tokens, context, talk=talk)
         index += 1
         while True:
             try:

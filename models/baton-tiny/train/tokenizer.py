@@ -13,10 +13,11 @@ from baton.engine.testing.random_tokenizer import (
     TURN_START,
     tokenizer_config,
 )
-from train.text import facts, words
+from train.text import documents, facts, words
 from train.text.conversation import Conversation, Message, Mix
 
 VOCAB = 4096
+_MARKS = dict.fromkeys(map(ord, (*facts.MARKS, *documents.MARKS)))
 
 
 def train(seed: int = 0, conversations: int = 1200) -> Tokenizer:
@@ -52,8 +53,7 @@ def save(tokenizer: Tokenizer, directory: Path, context: int) -> None:
 def render(messages: Sequence[Message], *, ask: bool = False) -> str:
     """What the chat template makes of messages; `ask` adds the head of an answer."""
     text = "".join(f"{head(m)}{m.text}{TURN_END}\n" for m in messages)
-    for mark in (facts.VALUE_START, facts.VALUE_END):
-        text = text.replace(mark, "")
+    text = _shown(text)
     return f"{text}{TURN_START}assistant\n" if ask else text
 
 
@@ -62,15 +62,23 @@ def head(message: Message) -> str:
     return f"{TURN_START}{message.role}\n"
 
 
+def _shown(text: str) -> str:
+    """Return a text without its marks."""
+    return text.translate(_MARKS)
+
+
 def _text(seed: int, conversations: int) -> Iterator[str]:
     draw = random.Random(seed)
     # Few made-up names: theirs stay in pieces, and copying pieces works for every name.
-    even = Mix(1, 2, 3, 2, 0.2, 1, 1, 1, 1, 2)
+    even = Mix(
+        retrieval=1, story=2, talk=3, beyond=2, copy=0.2, sort=1, count=1, filler=1, tool=1,
+        document=1, most_facts=2,
+    )  # fmt: skip
     for _ in range(conversations):
         talk = Conversation(draw, even)
         while len(talk.messages) < 16:
             talk.turn()
         for message in talk.messages:
-            yield message.text.replace(facts.VALUE_START, "").replace(facts.VALUE_END, "")
+            yield _shown(message.text)
     for group in (words.PEOPLE, words.BEINGS, words.OBJECTS, words.FOODS, words.COUNT_WORDS):
         yield from (f"The {word} and a {word}, {word}" for word in group)

@@ -2,11 +2,19 @@
 
 import json
 
+import msgspec
 import pytest
 import torch
 
+from baton.engine.factory import create_engine
+from baton.engine.sampling_defaults import read_sampling_defaults
+from baton.settings import EngineSettings
+from bench.structured.ending import SCHEMAS, WAYS
+from bench.structured.ending import answers as ask_for
 from tests.support.engine.model import ROOT
 from train.evaluate import Asker, value_of
+from train.first_messages import FIRST_MESSAGES
+from train.sense import sensible
 from train.text.conversation import Message
 from train.tokenizer import render
 
@@ -74,3 +82,26 @@ def test_it_remembers_over_several_turns_and_what_tools_said(asker):
         ("user", "Where is the red lamp?"),
     )
     assert value_of(answer) == "Kasimo"
+
+
+def test_newcomers_get_sensible_answers(asker):
+    sampling = read_sampling_defaults(CHECKPOINT)
+    assert 0 < sampling.temperature < 1
+    for seed in (1, 2, 3):
+        prompts = [render([Message("user", message)], ask=True) for message, _ in FIRST_MESSAGES]
+        drawn = msgspec.structs.replace(sampling, seed=seed)
+        answers = asker.answers(prompts, 300, drawn)
+        wrong = [
+            (message, answer)
+            for (message, _), answer in zip(FIRST_MESSAGES, answers, strict=True)
+            if not sensible(message, answer)
+        ]
+        assert len(wrong) <= 4, wrong
+
+
+@pytest.mark.parametrize("way", ["recommended", "temperature 1"])
+def test_json_without_limits_ends(way):
+    engine = create_engine(EngineSettings(model=CHECKPOINT, dtype="float32"))
+    for name, schema in SCHEMAS.items():
+        row = ask_for(engine, schema, WAYS[way], 10)
+        assert (row.ended, row.valid) == (10, 10), name

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from train.text import facts, lists, stories, talk, words
+from train.first_messages import KEPT_OUT, normalized
+from train.text import beyond, documents, facts, lists, poems, stories, talk, words
+from train.text.typing import typed, typed_freely
 from train.text.words import Draw
 
 TASKS = ("text", "retrieval", "story", "talk", "copy", "sort", "count", "other")
@@ -17,7 +19,7 @@ _SYSTEM = [
     "You are a kind storyteller.",
 ]
 _TOLD = ("Please remember: ", "Note: ", "Listen: ", "Here are some facts. ", "", "", "I tell you: ")
-_NOTED = ("I will remember that.", "Thank you, I will remember.", "All right, noted.")
+NOTED = ("I will remember that.", "Thank you, I will remember.", "All right, noted.")
 _READ = [
     "Here is a story. {x}",
     "Listen to this. {x}",
@@ -47,9 +49,14 @@ class Mix:
     story: float = 0.7
     talk: float = 0.8
     beyond: float = 0.5
+    poem: float = 0.1
+    scribble: float = 0.05
+    unknown: float = 0.1
+    document: float = 0.3
     copy: float = 1.2
     sort: float = 1.8
     count: float = 0.8
+    sums: float = 0.1
     filler: float = 0.3
     tool: float = 0.1
     most_facts: int = 6
@@ -75,14 +82,18 @@ class Conversation:
         mix = self.mix
         kinds: tuple[tuple[float, Callable[[], None]], ...] = (
             (mix.retrieval, self._remember),
-            (mix.story, lambda: self._pair(*stories.request(self.draw), "story")),
-            (mix.talk, lambda: self._pair(*talk.small_talk(self.draw), "talk")),
-            (mix.beyond, lambda: self._pair(*talk.beyond(self.draw), "talk")),
-            (mix.copy, lambda: self._pair(*lists.copy(self.draw), "copy")),
-            (mix.sort, lambda: self._pair(*lists.sort(self.draw), "sort")),
-            (mix.count, lambda: self._pair(*lists.count(self.draw), "count")),
-            (mix.copy / 4, lambda: self._pair(*lists.pick(self.draw), "other")),
-            (mix.count / 4, lambda: self._pair(*lists.add(self.draw), "other")),
+            (mix.story, lambda: self._pair(stories.request, "story")),
+            (mix.talk, lambda: self._pair(talk.small_talk, "talk", typed_freely)),
+            (mix.beyond, lambda: self._pair(beyond.beyond, "talk", typed_freely)),
+            (mix.poem, lambda: self._pair(poems.poem, "talk", typed_freely)),
+            (mix.scribble, lambda: self._pair(talk.scribble, "talk", typed_freely)),
+            (mix.unknown, lambda: self._pair(lambda _: self._facts.unknown(), "other")),
+            (mix.document, self._document),
+            (mix.copy, lambda: self._pair(lists.copy, "copy")),
+            (mix.sort, lambda: self._pair(lists.sort, "sort")),
+            (mix.count, lambda: self._pair(lists.count, "count")),
+            (mix.copy / 4, lambda: self._pair(lists.pick, "other")),
+            (mix.sums, lambda: self._pair(beyond.sums, "talk", typed_freely)),
             (mix.filler, self._filler),
             (mix.tool, self._tool),
         )
@@ -93,17 +104,20 @@ class Conversation:
         draw = self.draw
         if not self._told or draw.random() < 0.25:
             told = [self._new_fact() for _ in range(draw.randint(1, self.mix.most_facts))]
-            text = draw.choice(_TOLD) + " ".join(fact.statement for fact in told)
+            said = " ".join(fact.statement for fact in told)
+            text = draw.choice(_TOLD if normalized(said) not in KEPT_OUT else _TOLD[:4]) + said
             self._told += told
             if draw.random() < 0.3:
                 asked = draw.choice(told)
-                self._pair(f"{text} {asked.question}", asked.answer, "retrieval")
+                self._fixed(f"{text} {asked.question}", asked.answer, "retrieval")
             else:
-                self._pair(text, draw.choice(_NOTED), "talk")
+                self._fixed(text, draw.choice(NOTED), "talk")
         for fact in draw.sample(self._told, min(len(self._told), draw.randint(2, 8))):
-            self._pair(draw.choice(_ASKING) + fact.question, fact.answer, "retrieval")
-        if draw.random() < 0.04:
-            self._pair(*self._facts.unknown(), "other")
+            self._fixed(draw.choice(_ASKING) + fact.question, fact.answer, "retrieval")
+
+    def _document(self) -> None:
+        asked = talk.small_talk(self.draw)[0]
+        self._pair(lambda draw: documents.document(draw, asked), "other", typed_freely)
 
     def _new_fact(self) -> facts.Fact:
         if self.draw.random() < 0.25 and (mine := self._facts.about_user()):
@@ -112,16 +126,31 @@ class Conversation:
 
     def _filler(self) -> None:
         text = " ".join(stories.story(self.draw) for _ in range(self.draw.choice((1, 1, 2))))
-        self._pair(self.draw.choice(_READ).format(x=text), self.draw.choice(_LIKED), "talk")
+        self._fixed(self.draw.choice(_READ).format(x=text), self.draw.choice(_LIKED), "talk")
 
     def _tool(self) -> None:
         asked, call, found, answer = talk.looked_up(self.draw)
-        self._pair(asked, call, "other")
+        self._fixed(asked, call, "other")
         self._say("tool", found)
         self._say("assistant", answer, "retrieval")
 
-    def _pair(self, request: str, answer: str, task: str) -> None:
-        self._say("user", _typed(self.draw, request))
+    def _pair(
+        self,
+        drawn: Callable[[Draw], tuple[str, str]],
+        task: str,
+        type_: Callable[[Draw, str], str] = typed,
+    ) -> None:
+        """A request and its answer. What the model is judged by is never among the requests."""
+        while True:
+            request, answer = drawn(self.draw)
+            request = type_(self.draw, request)
+            if normalized(request) not in KEPT_OUT:
+                break
+        self._say("user", request)
+        self._say("assistant", answer, task)
+
+    def _fixed(self, request: str, answer: str, task: str) -> None:
+        self._say("user", typed(self.draw, request))
         self._say("assistant", answer, task)
 
     def _say(self, role: str, text: str, task: str = "text") -> None:
@@ -146,7 +175,7 @@ def probe(draw: Draw, filler_words: int, others: int = 3) -> tuple[list[Message]
             told.append(fact)
     messages = [
         Message("user", "Please remember: " + " ".join(fact.statement for fact in told)),
-        Message("assistant", _NOTED[0]),
+        Message("assistant", NOTED[0]),
     ]
     left = filler_words
     while left > 0:
@@ -162,12 +191,3 @@ def probe(draw: Draw, filler_words: int, others: int = 3) -> tuple[list[Message]
 
 
 _COMMON = {*words.COLORS, *words.FOODS, *words.ANIMALS}
-
-
-def _typed(draw: Draw, text: str) -> str:
-    """As people type: now and then without the last mark, or a request without a capital."""
-    if draw.random() < 0.15:
-        text = text.rstrip("?.!")
-    if draw.random() < 0.1 and len(text) < 60:
-        text = text[0].lower() + text[1:]
-    return text

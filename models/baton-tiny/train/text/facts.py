@@ -10,7 +10,7 @@ from train.text import words
 from train.text.words import Draw
 
 # Around the value of an answer. Tokens between them weigh more in training; they are never shown.
-VALUE_START, VALUE_END = "\x01", "\x02"
+MARKS = VALUE_START, VALUE_END = "\x01", "\x02"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,19 @@ class Facts:
 
     def unknown(self) -> tuple[str, str]:
         """A question about what was never said, and its answer."""
-        attribute, _ = self._draw.choice(_ATTRIBUTES)
-        subject = words.name(self._draw, unseen=self._unseen)
-        pattern = f"the {attribute} of {{s}} is {{v}}"
-        if (pattern, subject) in self._keys:
-            return self.unknown()
+        draw = self._draw
+        left = [row for row in _MINE if (row[2], "me") not in self._keys]
+        if left and draw.random() < 0.5:
+            _, questions, _, _ = draw.choice(left)
+            asked = draw.choice(questions.split("|"))
+            return asked, f"You did not tell me that. {_ASK_LATER}"
+        while True:
+            attribute, _ = draw.choice(_ATTRIBUTES)
+            subject = words.name(draw, unseen=self._unseen)
+            if (f"the {attribute} of {{s}} is {{v}}", subject) not in self._keys:
+                break
         word = "Who" if attribute in _PERSONS else "What"
-        self._keys.add((pattern, subject))
+        self._keys.add((f"the {attribute} of {{s}} is {{v}}", subject))
         return (
             f"{word} is the {attribute} of {subject}?",
             f"You did not tell me the {attribute} of {subject}.",
@@ -163,6 +169,7 @@ class Facts:
                 return words.name(draw, unseen=self._unseen)
 
 
+_ASK_LATER = "Tell me, and ask me again later!"
 _PERSONS = {"best friend", "teacher", "brother", "sister", "captain", "doctor"}
 
 

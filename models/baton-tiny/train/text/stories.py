@@ -3,34 +3,34 @@
 from train.text import words
 from train.text.words import Draw, a
 
-_OPENINGS = (
+OPENINGS = (
     "Once upon a time there was {a_hero} named {name} who lived in the {place}.",
     "There was once {a_hero} called {name}. The home of {name} was a {place} far away.",
     "In a {place} lived {a_hero}. Everybody called the {kind} {name}.",
     "Long ago, {a_hero} named {name} lived near the {place}.",
     "This is the story of {name}, {a_hero} from the {place}.",
 )
-_MORNINGS = (
+MORNINGS = (
     "One {weather} morning, {name} woke up early.",
     "It was a {weather} day, and {name} was in a good mood.",
     "Every day {name} ate {food} for breakfast and looked out at the {place}.",
     "One day, {name} was eating {food} and thinking.",
     "The days were long, and {name} liked to walk alone.",
 )
-_GOALS = (
+GOALS = (
     ("{name} wanted to find {a_thing}.", "find"),
     ("{name} had heard of {a_thing} and wanted to see it.", "see"),
     ("{name} had lost {a_thing} and wanted to have it back.", "lost"),
     ("{name} dreamed of giving {a_thing} to a good friend.", "give"),
     ("A friend had asked {name} to bring {a_thing} home.", "bring"),
 )
-_JOURNEYS = (
+JOURNEYS = (
     "So the {kind} walked to the {far}, step by step.",
     "So {name} packed some {food} and went to the {far}.",
     "The way led over a hill and down to the {far}.",
     "After a long walk, {name} came to the {far}.",
 )
-_OBSTACLES = (
+OBSTACLES = (
     ("But there was a wide river, and {name} could not swim.", "built a small boat"),
     ("But the night came, and it was very dark.", "lit a little lantern"),
     ("But a big stone lay on the path.", "pushed the stone away"),
@@ -40,26 +40,26 @@ _OBSTACLES = (
     ("But the wind was so strong that {name} could hardly stand.", "held on to each other"),
     ("But {name} did not know which way to go.", "followed the stars"),
 )
-_HELPERS = (
+HELPERS = (
     'There {name} met {a_helper} named {friend}. "Can you help me?" asked {name}. "Of course," '
     "said {friend}.",
     '{A_helper} named {friend} came by. "Do not be sad," said {friend}. "We can do it together."',
     'Then {a_helper} called {friend} looked out from behind a tree. "I know what to do," said '
     "{friend}.",
 )
-_DEEDS = (
+DEEDS = (
     "Together, {name} and {friend} {deed}.",
     "{name} listened, and the two of them {deed}.",
     "It took a long time, but {name} and {friend} {deed}.",
 )
-_FINDINGS = {
+FINDINGS = {
     "find": "And there it was: the {thing}, just behind the {far}.",
     "see": "At last {name} saw the {thing}, and it was even nicer than people had said.",
     "lost": "And under a leaf lay the {thing}, as good as new.",
     "give": "There they found the {thing}. {name} gave it to {friend}, who smiled.",
     "bring": "There was the {thing}, and {name} carried it home with care.",
 }
-_ENDINGS = (
+ENDINGS = (
     "From that day on, {name} and {friend} were friends.",
     "That evening, they shared some {food} and laughed.",
     "{name} went home happy and slept well.",
@@ -94,7 +94,7 @@ _OPEN = [
     "Tell me something nice",
     "Tell a bedtime story",
 ]
-_AGAIN = ("Here is a story. ", "Of course! ", "With pleasure. ", "", "", "", "")
+AGAIN = ("Here is a story. ", "Of course! ", "With pleasure. ", "", "", "", "")
 
 
 def story(draw: Draw, kind: str | None = None, hero: str | None = None) -> str:
@@ -109,8 +109,8 @@ def story(draw: Draw, kind: str | None = None, hero: str | None = None) -> str:
     thing = f"{draw.choice(words.LOOKS)} {draw.choice(words.OBJECTS)}"
     helper = f"{draw.choice(words.ADJECTIVES)} {draw.choice(words.ANIMALS)}"
     place, far = draw.sample(words.PLACES, 2)
-    goal, ending = draw.choice(_GOALS)
-    obstacle, deed = draw.choice(_OBSTACLES)
+    goal, ending = draw.choice(GOALS)
+    obstacle, deed = draw.choice(OBSTACLES)
     common = 0.8
     slots = {
         "kind": kind,
@@ -127,11 +127,11 @@ def story(draw: Draw, kind: str | None = None, hero: str | None = None) -> str:
         "food": draw.choice(words.FOODS),
         "weather": draw.choice(words.WEATHER),
     }
-    parts = [draw.choice(_OPENINGS)]
+    parts = [draw.choice(OPENINGS)]
     if draw.random() < 0.7:
-        parts.append(draw.choice(_MORNINGS))
-    parts += [goal, draw.choice(_JOURNEYS), obstacle, draw.choice(_HELPERS), draw.choice(_DEEDS)]
-    parts += [_FINDINGS[ending], *draw.sample(_ENDINGS, draw.choice((1, 1, 2)))]
+        parts.append(draw.choice(MORNINGS))
+    parts += [goal, draw.choice(JOURNEYS), obstacle, draw.choice(HELPERS), draw.choice(DEEDS)]
+    parts += [FINDINGS[ending], *draw.sample(ENDINGS, draw.choice((1, 1, 2)))]
     return " ".join(parts).format(**slots)
 
 
@@ -139,12 +139,12 @@ def request(draw: Draw) -> tuple[str, str]:
     """What a user asks, and the story that answers it."""
     chance = draw.random()
     if chance < 0.2:
-        return draw.choice(_OPEN), draw.choice(_AGAIN) + story(draw)
+        return draw.choice(_OPEN), draw.choice(AGAIN) + story(draw)
     # Now and then a noun that nobody knows: the hero is copied out of the request.
     kind = draw.choice(words.BEINGS) if chance < 0.9 else words.name(draw).lower()
     if chance < 0.4:
         hero = words.name(draw)
         asked = draw.choice(_NAMED).format(a_kind=a(kind), name=hero)
-        return asked, draw.choice(_AGAIN) + story(draw, kind, hero)
+        return asked, draw.choice(AGAIN) + story(draw, kind, hero)
     asked = draw.choice(_REQUESTS).format(a_kind=a(kind))
-    return asked, draw.choice(_AGAIN) + story(draw, kind)
+    return asked, draw.choice(AGAIN) + story(draw, kind)

@@ -78,6 +78,13 @@ LOOKS = tuple(
     ).split()
 )
 WEATHER = tuple(("sunny rainy cloudy windy snowy foggy stormy warm cold mild ").split())
+TOPICS = (
+    "love|the sea|autumn|winter|spring|summer|the moon|the sun|the stars|rain|snow|a friend|my "
+    "mother|"
+    "my dog|happiness|time|music|the night|the morning|a long road|home|nature|flowers|the wind|"
+    "life|"
+    "school|work|the city|a dream|birds|trees|the ocean|peace|hope|coffee|a train|football"
+).split("|")
 COUNT_WORDS = tuple(
     (
         "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "

@@ -1,0 +1,123 @@
+"""Whether answers in JSON end whose schemas set no bounds: `python -m bench.structured.ending`.
+
+Baton Tiny, each schema with several seeds, at the parameters that it recommends and at temperature
+1, with the bounds that frontends set. Prints how many answers ended by themselves and are valid,
+and the most tokens that one took.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+from rich.console import Console
+from tokenizers import Tokenizer
+
+from baton.bundled import root
+from baton.engine.base import Engine, SequenceRequest
+from baton.engine.events import EndReason
+from baton.engine.factory import create_engine
+from baton.engine.local import run_local
+from baton.engine.sampling_defaults import read_sampling_defaults
+from baton.request.grammar import Grammar
+from baton.sampling import SamplingParams
+from baton.settings import EngineSettings, TextSettings
+from baton.structured.bounds import Bounds
+
+MODEL = root() / "models" / "baton-tiny"
+MAX_TOKENS = 1024
+WAYS = {"recommended": read_sampling_defaults(MODEL), "temperature 1": SamplingParams()}
+PROMPTS = ("Give me x", "hi", "Answer in JSON", "Make up an object", "What is the size of a fox?")
+SCHEMAS: Mapping[str, Any] = {
+    "{x: integer}": {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+        "additionalProperties": False,
+    },
+    "number": {"type": "number"},
+    "nested object": {
+        "type": "object",
+        "properties": {
+            "a": {
+                "type": "object",
+                "properties": {
+                    "n": {"type": "integer"},
+                    "b": {"type": "object", "properties": {"m": {"type": "number"}}},
+                },
+                "required": ["n", "b"],
+            }
+        },
+        "required": ["a"],
+    },
+    "list of numbers": {"type": "array", "items": {"type": "number"}},
+    "any object": {"type": "object"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of the answers to one schema."""
+
+    asked: int
+    ended: int
+    """By themselves."""
+    valid: int
+    most_tokens: int
+
+
+def answers(engine: Engine, schema: Any, sampling: SamplingParams, count: int) -> Row:
+    """Ask for one schema with `count` seeds."""
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    text = TextSettings()
+    bounds = Bounds(text.json_max_digits, text.json_max_levels)
+    grammar = Grammar.of("json_schema", bounds.added_to(json.dumps(schema)))
+    requests = []
+    for seed in range(count):
+        asked = PROMPTS[seed % len(PROMPTS)]
+        prompt = f"<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n"
+        own = msgspec.structs.replace(
+            sampling,
+            seed=seed,
+            grammar=grammar,
+            max_tokens=MAX_TOKENS,
+            stop_token_ids=tuple(engine.info.eos_token_ids),
+        )
+        ids = tokenizer.encode(prompt).ids
+        requests.append(SequenceRequest(id=seed + 1, root=b"ending", prompt=ids, sampling=own))
+    ended = valid = most = 0
+    for output in run_local(engine, requests):
+        most = max(most, len(output.tokens[0]))
+        if output.ended is None or output.ended.reasons[0] is not EndReason.STOP:
+            continue
+        ended += 1
+        jsonschema.validate(json.loads(tokenizer.decode(output.tokens[0])), schema)
+        valid += 1
+    return Row(count, ended, valid, most)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a row per schema and way to sample."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=MODEL, help="with Baton Tiny's tokenizer")
+    parser.add_argument("--count", type=int, default=10, help="seeds per row")
+    options = parser.parse_args(arguments)
+    engine = create_engine(EngineSettings(model=options.model, dtype="float32"))
+    console = Console(soft_wrap=True, highlight=False)
+    console.print("| schema | sampling | ended | valid | most tokens |\n|---|---|---|---|---|")
+    for name, schema in SCHEMAS.items():
+        for way, sampling in WAYS.items():
+            row = answers(engine, schema, sampling, options.count)
+            console.print(
+                f"| {name} | {way} | {row.ended} of {row.asked} | {row.valid} "
+                f"| {row.most_tokens} |",
+                markup=False,
+            )
+
+
+if __name__ == "__main__":
+    main()
