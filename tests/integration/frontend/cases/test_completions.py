@@ -27,7 +27,8 @@ async def test_a_completion_that_says_no_max_tokens_has_what_the_context_leaves(
         assert len(found["choices"]) == choices
         if choices > 1 or found["object"] == "text_completion":
             assert found["usage"]["completion_tokens"] == choices * (CONTEXT - len(LONG))
-    short = await asked.complete("Once upon a time", max_tokens=None, stop=["."])
+    story = "<|im_start|>user\nTell me a story<|im_end|>\n<|im_start|>assistant\n"
+    short = await asked.complete(story, max_tokens=None, stop=["."])
     assert short.json()["choices"][0]["stop_reason"] == "."
     assert short.json()["usage"]["completion_tokens"] != 16
 
