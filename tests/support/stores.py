@@ -250,6 +250,12 @@ async def wait_stat(address: str, seconds: float = 5.0, **counts: int) -> None:
     await eventually(reached, seconds)
 
 
+async def wait_memory(address: str, arena_bytes: int) -> None:
+    """Wait until a store has all of its arena: it serves from the first pages on, and a machine
+    that is busy gives it the others later."""
+    await wait_stat(address, PATIENCE_SECONDS, capacity_bytes=arena_bytes)
+
+
 async def assert_baseline(address: str) -> None:
     await wait_stat(address, leases=0, reservations=0, quarantined=0, waiters=0, sessions=0)
 

@@ -24,6 +24,7 @@ from tests.support.stores import (
     get,
     keys_of,
     put,
+    wait_memory,
     wait_stat,
 )
 from tests.support.wait import eventually
@@ -145,6 +146,7 @@ async def test_a_disk_that_can_not_be_had_is_an_alarm_and_no_error(
     spawn_store, tmp_path: Path
 ) -> None:
     store = await spawn_store(tmp_path / "no" / "such" / "place")
+    await wait_memory(store.address, 16 * MIB)
     async with connected(store.address, "shm") as client:
         assert await put(client, keys_of(8), SIZE) == 8
         found, missing = await get(client, keys_of(8), SIZE)
@@ -204,6 +206,7 @@ async def test_a_full_disk_is_an_alarm_and_is_used_once_there_is_room(
         return not await failed()
 
     assert "No space left" in await eventually(failed)
+    await wait_memory(store.address, 4 * MIB)
     assert (small_disk / "disk").stat().st_size == 0  # it takes nothing from who needs it more
     async with connected(store.address, "shm") as client:
         assert await put(client, keys_of(8), SIZE) == 8

@@ -16,6 +16,7 @@ from tests.support.stores import (
     connected,
     keys_of,
     put,
+    wait_memory,
 )
 
 SIZE = 128 * 1024
@@ -49,8 +50,9 @@ async def _vanish(address: str, method: str, frames: list, answers: int, pause: 
 async def test_readers_that_vanish_amid_a_write_leave_nothing(start_service) -> None:
     store = await start_service("kvstore", {"store.arena_bytes": 16 * MIB})
     draw = random.Random(4)
+    await wait_memory(store.address, 16 * MIB)
     async with connected(store.address, "grpc") as writer:
-        await put(writer, KEYS, SIZE)
+        assert await put(writer, KEYS, SIZE) == len(KEYS)
     reads = [
         pb.GetRequest(
             read=pb.Read(correlation_id=n, layout_id=LAYOUT, keys=pack(KEYS), send_bytes=True)
@@ -77,6 +79,7 @@ async def test_readers_that_vanish_amid_a_write_leave_nothing(start_service) -> 
 
 async def test_writers_that_vanish_amid_a_write_leave_nothing(start_service) -> None:
     store = await start_service("kvstore", {"store.arena_bytes": 16 * MIB})
+    await wait_memory(store.address, 16 * MIB)
     draw = random.Random(5)
     for turn in range(ROUNDS):
         frames = [
