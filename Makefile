@@ -265,6 +265,14 @@ soak: $(DEV) $(GENERATED) ## the long runs: tests, every fault on five seeds and
 	@$(BIN)/python -m bench.faults --engine torch --json build/faults-torch-1.json
 	@$(BIN)/python -m bench.faults.soak
 
+.PHONY: bench-smoke
+bench-smoke: $(DEV) $(GENERATED) ## every benchmark at its smallest size: whether it still runs; ARGS="kv limits" for some
+	@$(BIN)/python -m bench.smoke $(ARGS)
+
+.PHONY: figures
+figures: $(DEV) ## the figures in docs/ that are of code more than 100 commits old
+	@$(BIN)/python -m scripts.docs.figures
+
 .PHONY: bench-rpc
 bench-rpc: $(DEV) $(GENERATED) build/rpc-peers ## what serving gRPC costs, beside other HTTP/2 stacks; ARGS="--rounds 1"
 	@$(BIN)/python -m bench.rpc.transports $(ARGS)

@@ -177,4 +177,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=3)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        rounds=3,
+        smallest="--rounds 1 --vocabularies 1000 --kind greedy --threads 1 --step-ms 20,30,60",
+    )

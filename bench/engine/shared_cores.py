@@ -94,4 +94,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=4)
+    cli.main(measure, __doc__, arguments, rounds=4, smallest="--rounds 1 --size 64M --nice 5")

@@ -123,4 +123,4 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, rounds=3)
+    cli.main(measure, __doc__, rounds=3, smallest="--rounds 1")

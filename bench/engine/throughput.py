@@ -142,4 +142,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=3)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        rounds=3,
+        smallest="--rounds 1 --size 64M --threads 1 --no-peers --cases \"decode 1 x 512\"",
+    )

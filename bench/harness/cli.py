@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -13,6 +14,10 @@ import uvloop
 
 from bench.harness.machine import processor
 
+SMALLEST = "--smallest"
+NEEDS_MORE = 77
+"""Exit code of a benchmark whose smallest size cannot run with what `make test` installs."""
+
 Measure = Callable[[argparse.Namespace], Any]
 
 
@@ -21,6 +26,9 @@ def main(
     doc: str | None,
     arguments: Callable[[argparse.ArgumentParser], None] | None = None,
     rounds: int | None = None,
+    *,
+    smallest: str,
+    needs: str = "",
 ) -> None:
     """Parse the arguments, name the processor, measure, and write the results where asked.
 
@@ -30,16 +38,28 @@ def main(
         doc: the benchmark's docstring: its help.
         arguments: adds the benchmark's own arguments.
         rounds: how often everything is measured by default; None: it has no rounds.
+        smallest: the arguments of its smallest size, which runs in seconds and still does all that
+            the benchmark is for.
+        needs: what it needs that `make test` does not install; empty: nothing.
     """
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        SMALLEST, action="store_true", help=f"run at its smallest size, which is {smallest}"
     )
     parser.add_argument("--json", type=Path, help="also write what was measured to this file")
     if rounds is not None:
         parser.add_argument("--rounds", type=int, default=rounds, help=f"default: {rounds}")
     if arguments is not None:
         arguments(parser)
-    options = parser.parse_args()
+    given = sys.argv[1:]
+    if SMALLEST in given:
+        if needs:
+            print(f"needs {needs}")
+            raise SystemExit(NEEDS_MORE)
+        given = [*shlex.split(smallest), *given]
+    options = parser.parse_args(given)
     # Scratch directories are left, and with them removed, whoever ends it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print(processor(), flush=True)

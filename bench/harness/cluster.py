@@ -2,9 +2,10 @@
 
 import asyncio
 import sys
+import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +54,11 @@ async def cluster(*arguments: str, settings: Mapping[str, str] = {}) -> AsyncIte
     grpc, http = free_port(), free_port()
     baton = str(Path(sys.executable).with_name("baton"))
     command = (baton, "up", *arguments, "--grpc-port", str(grpc), "--http-port", str(http))
-    async with process(command, settings, stdout=PIPE) as up:
+    async with AsyncExitStack() as stack:
+        # Found by none of the commands that somebody runs meanwhile, so that its name is free.
+        runtime = stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-bench-"))
+        own = {"XDG_RUNTIME_DIR": runtime, **settings}
+        up = await stack.enter_async_context(process(command, own, stdout=PIPE))
         assert up.stdout is not None
         async with asyncio.timeout(START_SECONDS):
             while not (line := await up.stdout.readline()).startswith(b"Up after"):

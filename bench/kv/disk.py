@@ -153,4 +153,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=3)
+    cli.main(measure, __doc__, arguments, rounds=3, smallest="--rounds 1 --mib 256")

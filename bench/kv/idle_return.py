@@ -163,4 +163,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=9)
+    cli.main(measure, __doc__, arguments, rounds=9, smallest="--rounds 1 --size 64M --tokens 500")

@@ -125,4 +125,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=10)
+    cli.main(measure, __doc__, arguments, rounds=10, smallest="--rounds 1 --clients 1 --only shm")

@@ -270,4 +270,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(measure, __doc__, arguments, smallest="--requests 12 --fit 4 --away 1")

@@ -186,4 +186,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(measure, __doc__, arguments, smallest="--requests 200")

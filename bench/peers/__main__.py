@@ -125,4 +125,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(compare, __doc__, arguments, rounds=1)
+    cli.main(
+        compare,
+        __doc__,
+        arguments,
+        rounds=1,
+        smallest="--share 0.01",
+        needs="what make bench-peers installs",
+    )

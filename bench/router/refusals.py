@@ -116,4 +116,4 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, rounds=20)
+    cli.main(measure, __doc__, rounds=20, smallest="--rounds 1")

@@ -74,4 +74,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=20)
+    cli.main(
+        measure, __doc__, arguments, rounds=20, smallest="--rounds 1 --workers 8 --blocks 20000"
+    )

@@ -290,4 +290,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         uvloop.run(serve(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5])))
     else:
-        cli.main(measure, __doc__, arguments, rounds=2)
+        cli.main(measure, __doc__, arguments, rounds=2, smallest="--rounds 1 --seconds 0.5")

@@ -202,4 +202,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         uvloop.run(serve(sys.argv[2]))
     else:
-        cli.main(measure, __doc__, arguments, rounds=5)
+        cli.main(
+            measure,
+            __doc__,
+            arguments,
+            rounds=5,
+            smallest="--rounds 1 --connections 4 --calls 40 --seconds 0.5 --mib 4",
+        )

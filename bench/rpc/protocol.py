@@ -179,4 +179,6 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, rounds=5)
+    cli.main(
+        measure, __doc__, rounds=5, smallest="--rounds 1", needs="what make bench-rpc installs"
+    )

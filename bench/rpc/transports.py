@@ -151,4 +151,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=2)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        rounds=2,
+        smallest="--rounds 1 --only baton_server --streams 8 --seconds 1",
+    )

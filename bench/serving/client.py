@@ -251,4 +251,10 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--call"]:
         print(json.dumps(call(Ask(**json.loads(sys.argv[2])))))
     else:
-        cli.main(measure, __doc__, arguments, rounds=3)
+        cli.main(
+            measure,
+            __doc__,
+            arguments,
+            rounds=3,
+            smallest='--rounds 1 --loads "1 x 256" --ways "client async"',
+        )

@@ -218,4 +218,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(
+        measure, __doc__, arguments, smallest="--system combined --rate 0.5 --seconds 3 --size 64M"
+    )

@@ -204,4 +204,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(measure, __doc__, arguments, smallest="--requests 2 --tokens 200 --size 64M")

@@ -178,4 +178,4 @@ async def measure(options: argparse.Namespace) -> list[float]:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, rounds=3)
+    cli.main(measure, __doc__, rounds=3, smallest="--rounds 1")

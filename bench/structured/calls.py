@@ -209,4 +209,4 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, _arguments)
+    cli.main(measure, __doc__, _arguments, smallest="--calls 2")

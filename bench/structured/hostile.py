@@ -245,4 +245,4 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, _arguments, rounds=3)
+    cli.main(measure, __doc__, _arguments, rounds=3, smallest="--rounds 1")

@@ -254,4 +254,4 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, _arguments)
+    cli.main(measure, __doc__, _arguments, smallest="--pairs 2")

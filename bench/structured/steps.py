@@ -137,4 +137,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, _arguments, rounds=3)
+    cli.main(
+        measure,
+        __doc__,
+        _arguments,
+        rounds=3,
+        smallest="--rounds 1 --vocab 4096 --alone --native off",
+    )

@@ -257,4 +257,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=5)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        rounds=5,
+        smallest="--rounds 1 --keys 100 --requests 100 --seconds 1",
+    )

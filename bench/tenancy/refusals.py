@@ -210,4 +210,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(measure, __doc__, arguments, smallest="--keys 100 --requests 100 --remote 20")

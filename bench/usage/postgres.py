@@ -174,4 +174,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(measure, __doc__, arguments, smallest="--rows 1000 --away 1 --rate 100")

@@ -138,4 +138,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=5)
+    cli.main(measure, __doc__, arguments, rounds=5, smallest="--rounds 1 --rows 1000")

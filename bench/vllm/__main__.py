@@ -53,4 +53,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=3)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        rounds=3,
+        smallest="--only steps --rounds 1",
+        needs="what make vllm installs",
+    )

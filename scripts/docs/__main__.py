@@ -1,13 +1,14 @@
 """Keep the generated pages of docs/ equal to the code.
 
 python -m scripts.docs           writes them
-python -m scripts.docs --check   exits 1 if one is out of date
+python -m scripts.docs --check   exits 1 if one is out of date, or figures do not say
+                                 what they are of
 """
 
 import sys
 from pathlib import Path
 
-from scripts.docs import api, configuration, errors, metrics
+from scripts.docs import api, configuration, errors, figures, metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
@@ -30,6 +31,8 @@ def main() -> None:
             stale.append(f"docs/{name}")
     if stale:
         sys.exit(f"out of date: {', '.join(stale)}: make fix")
+    if "--check" in sys.argv and (wrong := figures.problems()):
+        sys.exit("\n".join(wrong))
 
 
 if __name__ == "__main__":

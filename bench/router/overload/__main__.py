@@ -203,4 +203,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        smallest="--cap 20 --offered 60 --seconds 2 --fair-seconds 2 --warm-seconds 1",
+    )

@@ -45,4 +45,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        smallest="bench/router/smallest_trace.jsonl --study rows --cluster combined",
+    )

@@ -102,4 +102,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        smallest="--model baton-tiny",
+        needs="a frontend that serves",
+    )

@@ -1,0 +1,115 @@
+"""Run every benchmark at its smallest size: `python -m bench.smoke`.
+
+A benchmark that no longer runs, prints nothing that is measured, or does not end in time fails the
+run. What it prints is in build/bench/smoke; figures of the smallest size mean nothing.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+from bench.harness import ROOT
+from bench.harness.cli import NEEDS_MORE, SMALLEST
+from bench.harness.table import Table
+
+OUT = ROOT / "build" / "bench" / "smoke"
+SECONDS = 60.0
+"""That one benchmark may take, beside others."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of one benchmark."""
+
+    module: str
+    seconds: float
+    problem: str
+    """Empty: it ran, or needs more than is installed."""
+    needs: str = ""
+
+
+def modules() -> list[str]:
+    """Return the modules that are benchmarks: they have the command line that all have."""
+    return sorted(
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+        for path in (ROOT / "bench").rglob("*.py")
+        if "smallest=" in path.read_text() and path.parent.name != "harness"
+    )
+
+
+async def run(module: str) -> Ran:
+    """Run a benchmark in a process group of its own, which ends with it."""
+    log, results = OUT / f"{module}.log", OUT / f"{module}.json"
+    results.unlink(missing_ok=True)
+    began = time.monotonic()
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", module, SMALLEST, "--json", str(results)),
+            cwd=ROOT,
+            stdout=out,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(SECONDS):
+                code = await process.wait()
+        except TimeoutError:
+            os.killpg(process.pid, signal.SIGTERM)
+            await process.wait()
+            code = None
+    seconds = time.monotonic() - began
+    said = log.read_text(errors="replace").strip().splitlines()
+    last = said[-1] if said else "nothing"
+    if code == NEEDS_MORE:
+        return Ran(module, seconds, "", last)
+    if code is None:
+        return Ran(module, seconds, f"did not end within {SECONDS:.0f} s; the last line: {last}")
+    if code:
+        return Ran(module, seconds, f"exit code {code}: {last}")
+    if not results.exists() or not json.loads(results.read_text())["results"]:
+        return Ran(module, seconds, "it measured nothing")
+    return Ran(module, seconds, "")
+
+
+async def measure(names: list[str], at_once: int) -> list[Ran]:
+    """Run benchmarks, a few at once; return what came of each."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(module: str) -> Ran:
+        async with slots:
+            return await run(module)
+
+    return list(await asyncio.gather(*map(one, names)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("only", nargs="*", help="those with one of these in their name")
+    parser.add_argument("--at-once", type=int, default=3, help="default: 3")
+    options = parser.parse_args()
+    OUT.mkdir(parents=True, exist_ok=True)
+    names = [name for name in modules() if not options.only or any(o in name for o in options.only)]
+    began = time.monotonic()
+    ran = asyncio.run(measure(names, options.at_once))
+    table = Table(("benchmark", "<34"), ("s", "6.1f"), ("", "<40"))
+    for each in ran:
+        table.row(each.module, each.seconds, each.problem or each.needs)
+    failed = [each.module for each in ran if each.problem]
+    skipped = sum(bool(each.needs) for each in ran)
+    print(
+        f"{len(ran) - len(failed) - skipped} ran, {skipped} need more than is installed, "
+        f"{len(failed)} failed, in {time.monotonic() - began:.0f} s"
+    )
+    if failed:
+        raise SystemExit(f"see build/bench/smoke: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
