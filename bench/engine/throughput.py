@@ -147,5 +147,5 @@ if __name__ == "__main__":
         __doc__,
         arguments,
         rounds=3,
-        smallest="--rounds 1 --size 64M --threads 1 --no-peers --cases \"decode 1 x 512\"",
+        smallest='--rounds 1 --size 64M --threads 1 --no-peers --cases "decode 1 x 512"',
     )

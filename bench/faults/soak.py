@@ -135,4 +135,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--minutes 0.3 --cancels 20")
+    cli.main(measure, __doc__, arguments, smallest="--minutes 0.2 --cancels 20")

@@ -43,7 +43,7 @@ async def shared_memory(options: argparse.Namespace) -> Results:
     table = Table(("shared memory", "<14"), *((head, "9.2f") for head in heads))
     memory = SharedMemory(ARENA_BYTES)
     results: Results = {}
-    for name, size in SIZES.items():
+    for name, size in sizes(options):
         async with own_store() as address:
             rates = await local.put_and_get(address, size, options.rounds, memory)
         results[name] = rates
@@ -57,7 +57,7 @@ async def grpc(options: argparse.Namespace) -> Results:
     results: Results = {}
     port = str(free_port())
     async with process([sys.executable, "-m", "bench.kv.over_grpc", port]):
-        for name, size in SIZES.items():
+        for name, size in sizes(options):
             async with own_store() as address:
                 bare = f"127.0.0.1:{port}"
                 rates = await over_grpc.put_and_get(address, bare, size, options.rounds)
@@ -82,7 +82,7 @@ async def clients(options: argparse.Namespace) -> Results:
     table = Table(("clients", "<14"), *((head, "12.2f") for head in heads))
     results: Results = {}
     async with own_store() as address:
-        for name, size in SIZES.items():
+        for name, size in sizes(options):
             rates = [await several.together(address, count, size, 1.5) for count in counts]
             results[name] = {"one": rates[0], "many": rates[1]}
             table.row(name, *(each[what] for what in several.WORK for each in rates))
@@ -98,6 +98,11 @@ async def peers(options: argparse.Namespace) -> Results:
     for name, each in found.items():
         print(f"{name}: {each['lookups']['rate'] / 1e6:.2f} M lookups/s")
     return found
+
+
+def sizes(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """Return the sizes of objects that are asked for, with their names."""
+    return [(name, SIZES[name]) for name in options.sizes]
 
 
 PARTS = {"shm": shared_memory, "grpc": grpc, "lookups": lookups, "clients": clients}
@@ -121,8 +126,11 @@ async def measure(options: argparse.Namespace) -> Results:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--peers", type=Path, help="where make bench-kv-peers installed them")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--only", choices=PARTS, action="append")
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, rounds=10, smallest="--rounds 1 --clients 1 --only shm")
+    cli.main(
+        measure, __doc__, arguments, rounds=10, smallest='--rounds 1 --clients 1 --sizes "64 KiB"'
+    )

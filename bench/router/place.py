@@ -288,4 +288,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--seconds 1")
+    cli.main(measure, __doc__, arguments, smallest='--seconds 0.5 --fleets "8 combined"')

@@ -163,4 +163,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments)
+    cli.main(
+        measure,
+        __doc__,
+        arguments,
+        smallest="--streams 4 --neighbours 4 --seconds 1 --output-tokens 20 "
+        "--max-running 8 --max-waiting 4",
+    )
