@@ -16,14 +16,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-
-from rich.console import Console
+from typing import Any
 
 from baton.bundled import root
 from baton.host.cgroup import usable_cores
+from bench.harness import cli
 from bench.harness.stats import percentile
+from bench.harness.table import Table
 
 WAYS = {
     "spin (default)": {},
@@ -77,22 +77,18 @@ def _measure(threads: int, steps: int, settings: dict[str, str]) -> list[float]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Print a row per number of busy processes and way to wait."""
-    parser = argparse.ArgumentParser(description="How threads wait for each other.")
-    parser.add_argument("--busy", type=int, nargs="+", default=[0, 2, 8])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--child", type=int, nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.child:
-        sys.stdout.write(json.dumps(decode(*options.child)) + "\n")
-        return
     cores = usable_cores()
-    ways = {f"{name}, {cores} threads": (cores, one) for name, one in WAYS.items()}
+    ways = {name: (cores, settings) for name, settings in WAYS.items()}
     ways["one thread"] = (1, {})
-    console = Console(soft_wrap=True, highlight=False)
-    console.print("| busy processes | threads wait | step p50 ms | p99 ms |\n|---|---|---|---|")
+    table = Table(
+        ("busy processes", "14d"),
+        ("threads wait", "<16"),
+        ("step p50 ms", "11.1f"),
+        ("p99", "8.1f"),
+    )
+    results: list[dict[str, Any]] = []
     for busy in options.busy:
         others = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(busy)]
         for other in others:
@@ -107,8 +103,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 other.kill()
         for name, steps in found.items():
             middle, late = statistics.median(steps) * 1e3, percentile(steps, 99) * 1e3
-            console.print(f"| {busy} | {name} | {middle:.1f} | {late:.1f} |")
+            table.row(busy, name, middle, late)
+            results.append({"busy": busy, "way": name, "p50_ms": middle, "p99_ms": late})
+    return results
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--busy", type=int, nargs="+", default=[0, 2, 8])
+    parser.add_argument("--steps", type=int, default=60)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--child"]:
+        sys.stdout.write(json.dumps(decode(int(sys.argv[2]), int(sys.argv[3]))) + "\n")
+    else:
+        cli.main(measure, __doc__, arguments, rounds=3, smallest="--rounds 1 --busy 0 --steps 10")

@@ -38,6 +38,8 @@ TIERS = {
 """Small, so that all is in use before the warm-up is over: a block of 256 bytes costs a worker as
 much again in tables, and each router some 250. With 4 MiB of pages four workers hold 65,536 blocks,
 and the routers' index of them grows for 10 minutes and more; with 512 KiB there are 8,192."""
+SETTLED_MINUTES = 15
+"""What a process has before is still what it starts with, and what it grows by means nothing."""
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -71,7 +73,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         files = [count for _, _, count in steady]
         more = statistics.median(files[-5:]) - statistics.median(files[:5])
         bad = slope > MOST_MIB_PER_MINUTE or more > 5
-        grown += [name] if bad else []
+        grown += [name] if bad and options.minutes >= SETTLED_MINUTES else []
         mib = steady[-1][1] / 2**20
         table.row(name, mib, slope, int(files[-1]), "grows" if bad else "")
         processes[name] = {

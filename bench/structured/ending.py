@@ -7,14 +7,13 @@ and the most tokens that one took.
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import msgspec
-from rich.console import Console
 from tokenizers import Tokenizer
 
 from baton.bundled import root
@@ -27,6 +26,8 @@ from baton.request.grammar import Grammar
 from baton.sampling import SamplingParams
 from baton.settings import EngineSettings, TextSettings
 from baton.structured.bounds import Bounds
+from bench.harness import cli
+from bench.harness.table import Table
 
 MODEL = root() / "models" / "baton-tiny"
 MAX_TOKENS = 1024
@@ -100,24 +101,30 @@ def answers(engine: Engine, schema: Any, sampling: SamplingParams, count: int) -
     return Row(count, ended, valid, most)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Print a row per schema and way to sample."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=MODEL, help="with Baton Tiny's tokenizer")
-    parser.add_argument("--count", type=int, default=10, help="seeds per row")
-    options = parser.parse_args(arguments)
     engine = create_engine(EngineSettings(model=options.model, dtype="float32"))
-    console = Console(soft_wrap=True, highlight=False)
-    console.print("| schema | sampling | ended | valid | most tokens |\n|---|---|---|---|---|")
+    table = Table(
+        ("schema", "<16"),
+        ("sampling", "<14"),
+        ("asked", "6d"),
+        ("ended", "6d"),
+        ("valid", "6d"),
+        ("most tokens", "11d"),
+    )
+    found = []
     for name, schema in SCHEMAS.items():
         for way, sampling in WAYS.items():
             row = answers(engine, schema, sampling, options.count)
-            console.print(
-                f"| {name} | {way} | {row.ended} of {row.asked} | {row.valid} "
-                f"| {row.most_tokens} |",
-                markup=False,
-            )
+            table.row(name, way, row.asked, row.ended, row.valid, row.most_tokens)
+            found.append({"schema": name, "sampling": way, **asdict(row)})
+    return found
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", type=Path, default=MODEL, help="with Baton Tiny's tokenizer")
+    parser.add_argument("--count", type=int, default=10, help="seeds per row")
 
 
 if __name__ == "__main__":
-    main()
+    cli.main(measure, __doc__, arguments, smallest="--count 1")
