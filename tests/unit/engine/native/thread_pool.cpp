@@ -113,13 +113,17 @@ void a_helper_leaves_the_callers_core() {
   if (CPU_COUNT(&all) < 2) return;
   ThreadPool pool;
   const std::set<int> before = threads();
-  pool.run(1, [] {});
+  const auto caller = std::this_thread::get_id();
+  std::atomic<bool> serves{false};  // until then a helper has not seen which cores it may use
+  pool.run(1, [&] {
+    if (std::this_thread::get_id() != caller) serves = true;
+    while (!serves) sched_yield();
+  });
   const int core = sched_getcpu();
   CPU_SET(core, &one);
   stay_on(0, one);
   for (const int thread : threads())
     if (!before.count(thread)) stay_on(thread, one);
-  const auto caller = std::this_thread::get_id();
   std::atomic<int> used{-1};
   pool.run(1, [&] {
     if (std::this_thread::get_id() != caller) used = sched_getcpu();
