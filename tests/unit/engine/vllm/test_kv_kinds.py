@@ -64,13 +64,23 @@ def test_vllm_itself_is_asked_which_kv_it_keeps(
         made.append(time.thread_time())
         return core
 
+    told: list[float] = []
+    check = factory.check_groups
+
+    def noted(*arguments: object) -> None:
+        try:
+            check(*arguments)  # type: ignore[arg-type]
+        finally:
+            told.append(time.thread_time())
+
     monkeypatch.setattr(factory, "_make_core", timed)
+    monkeypatch.setattr(factory, "check_groups", noted)
     with pytest.raises(StartupError) as caught:
         factory.create_vllm_engine(settings)
     assert REFUSED[family] in str(caught.value)
     assert "not supported yet" in str(caught.value)
-    if made:  # others are refused before the model is loaded
-        assert time.thread_time() - made[0] < slowness()
+    if made:  # others are refused before the model is loaded; closing it collects all garbage
+        assert told[0] - made[0] < slowness()
 
 
 @pytest.fixture
