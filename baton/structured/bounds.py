@@ -34,15 +34,21 @@ class Bounds(NamedTuple):
         return f'{bare[:-1]}{comma}"{KEY}":{{"digits":{self.digits},"levels":{self.levels}}}}}'
 
 
-def read_bounds(schema: Any) -> Bounds:
-    """Return the bounds that stand in a schema.
+def take_bounds(schema: Any) -> Bounds | None:
+    """Take the bounds that stand in a schema out of it; None: there are none.
+
+    They are not for llguidance, which keeps a long `enum` only where no keyword that it does not
+    know is beside it: else it intersects the values, and refuses some thousands as too large.
+
+    Args:
+        schema: as of `parse_schema`; is changed.
 
     Raises:
         GrammarError: they are no such object.
     """
-    if not isinstance(schema, Mapping) or KEY not in schema:
-        return Bounds()
-    said = schema[KEY]
+    if not isinstance(schema, dict) or KEY not in schema:
+        return None
+    said = schema.pop(KEY)
     most = {"digits": MAX_DIGITS, "levels": MAX_LEVELS}
     if not isinstance(said, Mapping) or not said.keys() <= most.keys():
         raise GrammarError(f"$.{KEY}: it is an object of {', '.join(most)}")

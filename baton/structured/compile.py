@@ -11,7 +11,7 @@ from llguidance import LLMatcher
 
 from baton.request.grammar import Grammar
 from baton.structured.beginning import beginning_error
-from baton.structured.bounds import read_bounds
+from baton.structured.bounds import Bounds, take_bounds
 from baton.structured.digits import digits_needed
 from baton.structured.errors import GrammarError, Path
 from baton.structured.limits import BLAME_SECONDS, MAX_INTERSECTED, MAX_LARK_ALTERNATIVES
@@ -128,10 +128,13 @@ class _Parts:
             GrammarError: it asks for what is not kept.
         """
         schema = parse_schema(text, self._pauses)
-        changed = check_schema(schema, self._pauses)
-        if name_patterns(self._vocabulary, schema) or changed:
+        taken = take_bounds(schema)
+        changed = taken is not None
+        changed |= check_schema(schema, self._pauses)
+        changed |= name_patterns(self._vocabulary, schema)
+        if changed:
             text = msgspec.json.encode(schema).decode()
-        bounds = read_bounds(schema)
+        bounds = taken or Bounds()
         plain = bounded = _spaced(schema, text)
         if bounds.levels:
             changed = nested(schema, bounds.levels, self._pauses)

@@ -74,7 +74,7 @@ class _Nesting:
                 )
         root = self._copy(self._units[_ROOT], "", 0)
         if _ROOT in self._copied:
-            kept = {k: v for k, v in self._schema.items() if k.startswith("$") or k == "x-bounds"}
+            kept = {k: v for k, v in self._schema.items() if k.startswith("$")}
             root = kept | {"$ref": self._reference(_ROOT, 0)}
             root.pop("$defs", None)
         for container in _DEFINITIONS:
@@ -137,10 +137,7 @@ class _Nesting:
         self._pauses.take()
         if _is_any(schema):
             self._any_used = True
-            found = {"$ref": f"#/$defs/{_ANY}0"}
-            if isinstance(schema, dict) and "x-bounds" in schema:
-                found["x-bounds"] = schema["x-bounds"]
-            return found
+            return {"$ref": f"#/$defs/{_ANY}0"}
         if not isinstance(schema, dict):
             return schema
         made = dict(schema)

@@ -201,6 +201,27 @@ def test_a_limit_of_more_digits_than_the_bound_is_reached(
         assert reachable(masks, found, str(value))
 
 
+LONG = [f"v{at}" for at in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": LONG},
+        {"anyOf": [{"enum": LONG}]},
+        {"allOf": [{"enum": LONG}]},
+        {"$defs": {"one": {"enum": LONG}}, "$ref": "#/$defs/one"},
+    ],
+    ids=["enum", "anyOf", "allOf", "reference"],
+)
+def test_bounds_leave_long_lists_of_values_as_they_are(
+    vocabulary: Vocabulary, masks: Masks, schema: Schema
+) -> None:
+    found = compiled(vocabulary, schema)
+    assert reachable(masks, found, '"v19999"')
+    assert not reachable(masks, found, '"v20000"')
+
+
 def test_what_refers_to_itself_and_needs_much_is_written(
     vocabulary: Vocabulary, masks: Masks
 ) -> None:
