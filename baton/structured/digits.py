@@ -23,7 +23,10 @@ Words = NDArray[np.uint32]
 EXPONENT_DIGITS = 3
 _DOUBLE_DIGITS = 17
 """Any double is told from its neighbours by so many, behind the zeros."""
-_LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_BETWEEN_DIGITS = 22
+"""Behind the point: what a double has that is written without an exponent, as JavaScript does."""
+_RANGE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_LIMITS = (*_RANGE, "multipleOf")
 _NUMBER_END = re.compile(rb"([eE][+-]?)?([0-9]+)\Z")
 
 
@@ -83,7 +86,17 @@ def digits_needed(schema: Any, pauses: Pauses) -> int:
         if isinstance(listed := each.get("enum"), list):
             values += listed
         most = max(most, *map(_digits, values), 0)
+        if _has_fractions(each):
+            most = max(most, _BETWEEN_DIGITS)
     return most
+
+
+def _has_fractions(schema: Mapping[str, Any]) -> bool:
+    """Return whether numbers that are not whole stand between a subschema's limits."""
+    types = schema.get("type", "number")
+    return "number" in (types if isinstance(types, list) else [types]) and any(
+        name in schema for name in _RANGE
+    )
 
 
 def _digits(value: Any) -> int:
@@ -98,4 +111,4 @@ def _digits(value: Any) -> int:
     if not math.isfinite(value):
         return sys.float_info.max_10_exp + 1
     exponent = math.floor(math.log10(abs(value)))
-    return exponent + 1 if exponent >= 0 else _DOUBLE_DIGITS - exponent
+    return exponent + 1 if value.is_integer() else max(exponent + 1, _DOUBLE_DIGITS - exponent)

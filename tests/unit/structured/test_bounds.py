@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from baton.request.grammar import Grammar
@@ -156,8 +156,10 @@ def test_strings_and_text_around_json_have_no_digits_too_many(
     assert not reachable(masks, found, f"a {digits}:123456")
 
 
+_FARTHEST = 10**18 - 65
+"""The library reads limits as doubles, and refuses 10**18, to which those beyond are rounded."""
 numbers = st.one_of(
-    st.integers(-(10**18) + 1, 10**18 - 1),
+    st.integers(-_FARTHEST, _FARTHEST),
     st.integers(-1000, 1000),
     st.floats(-1e12, 1e12, allow_nan=False)
     .map(lambda x: float(f"{x:.6g}"))
@@ -166,9 +168,11 @@ numbers = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(value=numbers, low=numbers, high=numbers, data=st.data())
+@given(value=numbers, low=numbers, high=numbers, few=st.sampled_from((1, 3)))
+@example(value=0.75, low=0, high=1, few=1)  # more digits than its limits
+@example(value=1.23456, low=1.2, high=2, few=1)  # behind the point, of more than 1
 def test_every_value_that_a_schema_names_or_limits_can_be_written(
-    vocabulary: Vocabulary, masks: Masks, value: float, low: float, high: float, data: st.DataObject
+    vocabulary: Vocabulary, masks: Masks, value: float, low: float, high: float, few: int
 ) -> None:
     low, value, high = sorted((low, value, high))
     kind = "integer" if isinstance(value, int) else "number"
@@ -178,7 +182,6 @@ def test_every_value_that_a_schema_names_or_limits_can_be_written(
     if kind == "number" or isinstance(low + high, int):
         named.append({"type": kind, **both})
         limited += [{"type": kind, name: limit} for name, limit in both.items()]
-    few = data.draw(st.sampled_from((1, 3)))
     text = json.dumps(value)
     for schema in (*named, *limited):
         if not reachable(masks, compiled(vocabulary, schema, Bounds()), text):
@@ -199,6 +202,25 @@ def test_a_limit_of_more_digits_than_the_bound_is_reached(
     found = compiled(vocabulary, {"enum": [1e30, 1e35]}, Bounds(digits=3))
     for value in (10**30, 10**35):
         assert reachable(masks, found, str(value))
+
+
+@pytest.mark.parametrize(
+    "limited",
+    [
+        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+        {"minimum": 0, "maximum": 1},
+        {"allOf": [{"type": "number"}, {"minimum": 0, "maximum": 1}]},
+        {"type": "number", "minimum": 0},
+    ],
+)
+def test_a_double_between_limits_is_reached(
+    vocabulary: Vocabulary, masks: Masks, limited: Schema
+) -> None:
+    """However few digits are set; JavaScript writes smaller ones with an exponent."""
+    found = compiled(vocabulary, limited, Bounds(digits=1, levels=1))
+    for text in ("0.75", "0.0000012345678901234567"):
+        assert reachable(masks, found, text), text
 
 
 LONG = [f"v{at}" for at in range(20_000)]
