@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from baton.structured.constants import fatal_keyword
 from baton.structured.errors import GrammarError, Path
 from baton.structured.keywords import UNSUPPORTED, drop_idle
 from baton.structured.limits import (
@@ -154,6 +155,12 @@ def _check_keywords(path: Path, schema: Mapping[str, Any]) -> None:
         raise GrammarError(
             f"{shown(path)}: the keyword {name} is not supported; leave it out, or check the "
             "answer against it",
+            (*path, name),
+        )
+    if name := fatal_keyword(schema):
+        raise GrammarError(
+            f"{shown((*path, name))}: the number -2^63, and what a double rounds to it, is not "
+            "supported; leave it out, or name it as a string",
             (*path, name),
         )
     pattern = schema.get("pattern")

@@ -41,6 +41,8 @@ OPTIONAL = {"anyOf": [{"type": "object", "properties": {f"k{i}": {}}} for i in r
 REFUSED_SCHEMAS: list[tuple[Any, str]] = [
     ({"not": {}}, "$: the keyword not is not supported"),
     ({"if": {}, "then": {}}, "$: the keyword if"),
+    ({"const": -(2**63)}, "$.const: the number -2^63"),
+    ({"properties": {"a": {"enum": [1, {"b": [1 - 2**63]}]}}}, "$.properties.a.enum: the number"),
     (
         {"properties": {"a b": {"uniqueItems": True}}},
         '$.properties["a b"]: the keyword uniqueItems',

@@ -1,0 +1,31 @@
+"""Values that a schema names, by const and enum."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_FATAL = -(2.0**63)
+"""llguidance 1.7.6 reads numbers as doubles, and this one ends the process that compiles it."""
+
+
+def fatal_keyword(schema: Mapping[str, Any]) -> str:
+    """Return the one of const and enum that names a number which cannot be compiled; empty: none.
+
+    However deep it stands in the value that is named.
+    """
+    for keyword in ("const", "enum"):
+        if keyword in schema and _FATAL in _numbers(schema[keyword]):
+            return keyword
+    return ""
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield the numbers of a JSON value, as doubles; those too large for one are left out."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, list):
+            waiting += one
+        elif isinstance(one, dict):
+            waiting += one.values()
+        elif isinstance(one, int | float) and abs(one) < 1e300:
+            yield float(one)
