@@ -159,12 +159,15 @@ class TierShares:
     def most_over(self, tier: int) -> int:
         """Return the tier that has most waiting for its share, if one of another tier comes.
 
+        Of two that have as much it is the lower one, whichever came first.
+
         Args:
             tier: of the one that comes; it is returned unless another one has more.
         """
 
-        def parts(one: int) -> float:
-            return (self.waiting(one) + (one == tier)) / self.policy.share(one)
+        def parts(one: int) -> tuple[float, bool, int]:
+            has = self.waiting(one) + (one == tier)
+            return has / self.policy.share(one), one == tier, one
 
         return max((tier, *self._tiers), key=parts)
 

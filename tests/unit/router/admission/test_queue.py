@@ -281,7 +281,8 @@ class QueueAgainstSort(RuleBasedStateMachine):
         shares = self.constants.tiers
         parts = {tier: count / shares.share(tier) for tier, count in counts.items()}
         own = newcomer.rank[0]
-        most = max(parts, key=lambda tier: (parts[tier], tier == own))
+        equal = [tier for tier, part in parts.items() if part == max(parts.values())]
+        most = own if own in equal else max(equal)
         return [one for one in self.waiting.values() if one.rank[0] == most]
 
     @rule(pick=st.integers(0, 40))

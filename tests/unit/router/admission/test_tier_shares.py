@@ -219,3 +219,18 @@ def test_nothing_is_kept_when_all_tickets_are_back(work: list[tuple[int, int, in
     for tier, begun, used in work[::2]:
         made.settle(tier, begun, used)
     assert len(made) == 0
+
+
+@pytest.mark.parametrize("came", [(PRO, FREE), (FREE, PRO)])
+def test_of_tiers_that_have_as_much_for_their_share_the_lower_one_is_most_over(
+    came: tuple[int, int],
+) -> None:
+    shares = TierShares(TierPolicy((16.0, 4.0, 1.0), (0.0, 0.0, 0.0)))
+    for tier in came:
+        for _ in range({PRO: 4, FREE: 1}[tier]):
+            shares.join(tier)
+    assert shares.most_over(ENTERPRISE) == FREE
+    shares.join(PRO)
+    assert shares.most_over(ENTERPRISE) == PRO
+    shares.join(ENTERPRISE)
+    assert shares.most_over(FREE) == FREE, "its own, which counts with the one that comes"
