@@ -318,7 +318,9 @@ class QueueAgainstSort(RuleBasedStateMachine):
             one = self.waiting.pop(due.waiting.number)
             assert one is due.waiting
             if isinstance(due.plan, BatonError):
-                assert one.deadline < self.now + min(self.workers.queues.values()) + one.work
+                # As it is planned now: `one.work` is as old as `refresh` lets it be.
+                work = self.workers.remaining_seconds(one.request)
+                assert one.deadline < self.now + (min(self.workers.queues.values()) + work)
                 continue
             assert self.workers.queues[due.plan.worker_id] <= self.constants.gate
             self.workers.place(due)
