@@ -7,13 +7,14 @@ run. What it prints is in build/bench/smoke; figures of the smallest size mean n
 import argparse
 import asyncio
 import json
-import os
-import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from bench.harness import ROOT
+from bench.harness.child import process
 from bench.harness.cli import NEEDS_MORE, SMALLEST
 from bench.harness.table import Table
 
@@ -35,10 +36,12 @@ class Ran:
 
 def modules() -> list[str]:
     """Return the modules that are benchmarks: they have the command line that all have."""
+    here = Path(__file__)
     return sorted(
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
-        for path in (ROOT / "bench").rglob("*.py")
-        if "cli.main(" in path.read_text() and path.parent.name != "harness"
+        for path in here.parent.rglob("*.py")
+        if path not in (here, here.parent / "harness" / "cli.py")
+        and "cli.main(" in path.read_text()
     )
 
 
@@ -47,21 +50,13 @@ async def run(module: str) -> Ran:
     log, results = OUT / f"{module}.log", OUT / f"{module}.json"
     results.unlink(missing_ok=True)
     began = time.monotonic()
+    command = (sys.executable, "-m", module, SMALLEST, "--json", results)
+    code: int | None = None
     with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", module, SMALLEST, "--json", str(results)),
-            cwd=ROOT,
-            stdout=out,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            async with asyncio.timeout(SECONDS):
-                code = await process.wait()
-        except TimeoutError:
-            os.killpg(process.pid, signal.SIGTERM)
-            await process.wait()
-            code = None
+        async with process(command, stdout=out.fileno(), stderr=out, kill_group=True) as child:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SECONDS):
+                    code = await child.wait()
     seconds = time.monotonic() - began
     said = log.read_text(errors="replace").strip().splitlines()
     last = said[-1] if said else "nothing"

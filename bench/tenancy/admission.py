@@ -262,5 +262,5 @@ if __name__ == "__main__":
         __doc__,
         arguments,
         rounds=5,
-        smallest="--rounds 1 --keys 1000 --requests 100 --seconds 1",
+        smallest="--rounds 1 --keys 1000 --requests 1000 --seconds 1",
     )

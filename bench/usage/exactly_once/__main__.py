@@ -270,4 +270,4 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    cli.main(measure, __doc__, arguments, smallest="--requests 400 --seed 1")
+    cli.main(measure, __doc__, arguments, smallest="--requests 1600 --seed 1")
